@@ -1,0 +1,1 @@
+"""The queue engine: spool directories, their messages and every change made to them."""

@@ -1,0 +1,177 @@
+"""The nouns: what a task is, where it can stand, and what a store says about it.
+
+Everything here is a frozen value. Task is a slotted dataclass; the small carriers around it are
+named tuples, because defining one costs a tenth of the time, and every start of a command pays it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple, TypeAlias
+
+
+class _Nothing(dict[str, str]):
+    """An empty mapping that may be a default: nobody can put anything into it."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+    def __setitem__(self, key: str, value: str) -> None:
+        raise TypeError("this mapping is shared and stays empty")
+
+
+EMPTY: Mapping[str, str] = _Nothing()
+
+
+class State(StrEnum):
+    """Where a task stands in its life. Each store has its own word for it (`Store.states`)."""
+
+    PENDING = "pending"
+    """To be attempted once `due` has come: ready and delayed are one state."""
+    ACTIVE = "active"
+    """Claimed: somebody is working on it."""
+    HELD = "held"
+    """Parked by an operator until released."""
+    DEAD = "dead"
+    """Given up on: the dead-letter queue."""
+    DONE = "done"
+    """Finished, not yet swept away."""
+    TRASH = "trash"
+    """Purged, still to be had back."""
+
+
+class Lease(NamedTuple):
+    """Who works on a task, and until when nobody else may."""
+
+    owner: str
+    """As the store names workers: a PID, a token, a host."""
+    since: float
+    """Epoch seconds UTC of the claim."""
+    until: float | None = None
+    """Epoch seconds UTC when it lapses by itself; None: only with its owner."""
+    token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One unit of work, as it was seen. To change it, `replace` it and `swap` it into its store.
+
+    Times are epoch seconds UTC. A field that a store does not have stays at its default; `None` in
+    `due` and `attempts` means that this store does not know.
+    """
+
+    id: str
+    kind: str
+    state: State
+    created: float
+    queue: str = ""
+    """Which queue of a place; "" where there is only one."""
+    group: str = ""
+    """What limits and fairness go by besides the kind: a transport, a thread, a peer."""
+    word: str = ""
+    """The store's own word for where it stands, when that is finer than its state."""
+    due: float | None = 0.0
+    """Not to be attempted before; 0 is at once."""
+    attempts: int | None = 0
+    """How many attempts are counted so far, as its store counts them."""
+    priority: int = 0
+    description: str = ""
+    destination: str = ""
+    payload: str = ""
+    """Where further data lies: a path, or the store's own reference."""
+    error: str = ""
+    """What the last attempt said, cleaned by the store."""
+    lease: Lease | None = None
+    rev: str = ""
+    """Changes whenever the stored task does; "" when it is not stored yet."""
+    extra: Mapping[str, str] = field(default=EMPTY, hash=False)
+    """What else the store shows; `dead_since` (epoch seconds) and `dead_reason` for a dead task."""
+
+
+class Missing(NamedTuple):
+    """A task that was asked for and stands nowhere any more."""
+
+    id: str
+
+
+class Problem(NamedTuple):
+    """Something in a store that cannot be read as a task, or stands where it should not."""
+
+    where: str
+    """Which file, row or key, in the store's own terms."""
+    what: str
+    """What is wrong with it, in words for the operator."""
+    state: State | None = None
+    """The state whose folder it lies in, where it lies in one."""
+
+
+class Edge(NamedTuple):
+    """One way a task may go in a store: which fields may change on it, and what to say before."""
+
+    fields: frozenset[str] = frozenset()
+    """Names of the Task fields that a swap along this edge may change, besides where it stands."""
+    refused: str = ""
+    """Why it is refused now; "" when it is open."""
+    warning: str = ""
+    """What the operator should know before confirming."""
+    undoable: bool = True
+
+
+Edges: TypeAlias = Mapping[tuple[State | None, State | None], Edge]
+"""From where to where; None before it is stored and after it has left."""
+
+
+class Doorbell(NamedTuple):
+    """How to know when a store should be looked at again."""
+
+    paths: tuple[str, ...] = ()
+    """Folders in which something happens when a task moves."""
+    wait: Callable[[float], bool] | None = None
+    """For a store without folders: blocks up to so many seconds; True when something happened."""
+    unwatched: float = 60.0
+    """Seconds after which everything is looked at again, whatever the bell says."""
+    due: float | None = None
+    """Epoch seconds UTC when the next waiting task comes due, as far as the last `take` saw."""
+
+
+class Move(NamedTuple):
+    """A task as it was seen and as it shall be; None for before its life and after it."""
+
+    old: Task | None
+    new: Task | None
+
+
+class Outcome(NamedTuple):
+    """What became of a move."""
+
+    move: Move
+    rev: str = ""
+    """The new revision; "" when the task has left, or nothing happened."""
+    error: Exception | None = None
+    """Why nothing happened; None when it is done and durable."""
+
+
+class Verdict(StrEnum):
+    """What the evidence says about a queue's lock."""
+
+    FREE = "free"
+    HELD = "held"
+    STALE = "stale"
+    """Its owner is gone."""
+    STUCK = "stuck"
+    """Its owner lives, but has shown no sign of life for longer than the threshold."""
+    UNKNOWN = "unknown"
+
+
+class LockEvidence(NamedTuple):
+    """What could be found out about a lock, and what follows from it."""
+
+    verdict: Verdict
+    pid: int | None = None
+    since: float | None = None
+    """Epoch seconds UTC of its last sign of life (it is renewed while its holder works)."""
+    age: float = 0.0
+    """Seconds since then, at the moment of looking."""
+    reason: str = ""
+    """The evidence in words."""

@@ -1,0 +1,151 @@
+"""The seam: what every store of tasks promises, and the errors it answers with."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from operator import attrgetter
+from typing import NamedTuple, Protocol
+
+from engine.model import Doorbell, Edge, Edges, Missing, Move, Outcome, Problem, State, Task
+
+
+class StoreError(Exception):
+    """What a store could not do; each kind is named for what the caller can do about it."""
+
+
+class Unavailable(StoreError):
+    """The store as a whole cannot be reached now: try later."""
+
+
+class Gone(StoreError):
+    """The task is not there as it was seen: look again."""
+
+
+class Full(StoreError):
+    """The store takes no more tasks: make room first."""
+
+
+class Unsupported(StoreError):
+    """This store never does that, or not with this value."""
+
+
+class Control(NamedTuple):
+    """Something that can be done to a queue as a whole: pause, resume, flush, break the lock."""
+
+    summary: str
+    target: str = ""
+    """What `target` names in this control; "" when it takes none."""
+    value: str = ""
+    """What `value` means, with its unit; "" when it takes none."""
+    refused: str = ""
+    """Why it is refused now; "" when it is open."""
+
+
+def anything(kind: str, group: str) -> bool:
+    """Accept every task: the default of `Store.take`."""
+    return True
+
+
+class Store(Protocol):
+    """Tasks somewhere outside, and the one way to change them.
+
+    An instance belongs to one thread and blocks; two instances share only what they store in.
+    """
+
+    states: Mapping[State, str]
+    """The states it knows, in the order of a task's life, by its own words."""
+    edges: Edges
+    """What may be done here, now; may change while the store is open."""
+    controls: Mapping[str, Control]
+    doorbell: Doorbell
+
+    def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+        """Everything once as a stream, or only what is named. Never writes.
+
+        Names are ids, names as the doorbell gave them, or a state's word for all that stand there.
+
+        A whole look begins with a peek at some tasks of each state in any order, which come again
+        in their places: each state in the order of ids.
+
+        Raises:
+            Unavailable: the store as a whole cannot be reached.
+        """
+        ...
+
+    def read(self, task: Task) -> bytes:
+        """The task in full, as its store holds it.
+
+        Raises:
+            Gone: it is not there any more.
+        """
+        ...
+
+    def take(self, now: float, owner: str, limit: int, wants: Wants = anything) -> Iterator[Task]:
+        """Claim up to `limit` due tasks, each as it is asked for, in the store's own order.
+
+        `wants(kind, group)` is asked again before each claim, so that it may change its mind.
+        """
+        ...
+
+    def swap(self, old: Task | None, new: Task | None) -> str:
+        """Put `new` where `old` was seen, if it still is; answers with the new revision.
+
+        Raises:
+            Gone: the task is not there as `old` says; nothing changed.
+            Unsupported: no such edge, a refused one, or a field that the edge does not name.
+            Full: the store takes no more tasks.
+        """
+        ...
+
+    def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
+        """Many swaps in few durable steps; each outcome is yielded once it is durable."""
+        ...
+
+    def control(self, name: str, target: str = "", value: str = "") -> str:
+        """Do something to the queue as a whole; answers with what happened, in words.
+
+        Raises:
+            Unsupported: there is no such control.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of what the instance holds; the tasks stay."""
+        ...
+
+
+class Wants(Protocol):
+    """Whether a task of this kind and group may be claimed now."""
+
+    def __call__(self, kind: str, group: str, /) -> bool:
+        """Answer for one task, just before it would be claimed."""
+        ...
+
+
+GUARDED = (
+    *("id", "kind", "created", "queue", "group", "due", "attempts", "priority"),
+    *("description", "destination", "payload", "error"),
+)
+"""The fields that an edge must name before a swap may change them; the rest is the store's own."""
+_values = attrgetter(*GUARDED)
+
+
+def permit(edges: Edges, old: Task | None, new: Task | None) -> Edge:
+    """The edge from `old` to `new`, if it is open and every field that differs is named by it.
+
+    Raises:
+        Unsupported: with the reason.
+    """
+    start = None if old is None else old.state
+    end = None if new is None else new.state
+    edge = edges.get((start, end))
+    if edge is None:
+        raise Unsupported(f"no way from {start or 'nothing'} to {end or 'nothing'} here")
+    if edge.refused:
+        raise Unsupported(edge.refused)
+    if old is not None and new is not None and _values(old) != _values(new):
+        changed = {f for f in GUARDED if getattr(old, f) != getattr(new, f)}
+        if not changed <= edge.fields:
+            names = ", ".join(sorted(changed - edge.fields))
+            raise Unsupported(f"{start} to {end} may not change {names}")
+    return edge

@@ -1,0 +1,44 @@
+"""The stores, one format each; `open_store` finds out which one a place is."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from engine.store import Store, Unavailable
+
+QUEUE = ("pending", "work", "dlq")
+
+
+def open_store(place: str, clock: Callable[[], float] = time.time) -> Store:
+    """The store at a place, with the format's own defaults.
+
+    A place is an nftban data folder (with `queue/{pending,work,dlq}`) or a bare queue folder
+    (with `pending`, `work` and `dlq`).
+
+    Raises:
+        Unavailable: nothing is there that any store knows, or it cannot be read.
+    """
+    from engine.stores.nftban import NftbanStore, Spool
+
+    queue = queue_folder(place)
+    root = os.path.dirname(queue) if queue != place else place
+    pending, work, dlq = (f"{queue}/{word}" for word in QUEUE)
+    return NftbanStore(Spool(pending, work, dlq, mail_spool=f"{root}/mailspool"), clock)
+
+
+def queue_folder(place: str) -> str:
+    """The folder of a place in which `pending`, `work` and `dlq` lie.
+
+    Raises:
+        Unavailable: there is none; the message says what was expected.
+    """
+    for folder in (os.path.join(place, "queue"), place):
+        if all(os.path.isdir(os.path.join(folder, word)) for word in QUEUE):
+            return folder
+    if not os.path.exists(place):
+        raise Unavailable(f"{place}: no such folder")
+    if not os.access(place, os.R_OK | os.X_OK):
+        raise Unavailable(f"{place}: may not be read by this user")
+    raise Unavailable(f"{place}: no queue in it, expected pending, work and dlq here or in queue/")

@@ -1,0 +1,149 @@
+"""The reference store: tasks in a dictionary, every promise of the seam kept plainly."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TypeAlias
+
+from engine import policy
+from engine.model import Doorbell, Edge, Edges, Lease, Missing, Move, Outcome, Problem, State, Task
+from engine.store import Control, Gone, StoreError, Unsupported, Wants, anything, permit
+
+Key: TypeAlias = tuple[str, str]
+"""Queue and id."""
+
+
+class Memory:
+    """What several memory stores share: the tasks, and a bell that rings when one moves."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[Key, Task] = {}
+        self.changed = threading.Condition()
+        self.moves = 0
+
+    def put(self, key: Key, task: Task | None) -> str:
+        """Store or remove one task and ring, while holding `changed`; answers with the revision."""
+        self.moves += 1
+        self.changed.notify_all()
+        if task is None:
+            self.tasks.pop(key, None)
+            return ""
+        rev = f"{self.moves:x}"
+        self.tasks[key] = replace(task, rev=rev)
+        return rev
+
+
+EDGES: Edges = {
+    (None, State.PENDING): Edge(),
+    (State.ACTIVE, None): Edge(undoable=False),
+    (State.ACTIVE, State.DONE): Edge(),
+    (State.ACTIVE, State.PENDING): Edge(frozenset({"attempts", "due", "error"})),
+    (State.ACTIVE, State.DEAD): Edge(frozenset({"attempts", "due", "error"})),
+    (State.PENDING, State.PENDING): Edge(frozenset({"due", "description"})),
+    (State.PENDING, State.HELD): Edge(),
+    (State.HELD, State.PENDING): Edge(frozenset({"due"})),
+    (State.DEAD, State.PENDING): Edge(frozenset({"attempts", "due", "error"})),
+    (State.DEAD, State.TRASH): Edge(),
+    (State.PENDING, State.TRASH): Edge(),
+    (State.HELD, State.TRASH): Edge(),
+    (State.TRASH, State.DEAD): Edge(),
+    (State.TRASH, State.PENDING): Edge(),
+    (State.TRASH, State.HELD): Edge(),
+    (State.DEAD, None): Edge(undoable=False),
+    (State.DONE, None): Edge(undoable=False),
+    (State.TRASH, None): Edge(undoable=False),
+}
+
+
+class MemoryStore:
+    """Tasks that live as long as their `Memory`; give several instances the same one for rivals."""
+
+    states: Mapping[State, str] = {state: str(state) for state in State}
+    edges = EDGES
+    controls: Mapping[str, Control] = {}
+
+    def __init__(self, memory: Memory | None = None) -> None:
+        self._memory = memory or Memory()
+        self._heard = self._memory.moves
+        self.doorbell = Doorbell(wait=self._wait)
+
+    def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+        """Every task in the order of state and id, or the ones named."""
+        with self._memory.changed:
+            there = sorted(self._memory.tasks.values(), key=lambda t: (t.queue, t.id))
+        if touched is None:
+            for state in self.states:
+                yield from (task for task in there if task.state is state)
+            return
+        yield from (t for t in there if t.id in touched or self.states[t.state] in touched)
+        found = {task.id for task in there} | set(self.states.values())
+        yield from (Missing(name) for name in touched if name not in found)
+
+    def read(self, task: Task) -> bytes:
+        """The task's own description of itself."""
+        return repr(self._current(task)).encode()
+
+    def take(self, now: float, owner: str, limit: int, wants: Wants = anything) -> Iterator[Task]:
+        """Due tasks in the order of ids, each claimed as it is asked for."""
+        for _ in range(limit):
+            task = self._claim(now, owner, wants)
+            if task is None:
+                return
+            yield task
+
+    def _claim(self, now: float, owner: str, wants: Wants) -> Task | None:
+        with self._memory.changed:
+            for key, task in sorted(self._memory.tasks.items(), key=lambda item: item[1].id):
+                waiting = task.state is State.PENDING and policy.is_due(task, now)
+                if waiting and wants(task.kind, task.group):
+                    lease = Lease(owner, now)
+                    claimed = replace(task, state=State.ACTIVE, lease=lease)
+                    return replace(claimed, rev=self._memory.put(key, claimed))
+        return None
+
+    def swap(self, old: Task | None, new: Task | None) -> str:
+        """Compare and swap under the one lock that all instances share."""
+        permit(self.edges, old, new)
+        with self._memory.changed:
+            if old is not None:
+                self._current(old)
+                return self._memory.put((old.queue, old.id), new)
+            assert new is not None
+            key = new.queue, new.id
+            if key in self._memory.tasks:
+                raise Gone(f"{new.id} is there already")
+            return self._memory.put(key, new)
+
+    def _current(self, task: Task) -> Task:
+        now = self._memory.tasks.get((task.queue, task.id))
+        if now is None or now.rev != task.rev:
+            raise Gone(task.id)
+        return now
+
+    def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
+        """One after the other; nothing here needs to be made durable."""
+        for move in moves:
+            try:
+                yield Outcome(move, self.swap(move.old, move.new))
+            except StoreError as error:
+                yield Outcome(move, error=error)
+
+    def control(self, name: str, target: str = "", value: str = "") -> str:
+        """Nothing to control."""
+        raise Unsupported(f"no control {name!r} here")
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _wait(self, seconds: float) -> bool:
+        with self._memory.changed:
+            rang = self._memory.changed.wait_for(lambda: self._memory.moves != self._heard, seconds)
+            self._heard = self._memory.moves
+        return rang
+
+
+def opener(memory: Memory) -> Callable[[], MemoryStore]:
+    """What opens further instances over the same tasks."""
+    return lambda: MemoryStore(memory)

@@ -1,0 +1,58 @@
+"""The names of a whole spool in order, sorted by SQLite in a temporary file.
+
+Sorting a million names in Python holds the interpreter for a third of a second and takes 90 MiB;
+here every step lets other threads run.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from engine.model import State
+
+_STATES = tuple(State)
+_PAGE = 1000
+
+
+class SortedNames:
+    """Names by state, to be had back in order; a context manager."""
+
+    def __init__(self) -> None:
+        # The empty name is a private database on disk that nobody else can open.
+        self._db = sqlite3.connect("", check_same_thread=False)
+        self._db.execute("CREATE TABLE name(name TEXT, state INT)")
+
+    def __enter__(self) -> SortedNames:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._db.close()
+
+    def add(self, state: State, names: Iterable[str]) -> None:
+        """Take in the names of one state, in any order."""
+        number = _STATES.index(state)
+        # A name that is no text cannot be stored; it comes back escaped, and is refused.
+        rows = ((_storable(name), number) for name in names)
+        while page := list(islice(rows, _PAGE)):
+            self._db.executemany("INSERT INTO name VALUES (?, ?)", page)
+
+    def of(self, state: State) -> Iterator[str]:
+        """The names of one state, in order."""
+        query = "SELECT name FROM name WHERE state = ? ORDER BY name"
+        cursor = self._db.execute(query, (_STATES.index(state),))
+        while page := cursor.fetchmany(_PAGE):
+            yield from (str(row[0]) for row in page)
+
+    def doubles(self) -> list[tuple[str, list[State]]]:
+        """Names that stand in several states, and in which."""
+        query = "SELECT name, group_concat(state) FROM name GROUP BY name HAVING count(*) > 1"
+        return [
+            (name, [_STATES[int(n)] for n in sorted(numbers.split(","))])
+            for name, numbers in self._db.execute(query)
+        ]
+
+
+def _storable(name: str) -> str:
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")

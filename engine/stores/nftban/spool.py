@@ -1,0 +1,583 @@
+"""The store over a spool folder: each state a folder, each move a rename that only one can win."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import NamedTuple
+
+from engine import files, policy
+from engine.files import Refused
+from engine.model import (
+    EMPTY,
+    Doorbell,
+    Edge,
+    Edges,
+    Lease,
+    Missing,
+    Move,
+    Outcome,
+    Problem,
+    State,
+    Task,
+)
+from engine.store import (
+    Control,
+    Full,
+    Gone,
+    Unavailable,
+    Unsupported,
+    Wants,
+    anything,
+    permit,
+)
+from engine.stores.nftban import desk, form
+
+MAX_PENDING = 10_000
+"""Contract: NFTBAN_QUEUE_MAX_PENDING; more are refused with "Queue full"."""
+
+GROUP = 100
+"""Changes made durable together; each holds at most two descriptors open."""
+
+PEEK = 200
+"""Tasks of each folder that a whole look shows at once, before it knows their order."""
+
+REVALIDATE = 60.0
+"""Seconds for which a waiting file is believed to wait while its name and inode stay."""
+
+STATES: Mapping[State, str] = {
+    State.PENDING: "pending",
+    State.ACTIVE: "work",
+    State.HELD: "held",
+    State.DEAD: "dlq",
+    State.TRASH: "trash",
+}
+
+_outcome = frozenset({"attempts", "due", "error"})
+
+EDGES: Edges = {
+    (None, State.PENDING): Edge(),
+    (State.ACTIVE, None): Edge(undoable=False),
+    (State.ACTIVE, State.PENDING): Edge(_outcome),
+    (State.ACTIVE, State.DEAD): Edge(_outcome),
+    (State.PENDING, State.PENDING): Edge(frozenset({"due", "description"})),
+    (State.PENDING, State.HELD): Edge(),
+    (State.HELD, State.PENDING): Edge(frozenset({"due"})),
+    (State.DEAD, State.PENDING): Edge(_outcome),
+    (State.DEAD, State.TRASH): Edge(),
+    (State.PENDING, State.TRASH): Edge(),
+    (State.HELD, State.TRASH): Edge(),
+    (State.TRASH, State.DEAD): Edge(),
+    (State.TRASH, State.PENDING): Edge(),
+    (State.TRASH, State.HELD): Edge(),
+    (State.DEAD, None): Edge(undoable=False),
+    (State.TRASH, None): Edge(undoable=False),
+}
+
+
+class Spool(NamedTuple):
+    """Where a spool lies and what it allows."""
+
+    pending: str
+    work: str
+    dlq: str
+    mail_spool: str = ""
+    """Payload files are removed with their tasks only below this folder; "": never."""
+    max_pending: int = MAX_PENDING
+    durable: bool = True
+    """Whether an answer waits until the disk has it."""
+
+    @property
+    def desk(self) -> str:
+        """The folder for what is being moved, held or trashed; beside pending/."""
+        return f"{os.path.dirname(self.pending.rstrip('/'))}/{desk.NAME}"
+
+
+DUE_IN_MTIME = "due-in-mtime"
+"""A file on the desk: the modification time of a pending file is when it is due.
+
+Only in spools that no other program works on, because the real one reads ages from those times.
+"""
+
+
+def make_spool(spool: Spool) -> list[str]:
+    """Make the folders of a spool that are missing; says which were made.
+
+    A spool that is new in all its parts is marked as ours alone, so that a waiting task is
+    passed over by its modification time, unread.
+
+    Raises:
+        OSError: one could not be made.
+    """
+    wanted = (spool.pending, spool.work, spool.dlq)
+    made = [path for path in wanted if not os.path.isdir(path)]
+    for path in made:
+        files.make_folders(path)
+    if len(made) == len(wanted):
+        files.make_folders(spool.desk)
+        files.publish(f"{spool.desk}/{DUE_IN_MTIME}", b"", files.FILE_MODE)
+    return made
+
+
+class NftbanStore:
+    """Tasks as files in pending/, work/ and dlq/, and in held/ and trash/ on the desk."""
+
+    states = STATES
+    controls: Mapping[str, Control] = {}
+
+    def __init__(self, spool: Spool, clock: Callable[[], float] = time.time) -> None:
+        self._spool = spool
+        self._clock = clock
+        own = spool.desk
+        _refuse_nested(spool)
+        self._folders = {
+            State.PENDING: desk.Folder(spool.pending, "pending"),
+            State.ACTIVE: desk.Folder(spool.work, "work"),
+            State.HELD: desk.Folder(f"{own}/held", "held", make=True),
+            State.DEAD: desk.Folder(spool.dlq, "dlq"),
+            State.TRASH: desk.Folder(f"{own}/trash", "trash", make=True),
+        }
+        self._by_word = {word: state for state, word in STATES.items()}
+        self._open_folders()
+        self._due_in_mtime = os.path.exists(f"{own}/{DUE_IN_MTIME}")
+        self._desk = desk.Desk(
+            own, self._folders, durable=spool.durable, due_in_mtime=self._due_in_mtime
+        )
+        self.edges = self._open_edges()
+        watched = (spool.pending, spool.work, spool.dlq, f"{own}/held", f"{own}/trash")
+        self.doorbell = Doorbell(watched)
+        self._room = 0
+        self._waiting: dict[str, tuple[int, float]] = {}
+        self._validated = 0.0
+
+    def _open_folders(self) -> None:
+        try:
+            devices = {
+                os.fstat(self._folders[state].fd).st_dev
+                for state in (State.PENDING, State.ACTIVE, State.DEAD)
+            }
+        except Unavailable:
+            self._close_folders()
+            raise
+        if len(devices) > 1:
+            # A rename between file systems does not exist, and copying would not be one step.
+            self._close_folders()
+            raise Unavailable(f"{self._spool.pending}: work and dlq lie on another file system")
+
+    def _open_edges(self) -> Edges:
+        for folder in self._folders.values():
+            if folder.exists() and not os.access(folder.path, os.W_OK | os.X_OK):
+                why = f"{folder.path} is not writable for us{_whose(folder.path)}"
+                return {way: edge._replace(refused=why) for way, edge in EDGES.items()}
+        return EDGES
+
+    def close(self) -> None:
+        """Let go of the folders."""
+        self._desk.close()
+        self._close_folders()
+
+    def _close_folders(self) -> None:
+        for folder in self._folders.values():
+            folder.close()
+
+    # ---- looking
+
+    def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+        """Everything as a stream, or what is named: ids, file names, or a word for all in a state.
+
+        Raises:
+            Unavailable: a folder is missing or cannot be read.
+        """
+        for folder in self._folders.values():
+            folder.check()
+        if touched is None:
+            yield from self._look_at_all()
+            return
+        for name in touched:
+            if name in self._by_word:
+                state = self._by_word[name]
+                for entry in sorted(self._names(state)):
+                    yield from self._look_at(entry, state)
+            else:
+                yield from self._look_for(name)
+
+    def _look_at_all(self) -> Iterator[Task | Missing | Problem]:
+        from engine.stores.nftban.order import SortedNames
+
+        for state in STATES:
+            for name in islice(self._names(state), PEEK):
+                yield from self._look_at(name, state)
+        with SortedNames() as names:
+            for state in STATES:
+                names.add(state, self._names(state))
+            for state in STATES:
+                for name in names.of(state):
+                    yield from self._look_at(name, state)
+            for name, states in names.doubles():
+                words = " and ".join(STATES[state] for state in states)
+                yield Problem(f"{STATES[states[-1]]}/{name}", f"stands in {words} at once")
+        yield from self._desk.problems()
+
+    def _names(self, state: State) -> Iterator[str]:
+        """Every name in a state's folder, as the folder lists them."""
+        folder = self._folders[state]
+        if not folder.exists() and state in (State.HELD, State.TRASH):
+            return
+        try:
+            with os.scandir(folder.fd) as entries:
+                for entry in entries:
+                    yield entry.name
+        except OSError as error:
+            raise Unavailable(f"{folder.path}: {error.strerror}") from error
+
+    def _look_at(self, name: str, state: State) -> Iterator[Task | Problem]:
+        try:
+            yield self._read(name, state)
+        except FileNotFoundError:
+            return  # moved on since its folder was listed; the next look finds it
+        except Refused as refusal:
+            yield Problem(f"{STATES[state]}/{name}", str(refusal), state)
+
+    def _look_for(self, name: str) -> Iterator[Task | Missing | Problem]:
+        ident = name.removesuffix(form.SUFFIX)
+        found: list[Task | Problem] = []
+        for state in STATES:
+            if self._folders[state].exists():
+                found += self._look_at(ident + form.SUFFIX, state)
+        yield from found
+        tasks = [task for task in found if isinstance(task, Task)]
+        if len(tasks) > 1:
+            words = " and ".join(STATES[task.state] for task in tasks)
+            where = f"{STATES[tasks[-1].state]}/{ident}{form.SUFFIX}"
+            yield Problem(where, f"stands in {words} at once")
+        elif not found and not any(moving.id == ident for moving in self._desk.moving()):
+            # One on the desk will be in a folder again in a moment, and rings there.
+            yield Missing(ident)
+
+    def _read(self, name: str, state: State) -> Task:
+        """The task of one file.
+
+        Raises:
+            FileNotFoundError: it has moved on.
+            Refused: it is no task file, with the reason.
+        """
+        ident = form.id_of(name)
+        if ident is None:
+            raise Refused("not named like a task: expected ID.task")
+        fd = files.open_guarded(name, self._folders[state].fd)
+        try:
+            data, seen = files.read_guarded(fd)
+        finally:
+            os.close(fd)
+        return self._task(form.parse(data, ident), state, seen)
+
+    def _task(self, record: form.Record, state: State, seen: os.stat_result) -> Task:
+        extra = EMPTY
+        if record.dead_since is not None or record.more:
+            extra = dict(record.more)
+        if record.dead_since is not None:
+            dead = {"dead_since": str(record.dead_since), "dead_reason": record.dead_reason}
+            extra = dead | dict(extra)
+        due = float(record.due)
+        if due > self._clock() + policy.FURTHEST:
+            due = policy.trusted_due(due, seen.st_ctime, self._clock())
+        return Task(
+            record.id,
+            record.kind,
+            state,
+            float(record.created),
+            due=due,
+            attempts=record.retries,
+            description=record.description,
+            payload=record.payload,
+            error=record.error,
+            # Nothing but a claim renames a file into work/, and a rename sets ctime.
+            lease=Lease("", seen.st_ctime) if state is State.ACTIVE else None,
+            rev=files.revision(seen),
+            extra=extra,
+        )
+
+    def read(self, task: Task) -> bytes:
+        """The task file's bytes.
+
+        Raises:
+            Gone: it is not there as it was seen.
+        """
+        try:
+            fd = files.open_guarded(task.id + form.SUFFIX, self._folders[task.state].fd)
+        except (FileNotFoundError, Refused):
+            raise Gone(task.id) from None
+        try:
+            data, seen = files.read_guarded(fd)
+        except Refused as refusal:
+            raise Gone(f"{task.id}: {refusal}") from refusal
+        finally:
+            os.close(fd)
+        if files.revision(seen) != task.rev:
+            raise Gone(task.id)
+        return data
+
+    # ---- taking
+
+    def take(self, now: float, owner: str, limit: int, wants: Wants = anything) -> Iterator[Task]:
+        """Due tasks in the order of their file names, each claimed by a rename as it is asked for.
+
+        Afterwards `doorbell.due` says when the next of those that wait comes due.
+        """
+        if now - self._validated >= REVALIDATE:
+            self._waiting, self._validated = {}, now
+        pending = self._folders[State.PENDING]
+        pending.check()
+        in_hand = set(self._names(State.ACTIVE))
+        with os.scandir(pending.fd) as entries:
+            listed = sorted(
+                (entry.name, entry.inode()) for entry in entries if entry.name.endswith(form.SUFFIX)
+            )
+        known, self._waiting = self._waiting, {}
+        claimed = 0
+        for at, (name, inode) in enumerate(listed):
+            if claimed >= limit:
+                # Not reached: still waiting as far as is known.
+                rest = (later for later, _ in listed[at:])
+                self._waiting |= {later: known[later] for later in rest if later in known}
+                break
+            before = known.get(name)
+            if before is not None and before[0] == inode and before[1] > now:
+                self._waiting[name] = before
+                continue
+            if name in in_hand:
+                continue  # one id in two places: moving it would destroy the other
+            task = self._claim(name, inode, now, owner, wants)
+            if task is not None:
+                claimed += 1
+                yield task
+        due = min((due for _, due in self._waiting.values()), default=None)
+        self.doorbell = self.doorbell._replace(due=due)
+
+    def _claim(self, name: str, inode: int, now: float, owner: str, wants: Wants) -> Task | None:
+        pending, work = self._folders[State.PENDING], self._folders[State.ACTIVE]
+        try:
+            if self._due_in_mtime:
+                # A wrong time costs at most a read, or REVALIDATE seconds more of waiting.
+                hint = os.stat(name, dir_fd=pending.fd, follow_symlinks=False).st_mtime
+                if now < hint <= now + policy.FURTHEST:
+                    self._waiting[name] = inode, hint
+                    return None
+            ident = form.id_of(name)
+            if ident is None:
+                return None
+            fd = files.open_guarded(name, pending.fd)
+            try:
+                data, seen = files.read_guarded(fd)
+            finally:
+                os.close(fd)
+            task = self._task(form.parse(data, ident), State.ACTIVE, seen)
+            if not policy.is_due(task, now):
+                self._waiting[name] = inode, task.due or 0.0
+                return None
+            if not wants(task.kind, task.group):
+                return None
+            files.rename(name, name, src_dir_fd=pending.fd, dst_dir_fd=work.fd)
+            there = os.stat(name, dir_fd=work.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None  # somebody else was faster
+        except Refused:
+            return None  # look() says what is wrong with it
+        if not files.same_file(seen, there):
+            # Rewritten between reading and claiming: it may not be due any more.
+            self._desk.give_back(ident)
+            return None
+        return self._claimed(task, Lease(owner, now), there)
+
+    def _claimed(self, task: Task, lease: Lease, there: os.stat_result) -> Task:
+        return Task(
+            task.id,
+            task.kind,
+            State.ACTIVE,
+            task.created,
+            due=task.due,
+            attempts=task.attempts,
+            description=task.description,
+            payload=task.payload,
+            error=task.error,
+            lease=lease,
+            rev=files.revision(there),
+            extra=task.extra,
+        )
+
+    # ---- changing
+
+    def swap(self, old: Task | None, new: Task | None) -> str:
+        """One change, durable when it returns.
+
+        Raises:
+            Gone: the file is not there as `old` says; nothing changed.
+            Full: pending/ holds the most that it may.
+            Unsupported: no such edge here, or a value that a task file may not hold.
+            Unavailable: the disk refused; nothing changed.
+        """
+        (outcome,) = self._group([Move(old, new)])
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.rev
+
+    def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
+        """Many changes, made durable a hundred at a time."""
+        waiting = iter(moves)
+        while group := list(islice(waiting, GROUP)):
+            yield from self._group(group)
+
+    def _group(self, moves: list[Move]) -> list[Outcome]:
+        answers: dict[int, str | Exception] = {}
+        adds: list[tuple[int, form.Record]] = []
+        changes: list[tuple[int, desk.Change]] = []
+        for at, (old, new) in enumerate(moves):
+            try:
+                permit(self.edges, old, new)
+                if old is None:
+                    assert new is not None
+                    self._make_room()
+                    adds.append((at, form.new_record(new)))
+                elif old.state is State.ACTIVE and new is None:
+                    answers[at] = self._ack(old)
+                else:
+                    changes.append((at, self._change(old, new)))
+            except (Gone, Full, Unsupported, Unavailable) as error:
+                answers[at] = error
+            except Refused as refusal:
+                answers[at] = Unsupported(str(refusal))
+        if adds:
+            added = self._desk.add([record for _, record in adds])
+            answers |= {at: answer for (at, _), answer in zip(adds, added, strict=True)}
+        if changes:
+            done = self._desk.change([change for _, change in changes], self._clock())
+            answers |= {at: answer for (at, _), answer in zip(changes, done, strict=True)}
+        return [self._outcome(move, answers[at]) for at, move in enumerate(moves)]
+
+    def _outcome(self, move: Move, answer: str | Exception) -> Outcome:
+        if isinstance(answer, Exception):
+            return Outcome(move, error=answer)
+        if move.new is None and move.old is not None and move.old.payload:
+            self._remove_payload(move.old.payload)
+        return Outcome(move, answer)
+
+    def _change(self, old: Task, new: Task | None) -> desk.Change:
+        now = self._clock()
+        return desk.Change(
+            old.id,
+            old.state,
+            None if new is None else new.state,
+            old.rev,
+            lambda record: record if new is None else form.changed(record, old, new, now),
+        )
+
+    def _ack(self, task: Task) -> str:
+        """Done: unlink the file, unless it is another one than was claimed."""
+        work, name = self._folders[State.ACTIVE], task.id + form.SUFFIX
+        try:
+            there = os.stat(name, dir_fd=work.fd, follow_symlinks=False)
+            if files.revision(there) != task.rev:
+                raise Gone(task.id)
+            files.unlink(name, dir_fd=work.fd)
+        except FileNotFoundError:
+            raise Gone(task.id) from None
+        except OSError as error:
+            raise Unavailable(f"{task.id}: {error.strerror}") from error
+        return ""
+
+    def _make_room(self) -> None:
+        """Count one more pending task.
+
+        The folder is counted again when half of the room that was seen last is used up: exact near
+        the limit, and the cost of one add does not grow with the queue.
+
+        Raises:
+            Full: there is no room.
+        """
+        if self._room <= 0:
+            free = self._spool.max_pending - self.counts()[State.PENDING]
+            if free <= 0:
+                raise Full("Queue full")
+            self._room = (free + 1) // 2
+        self._room -= 1
+
+    def _remove_payload(self, path: str) -> None:
+        """Remove what a task's payload names, if it lies below the mail spool; else leave it."""
+        if not self._spool.mail_spool:
+            return
+        try:
+            fd, name = files.open_below(self._spool.mail_spool, path)
+        except (OSError, Refused):
+            return  # elsewhere, or gone already: never ours to delete
+        try:
+            files.forget(name, fd)
+        except OSError:
+            return  # the task itself is done; an unremovable payload is litter, not a failure
+        finally:
+            os.close(fd)
+
+    def control(self, name: str, target: str = "", value: str = "") -> str:
+        """This spool as a whole has nothing to control."""
+        raise Unsupported(f"no control {name!r} here")
+
+    # ---- beside the seam: what the queue's commands need
+
+    def counts(self) -> dict[State, int]:
+        """How many task files stand in each state, without opening one."""
+        return {
+            state: sum(name.endswith(form.SUFFIX) for name in self._names(state))
+            for state in STATES
+        }
+
+    def oldest(self, now: float) -> float:
+        """Seconds since the first pending task in the queue's order was created; 0 with none."""
+        names = [n for n in self._names(State.PENDING) if n.endswith(form.SUFFIX)]
+        while names:
+            first = min(names)
+            try:
+                return max(0.0, now - self._read(first, State.PENDING).created)
+            except (FileNotFoundError, Refused):
+                names.remove(first)
+        return 0.0
+
+    def expired(self, now: float, days: float, *, by_mtime: bool = False) -> Iterator[Task]:
+        """Dead tasks that died more than `days` ago; one that does not say when is none.
+
+        With `by_mtime`, files changed since then are not opened: none of them can have died
+        before, unless it was copied here, and then it stays until its copy is old enough.
+        """
+        fd = self._folders[State.DEAD].fd
+        for name in sorted(self._names(State.DEAD)):
+            try:
+                if by_mtime and not policy.older_than(os.stat(name, dir_fd=fd).st_mtime, now, days):
+                    continue
+                task = self._read(name, State.DEAD)
+            except (FileNotFoundError, Refused):
+                continue
+            since = task.extra.get("dead_since")
+            if since is not None and policy.older_than(int(since), now, days):
+                yield task
+
+    def recover(self) -> list[str]:
+        """Finish or take back what dead processes left half done; says what was done, in words."""
+        return self._desk.recover(self._clock())
+
+
+def _refuse_nested(spool: Spool) -> None:
+    own = spool.desk
+    for path in (spool.pending, spool.work, spool.dlq):
+        if own == path or own.startswith(path.rstrip("/") + "/"):
+            # The other program searches its folders to any depth and would run what it finds.
+            raise Unavailable(f"{path} contains {own}: pending needs a folder of its own")
+
+
+def _whose(path: str) -> str:
+    try:
+        import pwd
+
+        owner = pwd.getpwuid(os.stat(path).st_uid).pw_name
+    except (OSError, KeyError):
+        return ""
+    return f": use sudo -u {owner} spooldeck ..."

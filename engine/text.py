@@ -1,0 +1,60 @@
+"""Makes any foreign text safe to show, to log and to store: the only place that decides what is."""
+
+from __future__ import annotations
+
+REPLACEMENT = "\ufffd"
+
+
+def shown(text: str) -> str:
+    """The text on one line, with every control, C1, bidi, surrogate and other unprintable
+    character replaced by U+FFFD, so that no terminal can be made to act on it.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else REPLACEMENT for c in text)
+
+
+def shown_lines(data: bytes | str, limit: int = 1 << 20) -> list[str]:
+    """Foreign data as lines that are safe to show; at most `limit` characters, and it says so."""
+    text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
+    cut = len(text) > limit
+    lines = [shown(line.removesuffix("\r").expandtabs(8)) for line in text[:limit].split("\n")]
+    if lines and not lines[-1]:
+        lines.pop()
+    if cut:
+        lines.append(f"... cut here: {len(text) - limit:,} more characters")
+    return lines
+
+
+class _Fold(dict[int, str]):
+    """Maps what the contract allows to itself and all else to an underscore."""
+
+    def __missing__(self, code: int) -> str:
+        return "_"
+
+
+_CONTRACT = _Fold(
+    {ord(c): c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 _.-:/"}
+)
+
+ERROR_LIMIT = 200
+"""Characters of an error that are kept (contract: TASK_LAST_ERROR)."""
+
+
+def plain(text: str) -> str:
+    """The text in the contract's character set, in which no shell finds anything to expand.
+
+    Letters, digits, space and `_ . - : /` stay; every other character becomes `_`, the backslash
+    too. Source: nftban_task_queue.sh, which replaces in descriptions and errors the same way.
+    """
+    return text.translate(_CONTRACT)
+
+
+def plain_error(text: str) -> str:
+    """An error as it is stored: cut to 200 characters, then made plain."""
+    return plain(text.rstrip("\n")[:ERROR_LIMIT])
+
+
+def private(address: str) -> str:
+    """A mail address as it may stand in a log: `admin@...` (contract, "Logging Format")."""
+    return address.partition("@")[0] + "@..."

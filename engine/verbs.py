@@ -1,0 +1,128 @@
+"""What may be done to a task: pure functions from a task to the task it becomes, or to nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import NamedTuple, TypeAlias
+
+from engine.model import State, Task
+
+Act: TypeAlias = Callable[[Task, float], Task | None]
+"""A task and the time (epoch seconds UTC) -> what it becomes; None: it leaves its store."""
+
+
+def enqueue(kind: str, now: float, token: str, description: str = "", payload: str = "") -> Task:
+    """A new task, due at once.
+
+    Its id is `<stamp in UTC>-<kind>-<token>`; the token is what keeps two tasks of one second
+    apart: 8 random hex digits. The description defaults to the kind.
+    """
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
+    return Task(
+        id=f"{stamp}-{kind}-{token}",
+        kind=kind,
+        state=State.PENDING,
+        created=float(int(now)),
+        description=description or kind,
+        payload=payload,
+    )
+
+
+def ack(task: Task, now: float) -> None:
+    """Done: the task leaves its store."""
+    return
+
+
+def nack(task: Task, due: float, error: str) -> Task:
+    """The attempt failed and counts; to be tried again from `due` (epoch seconds UTC) on."""
+    return replace(
+        task,
+        state=State.PENDING,
+        due=due,
+        attempts=(task.attempts or 0) + 1,
+        error=error,
+        lease=None,
+    )
+
+
+def unclaim(task: Task) -> Task:
+    """Given back untouched: no attempt was made, none counts."""
+    return replace(task, state=State.PENDING, lease=None)
+
+
+def bury(task: Task, error: str, counts: int = 0) -> Task:
+    """Given up on: to the dead-letter queue, the attempts raised by `counts`."""
+    attempts = (task.attempts or 0) + counts
+    return replace(task, state=State.DEAD, attempts=attempts, error=error, lease=None, due=0.0)
+
+
+def retry(task: Task, now: float) -> Task:
+    """Out of the dead-letter queue as if new: due at once, attempts and error forgotten."""
+    return replace(task, state=State.PENDING, due=0.0, attempts=0, error="")
+
+
+def promote(task: Task, now: float) -> Task:
+    """Once more now: whatever it was waiting for, it is due."""
+    return replace(task, due=0.0)
+
+
+def hold(task: Task, now: float) -> Task:
+    """Parked until released."""
+    return replace(task, state=State.HELD)
+
+
+def release(task: Task, now: float) -> Task:
+    """Unparked: waiting again, due when it was."""
+    return replace(task, state=State.PENDING)
+
+
+def kill(task: Task, now: float) -> Task:
+    """Abandoned work: to the dead-letter queue, because nobody is working on it any more."""
+    return replace(task, state=State.DEAD, lease=None, due=0.0)
+
+
+def purge(task: Task, now: float) -> Task:
+    """Into the trash, from where it can be had back."""
+    return replace(task, state=State.TRASH, lease=None)
+
+
+def expunge(task: Task, now: float) -> None:
+    """Gone for good."""
+    return
+
+
+class Verb(NamedTuple):
+    """Something an operator may do to a task, wherever its store has the edge for it."""
+
+    name: str
+    past: str
+    """For the result: "12 purged"."""
+    edges: tuple[tuple[State, State | None], ...]
+    """From where to where it leads."""
+    act: Act
+
+
+VERBS: Mapping[str, Verb] = {
+    verb.name: verb
+    for verb in (
+        Verb("retry", "retried", ((State.DEAD, State.PENDING),), retry),
+        Verb("promote", "promoted", ((State.PENDING, State.PENDING),), promote),
+        Verb("hold", "held", ((State.PENDING, State.HELD),), hold),
+        Verb("release", "released", ((State.HELD, State.PENDING),), release),
+        Verb("kill", "killed", ((State.ACTIVE, State.DEAD),), kill),
+        Verb(
+            "purge",
+            "purged",
+            (
+                (State.DEAD, State.TRASH),
+                (State.PENDING, State.TRASH),
+                (State.HELD, State.TRASH),
+            ),
+            purge,
+        ),
+        Verb("expunge", "expunged", ((State.DEAD, None), (State.TRASH, None)), expunge),
+    )
+}
+"""Every verb by its name, in the order in which screens and help list them."""

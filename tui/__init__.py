@@ -1,0 +1,1 @@
+"""The operator console: the command line and the terminal screens."""
