@@ -187,7 +187,7 @@ def make_folder(path: str, dir_fd: int | None = None, mode: int = FOLDER_MODE) -
 def make_folders(path: str, mode: int = FOLDER_MODE) -> None:
     """Make a folder and what is missing above it."""
     missing = []
-    while not os.path.isdir(path):
+    while path and not os.path.isdir(path):
         missing.append(path)
         path = os.path.dirname(path)
     for folder in reversed(missing):

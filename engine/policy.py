@@ -25,6 +25,8 @@ class RetryPolicy(NamedTuple):
     backoff: Backoff
     last_counts: int
     """By how much the failure that buries a task raises its attempts: 0 or 1."""
+    limit: int
+    """How many retries there are, for people."""
 
 
 def exponential(base: float, ceiling: float, limit: int) -> Backoff:
@@ -42,7 +44,7 @@ def contract(base: float = 60, ceiling: float = 900, limit: int = 3) -> RetryPol
 
     Source: NFTBan Queue and Mail Contract, "Retry Policy".
     """
-    return RetryPolicy(exponential(base, ceiling, limit), last_counts=0)
+    return RetryPolicy(exponential(base, ceiling, limit), last_counts=0, limit=limit)
 
 
 def shipped(base: float = 30, ceiling: float = 900, limit: int = 3) -> RetryPolicy:
@@ -55,7 +57,7 @@ def shipped(base: float = 30, ceiling: float = 900, limit: int = 3) -> RetryPoli
     def backoff(retries: int) -> float | None:
         return None if retries + 1 >= limit else _doubled(base, retries + 1, ceiling)
 
-    return RetryPolicy(backoff, last_counts=1)
+    return RetryPolicy(backoff, last_counts=1, limit=limit)
 
 
 def trusted_due(due: float, written: float, now: float) -> float:
@@ -197,4 +199,7 @@ def at(moment: float) -> str:
     """A time for a sentence, in UTC: `2026-01-07 12:01:02Z`; "never" for infinity."""
     if moment == float("inf"):
         return "never"
-    return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(moment))
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(moment))
+    except (OverflowError, ValueError):  # it may come from a file, and no calendar reaches there
+        return f"epoch second {moment:g}"

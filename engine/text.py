@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 REPLACEMENT = "\ufffd"
 
 
@@ -37,6 +39,8 @@ _CONTRACT = _Fold(
     {ord(c): c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 _.-:/"}
 )
 
+_is_plain = re.compile("[A-Za-z0-9 _.:/-]*").fullmatch
+
 ERROR_LIMIT = 200
 """Characters of an error that are kept (contract: TASK_LAST_ERROR)."""
 
@@ -47,7 +51,7 @@ def plain(text: str) -> str:
     Letters, digits, space and `_ . - : /` stay; every other character becomes `_`, the backslash
     too. Source: nftban_task_queue.sh, which replaces in descriptions and errors the same way.
     """
-    return text.translate(_CONTRACT)
+    return text if _is_plain(text) else text.translate(_CONTRACT)
 
 
 def plain_error(text: str) -> str:

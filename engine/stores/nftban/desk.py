@@ -166,6 +166,32 @@ class Desk:
             pending.sync()
         return answers
 
+    def add_one(self, record: form.Record) -> str:
+        """As `add`, for one file.
+
+        Raises:
+            Gone: a task of its id stands there.
+            Unavailable: the disk refused.
+        """
+        pending = self._folders[State.PENDING]
+        try:
+            draft = self._draft(record.id, form.render(record), record.due, pending)
+            if self._durable:
+                try:
+                    files.fsync(draft[1])
+                except OSError:
+                    self._drop(draft)
+                    raise
+            with self._placing():
+                answer = self._place_new(record.id, draft, pending)
+            if self._durable:
+                pending.sync()
+        except OSError as error:
+            raise Unavailable(f"{record.id}: cannot be written: {error.strerror}") from error
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
     def _try_draft(
         self, ident: str, data: bytes, due: int, like: Folder
     ) -> tuple[str, int] | Exception:
@@ -398,13 +424,10 @@ class Desk:
         Raises:
             FileExistsError: something stands there.
         """
-        target = ident + form.SUFFIX
-        try:
-            os.stat(target, dir_fd=folder.fd, follow_symlinks=False)
-        except FileNotFoundError:
-            files.rename(name, target, src_dir_fd=self._folder.fd, dst_dir_fd=folder.fd)
-            return
-        raise FileExistsError(errno.EEXIST, "exists already", target)
+        target, there = ident + form.SUFFIX, folder.fd
+        if os.access(target, os.F_OK, dir_fd=there, follow_symlinks=False):
+            raise FileExistsError(errno.EEXIST, "exists already", target)
+        files.rename(name, target, src_dir_fd=self._folder.fd, dst_dir_fd=there)
 
     def _place_or_set_aside(self, name: str, ident: str, state: State) -> None:
         try:
@@ -562,8 +585,4 @@ class Moving(NamedTuple):
 
 
 def _there(name: str, dir_fd: int) -> bool:
-    try:
-        os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True
+    return os.access(name, os.F_OK, dir_fd=dir_fd, follow_symlinks=False)

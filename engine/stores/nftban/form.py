@@ -170,10 +170,10 @@ def new_record(task: Task) -> Record:
     Raises:
         Refused: an id, kind or payload path that the file may not hold.
     """
-    if not _is_id(task.id):
-        raise Refused(f"task id {task.id[:40]!r}: expected letters, digits, _ : -")
     if not _is_kind(task.kind):
         raise Refused(f"task type {task.kind[:40]!r}: expected a-z 0-9 _, at most 64")
+    if not _is_id(task.id):
+        raise Refused(f"task id {task.id[:40]!r}: expected letters, digits, _ : -")
     if plain(task.payload) != task.payload:
         # Cleaning a path would make it another path.
         raise Refused(

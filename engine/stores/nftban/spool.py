@@ -271,30 +271,34 @@ class NftbanStore:
             data, seen = files.read_guarded(fd)
         finally:
             os.close(fd)
-        return self._task(form.parse(data, ident), state, seen)
+        # Nothing but a claim renames a file into work/, and a rename sets ctime.
+        lease = Lease("", seen.st_ctime) if state is State.ACTIVE else None
+        return self._task(form.parse(data, ident), state, seen, lease)
 
-    def _task(self, record: form.Record, state: State, seen: os.stat_result) -> Task:
+    def _trusted(self, record: form.Record, seen: os.stat_result) -> float:
+        """When the task is due, unless a clock that jumped said so."""
+        return policy.trusted_due(float(record.due), seen.st_ctime, self._clock())
+
+    def _task(
+        self, record: form.Record, state: State, seen: os.stat_result, lease: Lease | None
+    ) -> Task:
         extra = EMPTY
         if record.dead_since is not None or record.more:
             extra = dict(record.more)
         if record.dead_since is not None:
             dead = {"dead_since": str(record.dead_since), "dead_reason": record.dead_reason}
             extra = dead | dict(extra)
-        due = float(record.due)
-        if due > self._clock() + policy.FURTHEST:
-            due = policy.trusted_due(due, seen.st_ctime, self._clock())
         return Task(
             record.id,
             record.kind,
             state,
             float(record.created),
-            due=due,
+            due=self._trusted(record, seen) if record.due else 0.0,
             attempts=record.retries,
             description=record.description,
             payload=record.payload,
             error=record.error,
-            # Nothing but a claim renames a file into work/, and a rename sets ctime.
-            lease=Lease("", seen.st_ctime) if state is State.ACTIVE else None,
+            lease=lease,
             rev=files.revision(seen),
             extra=extra,
         )
@@ -373,11 +377,13 @@ class NftbanStore:
                 data, seen = files.read_guarded(fd)
             finally:
                 os.close(fd)
-            task = self._task(form.parse(data, ident), State.ACTIVE, seen)
-            if not policy.is_due(task, now):
-                self._waiting[name] = inode, task.due or 0.0
-                return None
-            if not wants(task.kind, task.group):
+            record = form.parse(data, ident)
+            if record.due > now:
+                due = self._trusted(record, seen)
+                if due > now:
+                    self._waiting[name] = inode, due
+                    return None
+            if not wants(record.kind, ""):
                 return None
             files.rename(name, name, src_dir_fd=pending.fd, dst_dir_fd=work.fd)
             there = os.stat(name, dir_fd=work.fd, follow_symlinks=False)
@@ -389,23 +395,7 @@ class NftbanStore:
             # Rewritten between reading and claiming: it may not be due any more.
             self._desk.give_back(ident)
             return None
-        return self._claimed(task, Lease(owner, now), there)
-
-    def _claimed(self, task: Task, lease: Lease, there: os.stat_result) -> Task:
-        return Task(
-            task.id,
-            task.kind,
-            State.ACTIVE,
-            task.created,
-            due=task.due,
-            attempts=task.attempts,
-            description=task.description,
-            payload=task.payload,
-            error=task.error,
-            lease=lease,
-            rev=files.revision(there),
-            extra=task.extra,
-        )
+        return self._task(record, State.ACTIVE, there, Lease(owner, now))
 
     # ---- changing
 
@@ -418,10 +408,23 @@ class NftbanStore:
             Unsupported: no such edge here, or a value that a task file may not hold.
             Unavailable: the disk refused; nothing changed.
         """
-        (outcome,) = self._group([Move(old, new)])
-        if outcome.error is not None:
-            raise outcome.error
-        return outcome.rev
+        permit(self.edges, old, new)
+        if old is None:
+            assert new is not None
+            self._make_room()
+            try:
+                return self._desk.add_one(form.new_record(new))
+            except Refused as refusal:
+                raise Unsupported(str(refusal)) from refusal
+        if new is None and old.state is State.ACTIVE:
+            answer: str | Exception = self._ack(old)
+        else:
+            (answer,) = self._desk.change([self._change(old, new)], self._clock())
+        if isinstance(answer, Exception):
+            raise answer
+        if new is None and old.payload:
+            self._remove_payload(old.payload)
+        return answer
 
     def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
         """Many changes, made durable a hundred at a time."""
@@ -559,6 +562,10 @@ class NftbanStore:
             since = task.extra.get("dead_since")
             if since is not None and policy.older_than(int(since), now, days):
                 yield task
+
+    def desk_problems(self) -> list[Problem]:
+        """What lies on the desk with nobody at work on it."""
+        return list(self._desk.problems())
 
     def recover(self) -> list[str]:
         """Finish or take back what dead processes left half done; says what was done, in words."""

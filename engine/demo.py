@@ -1,0 +1,321 @@
+"""Throw-away spools with traffic: one that flows, one wedged behind a stuck lock.
+
+Nothing in them is painted: tasks are added and claimed by the engine, a real worker handles them
+with a real program, and the stuck lock was taken by the engine in a process that then hangs. A
+keeper process holds it all together and clears it away when whoever started it is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from engine import files, locks, verbs
+from engine.model import Move, State, Task
+from engine.store import Full
+from engine.stores.nftban import NftbanStore, Spool, make_spool
+
+FLOWING, WEDGED = "flowing", "wedged"
+PACE = 0.4
+"""Seconds between two tasks that the traffic adds."""
+
+MOST = 2000
+"""Pending tasks at which the traffic pauses."""
+
+STUCK_SINCE = 47 * 60.0
+"""Seconds for which the hanging worker has given no sign of life when the demo starts."""
+
+
+class Sort(NamedTuple):
+    """One sort of task in the traffic: what it is, and what the demo's handler says to it."""
+
+    kind: str
+    description: str
+    """`{n}` is a number; it comes back in the error."""
+    weight: int
+    error: str = ""
+    """What the handler prints when it fails; "" when it succeeds."""
+    heals: bool = False
+    """Whether the second attempt succeeds."""
+
+
+SORTS = (
+    Sort("feeds_sync", "Feed enabled: spamhaus {n}", 30),
+    Sort("geoban_apply", "Apply country list {n}", 16),
+    Sort("mail_send", "Spooled mail to admin_ ok{n}", 14),
+    Sort("report", "Daily report {n}", 10),
+    Sort("feeds_sync", "Feed busy: dshield {n}", 6, "nft: set feed_{n} busy"),
+    Sort("mail_send", "Spooled mail to timeout{n}", 5, "connect_timeout mx{n}.example.net 25"),
+    Sort("mail_send", "Spooled mail to unknown{n}", 4, "550 5.1.1 user unknown u{n}"),
+    Sort("mail_send", "Spooled mail to later{n}", 6, "421 4.7.0 try again later", heals=True),
+    Sort("geoban_apply", "Apply outdated list {n}", 4, "geoip database is {n} days old"),
+)
+"""Five of them fail, each in words of its own; one of the five heals."""
+
+_CONFIG = """\
+# The demo's own settings; waits are short, so that there is something to see.
+queue:
+  backoff_base: 3
+  backoff_max: 30
+  profile: contract
+handlers:
+  feeds_sync: {{command: [/bin/sh, {handle}], timeout: 30}}
+  geoban_apply: {{command: [/bin/sh, {handle}], timeout: 30}}
+  mail_send: {{command: [/bin/sh, {handle}], timeout: 30, rate: {{per_hour: 720, burst: 5}}}}
+  report: {{command: [/bin/sh, {handle}], timeout: 30, concurrency: 2}}
+"""
+
+_HANDLE = """\
+# What the demo runs for each task: it looks at the task's words and does as they say.
+d=$TASK_DESCRIPTION n=$(printf %s "$TASK_DESCRIPTION" | tr -cd 0-9)
+mail() {{
+  [ "$TASK_TYPE" = mail_send ] || return 0
+  printf '[%s] [%s] %s\\n' "$(date '+%Y-%m-%d %H:%M:%S')" "$1" "$2" >> '{log}/mail.log'
+}}
+try=$((TASK_RETRIES + 1))
+mail INFO "MAIL_SEND_ATTEMPT task_id=$TASK_ID attempt=$try transport=postfix to=admin@..."
+sleep 0.2
+case $d in
+{cases}
+esac
+mail INFO "MAIL_SEND_RESULT task_id=$TASK_ID status=success transport=postfix attempt=$try"
+"""
+
+_FAILS = """\
+  {pattern}*) {unless}echo "{error}"; mail ERROR "MAIL_SEND_RESULT task_id=$TASK_ID \
+status=failed transport=postfix retries=$try last_error={error}"; exit 1;{end};"""
+
+
+class Demo:
+    """Starts the keeper, and with it everything; a context manager."""
+
+    def __init__(self, tasks: int, keep: str, work: Sequence[str]) -> None:
+        """`work` is the command that, with `--config F --root D` put in, works a queue.
+
+        `keep` names a folder to make the spools in and to leave; "" is one that goes away.
+        """
+        self.folder = os.path.abspath(keep) if keep else tempfile.mkdtemp(prefix="spooldeck-demo-")
+        self._argv = [
+            *(sys.executable, "-m", "engine.demo", self.folder, str(tasks)),
+            *("keep" if keep else "leave-nothing", *work),
+        ]
+        self._keeper: subprocess.Popen[bytes] | None = None
+
+    @property
+    def config_path(self) -> str:
+        """The configuration for its spools."""
+        return f"{self.folder}/spooldeck.yaml"
+
+    @property
+    def places(self) -> list[str]:
+        """The spools."""
+        return [f"{self.folder}/{name}" for name in (FLOWING, WEDGED)]
+
+    def __enter__(self) -> Demo:
+        keeper = self._keeper = subprocess.Popen(
+            self._argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        assert keeper.stdout is not None
+        if keeper.stdout.readline() != b"ready\n":
+            keeper.wait()
+            raise OSError(f"the demo could not be set up in {self.folder}")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        keeper = self._keeper
+        if keeper is None or keeper.stdin is None:
+            return
+        keeper.stdin.close()
+        keeper.wait()
+
+
+# ---- the keeper, a process of its own
+
+
+def keep(folder: str, tasks: int, leave: bool, work: Sequence[str]) -> None:
+    """Set the demo up, keep it moving until standard input ends, clear it away."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the end of standard input is what ends it
+    traffic = Traffic(folder)
+    traffic.begin(tasks)
+    here = ["--config", f"{folder}/spooldeck.yaml", "--root", f"{folder}/{FLOWING}"]
+    worker = subprocess.Popen([*work, *here], stdin=subprocess.DEVNULL, start_new_session=True)
+    hanging = _hang(f"{folder}/{WEDGED}")
+    try:
+        os.write(1, b"ready\n")
+        traffic.go_on()
+    finally:
+        os.kill(hanging, signal.SIGKILL)
+        os.waitpid(hanging, 0)
+        worker.terminate()
+        try:
+            worker.wait(10)
+        except subprocess.TimeoutExpired:
+            worker.kill()
+            worker.wait()
+        if not leave:
+            shutil.rmtree(folder)
+
+
+def _hang(root: str) -> int:
+    """A worker that took the lock and a task, and then never came back; its PID."""
+    ready, said = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(said)
+        os.read(ready, 1)
+        os.close(ready)
+        return pid
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        lock = locks.acquire(f"{root}/run/queue.lock", 1200.0)
+        store = NftbanStore(_spool(root))
+        for _ in store.take(time.time(), str(os.getpid()), 1):
+            pass
+        silent_since = time.time() - STUCK_SINCE
+        files.utime(lock.fd, (silent_since, silent_since))
+        os.write(said, b".")
+        while True:
+            signal.pause()
+    finally:
+        os._exit(1)
+
+
+def _spool(root: str) -> Spool:
+    queue = f"{root}/queue"
+    return Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq", f"{root}/mailspool")
+
+
+class Traffic:
+    """Adds tasks, and writes down the id of each once it is in the queue (`added`)."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._random = random.Random(7)
+        self._ledger = f"{folder}/added"
+
+    def begin(self, tasks: int) -> None:
+        """Make both spools, the handler and the configuration, and fill in what was before."""
+        for name in (FLOWING, WEDGED):
+            root = f"{self._folder}/{name}"
+            make_spool(_spool(root))
+            for folder in ("run", "log", "metrics", "mailspool"):
+                files.make_folders(f"{root}/{folder}")
+        flowing = f"{self._folder}/{FLOWING}"
+        handle = f"{self._folder}/handle.sh"
+        files.publish(handle, _script(f"{flowing}/log").encode())
+        config = _CONFIG.format(handle=handle)
+        files.publish(f"{self._folder}/spooldeck.yaml", config.encode())
+        self._stores = {
+            name: NftbanStore(_spool(f"{self._folder}/{name}")) for name in (FLOWING, WEDGED)
+        }
+        now = time.time()
+        failing = [sort for sort in SORTS if sort.error and not sort.heals]
+        self._add(FLOWING, self._some(tasks // 5, now - 6 * 3600, now, failing))
+        self._bury(self._stores[FLOWING], now)
+        self._add(FLOWING, self._some(tasks // 2, now - 6 * 3600, now))
+        self._add(WEDGED, self._some(tasks * 3 // 10, now - STUCK_SINCE, now))
+
+    def go_on(self) -> None:
+        """A task every moment, and the mail metrics, until standard input ends."""
+        import select
+
+        poll = select.poll()
+        poll.register(0, select.POLLIN | select.POLLHUP)
+        count = 0
+        while not poll.poll(1000 * PACE):
+            count += 1
+            name = WEDGED if count % 8 == 0 else FLOWING
+            now = time.time()
+            if self._stores[name].counts()[State.PENDING] < MOST:
+                self._add(name, self._some(1, now, now))
+            if count % 3 == 0:
+                self._publish_mail(f"{self._folder}/{FLOWING}")
+
+    def _some(
+        self, number: int, since: float, until: float, sorts: Sequence[Sort] = SORTS
+    ) -> Iterator[Task]:
+        weights = [sort.weight for sort in sorts]
+        for sort in self._random.choices(sorts, weights, k=number):
+            created = self._random.uniform(since, until)
+            description = sort.description.format(n=self._random.randrange(10, 99))
+            token = f"{self._random.getrandbits(32):08x}"
+            yield verbs.enqueue(sort.kind, created, token, description)
+
+    def _add(self, name: str, tasks: Iterator[Task]) -> None:
+        for outcome in self._stores[name].swap_all(Move(None, task) for task in tasks):
+            if isinstance(outcome.error, Full):
+                return
+            if outcome.error is not None:
+                raise outcome.error
+            assert outcome.move.new is not None
+            files.append(self._ledger, f"{outcome.move.new.id}\n".encode())
+
+    def _bury(self, store: NftbanStore, now: float) -> None:
+        """All that is pending failed for good before the demo began."""
+        taken = list(store.take(now, "demo", MOST))
+        for outcome in store.swap_all(Move(task, _failed(task)) for task in taken):
+            if outcome.error is not None:
+                raise outcome.error
+
+    def _publish_mail(self, root: str) -> None:
+        """mail.prom from what mail.log says, in the real program's form."""
+        try:
+            with open(f"{root}/log/mail.log", "rb") as log:
+                text = log.read()
+        except FileNotFoundError:
+            return
+        attempts = text.count(b"MAIL_SEND_ATTEMPT")
+        success, failed = text.count(b"status=success"), text.count(b"status=failed")
+        now = int(time.time())
+        lines = []
+        for name, value in (("attempts", attempts), ("success", success), ("failures", failed)):
+            metric = f"nftban_mail_send_{name}_total"
+            lines += [f"# HELP {metric} Mail send {name}", f"# TYPE {metric} counter"]
+            for transport in ("sendmail", "postfix", "curl", "msmtp", "mailx", "exim"):
+                shown = value if transport == "postfix" else 0
+                lines.append(f'{metric}{{transport="{transport}"}} {shown}')
+            lines.append("")
+        stamp = "nftban_mail_last_success_timestamp"
+        lines += [f"# HELP {stamp} Last successful send", f"# TYPE {stamp} gauge"]
+        lines.append(f"{stamp} {now}")
+        files.publish(f"{root}/metrics/mail.prom", ("\n".join(lines) + "\n").encode())
+
+
+def _failed(task: Task) -> Task:
+    """The task after its last failure, with the error that the demo's handler gives it."""
+    words = task.description.rstrip("0123456789")
+    (error,) = (s.error for s in SORTS if s.description.partition("{n}")[0] == words)
+    return verbs.bury(replace(task, attempts=3), error.format(n=task.description[len(words) :]))
+
+
+def _script(log: str) -> str:
+    cases = [
+        _FAILS.format(
+            pattern=sort.description.partition("{n}")[0].replace(" ", "\\ "),
+            error=sort.error.replace("{n}", "$n"),
+            unless='[ "$TASK_RETRIES" -gt 0 ] || { ' if sort.heals else "",
+            end=" };" if sort.heals else "",
+        )
+        for sort in SORTS
+        if sort.error
+    ]
+    return _HANDLE.format(log=log, cases="\n".join(cases))
+
+
+if __name__ == "__main__":
+    keep(sys.argv[1], int(sys.argv[2]), sys.argv[3] == "keep", sys.argv[4:])

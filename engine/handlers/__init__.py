@@ -1,0 +1,56 @@
+"""What is done for a task: a handler for each kind, and how it says that it could not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from engine.model import Task
+
+CONTRACT_KINDS = frozenset({"feeds_sync", "geoban_apply", "mail_send"})
+"""Kinds whose meaning the contract fixes: without a handler of their own they are never claimed,
+and no two tasks of one of them ever run side by side.
+"""
+
+
+class Failed(Exception):
+    """The attempt failed; the text is stored with the task, and it is tried again by the table."""
+
+
+class Fatal(Failed):
+    """No further attempt can succeed: to the dead-letter queue at once."""
+
+
+class Retry(Failed):
+    """The attempt failed, and says itself when the next one makes sense."""
+
+    def __init__(self, after: float, text: str) -> None:
+        super().__init__(text)
+        self.after = after
+        """Seconds from now."""
+
+
+class Context(NamedTuple):
+    """What a handler is told besides its task."""
+
+    inherit: tuple[int, ...] = ()
+    """Descriptors that a process it starts shall keep open: the flock of the queue's lock."""
+    cancelled: Callable[[], bool] = lambda: False
+    """Whether the worker was told to end at once."""
+
+
+class Handler(Protocol):
+    """Does a task; returns when it is done."""
+
+    def __call__(self, task: Task, context: Context, /) -> None:
+        """Do it.
+
+        Raises:
+            Failed: it could not be done; Fatal and Retry say more.
+        """
+        ...
+
+
+def unknown(task: Task, context: Context) -> None:
+    """The handler of a kind that has none: fails with the contract's text."""
+    raise Failed(f"Unknown task type: {task.kind}")

@@ -1,0 +1,288 @@
+"""A store and its index made asynchronous: what a screen asks, and how it learns of changes.
+
+The event loop never waits here for a disk, a socket or a lock: everything is asked on threads, each
+with its own instance of the store or its own reader of the index.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import TypeVar
+
+from engine import plans
+from engine.index import Query, Reader, Window
+from engine.lane import Lane, post
+from engine.mirror import Changed, Mirror
+from engine.model import Edges, Problem, State, Task
+from engine.plans import Plan, Report
+from engine.store import Store, Unavailable
+
+__all__ = ["Changed", "Inspector"]
+
+T = TypeVar("T")
+
+PERIOD, FILLING = 0.1, 0.25
+"""Seconds between two reports of changes, at least; the second while the first look runs."""
+PATIENCE = 1.0
+"""Seconds that a thread may take to end, before it is left to itself."""
+SPARING = 4
+"""A search is not made again because of changes before so many times its own duration."""
+
+
+class Inspector:
+    """What the operator looks at: one store, followed, searched and acted on."""
+
+    def __init__(
+        self,
+        open_store: Callable[[], Store],
+        *,
+        clock: Callable[[], float] = time.time,
+        folder: str | None = None,
+    ) -> None:
+        """`folder` is where the index's temporary folder is made; None: where there is room."""
+        self._open_store = open_store
+        self._clock = clock
+        self._mirror = Mirror(open_store, folder, self._news)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._told, self._told_at = -1, 0.0
+        self._closed = False
+        self._windows = _Asking("spooldeck-windows", self._mirror)
+        self._searches = _Asking("spooldeck-searches", self._mirror)
+        self._search: Query | None = None
+        self._search_earliest = 0.0
+        self._acting = Lane("spooldeck-acting")
+        self._reading = Lane("spooldeck-reading")
+
+    async def start(self) -> None:
+        """Open the store and begin to follow it, on its threads; returns at once."""
+        self._loop = asyncio.get_running_loop()
+        self._mirror.start()
+
+    async def close(self) -> None:
+        """End all threads and remove the index; one that hangs is left to itself."""
+        self._closed = True
+        self._mirror.stop()
+        self._wake()
+        lanes = (self._windows, self._searches, self._acting, self._reading)
+        await asyncio.gather(self._mirror_ended(), *(lane.close(PATIENCE) for lane in lanes))
+        if not self._mirror.ended:
+            await asyncio.to_thread(self._mirror.remove_scratch)
+
+    async def _mirror_ended(self) -> None:
+        if self._loop is None:
+            return
+        deadline = self._loop.time() + PATIENCE
+        while not self._mirror.ended and self._loop.time() < deadline:
+            await self._next_news(deadline - self._loop.time())
+
+    # ---- what is known
+
+    @property
+    def states(self) -> Mapping[State, str]:
+        """The store's states by its own words; empty until it is open."""
+        return self._mirror.states
+
+    @property
+    def edges(self) -> Edges:
+        """What may be done there now; empty until it is open."""
+        return self._mirror.edges
+
+    @property
+    def latest(self) -> Changed:
+        """What the store holds, as far as is known now."""
+        return self._mirror.latest
+
+    async def changed(self, after: int) -> Changed:
+        """What the store holds, once that is newer than a generation; at most ten times a second.
+
+        Raises:
+            Unavailable: the inspector was closed.
+        """
+        while self.latest.generation <= after:
+            self._raise_if_over()
+            await self._next_news(None)
+        if self.latest.generation != self._told:
+            await self._breathe()
+            self._told, self._told_at = self.latest.generation, self._now()
+        return self.latest
+
+    async def _breathe(self) -> None:
+        """Wait until the last report is old enough for another."""
+        while True:
+            period = PERIOD if self.latest.complete else FILLING
+            rest = self._told_at + period - self._now()
+            if rest <= 0:
+                return
+            await self._next_news(rest)
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _raise_if_over(self) -> None:
+        if self._mirror.crash is not None:
+            raise self._mirror.crash
+        if self._closed:
+            raise Unavailable("closed")
+
+    def _news(self) -> None:
+        """Called on the mirror's thread."""
+        if self._loop is not None:
+            post(self._loop, self._wake)
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _next_news(self, patience: float | None) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            await asyncio.wait([waiter], timeout=patience)
+        finally:
+            self._waiters.discard(waiter)
+
+    # ---- questions
+
+    async def window(self, query: Query, start: int, size: int) -> Window:
+        """Up to `size` rows of a result, from `start` on or from where it still has as many."""
+        empty = Window((), 0, 0, self.latest.generation)
+        ask = partial(_window, query, start, size)
+        return await self._ask(query, ask, empty)
+
+    async def find(self, query: Query, id: str) -> int | None:
+        """At which place of a result a task stands; None when it is not in it."""
+        return await self._ask(query, partial(_find, query, id), None)
+
+    async def task(self, id: str) -> Task | None:
+        """A task by its id, wherever it stands; None when it is nowhere."""
+        return await self._windows.ask(lambda reader: reader.task(id), None)
+
+    async def problems(self) -> tuple[Problem, ...]:
+        """What in the store cannot be read as a task, or stands where it should not."""
+        return await self._windows.ask(lambda reader: reader.problems(), ())
+
+    async def read(self, task: Task) -> bytes:
+        """The task in full, as its store holds it.
+
+        Raises:
+            Gone: it is not there any more.
+            Unavailable: the store cannot be reached.
+        """
+        return await self._reading.run(lambda: self._with_store(lambda store: store.read(task)))
+
+    async def _ask(self, query: Query, question: Callable[[Reader, int], T], otherwise: T) -> T:
+        """Ask where the answer is at hand; else search for it, and not all the time."""
+        generation = self.latest.generation
+        if await self._windows.ask(lambda reader: reader.is_listed(query), True):
+            return await self._windows.ask(lambda r: question(r, generation), otherwise)
+        while query == self._search and self._now() < self._search_earliest:
+            await asyncio.sleep(self._search_earliest - self._now())
+        generation = self.latest.generation
+        began = self._now()
+        answer = await self._searches.ask(lambda r: question(r, generation), otherwise)
+        self._search = query
+        self._search_earliest = self._now() + SPARING * (self._now() - began)
+        return answer
+
+    # ---- acting
+
+    async def plan(self, verb: str, ids: Collection[str] | None, query: Query) -> Plan:
+        """Freeze what to do, to these tasks of the query's state or to all that it matches."""
+        rows = await self._searches.ask(lambda reader: reader.rows(query, ids), ())
+        return Plan(verb, rows, self._clock())
+
+    async def apply(self, plan: Plan) -> Report:
+        """Carry a plan out; every row of it is accounted for.
+
+        Raises:
+            Unavailable: the store cannot be reached; nothing was done.
+        """
+        report = await self._acting.run(
+            lambda: self._with_store(lambda store: plans.apply(store, plan, self._clock()))
+        )
+        self._mirror.touch(row.id for row in plan.rows)
+        return report
+
+    async def refresh(self) -> None:
+        """Look at everything now; returns when that has ended."""
+        loop = asyncio.get_running_loop()
+        looked: asyncio.Future[None] = loop.create_future()
+        if self._mirror.ended:
+            return
+        self._mirror.refresh(lambda: post(loop, lambda: looked.done() or looked.set_result(None)))
+        await looked
+
+    def _with_store(self, use: Callable[[Store], T]) -> T:
+        """With a store of its own each time: what lay under an old one may have been replaced."""
+        store = self._open_store()
+        try:
+            return use(store)
+        finally:
+            store.close()
+
+
+def _window(query: Query, start: int, size: int, reader: Reader, generation: int) -> Window:
+    return reader.window(query, start, size, generation)
+
+
+def _find(query: Query, ident: str, reader: Reader, generation: int) -> int | None:
+    return reader.find(query, ident, generation)
+
+
+class _Asking:
+    """A reader of the index on a lane of its own; a question nobody waits for any more ends."""
+
+    def __init__(self, name: str, mirror: Mirror) -> None:
+        self._lane = Lane(name, self._let_go)
+        self._mirror = mirror
+        self._reader: Reader | None = None
+        self._path = ""
+
+    async def ask(self, question: Callable[[Reader], T], otherwise: T) -> T:
+        """The reader's answer; `otherwise` while there is no index.
+
+        Raises:
+            Unavailable: the index cannot be read.
+        """
+        try:
+            return await self._lane.run(lambda: self._answer(question, otherwise))
+        except asyncio.CancelledError:
+            if self._reader is not None:
+                self._reader.interrupt()
+            raise
+
+    async def close(self, patience: float) -> None:
+        """End the thread, and the question it is at."""
+        if self._reader is not None:
+            self._reader.interrupt()
+        await self._lane.close(patience)
+
+    def _answer(self, question: Callable[[Reader], T], otherwise: T) -> T:
+        while True:
+            path = self._mirror.path
+            if not path:
+                return otherwise
+            try:
+                return question(self._open(path))
+            except sqlite3.Error as error:
+                # Interrupted because of the question before, or of an index that was replaced?
+                interrupted = "interrupt" in str(error) and self._lane.wanted()
+                if not interrupted and path == self._mirror.path:
+                    raise Unavailable(f"the index in {path}: {error}") from error
+
+    def _open(self, path: str) -> Reader:
+        if self._reader is None or path != self._path:
+            self._let_go()
+            self._reader, self._path = Reader(path), path
+        return self._reader
+
+    def _let_go(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None

@@ -1,0 +1,349 @@
+"""The worker: takes due tasks, has them handled, and swaps each for its outcome.
+
+The thread that runs it is the only one that touches the store; handlers run on threads of their
+own, so that the lock is renewed while they take their time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from queue import Empty, SimpleQueue
+from typing import NamedTuple, Protocol
+
+from engine import handlers, locks, rescuer, verbs
+from engine.handlers import Context, Failed, Fatal, Handler, Retry
+from engine.model import State, Task
+from engine.policy import RetryPolicy
+from engine.store import Gone, Store, StoreError
+from engine.text import plain_error
+
+HOUSEKEEPING = 3600.0
+"""Seconds between two looks for dead tasks past their time."""
+
+PUBLISHING = 5.0
+"""Seconds between two writings of the metrics while there is always work."""
+
+RECHECK = 5.0
+"""Seconds after which a store that could not be reached is tried again."""
+
+
+class Limits(Protocol):
+    """Token buckets by kind; `engine.limits.Buckets` keeps them for all processes."""
+
+    def ready(self, kind: str) -> bool:
+        """Whether a token is there, nothing spent."""
+        ...
+
+    def spend(self, kind: str) -> bool:
+        """Take a token; False, and nothing taken, when there is none."""
+        ...
+
+    def token_at(self, kind: str) -> float:
+        """When one is there, epoch seconds UTC."""
+        ...
+
+
+class Services(NamedTuple):
+    """What the worker is handed besides its store: how to tell others what happens."""
+
+    log: Callable[[str, str], None] = lambda level, text: None
+    """Level and text of one line of the queue's log."""
+    tally: Callable[[str], None] = lambda name: None
+    """Raises one of the counters processed, failed, retries, dlq (`_total`) by one."""
+    publish: Callable[[], None] = lambda: None
+    """Writes the metrics."""
+    retire: Callable[[], None] = lambda: None
+    """Removes what has been dead for too long."""
+    limits: Limits | None = None
+    slots: Mapping[str, int] = {}
+    """How many tasks of a kind may run at once, where more than one may or fewer than all."""
+
+
+class Run(NamedTuple):
+    """What one run came to."""
+
+    done: int = 0
+    failed: int = 0
+    refused: Mapping[str, str] = {}
+    """Kinds of which a due task was passed over, and why."""
+    token_at: float | None = None
+    """When the first of those that lack only a token may go on, epoch seconds UTC."""
+    next_due: float | None = None
+    """When the next of those that wait comes due, epoch seconds UTC."""
+    lost: str = ""
+    """How the lock was lost; "" when it was not."""
+
+
+class _Finished(NamedTuple):
+    task: Task
+    failure: Exception | None
+
+
+_EXECUTING = {"geoban_apply": "geoban apply", "mail_send": "mail send"}
+"""What the log says is executed, where that is not the description (contract log lines)."""
+
+
+class Worker:
+    """One worker on one store, which holds the store's lock, if that has one."""
+
+    def __init__(
+        self,
+        store: Store,
+        handled: Mapping[str, Handler],
+        retry: RetryPolicy,
+        *,
+        owner: str = "",
+        lock: locks.PidLock | None = None,
+        concurrency: int = 1,
+        services: Services | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store, self._handled, self._retry = store, handled, retry
+        self._owner, self._lock, self._concurrency = owner, lock, concurrency
+        self._services = services or Services()
+        self._clock = clock
+        self._events: SimpleQueue[_Finished | None] = SimpleQueue()
+        self._in_hand: Counter[str] = Counter()
+        self._stopping = self._cancelled = False
+        self._done = self._failed = 0
+        self._refused: dict[str, str] = {}
+        self._token_at: float | None = None
+        self._unreachable = ""
+
+    # ---- told from outside, from any thread or signal handler
+
+    def ring(self) -> None:
+        """Something happened: look for work now."""
+        self._events.put(None)
+
+    def stop(self) -> None:
+        """Claim nothing more and end when what is in hand is done; a second time: end that too."""
+        self._cancelled = self._stopping
+        self._stopping = True
+        self._events.put(None)
+
+    # ---- running
+
+    def process_next(self) -> Run:
+        """One task at most, as a timer asks for it."""
+        return self._guarded(lambda: self._work(limit=1, until_idle=True))
+
+    def work(self, *, until_idle: bool = False) -> Run:
+        """Task after task until stopped, or until nothing is due."""
+        return self._guarded(lambda: self._work(limit=None, until_idle=until_idle))
+
+    def _guarded(self, run: Callable[[], None]) -> Run:
+        lost = ""
+        try:
+            self._rescue()
+            self._services.retire()
+            run()
+        except locks.Lost as loss:
+            lost = str(loss)
+            self._services.log("ALERT", f"{lost}; stopping, nothing touched")
+        return Run(
+            self._done,
+            self._failed,
+            dict(self._refused),
+            self._token_at,
+            self._store.doorbell.due,
+            lost,
+        )
+
+    def _rescue(self) -> None:
+        """The lock is ours: whatever is claimed is nobody's."""
+        taken_over = self._lock.taken_over if self._lock else ""
+        reason = f"worker ended while it ran: {taken_over or 'no trace of it'}"
+        for outcome in rescuer.rescue(self._store, self._retry, self._clock(), reason):
+            old, new = outcome.move
+            assert old is not None and new is not None
+            if outcome.error is not None:
+                self._services.log("ERROR", f"Recovery of {old.id} failed: {outcome.error}")
+                continue
+            word = self._store.states[new.state]
+            self._services.log("WARN", f"Recovered orphaned task: {old.id}, back to {word}")
+            if new.state is State.DEAD:
+                self._services.tally("dlq_total")
+
+    def _work(self, *, limit: int | None, until_idle: bool) -> None:
+        retired = published = self._clock()
+        claimed = 0
+        while True:
+            room = self._concurrency - self._in_hand.total()
+            if limit is not None:
+                room = min(room, limit - claimed)
+            looking = room > 0 and not self._stopping
+            began = self._try_claim(room, patient=limit is None) if looking else 0
+            claimed += began
+            if not self._in_hand.total() and (self._stopping or claimed == limit):
+                return
+            now = self._clock()
+            idle = not self._in_hand.total()
+            if idle and until_idle and not began:
+                return
+            if limit is None and (idle or now - published >= PUBLISHING):
+                self._services.publish()
+                published = now
+            if limit is None and now - retired >= HOUSEKEEPING:
+                self._services.retire()
+                retired = now
+            self._await(self._patience(now) if looking else locks.RENEWAL)
+
+    def _patience(self, now: float) -> float:
+        """Seconds until something must be looked at, if nothing happens before."""
+        bell = self._store.doorbell
+        until = [now + locks.RENEWAL, now + bell.unwatched]
+        if self._unreachable:
+            until.append(now + RECHECK)
+        else:
+            until += [moment for moment in (bell.due, self._token_at) if moment is not None]
+        return max(0.05, min(until) - now)
+
+    def _await(self, seconds: float) -> None:
+        """Wait for something to happen, and settle whatever has finished by then."""
+        try:
+            event = self._events.get(timeout=seconds)
+            while True:
+                if event is not None:
+                    self._settle(event)
+                event = self._events.get_nowait()
+        except Empty:
+            pass
+        if self._lock is not None:
+            self._lock.renew()
+
+    # ---- one task
+
+    def _try_claim(self, room: int, *, patient: bool) -> int:
+        """As `_claim`; a patient worker waits for a store that cannot be reached."""
+        before, self._unreachable = self._unreachable, ""
+        try:
+            return self._claim(room)
+        except (StoreError, OSError) as error:
+            if not patient:
+                raise
+            self._unreachable = str(error)
+            if self._unreachable != before:
+                self._services.log("ERROR", f"Queue cannot be reached: {error}")
+            return 0
+
+    def _claim(self, room: int) -> int:
+        """Take and start up to `room` tasks; how many were started."""
+        self._refused.clear()
+        self._token_at = None
+        began = 0
+        if self._lock is not None:
+            self._lock.check()
+        for task in self._store.take(self._clock(), self._owner, room, self._wants):
+            began += self._start(task)
+        return began
+
+    def _wants(self, kind: str, group: str) -> bool:
+        why = self._unwanted(kind)
+        if why:
+            self._refused[kind] = why
+        return not why
+
+    def _unwanted(self, kind: str) -> str:
+        """Why no task of this kind may be claimed now; "" when one may."""
+        if self._stopping:
+            return "the worker is stopping"
+        contract = kind in handlers.CONTRACT_KINDS
+        if contract and kind not in self._handled:
+            return "no handler configured"
+        slots = 1 if contract else self._services.slots.get(kind, self._concurrency)
+        if self._in_hand[kind] >= slots:
+            return "one is running already" if slots == 1 else f"{slots} are running already"
+        limits = self._services.limits
+        if limits is not None and not limits.ready(kind):
+            moment = limits.token_at(kind)
+            self._token_at = moment if self._token_at is None else min(self._token_at, moment)
+            return "no token"
+        return ""
+
+    def _start(self, task: Task) -> int:
+        limits = self._services.limits
+        if limits is not None and not limits.spend(task.kind):
+            # Another process was faster with the last token.
+            self._swap(task, verbs.unclaim(task))
+            return 0
+        log = self._services.log
+        log("INFO", f"Processing task: {task.id} ({task.kind}: {task.description})")
+        log("INFO", f"Executing: {_EXECUTING.get(task.kind, task.description)}")
+        self._in_hand[task.kind] += 1
+        handler = self._handled.get(task.kind, handlers.unknown)
+        inherit = (self._lock.fd,) if self._lock is not None else ()
+        context = Context(inherit, lambda: self._cancelled)
+
+        def run() -> None:
+            failure: Exception | None = None
+            try:
+                handler(task, context)
+            except Exception as error:
+                # Whatever a handler raises is its task's failure, never the worker's end.
+                failure = error
+            self._events.put(_Finished(task, failure))
+
+        threading.Thread(target=run, name=f"handler {task.kind}", daemon=True).start()
+        return 1
+
+    def _settle(self, finished: _Finished) -> None:
+        task, failure = finished
+        self._in_hand[task.kind] -= 1
+        log = self._services.log
+        if self._lock is not None:
+            self._lock.check()
+        if failure is None:
+            if self._swap(task, None):
+                self._done += 1
+                self._services.tally("processed_total")
+                log("SUCCESS", f"Task completed: {task.id} ({task.kind})")
+            return
+        self._failed += 1
+        error = plain_error(_words(failure))
+        self._services.tally("failed_total")
+        log("ERROR", f"Task failed: {task.id} ({task.kind}): {error}")
+        self._give_up_or_wait(task, failure, error)
+
+    def _give_up_or_wait(self, task: Task, failure: Exception, error: str) -> None:
+        now = self._clock()
+        if isinstance(failure, Fatal):
+            new = verbs.bury(task, error, self._retry.last_counts)
+        else:
+            new = rescuer.outcome_of_failure(task, error, self._retry, now)
+            if isinstance(failure, Retry) and new.state is State.PENDING:
+                new = verbs.nack(task, int(now) + failure.after, error)
+        if not self._swap(task, new):
+            return
+        tried = f"{new.attempts}/{self._retry.limit}"
+        if new.state is State.DEAD:
+            self._services.tally("dlq_total")
+            why = "cannot succeed" if isinstance(failure, Fatal) else f"exhausted retries ({tried})"
+            self._services.log("ERROR", f"Task {task.id} {why}, moving to DLQ")
+            return
+        self._services.tally("retries_total")
+        wait = int(new.due or 0) - int(now)
+        text = f"Task {task.id} failed (attempt {tried}), retry in {wait}s"
+        self._services.log("WARN", text)
+
+    def _swap(self, task: Task, new: Task | None) -> bool:
+        """Put the outcome in place of the claimed task; False when that was not to be done."""
+        try:
+            self._store.swap(task, new)
+        except Gone:
+            self._services.log("WARN", f"Task {task.id} is not where it was claimed; left alone")
+            return False
+        except StoreError as error:
+            # It stays claimed; the next worker gives it back.
+            self._services.log("ERROR", f"Outcome of {task.id} cannot be stored: {error}")
+            return False
+        return True
+
+
+def _words(failure: Exception) -> str:
+    if isinstance(failure, Failed):
+        return str(failure)
+    return f"{type(failure).__name__}: {failure}"

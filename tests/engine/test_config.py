@@ -1,0 +1,526 @@
+"""Settings: where they come from, which of them count for which place, and what is refused."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine import config
+from engine.config import Config, ConfigError, Handler, Queue, QueueSettings
+from engine.policy import Rate
+
+NO_CONF = "/nonexistent"
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Callable[[str], Config]:
+    """Load a configuration from its text."""
+
+    def load(text: str) -> Config:
+        path = tmp_path / "config.yaml"
+        path.write_text(text)
+        return config.load(str(path), {"HOME": "/home/me"})
+
+    return load
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> str:
+    """Return a data folder with a queue in it."""
+    for state in ("pending", "work", "dlq"):
+        (tmp_path / "data" / "queue" / state).mkdir(parents=True)
+    return str(tmp_path / "data")
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Callable[..., str]:
+    """Write an nftban.conf pair; answers with its folder."""
+
+    def write(text: str, local: str = "") -> str:
+        folder = tmp_path / "etc"
+        folder.mkdir()
+        (folder / "nftban.conf").write_text(text)
+        if local:
+            (folder / "nftban.conf.local").write_text(local)
+        return str(folder)
+
+    return write
+
+
+def test_everything_can_be_said(written: Callable[[str], Config], tmp_path: Path) -> None:
+    """Each key of the file arrives as a value of its own type."""
+    got = written("""
+        places: [/srv/spool, ~/spool, relative, "redis://host/1"]
+        handlers:
+          feeds_sync: {command: [sync, --all], timeout: 30, concurrency: 2}
+          mail_send: {command: ["true"], rate: {per_hour: 40}}
+        queue:
+          root: /srv/spool
+          run_dir: /run/spool
+          max_retries: 5
+          backoff_base: 1.5
+          profile: shipped
+          rate: {per_hour: 40, burst: 2}
+          durable: false
+        logs: [/var/log/a.log]
+        theme: night
+        read_only: true
+        start_armed: false
+        require_reason: true
+    """)
+
+    assert got == Config(
+        path=str(tmp_path / "config.yaml"),
+        places=("/srv/spool", "/home/me/spool", str(tmp_path / "relative"), "redis://host/1"),
+        handlers={
+            "feeds_sync": Handler(("sync", "--all"), 30, 2),
+            "mail_send": Handler(("true",), rate=Rate(40, 5)),
+        },
+        queue=QueueSettings(
+            root="/srv/spool",
+            run_dir="/run/spool",
+            max_retries=5,
+            backoff_base=1.5,
+            profile="shipped",
+            rate=Rate(40, 2),
+            durable=False,
+        ),
+        logs=("/var/log/a.log",),
+        theme="night",
+        read_only=True,
+        require_reason=True,
+    )
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "queue:\nhandlers: {}\ntheme:\n"])
+def test_what_is_left_empty_is_not_said(written: Callable[[str], Config], text: str) -> None:
+    """An empty file or an empty section leaves the defaults."""
+    assert written(text)._replace(path="") == Config()
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "expected"),
+    [
+        ("them: x", "them", "did you mean theme?"),
+        ("queue: {max_retires: 3}", "queue.max_retires", "did you mean max_retries?"),
+        ("handlers: {a: {command: [x], time: 3}}", "handlers.a.time", "did you mean timeout?"),
+        ("queue: {zzz: 1}", "queue.zzz", "expected one of root, pending"),
+        ("theme: 2", "theme", "expected text, not 2"),
+        ("read_only: 1", "read_only", "expected true or false, not 1"),
+        ("queue: 7", "queue", "expected a mapping"),
+        ("queue: {max_retries: true}", "queue.max_retries", "a whole number of retries"),
+        ("queue: {max_retries: 2.5}", "queue.max_retries", "at least 0, not 2.5"),
+        ("queue: {max_retries: -1}", "queue.max_retries", "at least 0, not -1"),
+        ("queue: {max_pending: 0}", "queue.max_pending", "at least 1"),
+        ("queue: {backoff_base: .nan}", "queue.backoff_base", "a number of seconds"),
+        ("queue: {backoff_max: .inf}", "queue.backoff_max", "a number of seconds"),
+        ("queue: {backoff_max: 15m}", "queue.backoff_max", "a number of seconds"),
+        ("queue: {profile: nftban}", "queue.profile", "one of contract, shipped"),
+        ("queue: {rate: 40}", "queue.rate", "{per_hour: 40, burst: 5}"),
+        ("queue: {rate: {burst: 5}}", "queue.rate.per_hour", "not nothing"),
+        ("queue: {rate: {per_hour: 0}}", "queue.rate.per_hour", "at least 1"),
+        ("queue: {run_dir: /run/x}", "queue.run_dir", "expected queue.root beside it"),
+        ("queue: {root: ''}", "queue.root", "expected a path"),
+        ("places: /srv", "places", "expected a list"),
+        ("places: [1]", "places.0", "expected a path"),
+        ("handlers: []", "handlers", "expected a mapping"),
+        ("handlers: {a: }", "handlers.a.command", "a list, the program first"),
+        ("handlers: {a: {command: echo hi}}", "handlers.a.command", "a list, never a shell line"),
+        ("handlers: {a: {command: []}}", "handlers.a.command", "the program first"),
+        ("handlers: {a: {command: ['']}}", "handlers.a.command", "the program first"),
+        ("handlers: {a: {command: [sleep, 5]}}", "handlers.a.command.1", "text (put it in"),
+        ("handlers: {a: {command: [x], timeout: 0}}", "handlers.a.timeout", "at least 0.1"),
+        ("handlers: {a b: {command: [x]}}", "handlers.a b", "a kind in letters"),
+        ("handlers: {../a: {command: [x]}}", "handlers.../a", "a kind in letters"),
+        ("handlers: {1: {command: [x]}}", "handlers.1", "a kind in letters"),
+        ("on: 1", "True", "unknown key"),
+        ("theme: a\ntheme: b", "theme", "a second time in line 2"),
+        ("queue: {durable: yes, durable: no}", "queue.durable", "a second time"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    written: Callable[[str], Config], tmp_path: Path, text: str, key: str, expected: str
+) -> None:
+    """An error is one line with the file, the dotted key and what was expected there."""
+    with pytest.raises(ConfigError) as refused:
+        written(text)
+
+    message = str(refused.value)
+    assert message.startswith(f"{tmp_path}/config.yaml: {key}: ")
+    assert expected in message
+    assert message.isprintable()
+
+
+@pytest.mark.parametrize(
+    "text", ["queue: {", "a: b: c", "\tx", "- 1\nb", "x: \x00", "&a [*a]", "[" * 5000, "? [a]\n: b"]
+)
+def test_what_is_no_configuration_is_refused(written: Callable[[str], Config], text: str) -> None:
+    """Broken YAML is one line, too, whatever its parser says."""
+    with pytest.raises(ConfigError) as refused:
+        written(text)
+
+    assert "config.yaml: " in str(refused.value)
+    assert str(refused.value).isprintable()
+
+
+def test_a_named_file_must_be_there(tmp_path: Path) -> None:
+    """A file that the command line names is not looked for elsewhere."""
+    with pytest.raises(ConfigError, match="No such file"):
+        config.load(str(tmp_path / "none.yaml"), {})
+
+
+def test_a_file_that_cannot_be_read_is_not_passed_over(tmp_path: Path) -> None:
+    """A configuration that is there but cannot be read is an error, not an absence."""
+    with pytest.raises(ConfigError, match="cannot be read"):
+        config.load(None, {}, (str(tmp_path),))
+
+
+def test_the_first_file_found_counts_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder one stands in goes before one's own settings, and these before the machine's."""
+    monkeypatch.chdir(tmp_path)
+    own, machine = tmp_path / "home/.config/spooldeck", tmp_path / "machine.yaml"
+    own.mkdir(parents=True)
+    environ = {"HOME": str(tmp_path / "home")}
+    search = (*config.SEARCH[:2], str(machine))
+
+    found = [config.load(None, environ, search).theme]
+    for path, theme in ((machine, "c"), (own / "config.yaml", "b"), (Path("spooldeck.yaml"), "a")):
+        path.write_text(f"theme: {theme}\n")
+        found.append(config.load(None, environ, search).theme)
+
+    assert found == ["", "c", "b", "a"]
+
+
+def test_xdg_config_home_is_followed(tmp_path: Path) -> None:
+    """One's own settings lie where XDG_CONFIG_HOME says; a relative one is ignored."""
+    (tmp_path / "spooldeck").mkdir()
+    (tmp_path / "spooldeck/config.yaml").write_text("theme: mine\n")
+
+    assert config.load(None, {"XDG_CONFIG_HOME": str(tmp_path)}, config.SEARCH[1:2]).theme
+    assert not config.load(None, {"XDG_CONFIG_HOME": "."}, config.SEARCH[1:2]).theme
+
+
+def test_a_file_that_anybody_can_write_is_refused_where_one_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file somebody left in a shared folder names no commands for us, unless we name the file."""
+    monkeypatch.chdir(tmp_path)
+    planted = tmp_path / "spooldeck.yaml"
+    planted.write_text("theme: planted\n")
+    planted.chmod(0o666)
+
+    with pytest.raises(ConfigError, match="only you or root can write"):
+        config.load(None, {})
+    assert config.load(str(planted), {}).theme == "planted"
+
+
+def test_a_data_folder_holds_everything(spool: str) -> None:
+    """A private spool keeps its lock, logs and metrics in itself."""
+    assert config.queue_for(Config(), spool, {}) == Queue(
+        root=spool,
+        pending=f"{spool}/queue/pending",
+        work=f"{spool}/queue/work",
+        dlq=f"{spool}/queue/dlq",
+        run_dir=f"{spool}/run",
+        log_dir=f"{spool}/log",
+        queue_metrics=f"{spool}/metrics/queue.prom",
+        mail_metrics=f"{spool}/metrics/mail.prom",
+        counters=f"{spool}/metrics/counters",
+        mail_spool=f"{spool}/mailspool",
+        profile="contract",
+    )
+
+
+def test_a_folder_that_is_not_there_is_a_data_folder(tmp_path: Path) -> None:
+    """A spool can be described before it is made."""
+    assert config.queue_for(Config(), f"{tmp_path}/new", {}).pending == (
+        f"{tmp_path}/new/queue/pending"
+    )
+
+
+def test_a_bare_queue_folder_is_a_place(spool: str, tmp_path: Path) -> None:
+    """A folder named queue belongs to the one above it; any other holds everything itself."""
+    bare = tmp_path / "bare"
+    (bare / "pending").mkdir(parents=True)
+    (bare / "dlq").mkdir()
+
+    assert config.queue_for(Config(), f"{spool}/queue", {}) == config.queue_for(Config(), spool, {})
+    got = config.queue_for(Config(), str(bare), {})
+    assert (got.root, got.pending, got.run_dir) == (str(bare), f"{bare}/pending", f"{bare}/run")
+
+
+def test_a_relative_place_is_made_absolute(spool: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A place keeps its meaning when the process goes elsewhere."""
+    monkeypatch.chdir(spool)
+
+    assert config.queue_for(Config(), ".", {}).root == spool
+
+
+def test_the_real_data_folder_has_its_folders_elsewhere() -> None:
+    """For /var/lib/nftban the lock and the logs lie where the real program keeps them."""
+    for place in ("", "/var/lib/nftban", "/var/lib/nftban/"):
+        got = config.queue_for(Config(), place, {"NFTBAN_CONFIG_DIR": NO_CONF})
+        assert (got.root, got.run_dir, got.log_dir) == (
+            "/var/lib/nftban",
+            "/run/nftban",
+            "/var/log/nftban",
+        )
+
+
+def test_paths_of_the_configuration_count_only_at_its_root(
+    written: Callable[[str], Config], spool: str
+) -> None:
+    """Another place keeps its own folders, and takes only the numbers."""
+    settings = written("queue: {root: /srv/q, run_dir: /run/q, dlq: /dead, max_retries: 9}")
+
+    own = config.queue_for(settings, "", {})
+    other = config.queue_for(settings, spool, {})
+
+    assert (own.root, own.run_dir, own.dlq, own.max_retries) == ("/srv/q", "/run/q", "/dead", 9)
+    assert (other.run_dir, other.dlq) == (f"{spool}/run", f"{spool}/queue/dlq")
+    assert other.max_retries == 9
+
+
+SHIPPED = """
+# the file of another program
+[[ -n "${_LOADED:-}" ]] && return 0 2>/dev/null || true
+_LOADED=1
+: "${NFTBAN_DATA_DIR:=@ROOT@}"
+: "${NFTBAN_RUN_DIR:=/run/elsewhere}"
+NFTBAN_STUFF="$(whatever)"
+LIST=(a b)
+NFTBAN_QUEUE_MAX_RETRIES="4"   # and a comment
+NFTBAN_QUEUE_BACKOFF_BASE_SECONDS='20'
+NFTBAN_QUEUE_PENDING_DIR="${NFTBAN_DATA_DIR}/queue/pending"
+export NFTBAN_QUEUE_WORK_DIR=$NFTBAN_DATA_DIR/w
+NFTBAN_QUEUE_METRICS_FILE="${NFTBAN_METRICS:-/m}/queue.prom"
+"""
+
+
+def test_nftban_conf_is_read_where_it_is_asked_for(conf: Callable[..., str], spool: str) -> None:
+    """The plain assignments of the file count, expanded; everything else in it is passed over."""
+    folder = conf(SHIPPED.replace("@ROOT@", spool))
+
+    got = config.queue_for(Config(), spool, {"NFTBAN_CONFIG_DIR": folder})
+
+    assert (got.pending, got.work) == (f"{spool}/queue/pending", f"{spool}/w")
+    assert (got.run_dir, got.queue_metrics) == ("/run/elsewhere", "/m/queue.prom")
+    assert (got.max_retries, got.backoff_base, got.profile) == (4, 20, "shipped")
+
+
+def test_a_private_spool_does_not_take_the_settings_of_an_installation(
+    conf: Callable[..., str], spool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file of the installation counts for the folder that it names, and for no other."""
+    monkeypatch.setattr(config, "CONFIG_DIR", conf(SHIPPED.replace("@ROOT@", spool)))
+    private = f"{tmp_path}/private"
+
+    got = config.queue_for(Config(), private, {})
+
+    assert got == config.queue_for(Config(), private, {"NFTBAN_CONFIG_DIR": NO_CONF})
+    assert (got.run_dir, got.max_retries, got.profile) == (f"{private}/run", 3, "contract")
+    assert config.queue_for(Config(), spool, {}).max_retries == 4
+    assert config.queue_for(Config(), "", {}).root == spool
+
+
+def test_a_broken_nftban_conf_does_not_matter_to_a_private_spool(
+    conf: Callable[..., str], spool: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is wrong in another program's file is an error only where the file counts."""
+    monkeypatch.setattr(config, "CONFIG_DIR", conf('NFTBAN_DATA_DIR="`id`"\n'))
+
+    assert config.queue_for(Config(), spool, {}).root == spool
+    with pytest.raises(ConfigError, match="line 1: NFTBAN_DATA_DIR"):
+        config.queue_for(Config(), "", {})
+
+
+def test_an_asked_for_file_gives_numbers_but_no_folders_to_another_place(
+    conf: Callable[..., str], spool: str
+) -> None:
+    """NFTBAN_CONFIG_DIR borrows the numbers of a file, never where another spool lies."""
+    folder = conf(SHIPPED.replace("@ROOT@", "/srv/theirs"))
+
+    got = config.queue_for(Config(), spool, {"NFTBAN_CONFIG_DIR": folder})
+
+    assert (got.pending, got.run_dir) == (f"{spool}/queue/pending", f"{spool}/run")
+    assert got.max_retries == 4
+
+
+def test_each_source_goes_before_the_next(
+    conf: Callable[..., str], spool: str, written: Callable[[str], Config]
+) -> None:
+    """YAML goes before the environment, that before .conf.local, that before .conf."""
+    folder = conf(
+        "NFTBAN_QUEUE_MAX_RETRIES=1\nNFTBAN_QUEUE_BACKOFF_BASE_SECONDS=1\n"
+        "NFTBAN_QUEUE_BACKOFF_MAX_SECONDS=1\nNFTBAN_QUEUE_MAX_PENDING=1\n",
+        local="NFTBAN_QUEUE_MAX_RETRIES=2\nNFTBAN_QUEUE_BACKOFF_BASE_SECONDS=2\n"
+        "NFTBAN_QUEUE_BACKOFF_MAX_SECONDS=2\n",
+    )
+    environ = {
+        "NFTBAN_CONFIG_DIR": folder,
+        "NFTBAN_QUEUE_MAX_RETRIES": "3",
+        "NFTBAN_QUEUE_BACKOFF_BASE_SECONDS": "3",
+    }
+
+    got = config.queue_for(written("queue: {max_retries: 4}"), spool, environ)
+
+    assert (got.max_retries, got.backoff_base, got.backoff_max) == (4, 3, 2)
+    assert (got.max_pending, got.retention_days) == (1, 7)
+
+
+@pytest.mark.parametrize(
+    ("yaml", "environ", "profile", "base"),
+    [
+        ("", {}, "contract", 60),
+        ("", {"NFTBAN_QUEUE_MAX_RETRIES": "3"}, "shipped", 30),
+        ("", {"NFTBAN_QUEUE_BACKOFF_MAX_SECONDS": "900"}, "shipped", 30),
+        ("", {"NFTBAN_QUEUE_BACKOFF_BASE_SECONDS": "10"}, "shipped", 10),
+        ("", {"NFTBAN_QUEUE_MAX_PENDING": "3"}, "contract", 60),
+        ("", {"NFTBAN_QUEUE_MAX_RETRIES": ""}, "contract", 60),
+        ("queue: {profile: shipped}", {}, "shipped", 30),
+        ("queue: {profile: contract}", {"NFTBAN_QUEUE_MAX_RETRIES": "3"}, "contract", 60),
+        ("queue: {max_retries: 3}", {"NFTBAN_QUEUE_MAX_RETRIES": "3"}, "contract", 60),
+    ],
+)
+def test_the_real_programs_values_mean_what_it_does_with_them(
+    written: Callable[[str], Config],
+    yaml: str,
+    environ: dict[str, str],
+    profile: str,
+    base: float,
+) -> None:
+    """A retry value of the real program chooses its way of counting, unless YAML chooses."""
+    got = config.queue_for(written(yaml), "/srv/x", environ)
+
+    assert (got.profile, got.backoff_base) == (profile, base)
+
+
+@pytest.mark.parametrize(
+    ("environ", "run_dir", "pending"),
+    [
+        ({"NFTBAN_RUN_DIR": "/r"}, "/r", "{root}/queue/pending"),
+        ({"NFTBAN_RUN_DIR": "/r", "NFTBAN_DATA_DIR": "{root}"}, "/r", "{root}/queue/pending"),
+        ({"NFTBAN_RUN_DIR": "/r", "NFTBAN_DATA_DIR": "/o"}, "{root}/run", "{root}/queue/pending"),
+        ({"NFTBAN_QUEUE_PENDING_DIR": "/p"}, "{root}/run", "{root}/queue/pending"),
+        (
+            {"NFTBAN_QUEUE_PENDING_DIR": "/p", "NFTBAN_DATA_DIR": "{root}"},
+            "{root}/run",
+            "/p",
+        ),
+    ],
+)
+def test_folders_of_the_environment_belong_to_the_place_they_name(
+    spool: str, environ: dict[str, str], run_dir: str, pending: str
+) -> None:
+    """Folders count for the named data folder; the place alone says where its tasks lie."""
+    environ = {key: value.format(root=spool) for key, value in environ.items()}
+
+    got = config.queue_for(Config(), spool, environ | {"NFTBAN_CONFIG_DIR": NO_CONF})
+
+    assert (got.run_dir, got.pending) == (run_dir.format(root=spool), pending.format(root=spool))
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('NFTBAN_QUEUE_MAX_RETRIES="$(touch PWNED)"', "commands in it are never run"),
+        ("NFTBAN_QUEUE_MAX_RETRIES=`touch PWNED`", "commands in it are never run"),
+        ('NFTBAN_RUN_DIR="`touch PWNED`/x"', "commands in it are never run"),
+        (': "${NFTBAN_RUN_DIR:=$(touch PWNED)}"', "commands in it are never run"),
+        ('NFTBAN_RUN_DIR="${UNHEARD_OF}/x"', "a variable that is set, not UNHEARD_OF"),
+        ('NFTBAN_RUN_DIR="${X/a/b}"', "expected the name of a variable"),
+        ('NFTBAN_RUN_DIR="/a', "a closing quote"),
+        ('NFTBAN_RUN_DIR="/a"; touch PWNED', 'nothing but NAME="value"'),
+        ("NFTBAN_RUN_DIR=/a touch PWNED", 'nothing but NAME="value"'),
+        ('NFTBAN_RUN_DIR="/a\\"b"', 'nothing but NAME="value"'),
+        ("NFTBAN_RUN_DIR=relative", "an absolute path"),
+        ("NFTBAN_QUEUE_MAX_RETRIES=three", "a whole number of retries"),
+        (f"NFTBAN_QUEUE_MAX_RETRIES={'9' * 5000}", "a whole number of retries"),
+        ('A="$(x)"\nNFTBAN_RUN_DIR="$A/x"', "a variable that is known, not A"),
+    ],
+)
+def test_what_only_a_shell_could_know_is_refused(
+    conf: Callable[..., str],
+    spool: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    line: str,
+    expected: str,
+) -> None:
+    """A wanted value that is no plain text is an error with its line; nothing is executed."""
+    monkeypatch.chdir(tmp_path)
+    environ = {"NFTBAN_CONFIG_DIR": conf(f"# first\n{line}\n"), "NFTBAN_DATA_DIR": spool}
+
+    with pytest.raises(ConfigError) as refused:
+        config.queue_for(Config(), spool, environ)
+
+    number = 2 + line.count("\n")
+    assert f"etc/nftban.conf: line {number}: NFTBAN_" in str(refused.value)
+    assert expected in str(refused.value)
+    assert str(refused.value).isprintable()
+    assert not (tmp_path / "PWNED").exists()
+
+
+def test_an_error_in_the_environment_names_it(spool: str) -> None:
+    """A variable that cannot be meant is named."""
+    with pytest.raises(ConfigError, match=r"^environment: NFTBAN_QUEUE_MAX_RETRIES: expected a"):
+        config.queue_for(Config(), spool, {"NFTBAN_QUEUE_MAX_RETRIES": "many"})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('X="a b"', "a b"),
+        ("X='a $HOME b'", "a $HOME b"),
+        ("X=a#b # c", "a#b"),
+        ("X=", ""),
+        ('X="" # nothing', ""),
+        ("  export X=1", "1"),
+        ("readonly X=1", "1"),
+        ("A=1\nX=${A}2$A", "121"),
+        ("A=1\nX='$A'", "$A"),
+        ("X=${E}/x", "from-environment/x"),
+        ("E=file\nX=$E", "from-environment"),
+        (': "${X:=a}"', "a"),
+        ('X=b\n: "${X:=a}"', "b"),
+        ("X=a\nX=b", "b"),
+    ],
+)
+def test_plain_assignments_are_understood(
+    conf: Callable[..., str], spool: str, text: str, value: str
+) -> None:
+    """A plain line means what a shell makes of it, except that the environment goes first."""
+    from engine import shellconf
+
+    found = shellconf.variables(text, {}, {"E": "from-environment"})
+
+    assert (found["X"].text, found["X"].problem) == (value, "")
+
+
+@pytest.mark.parametrize(
+    ("profile", "waits"), [("contract", [60, 120, 240, None]), ("shipped", [60, 120, None, None])]
+)
+def test_a_profile_chooses_the_retry_policy(profile: str, waits: list[float | None]) -> None:
+    """The contract waits three times, the real program two times."""
+    base = 60 if profile == "contract" else 30
+    queue = config.queue_for(Config(), "/srv/x", {})._replace(profile=profile, backoff_base=base)
+
+    backoff = config.retry_policy(queue).backoff
+
+    assert [backoff(retries) for retries in range(4)] == waits
+
+
+def test_it_costs_nothing_to_be_there() -> None:
+    """Importing the module, and asking it without a file, loads nothing that is slow to load."""
+    program = (
+        "import sys; from engine import config;"
+        "config.queue_for(config.load(None, {}, ()), '/srv/x', {});"
+        "slow = {'yaml', 'json', 'pathlib', 'difflib', 'logging', 'tempfile', 'shutil'};"
+        "sys.exit(str(slow & set(sys.modules)) if slow & set(sys.modules) else 0)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    assert ran.stderr == ""
+    assert ran.returncode == 0

@@ -1,0 +1,347 @@
+"""Logs: every line once, through rotation and truncation, whatever stands in it."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine import logtail
+from engine.logtail import LogLine, Tail, contract_line, parse
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "nftban"
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Local time is that of New York, so that it is not UTC anywhere by chance."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Return where the log is."""
+    return tmp_path / "some.log"
+
+
+@pytest.fixture
+def follow(log: Path) -> Iterator[Callable[..., Tail]]:
+    """Follow the log; let go of it in the end."""
+    tails: list[Tail] = []
+
+    def start(backlog: int = logtail.BACKLOG) -> Tail:
+        tails.append(Tail(str(log), backlog))
+        return tails[-1]
+
+    yield start
+    for tail in tails:
+        tail.close()
+
+
+def add(log: Path, text: str | bytes) -> None:
+    """Append to a log, as another process does."""
+    with log.open("ab") as file:
+        file.write(text.encode() if isinstance(text, str) else text)
+
+
+def texts(lines: list[LogLine]) -> list[str]:
+    """Return what the lines say."""
+    return [line.text for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("raw", "line"),
+    [
+        (
+            b"[2026-11-20 09:41:15] [INFO] Task queued: 1 (a: b)",
+            LogLine(1795185675.0, "INFO", "Task queued: 1 (a: b)", "log"),
+        ),
+        (b"[2026-07-01 00:00:00] [ALERT] x\r\n", LogLine(1782878400.0, "ALERT", "x", "log")),
+        (b"[2026-07-01 00:00:00] [warn]", LogLine(1782878400.0, "WARN", "", "log")),
+        (b"[2026-13-01 00:00:00] [INFO] x", None),
+        (b"[2026-07-01 25:00:00] [INFO] x", None),
+        (b"[2026-07-01 00:00:00] INFO x", None),
+        (b"[2026-07-01 00:00:00] [IN FO] x", None),
+        (b"[2026-07-01T00:00:00] [INFO] x", None),
+        ("[٢٠٢٦-07-01 00:00:00] [INFO] x".encode(), None),
+        (b"[", None),
+        (b"", None),
+        (b"Nov 20 09:41:15 host sshd[3]: x", None),
+        (b"{", None),
+        (b"{}", LogLine(None, "", "", "log")),
+        (b'{"msg": "m", "level": "warn", "ts": 5}', LogLine(5.0, "WARN", "m", "log")),
+        (b'{"message": "m", "severity": 50, "time": 5000000000000}', None),
+        (
+            b'{"a": 1, "b": "x", "c": {"d": null}}',
+            LogLine(None, "", 'a=1 b=x c={"d": null}', "log"),
+        ),
+        (b'{"timestamp": "2026-11-20T09:41:15Z"}', LogLine(1795167675.0, "", "", "log")),
+        (b'{"timestamp": "2026-11-20 09:41:15"}', LogLine(1795185675.0, "", "", "log")),
+        (b'{"time": "noon", "msg": 3}', LogLine(None, "", "3", "log")),
+        (b'{"time": true, "level": null}', LogLine(None, "", "", "log")),
+        (b'{"time": NaN}', LogLine(None, "", "", "log")),
+        (b'{"time": 1e400}', LogLine(None, "", "", "log")),
+        (b'{"time": ' + b"9" * 5000 + b"}", None),
+        (b'{"a": ' + b"[" * 60000, None),
+        (b"{1: 2}", None),
+    ],
+)
+def test_a_line_is_read_as_what_it_is(raw: bytes, line: LogLine | None) -> None:
+    """Lines of the contract and of JSON give time and level; all others are only text."""
+    if b"severity" in raw:
+        line = LogLine(5000000000.0, "ERROR", "m", "log")
+    plain = LogLine(None, "", raw.decode().rstrip("\r\n"), "log")
+
+    assert parse(raw, "log") == (line or plain)
+
+
+@pytest.mark.parametrize("name", ["queue.log", "queue.processor-run.log", "mail.log"])
+def test_the_real_programs_logs_are_understood(name: str) -> None:
+    """Each line gives its time and its level, and writing it again gives the same bytes."""
+    for raw in (GOLDEN / name).read_bytes().splitlines(keepends=True):
+        line = parse(raw, name)
+        assert line.when is not None
+        assert contract_line(line.level, line.text, line.when) == raw
+
+
+def test_the_real_programs_delivery_log_is_understood() -> None:
+    """A JSON line without a message says everything that it holds."""
+    raw = (GOLDEN / "delivery.jsonl").read_bytes().splitlines()[0]
+    said = json.loads(raw)
+
+    line = parse(raw, "delivery.jsonl")
+
+    assert line.when is not None
+    assert f"transport={said['transport']}" in line.text
+
+
+def test_a_line_we_write_is_one_line() -> None:
+    """No text can end its line in a log, or act on the terminal of who reads it."""
+    raw = contract_line("INFO", "a\nb\x1b[31m\udcff", 1795167675.9)
+
+    assert raw == "[2026-11-20 04:41:15] [INFO] a\ufffdb\ufffd[31m\ufffd\n".encode()
+
+
+def test_new_lines_come_once(log: Path, follow: Callable[..., Tail]) -> None:
+    """What is there comes first, then what is added, each line in one poll only."""
+    add(log, "one\ntwo\n")
+    tail = follow()
+
+    assert texts(tail.poll()) == ["one", "two"]
+    assert tail.poll() == []
+    add(log, "three\n\nfour\n")
+    assert texts(tail.poll()) == ["three", "", "four"]
+    assert tail.poll() == []
+
+
+def test_a_torn_line_waits_for_its_end(log: Path, follow: Callable[..., Tail]) -> None:
+    """A line is said when it is whole, even when it was cut inside a character."""
+    tail = follow()
+    add(log, "Gr\u00fc\u00dfe\n".encode()[:3])
+
+    assert tail.poll() == []
+    add(log, "Gr\u00fc\u00dfe\n".encode()[3:])
+    assert texts(tail.poll()) == ["Gr\u00fc\u00dfe"]
+
+
+def test_only_the_end_of_a_long_log_is_shown(log: Path, follow: Callable[..., Tail]) -> None:
+    """The backlog begins with a whole line."""
+    add(log, "aaaa\nbbbb\ncccc\n")
+
+    assert texts(follow(10).poll()) == ["bbbb", "cccc"]
+    assert texts(follow(9).poll()) == ["cccc"]
+    assert texts(follow(0).poll()) == []
+    assert texts(follow(99).poll()) == ["aaaa", "bbbb", "cccc"]
+
+
+def test_following_without_backlog_misses_nothing(log: Path, follow: Callable[..., Tail]) -> None:
+    """With no backlog, the first line said is the first one added."""
+    add(log, "old\n")
+    tail = follow(0)
+    add(log, "new\n")
+
+    assert texts(tail.poll()) == ["new"]
+
+
+def test_a_gigabyte_is_opened_at_its_end(log: Path, follow: Callable[..., Tail]) -> None:
+    """The size of a log does not matter: little of it is read."""
+    with log.open("wb") as file:
+        file.truncate(1 << 30)
+        file.seek(1 << 30)
+        file.write(b"\nthe end\n")
+
+    assert texts(follow().poll()) == ["the end"]
+
+
+def test_a_log_that_is_renamed_is_followed(log: Path, follow: Callable[..., Tail]) -> None:
+    """The rest of the old file comes before the new one, a torn line at its end as it is."""
+    add(log, "one\n")
+    tail = follow()
+    tail.poll()
+    add(log, "two\ntorn")
+    log.rename(log.with_suffix(".1"))
+
+    assert texts(tail.poll()) == ["two"]
+    add(log, "three\n")
+    assert texts(tail.poll()) == ["torn", "three"]
+    add(log, "four\n")
+    assert texts(tail.poll()) == ["four"]
+
+
+def test_a_log_that_is_replaced_is_read_from_its_beginning(
+    log: Path, follow: Callable[..., Tail]
+) -> None:
+    """A new file under the name is new from its first line, however long."""
+    add(log, "one\n")
+    tail = follow()
+    tail.poll()
+    log.unlink()
+    add(log, "x" * 100_000 + "\nlast\n")
+
+    assert texts(tail.poll())[-1] == "last"
+
+
+def test_a_log_that_is_emptied_is_followed(log: Path, follow: Callable[..., Tail]) -> None:
+    """Copied away and truncated, it goes on from its new beginning."""
+    add(log, "one\ntorn")
+    tail = follow()
+    tail.poll()
+    os.truncate(log, 0)
+
+    assert texts(tail.poll()) == ["torn"]
+    add(log, "two\n")
+    assert texts(tail.poll()) == ["two"]
+
+
+@pytest.mark.parametrize("size", ["same", "longer"])
+def test_a_log_that_is_emptied_and_grows_again_is_noticed(
+    log: Path, follow: Callable[..., Tail], size: str
+) -> None:
+    """It may have grown beyond where we were: what stands before that place has changed."""
+    add(log, "one\ntwo\n")
+    tail = follow()
+    tail.poll()
+    os.truncate(log, 0)
+    add(log, "six\nten\n" if size == "same" else "three\nfour\nfive\n")
+    os.utime(log, ns=(1, 1))
+
+    assert texts(tail.poll()) == (["six", "ten"] if size == "same" else ["three", "four", "five"])
+
+
+def test_a_log_that_comes_later_is_read_whole(
+    log: Path, tmp_path: Path, follow: Callable[..., Tail]
+) -> None:
+    """A log, or its folder, need not be there yet; what comes is all new."""
+    tail = follow(0)
+
+    assert tail.poll() == []
+    add(log, "one\n")
+    assert texts(tail.poll()) == ["one"]
+    late = Tail(str(tmp_path / "no" / "folder"))
+    assert late.poll() == []
+
+
+def test_a_long_line_is_cut_and_says_so(log: Path, follow: Callable[..., Tail]) -> None:
+    """A megabyte without an end comes as one line of bounded length, and the next line is whole."""
+    tail = follow()
+    for _ in range(16):
+        add(log, b"x" * 65536)
+    add(log, b"\nnext\n")
+
+    lines = [line for _ in range(3) for line in tail.poll()]
+
+    assert [len(line.text) for line in lines] == [65536 + len(" ... cut at 65,536 bytes"), 4]
+    assert lines[0].text.endswith("xx ... cut at 65,536 bytes")
+
+
+def test_a_line_just_as_long_as_is_kept_is_not_cut(log: Path, follow: Callable[..., Tail]) -> None:
+    """The limit itself is still whole, one more byte is not."""
+    add(log, b"x" * 65536 + b"\n")
+    add(log, b"y" * 65537 + b"\n")
+
+    lines = follow(1 << 20).poll()
+
+    assert [line.text[65530:] for line in lines] == ["xxxxxx", "yyyyyy ... cut at 65,536 bytes"]
+
+
+def test_bytes_that_are_no_text_are_shown_as_such(log: Path, follow: Callable[..., Tail]) -> None:
+    """Invalid UTF-8 and NUL bytes stop nothing."""
+    add(log, b"a\xff\x00b\n[2026-07-01 00:00:00] [INFO] \xc3\n")
+
+    assert texts(follow().poll()) == ["a\ufffd\x00b", "\ufffd"]
+
+
+def test_a_poll_is_bounded(log: Path, follow: Callable[..., Tail]) -> None:
+    """However much came, a poll brings a bounded part, and the next ones bring the rest."""
+    tail = follow()
+    add(log, "x\n" * 1_000_000)
+
+    counts = [len(tail.poll()) for _ in range(100)]
+
+    assert max(counts) < 50_000
+    assert sum(counts) == 1_000_000
+
+
+def test_what_is_no_log_is_said(tmp_path: Path) -> None:
+    """A folder or a pipe is an error, not an endless wait."""
+    os.mkfifo(tmp_path / "pipe")
+
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(OSError, match="expected a regular file"):
+            Tail(str(path))
+
+
+def test_closing_twice_is_harmless(log: Path, follow: Callable[..., Tail]) -> None:
+    """A tail can be let go of at any time."""
+    add(log, "x\n")
+    tail = follow()
+    tail.close()
+    tail.close()
+
+
+ACTIONS = st.lists(
+    st.one_of(
+        st.binary(max_size=20).map(lambda b: ("add", b.replace(b"\r", b""))),
+        st.just(("add", b"\n")),
+        st.just(("rotate", b"")),
+        st.just(("poll", b"")),
+    ),
+    max_size=30,
+)
+
+
+@given(ACTIONS)
+def test_no_line_is_lost_and_none_comes_twice(
+    tmp_path_factory: pytest.TempPathFactory, actions: list[tuple[str, bytes]]
+) -> None:
+    """Whatever is added and rotated between polls, the lines come in order, each once."""
+    log = tmp_path_factory.mktemp("law") / "log"
+    log.touch()
+    tail = Tail(str(log))
+    written, got = [b""], []
+    for number, (action, data) in enumerate(actions):
+        if action == "add":
+            add(log, data)
+            written[-1] += data
+        elif action == "rotate":
+            got += texts(tail.poll())  # of two rotations between polls the middle one is lost
+            log.rename(log.with_suffix(f".{number}"))
+            log.touch()
+            written.append(b"")
+        else:
+            got += texts(tail.poll())
+    got += texts(tail.poll())
+    tail.close()
+
+    pieces = [part.split(b"\n") for part in written]
+    expected = [line for part in pieces[:-1] for line in (part if part[-1] else part[:-1])]
+    expected += pieces[-1][:-1]
+    assert got == [parse(line, "").text for line in expected]

@@ -1,0 +1,266 @@
+"""Metrics: the real program's texts byte for byte, its counters shared, any other file read."""
+
+import math
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine import files, metrics
+from engine.metrics import BadMetrics, Counters, QueueGauges, Samples
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "nftban"
+
+
+@pytest.fixture
+def said(tmp_path: Path) -> Callable[[str | bytes], Samples]:
+    """Read metrics from their text."""
+
+    def read(text: str | bytes) -> Samples:
+        path = tmp_path / "some.prom"
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return metrics.read(str(path))
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("name", "gauges", "counters", "now"),
+    [
+        ("after-one-success", QueueGauges(1, 0, 0, 6.9), {"processed_total": 1}, 1795167681.5),
+        (
+            "after-dlq",
+            QueueGauges(0, 0, 1),
+            {"processed_total": 1, "failed_total": 3, "retries_total": 2, "dlq_total": 1},
+            1795167683,
+        ),
+    ],
+)
+def test_queue_metrics_are_those_of_the_real_program(
+    name: str, gauges: QueueGauges, counters: dict[str, int], now: float
+) -> None:
+    """What is written is byte for byte what the real program writes in the same situation."""
+    expected = (GOLDEN / f"queue.{name}.prom").read_bytes()
+
+    assert metrics.render_queue(gauges, counters, now) == expected
+
+
+def test_what_is_published_is_read_back(tmp_path: Path) -> None:
+    """The writer and the reader agree, and a time is said as of the file."""
+    path = str(tmp_path / "queue.prom")
+    files.publish(path, metrics.render_queue(QueueGauges(3, 2, 1), {"dlq_total": 7}, 99))
+    os.utime(path, (5, 1000.25))
+
+    got = metrics.read(path)
+
+    assert got.get("nftban_queue_tasks_pending") == 3
+    assert got.get("nftban_queue_dlq_total") == 7
+    assert got.get("nftban_queue_last_run_timestamp") == 99
+    assert got.modified == 1000.25
+
+
+@pytest.mark.parametrize(
+    ("name", "failures", "last"), [("success", 0, 0), ("failure", 1, 1795167962)]
+)
+def test_the_real_programs_mail_metrics_are_read(name: str, failures: int, last: int) -> None:
+    """Metrics with labels are found by their labels, and only by all of them."""
+    got = metrics.read(str(GOLDEN / f"mail.after-{name}.prom"))
+
+    assert got.get("nftban_mail_send_failures_total", transport="sendmail") == failures
+    assert got.get("nftban_mail_last_failure_timestamp") == last
+    assert got.get("nftban_mail_send_failures_total", transport="pigeon") is None
+    assert got.get("nftban_mail_send_failures_total") is None
+    assert len(got.values) == 23
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "value"),
+    [
+        ("a 3", ("a", ()), 3.0),
+        ("a 3.0", ("a", ()), 3.0),
+        ("a 1e3", ("a", ()), 1000.0),
+        ("a -0.5 1700000000000", ("a", ()), -0.5),
+        ("a +Inf", ("a", ()), math.inf),
+        ("  a\t7 ", ("a", ()), 7.0),
+        ("a 1\r", ("a", ()), 1.0),
+        ('a{z="1",b="2"} 1', ("a", (("b", "2"), ("z", "1"))), 1.0),
+        ('a{b="x\\"y\\\\z\\nq"} 1', ("a", (("b", 'x"y\\z\nq'),)), 1.0),
+        ('a{b="}#{ "} 1', ("a", (("b", "}#{ "),)), 1.0),
+        ('a{b="Grüße"} 1', ("a", (("b", "Grüße"),)), 1.0),
+        ("# TYPE a counter\na 1", ("a", ()), 1.0),
+        ("# TYPE a nonsense\n#\na 1\na 2", ("a", ()), 2.0),
+    ],
+)
+def test_every_form_of_a_number_is_read(
+    said: Callable[[str | bytes], Samples],
+    line: str,
+    key: tuple[str, tuple[tuple[str, str], ...]],
+    value: float,
+) -> None:
+    """Numbers, labels and escapes mean what the format says; names stay as they stand."""
+    assert said(line + "\n").values == {key: value}
+
+
+def test_no_number_is_a_number(said: Callable[[str | bytes], Samples]) -> None:
+    """NaN is read as such."""
+    value = said("a NaN\n").get("a")
+
+    assert value is not None
+    assert math.isnan(value)
+
+
+def test_nothing_is_nothing(said: Callable[[str | bytes], Samples]) -> None:
+    """An empty file has no metrics."""
+    assert said("").values == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("a 1\n\nthis is no metric\n", "line 3: expected NAME"),
+        ("a\n", "line 1"),
+        ("a x\n", "line 1"),
+        ("a 0x10\n", "line 1"),
+        ('a{b="x} 1\n', "line 1"),
+        ("{} 3\n", "line 1"),
+        ("\x1b[31mred\x07\n", "line 1"),
+        (b"a 1\n\xff\n", "not UTF-8 at byte 4"),
+        (b"x" * (4 << 20) + b"x", "at most 4,194,304 bytes"),
+    ],
+)
+def test_what_is_no_metrics_is_refused(
+    said: Callable[[str | bytes], Samples], text: str | bytes, what: str
+) -> None:
+    """A file in another format is refused with the line, in text that is safe to show."""
+    with pytest.raises(BadMetrics) as refused:
+        said(text)
+
+    assert what in str(refused.value)
+    assert "some.prom: " in str(refused.value)
+    assert str(refused.value).isprintable()
+
+
+@given(st.text(st.sampled_from('a1{}="\\, \n#.eNn+-_:é\x00'), max_size=40))
+def test_no_text_is_a_surprise(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    """Whatever a file holds, it is metrics or it is refused."""
+    path = tmp_path_factory.mktemp("any") / "some.prom"
+    path.write_bytes(text.encode())
+    try:
+        metrics.read(str(path))
+    except BadMetrics as refused:
+        assert "line" in str(refused)
+
+
+def test_a_fifo_is_no_metrics_file(tmp_path: Path) -> None:
+    """What would block is not waited for."""
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(BadMetrics, match="expected a file"):
+        metrics.read(str(tmp_path / "pipe"))
+
+
+def test_a_missing_file_is_an_ordinary_error(tmp_path: Path) -> None:
+    """Metrics that were never written are not there."""
+    with pytest.raises(FileNotFoundError):
+        metrics.read(str(tmp_path / "none.prom"))
+
+
+def test_a_counter_is_a_decimal_in_a_file(tmp_path: Path) -> None:
+    """Counting makes the folder, the file and its lock file, as the real program does."""
+    counters = Counters(str(tmp_path / "metrics" / "counters"))
+
+    assert counters.read("processed_total") == 0
+    assert counters.add("processed_total", 0) == 0
+    assert counters.add("processed_total", 9) == 9
+    assert counters.add("processed_total") == 10
+    assert counters.read("processed_total") == 10
+    made = {p.name: p.read_text() for p in (tmp_path / "metrics" / "counters").iterdir()}
+    assert made == {"processed_total": "10\n", "processed_total.lock": ""}
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"abc\n", b"\xff\xfe", b"-5\n", b"1 2\n", b"9" * 400, b"1.5", b"0x10\n"]
+)
+def test_a_damaged_counter_counts_from_nothing(tmp_path: Path, content: bytes) -> None:
+    """What is no number is 0, and the next count mends it."""
+    (tmp_path / "n").write_bytes(content)
+    counters = Counters(str(tmp_path))
+
+    assert counters.read("n") == 0
+    assert counters.add("n", 3) == 3
+    assert (tmp_path / "n").read_bytes() == b"3\n"
+
+
+def test_a_counter_is_no_way_to_other_files(tmp_path: Path) -> None:
+    """A link in place of a counter is not followed."""
+    (tmp_path / "victim").write_text("41\n")
+    (tmp_path / "n").symlink_to("victim")
+
+    with pytest.raises(OSError, match="symbolic links"):
+        Counters(str(tmp_path)).add("n")
+    assert (tmp_path / "victim").read_text() == "41\n"
+
+
+COUNT = """
+import sys
+from engine.metrics import Counters
+counters = Counters(sys.argv[1])
+sys.stdin.readline()
+for _ in range(500):
+    counters.add("n")
+"""
+
+
+def test_rivals_lose_no_count(tmp_path: Path) -> None:
+    """Two processes that add 500 each come to 1000."""
+    rivals = [
+        subprocess.Popen([sys.executable, "-c", COUNT, str(tmp_path)], stdin=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    for rival in rivals:
+        assert rival.stdin is not None
+        rival.stdin.write(b"\n")
+        rival.stdin.flush()
+    assert [rival.wait() for rival in rivals] == [0, 0]
+    for rival in rivals:
+        assert rival.stdin is not None
+        rival.stdin.close()
+
+    assert Counters(str(tmp_path)).read("n") == 1000
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="needs flock(1)")
+def test_a_shell_counts_beside_us(tmp_path: Path) -> None:
+    """A shell that counts under flock, as the real program does, and we lose nothing."""
+    script = """
+    for i in $(seq 100); do
+        (flock -x 9; n=$(cat n 2>/dev/null || echo 0); echo $((n + 1)) > n) 9> n.lock
+    done
+    """
+    shell = subprocess.Popen(["bash", "-c", script], cwd=tmp_path)
+    counters = Counters(str(tmp_path))
+    for _ in range(300):
+        counters.add("n")
+        assert counters.read("n") > 0
+
+    assert shell.wait() == 0
+    assert counters.read("n") == 400
+
+
+def test_it_costs_nothing_to_be_there() -> None:
+    """Counting and writing metrics load no parser and nothing else that is slow to load."""
+    program = (
+        "import sys; from engine import metrics;"
+        "metrics.render_queue(metrics.QueueGauges(0, 0, 0), {}, 0);"
+        "slow = {'prometheus_client', 'dataclasses', 'json', 'pathlib'} & set(sys.modules);"
+        "sys.exit(str(slow) if slow else 0)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    assert (ran.stderr, ran.returncode) == ("", 0)

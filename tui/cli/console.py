@@ -1,0 +1,108 @@
+"""Opens the console: on the places named, on the configured ones, or on the demo's."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from engine import config
+from engine.store import Store, Unavailable
+from engine.stores import queue_folder
+from engine.text import shown
+from tui.cli.wiring import EX_UNAVAILABLE, EX_USAGE, Setup, fail
+
+if TYPE_CHECKING:
+    from tui.place import Place
+
+
+def open_console(setup: Setup, arguments: Namespace) -> int:
+    """The console on each place; says what to do when there is none."""
+    if arguments.version:
+        from importlib.metadata import version
+
+        print(f"spooldeck {version('spooldeck')}")
+        return 0
+    names = list(arguments.places) or [*setup.config.places]
+    root = getattr(arguments, "root", "")
+    if root:
+        names.insert(0, root)
+    if not names:
+        names = _installed(setup)
+    return run(setup, [_place(setup, name) for name in names], arguments)
+
+
+def _installed(setup: Setup) -> list[str]:
+    try:
+        queue_folder(setup.queue.root)
+    except Unavailable:
+        fail(
+            EX_UNAVAILABLE,
+            f"nothing to open: name a folder with a queue (spooldeck DIR), make one "
+            f"(spooldeck init DIR), try it out (spooldeck demo), or set `places` in a "
+            f"configuration ({config.SEARCH[-1]}); there is none at {setup.queue.root} either",
+        )
+    return [setup.queue.root]
+
+
+def _place(setup: Setup, name: str) -> Place:
+    """All that the console is told about one place, from the same settings as the commands."""
+    from tui.place import Place
+
+    if not os.path.lexists(name):
+        fail(
+            EX_UNAVAILABLE, f"{shown(name)}: no such folder (spooldeck init {shown(name)} makes it)"
+        )
+    here = Setup(setup.config, config.queue_for(setup.config, name, os.environ))
+    limits = here.limits()
+    argv = [sys.executable, "-m", "tui.cli", "--root", os.path.abspath(name)]
+    if here.config.path:
+        argv += ["--config", here.config.path]
+
+    def open_store() -> Store:
+        queue_folder(name)  # says best what is missing
+        return here.open()
+
+    return Place(
+        name=name,
+        open=open_store,
+        lock=here.examine_lock,
+        queue_metrics=here.queue.queue_metrics,
+        mail_metrics=here.queue.mail_metrics,
+        logs=(here.log_path, f"{here.queue.log_dir}/mail.log", *here.config.logs),
+        work=(*argv, "queue", "work"),
+        handled=here.handled,
+        token_at=None if limits is None else limits.token_at,
+    )
+
+
+def run(setup: Setup, places: Sequence[Place], arguments: Namespace) -> int:
+    """The console until it is left."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        fail(EX_USAGE, "the console needs a terminal; for one plain look: spooldeck status PLACE")
+    if os.environ.get("TERM", "") in ("", "dumb"):
+        fail(EX_USAGE, "this terminal cannot move its cursor (TERM); try: spooldeck status PLACE")
+    from tui.app import Console
+
+    console = Console(
+        places,
+        theme=getattr(arguments, "theme", "") or setup.config.theme,
+        read_only=getattr(arguments, "read_only", False) or setup.config.read_only,
+        start_armed=setup.config.start_armed,
+    )
+    console.run()
+    return console.return_code or 0
+
+
+def demo(setup: Setup, arguments: Namespace) -> int:
+    """Throw-away spools with a worker, a stuck lock and traffic, and the console on them."""
+    from engine.demo import Demo
+
+    worker = [sys.executable, "-m", "tui.cli", "queue", "work", "--concurrency", "4"]
+    with Demo(arguments.tasks, arguments.keep, worker) as show:
+        loaded = config.load(show.config_path, os.environ)
+        settings = Setup(loaded, setup.queue)
+        places = [_place(settings, path) for path in show.places]
+        return run(settings, places, arguments)

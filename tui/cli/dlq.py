@@ -1,0 +1,131 @@
+"""`queue dlq`: what was given up on, seen, tried again or deleted."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from collections.abc import Iterable
+
+from engine import plans
+from engine.model import Move, State, Task
+from engine.store import Gone
+from engine.stores.nftban import NftbanStore
+from engine.text import shown, shown_lines
+from tui.cli.wiring import Setup, complain
+
+SHOWN_ERROR = 50
+"""Characters of an error in the list, as the contract's own command shows it."""
+
+
+def list_dead(setup: Setup, arguments: Namespace) -> int:
+    """One line for each dead task, in the form of the contract's own command."""
+    store = setup.open()
+    for task in _dead(store):
+        print(_line(task))
+    store.close()
+    return 0
+
+
+def _dead(store: NftbanStore) -> list[Task]:
+    found = store.look({store.states[State.DEAD]})
+    return [task for task in found if isinstance(task, Task)]
+
+
+def _line(task: Task) -> str:
+    created, died = _local(task.created), _local(task.extra.get("dead_since"))
+    return (
+        f"{task.id} | {task.kind} | {shown(task.description)} | Created: {created}"
+        f" | DLQ: {died} | Error: {shown(task.error[:SHOWN_ERROR])}"
+    )
+
+
+def _local(moment: float | str | None) -> str:
+    if moment is None:
+        return "unknown"
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(float(moment)))
+
+
+def show(setup: Setup, arguments: Namespace) -> int:
+    """One dead task, its file line by line."""
+    store = setup.open()
+    try:
+        for found in store.look({arguments.id}):
+            if isinstance(found, Task) and found.state is State.DEAD:
+                print("\n".join(shown_lines(store.read(found))))
+                return 0
+    except Gone:
+        pass  # it left between the two looks: the same answer as for one that was never there
+    finally:
+        store.close()
+    complain(f"Task not found in DLQ: {shown(arguments.id)}")
+    return 1
+
+
+def retry(setup: Setup, arguments: Namespace) -> int:
+    """These dead tasks back to pending; exit 1 when one of them was not to be had."""
+    store = setup.open()
+    wanted = list(dict.fromkeys(arguments.ids))
+    found = {
+        task.id: task
+        for task in store.look(wanted)
+        if isinstance(task, Task) and task.state is State.DEAD
+    }
+    missing = [ident for ident in wanted if ident not in found]
+    for ident in missing:
+        complain(f"Task not found in DLQ: {shown(ident)}")
+    failed = _retry(setup, store, found.values())
+    store.close()
+    return 1 if missing or failed else 0
+
+
+def _retry(setup: Setup, store: NftbanStore, tasks: Iterable[Task]) -> int:
+    """Retry tasks as they were seen and say what became of each; how many were not moved."""
+    now = time.time()
+    report = plans.apply(store, plans.freeze("retry", tasks, now), now)
+    for ident in report.done:
+        print(f"Task {ident} moved from DLQ to pending queue")
+        setup.log("INFO", f"DLQ task retried: {ident}")
+    for ident in report.gone:
+        complain(f"{ident}: changed since it was seen; left alone")
+    for ident, reason in report.failed:
+        complain(f"{ident}: {reason}")
+    return len(report.gone) + len(report.failed)
+
+
+def retry_all(setup: Setup, arguments: Namespace) -> int:
+    """Every dead task back to pending."""
+    store = setup.open()
+    dead = _dead(store)
+    if arguments.dry_run:
+        for task in dead:
+            print(f"would retry {_line(task)}")
+        print(f"{len(dead)} would move from DLQ to pending queue; nothing was changed")
+        store.close()
+        return 0
+    failed = _retry(setup, store, dead)
+    store.close()
+    return 1 if failed else 0
+
+
+def purge(setup: Setup, arguments: Namespace) -> int:
+    """Delete for good what died more than so many days ago (contract: `dlq purge`)."""
+    now = time.time()
+    days = setup.queue.retention_days if arguments.days is None else arguments.days
+    store = setup.open()
+    expired = list(store.expired(now, days))
+    if arguments.dry_run:
+        for task in expired:
+            print(f"would delete for good {_line(task)}")
+        print(f"{len(expired)} would be purged from DLQ; nothing was changed")
+        store.close()
+        return 0
+    outcomes = list(store.swap_all(Move(task, None) for task in expired))
+    store.close()
+    gone = sum(outcome.error is None for outcome in outcomes)
+    print(f"Purged {gone} tasks from DLQ")
+    for outcome in outcomes:
+        if outcome.error is not None and outcome.move.old is not None:
+            complain(f"{outcome.move.old.id}: not purged: {outcome.error}")
+    if gone:
+        setup.log("INFO", f"Purged {gone} tasks from DLQ (older than {days:g} days)")
+    return 0 if gone == len(expired) else 1

@@ -1,0 +1,144 @@
+"""`queue add`, `list`, `count` and `metrics`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterator
+
+from engine import files, verbs
+from engine.model import Problem, State, Task
+from engine.policy import at
+from engine.store import Full, Unsupported
+from engine.stores.nftban import NftbanStore
+from engine.text import shown
+from tui.cli.wiring import EX_NOPERM, EX_USAGE, Setup, complain, fail
+
+FULL = 1
+
+
+def add(setup: Setup, arguments: Namespace) -> int:
+    """Add a task; its id is printed once the disk has it."""
+    payload = arguments.payload
+    if payload:
+        payload = os.path.abspath(payload)
+    task = verbs.enqueue(
+        arguments.kind,
+        time.time(),
+        os.urandom(4).hex(),
+        arguments.description,
+        payload,
+    )
+    store = setup.open()
+    refused = store.edges[None, State.PENDING].refused
+    if refused:
+        fail(EX_NOPERM, refused)
+    try:
+        store.swap(None, task)
+    except Unsupported as error:
+        fail(EX_USAGE, str(error))
+    except Full:
+        # The contract's own words, which callers look for.
+        print("ERROR: Queue full", file=sys.stderr)
+        _log(setup, "ERROR", f"Queue full ({setup.queue.max_pending} pending)")
+        return FULL
+    finally:
+        store.close()
+    print(task.id)
+    _log(setup, "INFO", f"Task queued: {task.id} ({task.kind}: {task.description})")
+    return 0
+
+
+def _log(setup: Setup, level: str, text: str) -> None:
+    """A line in the queue's log; one who may add tasks need not be one who may write there."""
+    try:
+        files.make_folders(setup.queue.log_dir)
+    except OSError:
+        return
+    if os.access(setup.queue.log_dir, os.W_OK):
+        setup.log(level, text)
+
+
+def list_tasks(setup: Setup, arguments: Namespace) -> int:
+    """Tasks by state, in the queue's order."""
+    store = setup.open()
+    wanted = list(store.states.values())
+    if arguments.state:
+        if arguments.state not in wanted:
+            fail(EX_USAGE, f"--state {shown(arguments.state)}: expected {', '.join(wanted)}")
+        wanted = [arguments.state]
+    unread = 0
+    try:
+        for found in _tasks(store, wanted):
+            if isinstance(found, Problem):
+                unread += 1
+                complain(f"{shown(found.where)}: {shown(found.what)}")
+            elif arguments.json:
+                print(as_json(found, store.states[found.state]))
+            else:
+                print(_line(found, store.states[found.state]))
+    finally:
+        store.close()
+    return 0
+
+
+def _tasks(store: NftbanStore, words: list[str]) -> Iterator[Task | Problem]:
+    for found in store.look(words):
+        if isinstance(found, Task | Problem):
+            yield found
+
+
+def as_json(task: Task, word: str) -> str:
+    """A task as one line of JSON; times in epoch seconds UTC."""
+    import json
+
+    lease = task.lease and {"owner": task.lease.owner, "since": task.lease.since}
+    return json.dumps(
+        {
+            "id": task.id,
+            "state": word,
+            "kind": task.kind,
+            "created": task.created,
+            "due": task.due,
+            "attempts": task.attempts,
+            "description": task.description,
+            "payload": task.payload,
+            "error": task.error,
+            "lease": lease,
+            "rev": task.rev,
+            **task.extra,
+        }
+    )
+
+
+def _line(task: Task, word: str) -> str:
+    due = at(task.due) if task.due else "-"
+    parts = (word, task.id, str(task.attempts), due, task.description, task.error)
+    return " | ".join(shown(part) for part in parts if part)
+
+
+def count(setup: Setup, arguments: Namespace) -> int:
+    """Pending tasks."""
+    return _count(setup, State.PENDING)
+
+
+def count_dlq(setup: Setup, arguments: Namespace) -> int:
+    """Dead tasks."""
+    return _count(setup, State.DEAD)
+
+
+def _count(setup: Setup, state: State) -> int:
+    store = setup.open()
+    print(store.counts()[state])
+    store.close()
+    return 0
+
+
+def show_metrics(setup: Setup, arguments: Namespace) -> int:
+    """The text of queue.prom as it would be written now."""
+    store = setup.open()
+    sys.stdout.write(setup.metrics(store, time.time()).decode())
+    store.close()
+    return 0
