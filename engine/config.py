@@ -169,7 +169,7 @@ def queue_for(config: Config, place: str, environ: Mapping[str, str]) -> Queue:
     root, tasks = _laid_out(place or said.root or foreign.data_dir)
     if said.root is None or not _same_folder(root, said.root):
         said = said._replace(**dict.fromkeys(_PATHS))
-    values = _Foreign.values(foreign, root)
+    values = foreign.values(root)
     profile = said.profile or _profile(said, values)
     installed = foreign.installed_at(root)
     return Queue(

@@ -136,10 +136,8 @@ class Demo:
 
     def __exit__(self, *_: object) -> None:
         keeper = self._keeper
-        if keeper is None or keeper.stdin is None:
-            return
-        keeper.stdin.close()
-        keeper.wait()
+        if keeper is not None:
+            keeper.communicate()  # closes its standard input, and waits for its end
 
 
 # ---- the keeper, a process of its own
@@ -148,7 +146,9 @@ class Demo:
 def keep(folder: str, tasks: int, leave: bool, work: Sequence[str]) -> None:
     """Set the demo up, keep it moving until standard input ends, clear it away."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the end of standard input is what ends it
+        # The end of standard input is what ends it. Caught, not ignored: what it starts would
+        # inherit a signal that is ignored.
+        signal.signal(number, lambda *_: None)
     traffic = Traffic(folder)
     traffic.begin(tasks)
     here = ["--config", f"{folder}/spooldeck.yaml", "--root", f"{folder}/{FLOWING}"]
@@ -224,8 +224,10 @@ class Traffic:
             name: NftbanStore(_spool(f"{self._folder}/{name}")) for name in (FLOWING, WEDGED)
         }
         now = time.time()
-        failing = [sort for sort in SORTS if sort.error and not sort.heals]
-        self._add(FLOWING, self._some(tasks // 5, now - 6 * 3600, now, failing))
+        failing = [sort for sort in SORTS if sort.error]
+        for sort in failing:
+            each = -(-tasks // 5 // len(failing))
+            self._add(FLOWING, self._some(each, now - 6 * 3600, now, [sort]))
         self._bury(self._stores[FLOWING], now)
         self._add(FLOWING, self._some(tasks // 2, now - 6 * 3600, now))
         self._add(WEDGED, self._some(tasks * 3 // 10, now - STUCK_SINCE, now))

@@ -11,7 +11,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
 from operator import itemgetter
@@ -245,7 +245,8 @@ class Writer:
 
     def interrupt(self) -> None:
         """End what it is doing with an error; may be called from any thread."""
-        self._db.interrupt()
+        with suppress(sqlite3.ProgrammingError):  # closed meanwhile
+            self._db.interrupt()
 
     def count(self, state: State) -> int:
         """How many tasks stand in a state."""
@@ -382,7 +383,7 @@ class Writer:
         return [name for (name,) in found.fetchall()]
 
     def _replace_problems(self, names: set[str], column: str, problems: list[Problem]) -> bool:
-        """Put these in the place of those that were known there; whether that makes a difference."""
+        """Put these in the place of those known there; whether that makes a difference."""
         if not self.problems and not problems:
             return False
         known = self._db.execute(
@@ -546,7 +547,8 @@ class Reader:
 
     def interrupt(self) -> None:
         """End the question being answered with an error; may be called from any thread."""
-        self._db.interrupt()
+        with suppress(sqlite3.ProgrammingError):  # closed meanwhile
+            self._db.interrupt()
 
     def window(self, query: Query, start: int, size: int, generation: int) -> Window:
         """Up to `size` rows from `start` on; less far on where the result is shorter than that."""

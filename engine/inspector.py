@@ -18,7 +18,7 @@ from engine.index import Query, Reader, Window
 from engine.lane import Lane, post
 from engine.mirror import Changed, Mirror
 from engine.model import Edges, Problem, State, Task
-from engine.plans import Plan, Report
+from engine.plans import Plan, Report, Row
 from engine.store import Store, Unavailable
 
 __all__ = ["Changed", "Inspector"]
@@ -179,12 +179,14 @@ class Inspector:
     async def _ask(self, query: Query, question: Callable[[Reader, int], T], otherwise: T) -> T:
         """Ask where the answer is at hand; else search for it, and not all the time."""
         generation = self.latest.generation
-        if await self._windows.ask(lambda reader: reader.is_listed(query), True):
-            return await self._windows.ask(lambda r: question(r, generation), otherwise)
-        while query == self._search and self._now() < self._search_earliest:
-            await asyncio.sleep(self._search_earliest - self._now())
-        generation = self.latest.generation
-        began = self._now()
+        at_hand = await self._windows.ask(
+            lambda r: [question(r, generation)] if r.is_listed(query) else [], [otherwise]
+        )
+        if at_hand:
+            return at_hand[0]
+        if query == self._search:
+            await asyncio.sleep(max(0.0, self._search_earliest - self._now()))
+        generation, began = self.latest.generation, self._now()
         answer = await self._searches.ask(lambda r: question(r, generation), otherwise)
         self._search = query
         self._search_earliest = self._now() + SPARING * (self._now() - began)
@@ -194,7 +196,8 @@ class Inspector:
 
     async def plan(self, verb: str, ids: Collection[str] | None, query: Query) -> Plan:
         """Freeze what to do, to these tasks of the query's state or to all that it matches."""
-        rows = await self._searches.ask(lambda reader: reader.rows(query, ids), ())
+        nothing: tuple[Row, ...] = ()
+        rows = await self._searches.ask(lambda reader: reader.rows(query, ids), nothing)
         return Plan(verb, rows, self._clock())
 
     async def apply(self, plan: Plan) -> Report:
@@ -215,7 +218,12 @@ class Inspector:
         looked: asyncio.Future[None] = loop.create_future()
         if self._mirror.ended:
             return
-        self._mirror.refresh(lambda: post(loop, lambda: looked.done() or looked.set_result(None)))
+
+        def done() -> None:
+            if not looked.done():
+                looked.set_result(None)
+
+        self._mirror.refresh(partial(post, loop, done))
         await looked
 
     def _with_store(self, use: Callable[[Store], T]) -> T:
@@ -283,6 +291,6 @@ class _Asking:
         return self._reader
 
     def _let_go(self) -> None:
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()

@@ -52,7 +52,7 @@ class Lane:
 
     def wanted(self) -> bool:
         """Whether somebody still waits for the call being made; asked on the lane's own thread."""
-        return self._now is None or not self._now.answer.cancelled()
+        return not self._closed and self._now is not None and not self._now.answer.cancelled()
 
     async def close(self, patience: float) -> None:
         """Take no more calls, and wait up to so many seconds for the one being made."""

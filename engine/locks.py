@@ -85,14 +85,31 @@ def _pid(data: bytes) -> int | None:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process of this number exists; one that we may not signal does (EPERM)."""
+    """Whether a process of this number exists and has not ended.
+
+    One that we may not signal exists (EPERM); one that only waits to be reaped has ended.
+    """
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except (PermissionError, OverflowError):
         return True
-    return True
+    return not _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False  # hidden from us, or gone by now: the next look tells
+    try:
+        # The state follows the command's name, which may itself hold parentheses.
+        return os.read(fd, 4096).rpartition(b") ")[2][:1] == b"Z"
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(fd)
 
 
 class PidLock:

@@ -141,12 +141,14 @@ def _moment(value: object) -> float | None:
 class Tail:
     """The new lines of a log, poll by poll, whatever happens to the file under its name.
 
-    Opened, it starts `backlog` bytes before the end, at the beginning of a line. A file that comes
-    later, or in place of this one, is read from its beginning. What it holds of a log is bounded.
+    The first poll starts `backlog` bytes before the end, at the beginning of a line. A file that
+    comes later, or in place of that one, is read from its beginning. What is held of it is bounded.
     """
 
     def __init__(self, path: str, backlog: int = BACKLOG) -> None:
         self._path = path
+        self._backlog: int | None = backlog
+        """How long before its end the next file is begun; None: at its beginning."""
         self._fd = -1
         self._at = 0
         self._before = b""
@@ -156,7 +158,6 @@ class Tail:
         self._skipping = False
         """Whether to drop everything up to the next line."""
         self._seen: tuple[int, int] | None = None
-        self._open(backlog)
 
     def poll(self) -> list[LogLine]:
         """The whole lines that came since the last poll; none while there is no file.
@@ -166,7 +167,7 @@ class Tail:
         """
         lines: list[LogLine] = []
         if self._fd < 0:
-            self._open(backlog=None)
+            self._open()
         read = 0
         while self._fd >= 0 and read < _POLL_BYTES and len(lines) < _POLL_LINES:
             self._notice_new_beginning(lines)
@@ -185,11 +186,12 @@ class Tail:
             os.close(self._fd)
         self._fd = -1
 
-    def _open(self, backlog: int | None) -> None:
-        """Open what is there under the name now, at its beginning or `backlog` before its end."""
+    def _open(self) -> None:
+        """Open what is there under the name now; the file that was open is let go of then."""
         try:
             fd = os.open(self._path, _OPEN)
         except (FileNotFoundError, NotADirectoryError):
+            self._backlog = None
             return
         seen = os.fstat(fd)
         if not stat.S_ISREG(seen.st_mode):
@@ -197,7 +199,8 @@ class Tail:
             raise OSError(errno.EINVAL, "expected a regular file", self._path)
         self.close()
         self._fd = fd
-        self._begin(0 if backlog is None else max(0, seen.st_size - backlog))
+        self._begin(0 if self._backlog is None else max(0, seen.st_size - self._backlog))
+        self._backlog = None
 
     def _begin(self, at: int) -> None:
         # One byte earlier: if it ends a line, the next one is whole.
@@ -228,7 +231,12 @@ class Tail:
         if os.path.samestat(there, os.fstat(self._fd)):
             return False
         lines.extend(self._given_up())
-        self._open(backlog=None)
+        try:
+            self._open()
+        except OSError:
+            if not lines:
+                raise
+            return False  # what we have comes first; the next poll says it again
         return True
 
     def _given_up(self) -> Iterator[LogLine]:

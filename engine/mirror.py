@@ -182,7 +182,7 @@ class Mirror:
         """Do what is due."""
         now = time.monotonic()
         self._serve(index, near)
-        if self._whole_wanted and now >= self._whole_earliest or now >= self._whole_latest:
+        if (self._whole_wanted and now >= self._whole_earliest) or now >= self._whole_latest:
             self._look(index, wide, near)
         if index.problems and now >= self._trouble_due:
             self._settle(index, near, index.troubled(TROUBLED))
@@ -204,6 +204,8 @@ class Mirror:
 
     def _hear(self, seconds: float) -> None:
         """Take in all that was asked for, waiting so long for the first of it."""
+        if self._stopping:
+            return
         try:
             self._news.get(timeout=seconds)()
             while True:
@@ -265,15 +267,16 @@ class Mirror:
             self._look_for_unseen(index, near)
             if self._stopping:
                 return
-            self._dirty |= index.end_look() | (not self.latest.complete)
-            self._publish(complete=True)
+            self._dirty |= index.end_look()
+            self._reach()
+            self._publish()
             self._arrange(index, near)
         finally:
             self._meanwhile = None
             self._answer_waiters(waiters)
         cost, ended = time.thread_time() - cost, time.monotonic()
         unwatched = wide.doorbell.unwatched
-        self._whole_earliest = ended + EAGER * cost
+        self._whole_earliest = 0.0 if self._whole_waiters else ended + EAGER * cost
         self._whole_latest = max(began + unwatched, ended + SPARING * cost)
 
     def _walk(self, index: Writer, wide: Store, near: Store) -> None:
@@ -343,13 +346,18 @@ class Mirror:
             self.latest = self.latest._replace(left=self.latest.left + len(gone))
 
     def _know(self, store: Store) -> None:
-        """What the store is and allows, and that it is there."""
-        if self.latest.unavailable or store.edges != self.edges or store.states != self.states:
+        """What the store is and allows now."""
+        if store.edges != self.edges or store.states != self.states:
             self.states, self.edges = dict(store.states), dict(store.edges)
-            self.latest = self.latest._replace(unavailable="")
             self._dirty = True
 
-    def _publish(self, complete: bool = False) -> None:
+    def _reach(self) -> None:
+        """Everything was seen: only now is what kept us from it known to be over."""
+        if self.latest.unavailable or not self.latest.complete:
+            self.latest = self.latest._replace(unavailable="", complete=True)
+            self._dirty = True
+
+    def _publish(self) -> None:
         """Tell, if there is something to tell."""
         if not self._dirty or self._index is None:
             return
@@ -360,7 +368,6 @@ class Mirror:
             generation=latest.generation + 1,
             counts=counts,
             problems=index.problems,
-            complete=latest.complete or complete,
         )
         self._tell()
 

@@ -201,5 +201,5 @@ def at(moment: float) -> str:
         return "never"
     try:
         return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(moment))
-    except (OverflowError, ValueError):  # it may come from a file, and no calendar reaches there
+    except (OverflowError, OSError, ValueError):  # from a file, and beyond any calendar
         return f"epoch second {moment:g}"

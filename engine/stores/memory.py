@@ -31,7 +31,8 @@ class Memory:
             self.tasks.pop(key, None)
             return ""
         rev = f"{self.moves:x}"
-        self.tasks[key] = replace(task, rev=rev)
+        lease = task.lease if task.state is State.ACTIVE else None
+        self.tasks[key] = replace(task, rev=rev, lease=lease)
         return rev
 
 

@@ -154,7 +154,17 @@ def test_what_cannot_be_meant_is_refused(
 
 
 @pytest.mark.parametrize(
-    "text", ["queue: {", "a: b: c", "\tx", "- 1\nb", "x: \x00", "&a [*a]", "[" * 5000, "? [a]\n: b"]
+    "text",
+    [
+        "queue: {",
+        "a: b: c",
+        "\tx",
+        "- 1\nb",
+        "x: \x00",
+        "&a [*a]",
+        pytest.param("[" * 5000, id="deep"),
+        "? [a]\n: b",
+    ],
 )
 def test_what_is_no_configuration_is_refused(written: Callable[[str], Config], text: str) -> None:
     """Broken YAML is one line, too, whatever its parser says."""
@@ -437,7 +447,9 @@ def test_folders_of_the_environment_belong_to_the_place_they_name(
         ('NFTBAN_RUN_DIR="/a\\"b"', 'nothing but NAME="value"'),
         ("NFTBAN_RUN_DIR=relative", "an absolute path"),
         ("NFTBAN_QUEUE_MAX_RETRIES=three", "a whole number of retries"),
-        (f"NFTBAN_QUEUE_MAX_RETRIES={'9' * 5000}", "a whole number of retries"),
+        pytest.param(
+            f"NFTBAN_QUEUE_MAX_RETRIES={'9' * 5000}", "a whole number of retries", id="endless"
+        ),
         ('A="$(x)"\nNFTBAN_RUN_DIR="$A/x"', "a variable that is known, not A"),
     ],
 )

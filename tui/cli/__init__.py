@@ -95,6 +95,10 @@ def _first_word(words: Sequence[str]) -> str:
 class _Parser(ArgumentParser):
     """Says in one line what it did not understand."""
 
+    def _get_formatter(self) -> RawDescriptionHelpFormatter:
+        # A width of its own: asking for the terminal's would load shutil at every start.
+        return RawDescriptionHelpFormatter(self.prog, width=80)
+
     def error(self, message: str) -> NoReturn:
         """Name the command, so that one knows whose help to ask for."""
         raise Fail(EX_USAGE, f"{message} (see `{self.prog} --help`)")
@@ -108,7 +112,6 @@ def _parser() -> ArgumentParser:
         prog="spooldeck",
         usage="spooldeck [PLACE ...] | COMMAND ...",
         description=_TOP,
-        formatter_class=RawDescriptionHelpFormatter,
         parents=[common],
     )
     words = top.add_subparsers(metavar="COMMAND", required=True, prog="spooldeck")
@@ -128,7 +131,6 @@ def _parser() -> ArgumentParser:
         prog="spooldeck",
         usage="spooldeck [PLACE ...] | COMMAND ...",
         epilog=_TOP,
-        formatter_class=RawDescriptionHelpFormatter,
     )
     console.add_argument("places", nargs="*", metavar="PLACE", help="a folder with a queue")
     console.add_argument("--read-only", action="store_true", help="offer no verb at all")
@@ -147,7 +149,7 @@ def _parser() -> ArgumentParser:
     init.add_argument("place", metavar="DIR")
 
     queue = words.add_parser("queue", parents=[common], help="work with the queue at --root")
-    queue_words = queue.add_subparsers(metavar="COMMAND", required=True)
+    queue_words = queue.add_subparsers(metavar="COMMAND", required=True, prog="spooldeck queue")
     task = add(queue_words, "add", "queue:add", "add a task and print its id")
     task.add_argument("kind", metavar="TYPE")
     task.add_argument("description", nargs="?", default="", metavar="DESCRIPTION")
@@ -164,7 +166,7 @@ def _parser() -> ArgumentParser:
     add(queue_words, "metrics", "queue:show_metrics", "the metrics as of now")
 
     dlq = queue_words.add_parser("dlq", parents=[common], help="the dead-letter queue")
-    dlq_words = dlq.add_subparsers(metavar="COMMAND", required=True)
+    dlq_words = dlq.add_subparsers(metavar="COMMAND", required=True, prog="spooldeck queue dlq")
     add(dlq_words, "list", "dlq:list_dead", "list dead tasks")
     show = add(dlq_words, "show", "dlq:show", "one dead task in full")
     show.add_argument("id", metavar="ID")

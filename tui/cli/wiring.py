@@ -8,11 +8,10 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple, NoReturn
 
-from engine.logtail import contract_line
-
 from engine import config, files, locks, metrics, policy
 from engine.config import Config, Queue
 from engine.handlers import Handler
+from engine.logtail import contract_line
 from engine.model import LockEvidence, State
 from engine.stores.nftban import NftbanStore, Spool
 from engine.worker import Limits, Services

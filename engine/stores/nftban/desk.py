@@ -63,6 +63,13 @@ class Folder:
         """Whether it is there; one that we make on demand may not be yet."""
         return self._fd >= 0 or os.path.isdir(self.path)
 
+    def holds(self, name: str) -> bool:
+        """Whether anything of that name lies in it; False as well where there is no folder."""
+        # Half the time of a stat that raises, and each enqueue asks five folders.
+        if self._fd < 0:
+            return os.access(f"{self.path}/{name}", os.F_OK, follow_symlinks=False)
+        return os.access(name, os.F_OK, dir_fd=self._fd, follow_symlinks=False)
+
     def check(self) -> None:
         """Open it again if the path leads to another folder than the one we hold."""
         if self._fd < 0:
@@ -157,9 +164,11 @@ class Desk:
             for record in records
         ]
         self._sync_drafts(drafts)
+        failed = [draft for draft in drafts if isinstance(draft, Exception)]
+        if len(failed) == len(drafts):
+            return list(failed)  # perhaps there is not even a desk
         answers: list[str | Exception] = []
-        placing = self._placing()
-        with placing:
+        with self._placing():
             for record, draft in zip(records, drafts, strict=True):
                 answers.append(self._place_new(record.id, draft, pending))
         if self._durable:
@@ -240,7 +249,11 @@ class Desk:
         if isinstance(draft, Exception):
             return draft
         try:
-            self._place(draft[0], ident, pending)
+            if self._stands(ident):
+                raise FileExistsError
+            files.rename(
+                draft[0], ident + form.SUFFIX, src_dir_fd=self._folder.fd, dst_dir_fd=pending.fd
+            )
         except FileExistsError:
             self._drop(draft)
             return Gone(f"{ident} is there already")
@@ -373,12 +386,14 @@ class Desk:
         draft.seen_fd, draft.drafted = fd, None
 
     def _place_all(self, drafts: list[_Draft]) -> None:
+        staying = [d for d in drafts if d.error is None and d.change.end is not None]
+        if not staying:
+            return
         arrived = set()
         with self._placing():
-            for draft in drafts:
+            for draft in staying:
                 end = draft.change.end
-                if draft.error is not None or end is None:
-                    continue
+                assert end is not None
                 try:
                     self._place_or_set_aside(draft.withdrawn, draft.change.id, end)
                 except (OSError, Gone, Unavailable) as error:
@@ -437,6 +452,7 @@ class Desk:
 
     def _set_aside(self, name: str, ident: str) -> None:
         """Two files claim one id: the one in hand is kept apart, under a name of its own."""
+        self._count += 1
         files.rename(
             name,
             f"{ident}{form.SUFFIX}.{self._token}-{self._count}",
@@ -513,11 +529,8 @@ class Desk:
         return there.st_ino == os.fstat(fd).st_ino
 
     def _stands(self, ident: str) -> bool:
-        return any(
-            _there(ident + form.SUFFIX, folder.fd)
-            for folder in self._folders.values()
-            if folder.exists()
-        )
+        name = ident + form.SUFFIX
+        return any(folder.holds(name) for folder in self._folders.values())
 
     def _sweep_draft(self, name: str, now: float) -> None:
         try:

@@ -199,20 +199,25 @@ def changed(record: Record, old: Task, new: Task, now: float) -> Record:
     """
     if new.state in (State.HELD, State.TRASH):
         return record
-    record = record._replace(
-        description=_harmless(record.description)
+    after = record._replace(
+        description=record.description
         if new.description == old.description
         else plain(new.description),
         retries=new.attempts or 0,
         due=record.due if new.due == old.due else whole(new.due),
-        error=_harmless(record.error) if new.error == old.error else plain_error(new.error),
-        payload=_harmless(record.payload),
+        error=record.error if new.error == old.error else plain_error(new.error),
     )
     if new.state is not State.DEAD:
-        return record._replace(dead_since=None, dead_reason="")
-    if record.dead_since is not None:
-        return record
-    return record._replace(due=0, dead_since=int(now), dead_reason=DEAD_REASON)
+        after = after._replace(dead_since=None, dead_reason="")
+    elif after.dead_since is None:
+        after = after._replace(due=0, dead_since=int(now), dead_reason=DEAD_REASON)
+    if after == record:
+        return record  # only its place differs: what comes back from the trash is itself
+    return after._replace(
+        description=_harmless(after.description),
+        error=_harmless(after.error),
+        payload=_harmless(after.payload),
+    )
 
 
 def whole(due: float | None) -> int:

@@ -95,6 +95,8 @@ class Spool(NamedTuple):
         return f"{os.path.dirname(self.pending.rstrip('/'))}/{desk.NAME}"
 
 
+_NO_TASK_NAME = "not named like a task: expected ID.task"
+
 DUE_IN_MTIME = "due-in-mtime"
 """A file on the desk: the modification time of a pending file is when it is due.
 
@@ -167,9 +169,12 @@ class NftbanStore:
             raise Unavailable(f"{self._spool.pending}: work and dlq lie on another file system")
 
     def _open_edges(self) -> Edges:
-        for folder in self._folders.values():
-            if folder.exists() and not os.access(folder.path, os.W_OK | os.X_OK):
-                why = f"{folder.path} is not writable for us{_whose(folder.path)}"
+        needed = [folder.path for folder in self._folders.values() if folder.exists()]
+        own = self._spool.desk
+        needed.append(own if os.path.isdir(own) else os.path.dirname(own))
+        for path in needed:
+            if not os.access(path, os.W_OK | os.X_OK):
+                why = f"{path} is not writable for us{_whose(path)}"
                 return {way: edge._replace(refused=why) for way, edge in EDGES.items()}
         return EDGES
 
@@ -242,6 +247,9 @@ class NftbanStore:
 
     def _look_for(self, name: str) -> Iterator[Task | Missing | Problem]:
         ident = name.removesuffix(form.SUFFIX)
+        if form.id_of(ident + form.SUFFIX) is None:
+            yield from self._look_for_stranger(name)
+            return
         found: list[Task | Problem] = []
         for state in STATES:
             if self._folders[state].exists():
@@ -256,6 +264,16 @@ class NftbanStore:
             # One on the desk will be in a folder again in a moment, and rings there.
             yield Missing(ident)
 
+    def _look_for_stranger(self, name: str) -> Iterator[Missing | Problem]:
+        """What no task can be called: a Problem wherever something is called so all the same."""
+        seen = False
+        for state in STATES:
+            if name and not set(name) & {"/", "\0"} and self._folders[state].holds(name):
+                seen = True
+                yield Problem(f"{STATES[state]}/{name}", _NO_TASK_NAME, state)
+        if not seen:
+            yield Missing(name)
+
     def _read(self, name: str, state: State) -> Task:
         """The task of one file.
 
@@ -265,7 +283,7 @@ class NftbanStore:
         """
         ident = form.id_of(name)
         if ident is None:
-            raise Refused("not named like a task: expected ID.task")
+            raise Refused(_NO_TASK_NAME)
         fd = files.open_guarded(name, self._folders[state].fd)
         try:
             data, seen = files.read_guarded(fd)
@@ -309,8 +327,11 @@ class NftbanStore:
         Raises:
             Gone: it is not there as it was seen.
         """
+        folder = self._folders.get(task.state)
+        if folder is None or not folder.exists():
+            raise Gone(task.id)
         try:
-            fd = files.open_guarded(task.id + form.SUFFIX, self._folders[task.state].fd)
+            fd = files.open_guarded(task.id + form.SUFFIX, folder.fd)
         except (FileNotFoundError, Refused):
             raise Gone(task.id) from None
         try:
@@ -334,6 +355,7 @@ class NftbanStore:
             self._waiting, self._validated = {}, now
         pending = self._folders[State.PENDING]
         pending.check()
+        self._folders[State.ACTIVE].check()
         in_hand = set(self._names(State.ACTIVE))
         with os.scandir(pending.fd) as entries:
             listed = sorted(
@@ -364,10 +386,11 @@ class NftbanStore:
         pending, work = self._folders[State.PENDING], self._folders[State.ACTIVE]
         try:
             if self._due_in_mtime:
-                # A wrong time costs at most a read, or REVALIDATE seconds more of waiting.
-                hint = os.stat(name, dir_fd=pending.fd, follow_symlinks=False).st_mtime
-                if now < hint <= now + policy.FURTHEST:
-                    self._waiting[name] = inode, hint
+                # A time not ahead of ctime was not set by us, however the clock has jumped since.
+                hint = os.stat(name, dir_fd=pending.fd, follow_symlinks=False)
+                due = hint.st_mtime
+                if due > hint.st_ctime and now < due <= now + policy.FURTHEST:
+                    self._waiting[name] = inode, due
                     return None
             ident = form.id_of(name)
             if ident is None:
@@ -411,7 +434,7 @@ class NftbanStore:
         permit(self.edges, old, new)
         if old is None:
             assert new is not None
-            self._make_room()
+            self._make_room(0)
             try:
                 return self._desk.add_one(form.new_record(new))
             except Refused as refusal:
@@ -441,7 +464,7 @@ class NftbanStore:
                 permit(self.edges, old, new)
                 if old is None:
                     assert new is not None
-                    self._make_room()
+                    self._make_room(len(adds))
                     adds.append((at, form.new_record(new)))
                 elif old.state is State.ACTIVE and new is None:
                     answers[at] = self._ack(old)
@@ -490,8 +513,8 @@ class NftbanStore:
             raise Unavailable(f"{task.id}: {error.strerror}") from error
         return ""
 
-    def _make_room(self) -> None:
-        """Count one more pending task.
+    def _make_room(self, coming: int) -> None:
+        """Count one more pending task, `coming` others being on their way already.
 
         The folder is counted again when half of the room that was seen last is used up: exact near
         the limit, and the cost of one add does not grow with the queue.
@@ -500,7 +523,7 @@ class NftbanStore:
             Full: there is no room.
         """
         if self._room <= 0:
-            free = self._spool.max_pending - self.counts()[State.PENDING]
+            free = self._spool.max_pending - self.counts()[State.PENDING] - coming
             if free <= 0:
                 raise Full("Queue full")
             self._room = (free + 1) // 2

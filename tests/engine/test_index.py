@@ -1,0 +1,617 @@
+"""The index: a mirror of what looks say, in which every view is a query."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from engine import ranks, scratch
+from engine.index import ORDERS, Query, Reader, Sighting, Window, Writer, cluster
+from engine.model import Lease, Missing, Problem, State, Task
+from engine.plans import Row
+from engine.ranks import Ranks
+from engine.scratch import Scratch
+from engine.store import Unavailable
+from engine.stores.memory import Memory, MemoryStore
+
+NOW = 1_795_170_000.0
+CHUNK = 500
+
+
+def a_task(number: int = 1, **changes: object) -> Task:
+    """A waiting task; numbers go by the order of ids."""
+    task = Task(f"task-{number:06}", "job", State.PENDING, NOW, rev=f"r{number}")
+    return replace(task, **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """Where an index may be made."""
+    return str(tmp_path / "index")
+
+
+@pytest.fixture
+def writer(path: str) -> Iterator[Writer]:
+    """A new index's writer."""
+    writer = Writer(path)
+    yield writer
+    writer.close()
+
+
+@pytest.fixture
+def reader(path: str, writer: Writer) -> Iterator[Reader]:
+    """A reader of the same index."""
+    reader = Reader(path)
+    yield reader
+    reader.close()
+
+
+def look(writer: Writer, tasks: list[Task]) -> None:
+    """Take in a whole look in which nothing moves."""
+    writer.begin_look()
+    for at in range(0, len(tasks), CHUNK):
+        writer.see(tasks[at : at + CHUNK])
+    there = {task.id for task in tasks}
+    while names := writer.unseen():
+        seen = [task for task in tasks if task.id in names]
+        writer.settle(names, [*seen, *(Missing(name) for name in names if name not in there)])
+        writer.keep(names)
+    writer.end_look()
+
+
+def arranged(writer: Writer) -> None:
+    """Make the indexes that come after the first whole look."""
+    assert list(writer.arrange())
+
+
+def all_of(reader: Reader, query: Query, generation: int = 0) -> list[Task]:
+    """Every row of a result."""
+    return list(reader.window(query, 0, 1_000_000, generation).tasks)
+
+
+# ---- rows
+
+
+def test_a_task_comes_back_as_it_was(writer: Writer, reader: Reader) -> None:
+    """Every field of a task that was seen is in the index."""
+    task = Task(
+        *("an id", "mail_send", State.ACTIVE, 12.5, "queue", "group", "sending", None, None, -3),
+        *("what it is", "example.net", "/a/path", "it broke", Lease("12", 3.5, 9.0, "t"), "1.2.3"),
+        {"dead_since": "12", "more": "\N{SNOWMAN}"},
+    )
+
+    writer.settle([task.id], [task])
+
+    assert reader.task("an id") == task
+
+
+def test_text_from_files_is_only_text(writer: Writer, reader: Reader) -> None:
+    """Quotes, wildcards, control characters and half characters do no harm."""
+    nasty = "'; DROP TABLE task; -- %_\\ \x1b[31m \0"
+    task = a_task(description=nasty, error="\udcff\ud800", attempts=1 << 80)
+
+    writer.settle([task.id], [task])
+    writer.see([task, Problem("pending/\udcfe", nasty)])
+
+    (seen,) = all_of(reader, Query(words="DROP --"))
+    assert seen.description == nasty
+    assert seen.error == "??"
+    assert seen.attempts == (1 << 63) - 1
+    assert reader.problems() == (Problem("pending/?", nasty),)
+
+
+def test_an_id_that_is_no_text_harms_nobody(writer: Writer, reader: Reader) -> None:
+    """A name that cannot be stored is shown as far as it can be, beside the others."""
+    writer.see([a_task(1), a_task(2, id="b\udcff"), a_task(3)])
+
+    assert [task.id for task in all_of(reader, Query())] == ["b?", "task-000001", "task-000003"]
+
+
+def test_a_moved_task_stands_in_one_place(writer: Writer, reader: Reader) -> None:
+    """A task seen in another state is no longer in the one it was in."""
+    writer.settle(["x"], [a_task(1)])
+
+    writer.settle(["x"], [a_task(1, state=State.HELD, rev="new")])
+
+    assert [task.state for task in all_of(reader, Query())] == [State.HELD]
+    assert (writer.count(State.PENDING), writer.count(State.HELD)) == (0, 1)
+
+
+def test_a_task_reported_in_two_places_is_shown_twice(writer: Writer, reader: Reader) -> None:
+    """When the store itself says that one id stands in two states, both are shown."""
+    writer.settle(["x"], [a_task(1), a_task(1, state=State.DEAD)])
+
+    assert {task.state for task in all_of(reader, Query())} == {State.PENDING, State.DEAD}
+
+
+def test_tasks_of_two_queues_are_told_apart(writer: Writer, reader: Reader) -> None:
+    """One id in two queues is two tasks."""
+    writer.settle(["x"], [a_task(1, queue="b"), a_task(1, queue="a")])
+
+    assert [task.queue for task in all_of(reader, Query(State.PENDING))] == ["a", "b"]
+
+
+def test_a_missing_task_leaves(writer: Writer, reader: Reader) -> None:
+    """A task of which a look says that it is missing is removed, and counted as having left."""
+    writer.settle(["x"], [a_task(1), a_task(2)])
+
+    sighting = writer.settle([a_task(1).id], [Missing(a_task(1).id)])
+
+    assert sighting == Sighting(frozenset(), frozenset({a_task(1).id}), True)
+    assert [task.id for task in all_of(reader, Query())] == [a_task(2).id]
+
+
+def test_a_task_that_nothing_is_said_of_stays(writer: Writer, reader: Reader) -> None:
+    """A look that says nothing of a name it was asked for changes nothing: it is on its way."""
+    writer.settle(["x"], [a_task(1)])
+
+    sighting = writer.settle([a_task(1).id], [])
+
+    assert not sighting.changed
+    assert reader.task(a_task(1).id) == a_task(1)
+
+
+def test_an_unreadable_task_becomes_a_problem(writer: Writer, reader: Reader) -> None:
+    """A task whose file cannot be read any more is a problem instead, until it can."""
+    task, problem = a_task(1), Problem("pending/task-000001.task", "torn", State.PENDING)
+    writer.settle([task.id], [task])
+
+    broken = writer.settle(["task-000001.task"], [problem])
+    shown = reader.task(task.id), reader.problems()
+    mended = writer.settle(["task-000001.task"], [task])
+
+    assert broken.left == {task.id}
+    assert shown == (None, (problem,))
+    assert mended.came == {task.id}
+    assert (reader.task(task.id), reader.problems()) == (task, ())
+
+
+def test_looking_again_at_the_same_changes_nothing(writer: Writer) -> None:
+    """A second look at the same tasks and problems is no news."""
+    seen: list[Task | Missing | Problem] = [a_task(1), a_task(2)]
+    seen.append(Problem("pending/x", "torn", State.PENDING))
+    writer.begin_look()
+    first = writer.see(seen)
+    writer.end_look()
+
+    writer.begin_look()
+    second = writer.see(seen)
+
+    assert first.changed
+    assert second == Sighting()
+    assert not writer.end_look()
+
+
+# ---- whole looks
+
+
+def test_what_a_look_does_not_see_is_asked_for(writer: Writer, reader: Reader) -> None:
+    """Rows that a whole look missed are named at its end, and stay until that is settled."""
+    look(writer, [a_task(1), a_task(2)])
+
+    writer.begin_look()
+    writer.see([a_task(2)])
+
+    assert writer.unseen() == [a_task(1).id]
+    assert reader.task(a_task(1).id) is not None
+
+
+def test_what_was_touched_during_a_look_is_not_missed(writer: Writer) -> None:
+    """A task that a look at it alone found while the whole look ran counts as seen by that."""
+    look(writer, [a_task(1), a_task(2)])
+
+    writer.begin_look()
+    writer.see([a_task(2)])
+    writer.settle(["x"], [a_task(1, state=State.DEAD, rev="new")])
+
+    assert writer.unseen() == []
+
+
+def test_counts_do_not_flicker(writer: Writer) -> None:
+    """While everything is looked at again, each state has as many tasks as before."""
+    tasks = [a_task(n) for n in range(50)]
+    look(writer, tasks)
+    counts = []
+
+    writer.begin_look()
+    for task in tasks:
+        counts.append(writer.count(State.PENDING))
+        writer.see([task])
+
+    assert set(counts) == {50}
+
+
+def test_a_task_that_moved_unheard_neither_came_nor_left(writer: Writer) -> None:
+    """A whole look that finds a task in another state than before says neither of it."""
+    look(writer, [a_task(1)])
+
+    writer.begin_look()
+    sighting = writer.see([a_task(1, state=State.DEAD, rev="new")])
+
+    assert (sighting.came, sighting.left, writer.unseen()) == (frozenset(), frozenset(), [])
+    assert (writer.count(State.PENDING), writer.count(State.DEAD)) == (0, 1)
+
+
+def test_problems_that_are_not_seen_again_are_forgotten(writer: Writer, reader: Reader) -> None:
+    """After a whole look only the problems that it saw are known."""
+    one, two = Problem("dlq/one", "torn", State.DEAD), Problem("dlq/two", "torn", State.DEAD)
+    writer.begin_look()
+    writer.see([one, two])
+    writer.end_look()
+
+    writer.begin_look()
+    writer.see([two])
+
+    assert writer.end_look()
+    assert (writer.problems, reader.problems()) == (1, (two,))
+
+
+MEMORY_MOVES = st.lists(
+    st.tuples(st.integers(0, 30), st.sampled_from(["add", "purge", "hold", "release", "gone"])),
+    max_size=12,
+)
+
+
+class IndexFollowsStore(RuleBasedStateMachine):
+    """Any sequence of moves, looks at names and whole looks with moves in their midst."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory = Memory()
+        self.store = MemoryStore(self.memory)
+        self.scratch = Scratch()
+        self.writer = Writer(f"{self.scratch.path}/index")
+        self.reader = Reader(f"{self.scratch.path}/index")
+        self.rung: set[str] = set()
+        self.came = self.left = 0
+        self.generation = 0
+
+    def move(self, number: int, what: str) -> None:
+        """Do something to one task, if it can be done, and note that the bell rang for it."""
+        ident = a_task(number).id
+        task = self.memory.tasks.get(("", ident))
+        goal = {"purge": State.TRASH, "hold": State.HELD, "release": State.PENDING}.get(what)
+        with self.memory.changed:
+            if what == "add" and task is None:
+                self.memory.put(("", ident), a_task(number))
+            elif what == "gone" and task is not None:
+                self.memory.put(("", ident), None)
+            elif goal and task is not None:
+                self.memory.put(("", ident), replace(task, state=goal))
+            else:
+                return
+        self.rung.add(ident)
+
+    def account(self, sighting: Sighting) -> None:
+        """Count who came and who left."""
+        self.came += len(sighting.came)
+        self.left += len(sighting.left)
+
+    def settle(self, names: set[str]) -> None:
+        """Look at some names."""
+        self.account(self.writer.settle(names, list(self.store.look(names))))
+
+    @rule(moves=MEMORY_MOVES)
+    def moves(self, moves: list[tuple[int, str]]) -> None:
+        """Others work on the store."""
+        for number, what in moves:
+            self.move(number, what)
+
+    @rule()
+    def answer_the_bell(self) -> None:
+        """Look at what the bell rang for."""
+        self.settle(self.rung)
+        self.rung = set()
+
+    @rule(moves=MEMORY_MOVES, size=st.integers(1, 5))
+    def look_at_everything(self, moves: list[tuple[int, str]], size: int) -> None:
+        """Look at the whole store, which does not hold still meanwhile."""
+        self.writer.begin_look()
+        items = list(self.store.look())
+        for at in range(0, len(items), size):
+            self.account(self.writer.see(items[at : at + size]))
+            if moves:
+                self.move(*moves.pop())
+        while names := self.writer.unseen():
+            self.settle(set(names))
+            self.writer.keep(names)
+        self.writer.end_look()
+
+    @rule()
+    def make_the_other_indexes(self) -> None:
+        """Make the indexes that come later, once."""
+        if not self.generation:
+            arranged(self.writer)
+        self.generation += 1
+
+    @invariant()
+    def is_the_same_once_the_bell_is_answered(self) -> None:
+        """The index holds what the store holds, and has counted every coming and going."""
+        if self.rung:
+            return
+        self.generation += 1
+        seen = sorted(self.memory.tasks.values(), key=lambda task: task.id)
+        assert all_of(self.reader, Query(), self.generation) == seen
+        for state in State:
+            there = [task for task in seen if task.state is state]
+            assert self.writer.count(state) == len(there)
+            assert all_of(self.reader, Query(state)) == there
+        assert self.came - self.left == len(seen)
+
+    def teardown(self) -> None:
+        """Leave nothing behind."""
+        self.reader.close()
+        self.writer.close()
+        self.scratch.remove()
+
+
+IndexFollowsStore.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=12, deadline=None
+)
+TestIndexFollowsStore = IndexFollowsStore.TestCase
+TestIndexFollowsStore.__doc__ = "Whatever moves when, the index is what the store says."
+
+
+# ---- questions
+
+
+@pytest.mark.parametrize("state", [State.PENDING, State.DEAD, None])
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("is_arranged", [False, True])
+def test_a_window_is_a_slice_of_the_result(
+    writer: Writer, reader: Reader, state: State | None, descending: bool, is_arranged: bool
+) -> None:
+    """A window anywhere in many rows, put in and taken out in any order, is the slice there."""
+    dice = random.Random(1)
+    tasks = [a_task(n, state=State.DEAD if n % 3 else State.PENDING) for n in range(9_000)]
+    dice.shuffle(tasks)
+    look(writer, tasks)
+    if is_arranged:
+        arranged(writer)
+    tasks = tasks[3_000:]
+    look(writer, tasks)
+    query = Query(state, descending=descending)
+    rows = [task for task in tasks if state in (None, task.state)]
+    rows.sort(key=lambda task: task.id, reverse=descending)
+
+    for start in [0, 1, len(rows) - 50, *(dice.randrange(len(rows) - 50) for _ in range(40))]:
+        window = reader.window(query, start, 50, 7)
+
+        assert window == Window(tuple(rows[start : start + 50]), start, len(rows), 7)
+        assert reader.find(query, rows[start].id, 7) == start
+
+
+def test_a_window_beyond_the_end_is_the_last_one(writer: Writer, reader: Reader) -> None:
+    """A window asked for where the result has ended already is its end."""
+    writer.see([a_task(n) for n in range(10)])
+
+    window = reader.window(Query(State.PENDING), 100, 4, 1)
+
+    assert (window.start, window.total, len(window.tasks)) == (6, 10, 4)
+
+
+def test_a_task_outside_a_result_has_no_place_in_it(writer: Writer, reader: Reader) -> None:
+    """What does not match has no place, by rank and by search alike."""
+    writer.see([a_task(1)])
+
+    assert reader.find(Query(State.DEAD), a_task(1).id, 1) is None
+    assert reader.find(Query(words="absent"), a_task(1).id, 1) is None
+
+
+@pytest.mark.parametrize("order", sorted(ORDERS))
+@pytest.mark.parametrize("descending", [False, True])
+def test_a_result_is_in_its_order(
+    writer: Writer, reader: Reader, order: str, descending: bool
+) -> None:
+    """A result is ordered by what was asked for, and by id where that is alike."""
+    dice = random.Random(2)
+    tasks = [
+        a_task(
+            n,
+            kind=dice.choice("abc"),
+            created=float(dice.randrange(9)),
+            due=float(dice.randrange(9)),
+            attempts=dice.randrange(9),
+            destination=dice.choice("xyz"),
+            error=dice.choice(["", "late", "broken"]),
+            description=dice.choice("pq"),
+        )
+        for n in range(200)
+    ]
+    look(writer, tasks)
+
+    tasks.sort(key=lambda task: (getattr(task, order), task.id), reverse=descending)
+    query = Query(order=order, descending=descending)
+    assert all_of(reader, query) == tasks
+    assert reader.find(query, tasks[7].id, 0) == 7
+
+
+def test_each_word_must_be_somewhere(writer: Writer, reader: Reader) -> None:
+    """Words are looked for in any case in several fields, and all of them must be found."""
+    one = a_task(1, destination="Example.net", error="timeout after 30 s")
+    two = a_task(2, destination="example.org", error="no such user")
+    look(writer, [one, two])
+
+    assert all_of(reader, Query(words="TIMEOUT example")) == [one]
+    assert all_of(reader, Query(words="timeout user")) == []
+    assert all_of(reader, Query(words="  ")) == [one, two]
+
+
+@pytest.mark.parametrize("word", ["50%", "a_b", "back\\slash", "it's"])
+def test_a_word_means_itself(writer: Writer, reader: Reader, word: str) -> None:
+    """What is special in a pattern or in a query is an ordinary character in a word."""
+    look(writer, [a_task(1, error=f"about {word}!"), a_task(2, error="50 aXb backslash its")])
+
+    assert [task.id for task in all_of(reader, Query(words=word))] == [a_task(1).id]
+
+
+def test_a_search_is_made_again_when_the_index_has_changed(writer: Writer, reader: Reader) -> None:
+    """A search of another generation shows what is there now."""
+    query = Query(words="job")
+    writer.see([a_task(1)])
+    before = all_of(reader, query, 1)
+
+    writer.see([a_task(2)])
+
+    assert (before, all_of(reader, query, 2)) == ([a_task(1)], [a_task(1), a_task(2)])
+
+
+def test_a_plan_is_made_of_what_matches(writer: Writer, reader: Reader) -> None:
+    """The rows of a plan are all that a query matches, or the named ones of its state."""
+    one, two = a_task(1, error="late"), a_task(2, state=State.DEAD, error="late")
+    look(writer, [one, two, a_task(3)])
+
+    assert reader.rows(Query(words="late")) == (
+        Row(one.id, State.PENDING, "r1"),
+        Row(two.id, State.DEAD, "r2"),
+    )
+    assert reader.rows(Query(State.DEAD, "other"), [one.id, two.id, "nobody"]) == (
+        Row(two.id, State.DEAD, "r2"),
+    )
+
+
+def test_errors_that_differ_in_numbers_are_of_one_kind() -> None:
+    """A cluster is an error with each run of digits folded into one sign."""
+    assert cluster("timeout after 30 s at 10.0.0.7") == "timeout after # s at #.#.#.#"
+
+
+def test_a_reader_cannot_write(reader: Reader) -> None:
+    """A reader is refused any change of the index."""
+    with pytest.raises(Exception, match="readonly"):
+        reader._db.execute("DELETE FROM task")
+
+
+def test_questions_leave_nothing_open(writer: Writer, reader: Reader, path: str) -> None:
+    """After each question the reader holds no snapshot, so that the log beside the file ends."""
+    for number in range(300):
+        writer.see([a_task(n, rev=f"{number}") for n in range(200)])
+        reader.window(Query(State.PENDING), 0, 40, number)
+        reader.window(Query(words="job"), 0, 40, number)
+
+    assert Path(f"{path}-wal").stat().st_size < 24 << 20
+
+
+# ---- ranks
+
+
+@given(
+    names=st.lists(st.integers(0, 400), max_size=400),
+    gone=st.lists(st.integers(0, 400), max_size=200),
+)
+@settings(max_examples=50, deadline=None)
+def test_blocks_know_every_place(names: list[int], gone: list[int]) -> None:
+    """Whatever comes and goes, the blocks stored tell how many names come before each."""
+    kept = sorted(f"{n:03}" for n in names)
+    blocks: dict[str, int] = {}
+    rows: list[str] = []
+    listed = Ranks()
+
+    def split(first: str, count: int) -> tuple[str, int] | None:
+        after = [name for name in rows if name >= first]
+        before = after.index(after[count])
+        return (after[count], before) if before else None
+
+    def store() -> None:
+        blocks.update(listed.changes(split))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranks, "BLOCK", 8)
+        for name in kept:
+            rows.append(name)
+            listed.add(name, 1)
+        store()
+        for n in gone:
+            if f"{n:03}" in rows:
+                rows.remove(f"{n:03}")
+                listed.add(f"{n:03}", -1)
+        store()
+
+    assert listed.total == len(rows) == sum(blocks.values())
+    fences = sorted(first for first, size in blocks.items() if size)
+    for first in fences:
+        before = sum(size for name, size in blocks.items() if name < first)
+        assert before == sum(name < first for name in rows)
+    assert all(size < 16 or len(set(rows)) < len(rows) for size in blocks.values())
+
+
+# ---- the scratch folder
+
+
+def test_a_scratch_folder_is_private_and_removed(tmp_path: Path) -> None:
+    """It is made for nobody else, and gone with all that is in it."""
+    folder = Scratch(str(tmp_path))
+    mode = Path(folder.path).stat().st_mode & 0o777
+    (Path(folder.path) / "index").write_text("rows")
+
+    folder.remove()
+
+    assert mode == 0o700
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_folder_of_a_crashed_owner_is_swept(tmp_path: Path) -> None:
+    """What a killed process left is removed by the next that makes one there."""
+    code = (
+        "import sys, signal; from engine.scratch import Scratch; "
+        "folder = Scratch(sys.argv[1]); print(folder.path, flush=True); signal.pause()"
+    )
+    argv = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        path = process.stdout.readline().strip()
+        alive = scratch.sweep(str(tmp_path))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    assert alive == []
+    assert scratch.sweep(str(tmp_path)) == [path]
+    assert not Path(path).exists()
+
+
+def test_the_folder_of_a_stopped_owner_is_left(tmp_path: Path) -> None:
+    """Whether an owner lives is said by its flock, whatever its file says or however old it is."""
+    folder = Scratch(str(tmp_path))
+    os.utime(folder.path, (0, 0))
+
+    assert scratch.sweep(str(tmp_path)) == []
+    folder.remove()
+
+
+def test_only_what_is_ours_is_swept(tmp_path: Path) -> None:
+    """Links, files and folders of other names are left alone, also when they look alike."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / scratch.OWNER).touch()
+    (tmp_path / f"{scratch.PREFIX}link").symlink_to(elsewhere)
+    (tmp_path / f"{scratch.PREFIX}file").touch()
+    (tmp_path / f"{scratch.PREFIX}new").mkdir()
+
+    assert scratch.sweep(str(tmp_path)) == []
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_folder_whose_owner_never_moved_in_is_swept_later(tmp_path: Path) -> None:
+    """One that was made but never claimed is somebody's only for a minute."""
+    path = tmp_path / f"{scratch.PREFIX}new"
+    path.mkdir()
+    os.utime(path, (0, 0))
+
+    assert scratch.sweep(str(tmp_path)) == [str(path)]
+
+
+def test_no_room_for_a_folder_is_said_in_words(tmp_path: Path) -> None:
+    """Where no folder can be made, the message says where and why."""
+    place = tmp_path / "a file"
+    place.touch()
+
+    with pytest.raises(Unavailable, match=f"{place}: Not a directory"):
+        Scratch(str(place))

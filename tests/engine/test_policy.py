@@ -1,0 +1,298 @@
+"""Decisions: the contract's tables as tests, and laws that hold whatever the numbers."""
+
+from dataclasses import replace
+from math import inf, nan
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine import policy
+from engine.model import Lease, LockEvidence, State, Task, Verdict
+from engine.policy import FURTHEST, HOUR, Bucket, Circumstances, Rate, RetryPolicy
+
+NOW = 1_800_000_000.0
+
+
+def a_task(state: State = State.PENDING, due: float = 0.0) -> Task:
+    """Return a task of which only this matters."""
+    return Task("t", "mail_send", state, NOW - 60, due=due)
+
+
+@pytest.mark.parametrize(
+    ("profile", "waits", "counted"),
+    [
+        (policy.contract(), [60, 120, 240, None], 3),
+        (policy.shipped(), [60, 120, None], 3),
+        (policy.shipped(limit=4), [60, 120, 240, None], 4),
+        (policy.contract(limit=8), [60, 120, 240, 480, 900, 900, 900, 900, None], 8),
+        (policy.contract(limit=0), [None], 0),
+        (policy.contract(base=5, ceiling=15, limit=3), [5, 10, 15, None], 3),
+        (policy.contract(base=0), [0, 0, 0, None], 3),
+    ],
+)
+def test_failures_wait_as_the_tables_say(
+    profile: RetryPolicy, waits: list[float | None], counted: int
+) -> None:
+    """Each failure waits as its table says, until the one that buries; then so many are counted."""
+    assert [profile.backoff(retries) for retries in range(len(waits))] == waits
+    assert len(waits) - 1 + profile.last_counts == counted
+
+
+@given(
+    base=st.floats(0, 1e6),
+    ceiling=st.floats(0, 1e6),
+    limit=st.integers(0, 10**6),
+    retries=st.integers(0, 10**7),
+)
+def test_no_wait_is_beyond_the_ceiling(
+    base: float, ceiling: float, limit: int, retries: int
+) -> None:
+    """However often it failed, a task waits no longer than the ceiling, and no less than before."""
+    for make in (policy.contract, policy.shipped):
+        backoff = make(base, ceiling, limit).backoff
+        wait = backoff(retries)
+        assert (wait is None) == (retries + make().last_counts >= limit)
+        if wait is not None:
+            assert 0 <= wait <= ceiling
+            assert retries == 0 or wait >= (backoff(retries - 1) or 0)
+
+
+@pytest.mark.parametrize(
+    ("due", "written", "trusted"),
+    [
+        (0.0, NOW, 0.0),
+        (NOW + 900, NOW, NOW + 900),
+        (NOW + FURTHEST, NOW, NOW + FURTHEST),
+        (NOW + FURTHEST + 1, NOW - 10, NOW - 10 + FURTHEST),
+        (NOW + 10 * FURTHEST, NOW - FURTHEST - 1, NOW - 1),
+        (NOW + 10 * FURTHEST, NOW + 9 * FURTHEST, NOW),
+        (inf, NOW, NOW + FURTHEST),
+        (nan, NOW, NOW + FURTHEST),
+    ],
+)
+def test_a_clock_that_jumped_parks_no_task(due: float, written: float, trusted: float) -> None:
+    """A due time further than a week away is not believed."""
+    assert policy.trusted_due(due, written, NOW) == trusted
+
+
+@given(st.floats(), st.floats(0, 4e9))
+def test_no_task_waits_longer_than_a_week(due: float, written: float) -> None:
+    """Whatever a file says and however old it is, its task is due within the week."""
+    assert policy.trusted_due(due, written, NOW) <= NOW + FURTHEST
+
+
+@pytest.mark.parametrize(
+    ("due", "is_due"), [(None, True), (0.0, True), (NOW, True), (NOW + 0.1, False)]
+)
+def test_a_task_is_due_from_its_moment_on(due: float | None, is_due: bool) -> None:
+    """The moment itself counts, and what is not known does not hold a task back."""
+    assert policy.is_due(replace(a_task(), due=due), NOW) is is_due
+
+
+@pytest.mark.parametrize(
+    ("until", "alive", "lapsed"),
+    [
+        (None, True, False),
+        (None, False, True),
+        (NOW + 1, True, False),
+        (NOW, True, True),
+        (NOW + 1, False, True),
+    ],
+)
+def test_a_lease_lapses_with_its_time_or_its_owner(
+    until: float | None, alive: bool, lapsed: bool
+) -> None:
+    """Nobody works under a lease that is over or whose owner is gone."""
+    assert policy.lapsed(Lease("7", NOW - 9, until), NOW, alive) is lapsed
+
+
+def test_stuck_and_old_are_strict() -> None:
+    """The threshold itself is not beyond the threshold, as in the real program."""
+    assert not policy.stuck(1200, 1200)
+    assert policy.stuck(1200.5, 1200)
+    assert not policy.older_than(NOW - 7 * 86400, NOW, 7)
+    assert policy.older_than(NOW - 7 * 86400 - 1, NOW, 7)
+    assert not policy.older_than(NOW, NOW, 0)
+
+
+@pytest.mark.parametrize(
+    ("rate", "bucket", "now", "tokens", "stamp"),
+    [
+        (Rate.of(40), Bucket(720, 0), 86400, 5, 86400),  # long idle
+        (Rate.of(2), Bucket(5 * HOUR, 1000), 1000, 2, 1000),  # cap follows rate
+        (Rate.of(40), Bucket(5400, 5000), 4000, 1, 4000),  # clock back
+        (Rate.of(40), Bucket(0, 1000), 1000 + 10 * 365 * 86400, 5, 1000 + 10 * 365 * 86400),
+        (Rate.of(40), Bucket(0, 0), 89, 0, 89),
+        (Rate.of(40), Bucket(0, 0), 90, 1, 90),
+        (Rate.of(40), Bucket(-9999, 0), 90, 1, 90),  # damaged
+        (Rate(0, 5), Bucket(0, 0), 10**9, 0, 10**9),
+        (Rate(60, 20), Bucket(0, 0), 86400, 20, 86400),
+    ],
+)
+def test_a_bucket_refills_by_the_time_passed(
+    rate: Rate, bucket: Bucket, now: float, tokens: int, stamp: int
+) -> None:
+    """Refilling gives what the time has brought, never more than the burst."""
+    refilled = policy.refill(bucket, rate, now)
+
+    assert (refilled.tokens, refilled.stamp) == (tokens, stamp)
+
+
+@pytest.mark.parametrize(
+    ("per_hour", "first", "window", "two_days"),
+    [
+        (1, 60, (1, 2), 48),
+        (3, 20, (5, 6), 144),
+        (5, 12, (9, 10), 240),
+        (6, 10, (10, 11), 288),
+        (20, 3, (24, 25), 960),
+        (40, 2, (44, 45), 1920),
+        (60, 1, (64, 65), 2880),
+    ],
+)
+def test_a_run_each_minute_spends_exactly_the_rate(
+    per_hour: int, first: int, window: tuple[int, int], two_days: int
+) -> None:
+    """Not one token is lost to rounding in 48 hours; after a rest an hour holds a burst more."""
+    rate = Rate.of(per_hour)
+
+    fresh = spends(Bucket(0, 0), rate, minutes=48 * 60)
+    rested = spends(policy.full(rate, 0), rate, minutes=60)
+
+    assert sum(fresh) == two_days
+    assert next(minute for minute, n in enumerate(fresh) if n) == first
+    assert (sum(rested[:60]), sum(rested)) == window
+
+
+def test_forty_an_hour_are_two_in_three_minutes() -> None:
+    """The pattern of a minute's run is even."""
+    assert spends(Bucket(0, 0), Rate.of(40), 12)[1:] == [0, 1, 1, 0, 1, 1, 0, 1, 1, 0, 1, 1]
+
+
+def spends(bucket: Bucket, rate: Rate, minutes: int) -> list[int]:
+    """Spend all there is, once a minute; answers with how many each time."""
+    counts = []
+    for minute in range(minutes + 1):
+        bucket = policy.refill(bucket, rate, minute * 60)
+        counts.append(bucket.tokens)
+        bucket = policy.spend(bucket, bucket.tokens) or bucket
+    return counts
+
+
+RATES = st.builds(Rate, st.integers(1, 10**5), st.integers(1, 100))
+BUCKETS = st.builds(Bucket, st.integers(-(10**9), 10**12), st.integers(-(10**9), 10**10))
+
+
+@given(RATES, BUCKETS, st.lists(st.integers(-(10**9), 10**10), min_size=1))
+def test_a_bucket_never_holds_more_than_its_burst(
+    rate: Rate, bucket: Bucket, times: list[int]
+) -> None:
+    """Wherever the clock jumps, a bucket holds between nothing and its burst."""
+    for now in times:
+        bucket = policy.refill(bucket, rate, now)
+        assert 0 <= bucket.units <= rate.burst * HOUR
+        assert bucket.stamp == now
+
+
+@given(RATES, BUCKETS, st.integers(0, 10**9))
+def test_a_clock_that_jumps_neither_refills_nor_starves(
+    rate: Rate, bucket: Bucket, back: int
+) -> None:
+    """Set back, it brings nothing; from then on it brings what it always did."""
+    before = policy.refill(bucket, rate, 2 * 10**9)
+    jumped = policy.refill(before, rate, 2 * 10**9 - back)
+
+    assert jumped.units == before.units
+    wait = policy.next_token(jumped, rate) - jumped.stamp
+    assert 0 <= wait <= -(-HOUR // rate.per_hour)
+    assert policy.refill(jumped, rate, jumped.stamp + wait).tokens >= 1
+
+
+@given(RATES, BUCKETS, st.lists(st.integers(0, 1000)))
+def test_refilling_often_brings_no_more_than_refilling_once(
+    rate: Rate, bucket: Bucket, steps: list[int]
+) -> None:
+    """Nothing is lost or won by looking often."""
+    often = policy.refill(bucket, rate, bucket.stamp)
+    for step in steps:
+        often = policy.refill(often, rate, often.stamp + step)
+
+    assert often == policy.refill(bucket, rate, bucket.stamp + sum(steps))
+
+
+@given(RATES, BUCKETS)
+def test_the_next_token_comes_when_it_is_said(rate: Rate, bucket: Bucket) -> None:
+    """At the said second there is a token, and a second before there was none."""
+    bucket = policy.refill(bucket, rate, bucket.stamp)
+    when = policy.next_token(bucket, rate)
+
+    assert policy.refill(bucket, rate, when).tokens >= 1
+    if when > bucket.stamp:
+        assert policy.refill(bucket, rate, when - 1).tokens == 0
+
+
+def test_what_is_not_there_is_not_spent() -> None:
+    """Spending more than there is gives nothing at all, and no rate brings no token."""
+    assert policy.spend(Bucket(2 * HOUR, 7), 2) == Bucket(0, 7)
+    assert policy.spend(Bucket(2 * HOUR - 1, 7), 2) is None
+    assert policy.next_token(Bucket(0, 7), Rate(0, 5)) == inf
+    assert policy.next_token(Bucket(0, 7), Rate(5, 0)) == inf
+
+
+LOCK = LockEvidence(Verdict.HELD, 77, NOW - 5)
+
+
+@pytest.mark.parametrize(
+    ("task", "about", "sentence"),
+    [
+        (a_task(State.HELD), Circumstances(), "held by an operator until released"),
+        (a_task(State.ACTIVE), Circumstances(paused="x"), ""),
+        (a_task(State.DEAD), Circumstances(paused="x"), ""),
+        (a_task(), Circumstances(paused="by ann"), "the queue is paused: by ann"),
+        (a_task(), Circumstances(handled=str.isdigit), "no handler configured for mail_send"),
+        (a_task(due=NOW + 90), Circumstances(), "backoff until 2027-01-15 08:01:30Z"),
+        (a_task(due=inf), Circumstances(), "backoff until never"),
+        (a_task(due=1e20), Circumstances(), "backoff until epoch second 1e+20"),
+        (a_task(), Circumstances(token_at=NOW + 1), "no token until 2027-01-15 08:00:01Z"),
+        (
+            a_task(),
+            Circumstances(lock=LockEvidence(Verdict.STUCK, 77, reason="silent for 30 min")),
+            "the lock is stuck: silent for 30 min",
+        ),
+        (
+            a_task(),
+            Circumstances(lock=LockEvidence(Verdict.STALE, 77, reason="no such process")),
+            "the lock is stale: no such process",
+        ),
+        (a_task(), Circumstances(ahead=1), "1 older task first"),
+        (a_task(), Circumstances(lock=LOCK, ahead=1200), "1,200 older tasks first"),
+        (
+            a_task(),
+            Circumstances(lock=LOCK, handled=str.islower),
+            "next in line; the lock is held by PID 77 since 2027-01-15 07:59:55Z",
+        ),
+        (
+            a_task(),
+            Circumstances(lock=LockEvidence(Verdict.HELD, 77)),
+            "next in line; the lock is held by PID 77",
+        ),
+        (a_task(), Circumstances(), "due, but not seen by any worker"),
+        (
+            a_task(),
+            Circumstances(lock=LockEvidence(Verdict.FREE), handled=str.islower, token_at=NOW),
+            "due, but not seen by any worker",
+        ),
+    ],
+)
+def test_one_sentence_says_why_a_task_waits(
+    task: Task, about: Circumstances, sentence: str
+) -> None:
+    """The first thing that keeps a task waiting is said, and nothing for a task that does not."""
+    assert policy.why_waiting(task, NOW, about) == sentence
+
+
+@given(st.floats())
+def test_any_moment_can_be_said(moment: float) -> None:
+    """A time from a file, however odd, never breaks a sentence."""
+    assert policy.at(moment).isprintable()

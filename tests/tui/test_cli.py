@@ -1,0 +1,434 @@
+"""The command line: what each command prints, and the exit code it ends with."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from engine import verbs
+from engine.model import State, Task
+from engine.stores import open_store
+from engine.stores.nftban import NftbanStore
+
+Run: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def spooldeck(tmp_path: Path) -> Run:
+    """Runs the command in a folder of its own, with no settings from outside."""
+    home = tmp_path / "home"
+    home.mkdir()
+    kept = {"PATH": os.environ["PATH"], "HOME": str(home), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+
+    def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "tui.cli", *words],
+            capture_output=True,
+            text=True,
+            cwd=home,
+            env=kept | more,
+            stdin=subprocess.DEVNULL,
+            timeout=60,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def root(tmp_path: Path, spooldeck: Run) -> str:
+    """A queue made by `init`."""
+    made = spooldeck("init", str(tmp_path / "data"))
+    assert made.returncode == 0, made.stderr
+    return str(tmp_path / "data")
+
+
+def store_at(root: str) -> NftbanStore:
+    """The store of a queue, for given and then."""
+    store = open_store(root)
+    assert isinstance(store, NftbanStore)
+    return store
+
+
+def tasks_at(root: str, word: str) -> list[Task]:
+    """The tasks in one state."""
+    store = store_at(root)
+    found = [task for task in store.look({word}) if isinstance(task, Task)]
+    store.close()
+    return found
+
+
+def bury_one(root: str, kind: str = "report", **changes: str) -> Task:
+    """A dead task in the queue."""
+    store = store_at(root)
+    store.swap(None, verbs.enqueue(kind, 1_795_239_223, os.urandom(4).hex(), **changes))
+    (taken,) = store.take(1_795_239_224, "test", 1)
+    store.swap(taken, verbs.bury(taken, "no use"))
+    store.close()
+    (dead,) = (task for task in tasks_at(root, "dlq") if task.id == taken.id)
+    return dead
+
+
+def configured(tmp_path: Path, text: str) -> str:
+    """A configuration file."""
+    path = tmp_path / "some.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_add_prints_the_id_of_a_file_that_is_there(root: str, spooldeck: Run) -> None:
+    """What `queue add` prints is the name of the task file it made."""
+    added = spooldeck("--root", root, "queue", "add", "feeds_sync", "Feed enabled: spamhaus")
+
+    assert added.returncode == 0
+    ident = added.stdout.strip()
+    (task,) = tasks_at(root, "pending")
+    assert (task.id, task.kind, task.description) == (ident, "feeds_sync", "Feed enabled: spamhaus")
+    assert Path(root, "queue", "pending", f"{ident}.task").is_file()
+
+
+def test_global_options_stand_before_or_after_the_words(root: str, spooldeck: Run) -> None:
+    """`--root` means the same wherever it stands."""
+    spooldeck("--root", root, "queue", "add", "report")
+    spooldeck("queue", "add", "report", "--root", root)
+
+    counted = spooldeck("queue", "--root", root, "count")
+
+    assert counted.stdout == "2\n"
+
+
+def test_a_full_queue_is_said_in_the_contract_s_words(
+    root: str, spooldeck: Run, tmp_path: Path
+) -> None:
+    """Above the most that may be pending, `add` prints "ERROR: Queue full" and ends with 1."""
+    limited = ("--config", configured(tmp_path, "queue: {max_pending: 1}"), "--root", root)
+    spooldeck(*limited, "queue", "add", "report")
+
+    refused = spooldeck(*limited, "queue", "add", "report")
+
+    assert refused.returncode == 1
+    assert refused.stderr == "ERROR: Queue full\n"
+    assert len(tasks_at(root, "pending")) == 1
+
+
+TRUE = "handlers: {report: {command: ['true']}}"
+FALSE = "handlers: {report: {command: [sh, -c, 'echo out of paper; exit 1']}}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "state", "error"),
+    [(TRUE, 0, None, ""), (FALSE, 3, "pending", "out of paper")],
+    ids=["done", "failed"],
+)
+def test_process_next_answers_by_the_contract_s_codes(
+    root: str,
+    spooldeck: Run,
+    tmp_path: Path,
+    settings: str,
+    code: int,
+    state: str | None,
+    error: str,
+) -> None:
+    """0 when the task is done and gone, 3 when its handler failed and it waits to be retried."""
+    spooldeck("--root", root, "queue", "add", "report")
+
+    run = spooldeck(
+        "--config", configured(tmp_path, settings), "--root", root, "queue", "process-next"
+    )
+
+    assert run.returncode == code, run.stderr
+    left = tasks_at(root, "pending")
+    assert [task.error for task in left] == ([error] if state else [])
+    assert [task.attempts for task in left] == ([1] if state else [])
+
+
+def test_nothing_eligible_says_what_it_waits_for(root: str, spooldeck: Run) -> None:
+    """1, and in words: empty, no handler, or until when."""
+    empty = spooldeck("--root", root, "queue", "process-next")
+    spooldeck("--root", root, "queue", "add", "feeds_sync")
+    unhandled = spooldeck("--root", root, "queue", "process-next")
+
+    assert (empty.returncode, unhandled.returncode) == (1, 1)
+    assert empty.stderr == "spooldeck: nothing eligible: the queue is empty\n"
+    assert "no handler configured for feeds_sync" in unhandled.stderr
+    assert len(tasks_at(root, "pending")) == 1
+
+
+def test_without_tokens_nothing_is_eligible_and_it_says_until_when(
+    root: str, spooldeck: Run, tmp_path: Path
+) -> None:
+    """An empty bucket is exit 1 with the time of the next token; no task is lost over it."""
+    settings = "handlers: {report: {command: ['true'], rate: {per_hour: 1, burst: 1}}}"
+    here = ("--config", configured(tmp_path, settings), "--root", root)
+    for _ in range(2):
+        spooldeck(*here, "queue", "add", "report")
+
+    first = spooldeck(*here, "queue", "process-next")
+    second = spooldeck(*here, "queue", "process-next")
+
+    assert (first.returncode, second.returncode) == (0, 1)
+    assert "no token for report; next token 20" in second.stderr
+    assert len(tasks_at(root, "pending")) == 1
+
+
+def test_a_second_worker_is_refused_with_2(root: str, spooldeck: Run, tmp_path: Path) -> None:
+    """While one worker holds the lock, another ends with 2, says who has it, and takes nothing."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    settings = f"handlers: {{report: {{command: [sh, -c, 'read x < {gate}']}}}}"
+    here = ("--config", configured(tmp_path, settings), "--root", root)
+    spooldeck(*here, "queue", "add", "report")
+    first = subprocess.Popen(
+        [sys.executable, "-m", "tui.cli", *here, "queue", "work", "--until-idle"],
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+        stderr=subprocess.DEVNULL,
+    )
+    with gate.open("w") as opened:  # blocks until the handler of the first reads
+        second = spooldeck(*here, "queue", "process-next")
+        opened.write("go\n")
+    first.wait(30)
+
+    assert second.returncode == 2
+    assert f"lock held: PID {first.pid} is at work" in second.stderr
+    assert tasks_at(root, "pending") == []
+    assert not Path(root, "run", "queue.lock").exists()
+
+
+def test_a_stale_lock_is_taken_over_and_its_work_returned(root: str, spooldeck: Run) -> None:
+    """A lock whose process is gone is taken; the task it had in hand counts one attempt."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    spooldeck("--root", root, "queue", "add", "feeds_sync")
+    store = store_at(root)
+    (orphan,) = store.take(2_000_000_000, "dead worker", 1)
+    store.close()
+    Path(root, "run", "queue.lock").write_text(f"{gone.pid}\n1795239223\n")
+
+    run = spooldeck("--root", root, "queue", "process-next")
+
+    assert run.returncode == 1, run.stderr
+    (task,) = tasks_at(root, "pending")
+    assert (task.id, task.attempts) == (orphan.id, 1)
+    assert not Path(root, "run", "queue.lock").exists()
+
+
+def test_work_until_idle_does_all_that_is_due(root: str, spooldeck: Run, tmp_path: Path) -> None:
+    """`work --until-idle` ends with 0 when nothing due is left."""
+    here = ("--config", configured(tmp_path, TRUE), "--root", root)
+    for _ in range(5):
+        spooldeck(*here, "queue", "add", "report")
+
+    run = spooldeck(*here, "queue", "work", "--until-idle", "--concurrency", "3")
+
+    assert run.returncode == 0
+    assert "5 done, 0 failed" in run.stderr
+    assert tasks_at(root, "pending") == tasks_at(root, "work") == []
+    assert "nftban_queue_tasks_processed_total 5" in Path(root, "metrics", "queue.prom").read_text()
+
+
+def test_the_dead_are_listed_shown_retried_and_purged(root: str, spooldeck: Run) -> None:
+    """The dead-letter queue by hand, from the list to the purge."""
+    first, second = bury_one(root), bury_one(root)
+    here = ("--root", root, "queue")
+
+    listed = spooldeck(*here, "dlq", "list")
+    shown = spooldeck(*here, "dlq", "show", first.id)
+    retried = spooldeck(*here, "dlq", "retry", first.id)
+    would = spooldeck(*here, "dlq", "purge", "0", "--dry-run")
+
+    assert [line.split(" | ")[0] for line in listed.stdout.splitlines()] == sorted(
+        [first.id, second.id]
+    )
+    assert 'TASK_DLQ_REASON="max_retries_exceeded"' in shown.stdout
+    assert retried.stdout == f"Task {first.id} moved from DLQ to pending queue\n"
+    assert "nothing was changed" in would.stdout
+    assert [task.id for task in tasks_at(root, "dlq")] == [second.id]
+    (back,) = tasks_at(root, "pending")
+    assert (back.attempts, back.error, back.due) == (0, "", 0.0)
+
+
+def test_purge_deletes_only_what_died_before(root: str, spooldeck: Run) -> None:
+    """A task that died today outlives `purge 1`; one that died eight days ago does not."""
+    young = bury_one(root)
+    old = bury_one(root)
+    path = Path(root, "queue", "dlq", f"{old.id}.task")
+    since = old.extra["dead_since"]
+    path.write_text(path.read_text().replace(since, str(int(since) - 8 * 86400)))
+
+    purged = spooldeck("--root", root, "queue", "dlq", "purge", "1")
+
+    assert purged.stdout == "Purged 1 tasks from DLQ\n"
+    assert [task.id for task in tasks_at(root, "dlq")] == [young.id]
+
+
+def test_retry_all_dry_run_changes_nothing(root: str, spooldeck: Run) -> None:
+    """A dry run names what would move and moves nothing; the real one moves it."""
+    dead = bury_one(root)
+    here = ("--root", root, "queue", "dlq", "retry-all")
+
+    would = spooldeck(*here, "--dry-run")
+    before = [task.id for task in tasks_at(root, "dlq")]
+    did = spooldeck(*here)
+
+    assert dead.id in would.stdout
+    assert before == [dead.id]
+    assert did.returncode == 0
+    assert tasks_at(root, "dlq") == []
+
+
+def test_a_task_that_is_not_dead_is_not_retried(root: str, spooldeck: Run) -> None:
+    """An id that is not in the dead-letter queue is said so, even one that looks like a path."""
+    unknown = spooldeck("--root", root, "queue", "dlq", "retry", "../../etc/passwd")
+
+    assert unknown.returncode == 1
+    assert unknown.stderr == "spooldeck: Task not found in DLQ: ../../etc/passwd\n"
+
+
+def test_list_as_json_is_one_object_a_line(root: str, spooldeck: Run) -> None:
+    """A program reads the list line by line."""
+    bury_one(root, description="first")
+    spooldeck("--root", root, "queue", "add", "report", "second")
+
+    listed = spooldeck("--root", root, "queue", "list", "--json")
+
+    rows = [json.loads(line) for line in listed.stdout.splitlines()]
+    assert {(row["state"], row["description"]) for row in rows} == {
+        ("dlq", "first"),
+        ("pending", "second"),
+    }
+
+
+def test_status_says_how_a_queue_is(root: str, spooldeck: Run) -> None:
+    """0 when all is well, 1 when somebody should look, 2 when it cannot be read."""
+    well = spooldeck("status", root)
+    Path(root, "queue", "pending", "broken.task").write_text("TASK_ID=$(id)\n")
+    broken = spooldeck("status", root, "--json")
+    nowhere = spooldeck("status", f"{root}/nothing")
+
+    assert (well.returncode, broken.returncode, nowhere.returncode) == (0, 1, 2)
+    assert "nothing needs attention" in well.stdout
+    (problem,) = json.loads(broken.stdout)["problems"]
+    assert problem["where"] == "pending/broken.task"
+    assert len(nowhere.stderr.splitlines()) == 1
+
+
+def test_status_wants_attention_for_eleven_dead(root: str, spooldeck: Run) -> None:
+    """More than ten tasks in the dead-letter queue are a reason to look."""
+    for _ in range(11):
+        bury_one(root)
+
+    status = spooldeck("status", root)
+
+    assert status.returncode == 1
+    assert "11 tasks in the dead-letter queue" in status.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["queue"], 64, "COMMAND"),
+        (["queue", "frob"], 64, "invalid choice"),
+        (["queue", "add"], 64, "TYPE"),
+        (["queue", "add", "Bad Kind"], 64, "task type 'Bad Kind'"),
+        (["queue", "add", "mail_send", "x", "/tmp/a$b"], 64, "payload path"),
+        (["queue", "work", "--concurrency", "0"], 64, "concurrency"),
+        (["queue", "dlq", "purge", "-1"], 64, "-1"),
+        (["queue", "dlq", "purge", "many"], 64, "number of days"),
+        (["queue", "list", "--state", "foo"], 64, "expected pending, work"),
+        (["queue", "dlq", "show", "nothing"], 1, "not found in DLQ"),
+        (["--frob"], 64, "--frob"),
+    ],
+)
+def test_a_wrong_word_is_one_line_and_its_code(
+    root: str, spooldeck: Run, words: list[str], code: int, said: str
+) -> None:
+    """What was not understood is one line that says what was expected; never a traceback."""
+    run = spooldeck(*words, "--root", root)
+
+    assert run.returncode == code
+    assert said in run.stderr
+    assert len(run.stderr.splitlines()) == 1
+    assert run.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ([], 69, "nothing to open"),
+        (["nowhere"], 69, "nowhere: no such folder"),
+        (["--root", "nowhere", "queue", "count"], 69, "nowhere/queue/pending"),
+        (["--config", "nowhere.yaml", "queue", "count"], 78, "nowhere.yaml"),
+        (["status", "--root", "nowhere"], 2, "nowhere"),
+    ],
+)
+def test_a_place_that_is_not_there_is_said_in_one_line(
+    spooldeck: Run, words: list[str], code: int, said: str
+) -> None:
+    """A missing place or file is named, with what was expected."""
+    run = spooldeck(*words)
+
+    assert run.returncode == code
+    assert said in run.stderr
+    assert len(run.stderr.splitlines()) == 1
+
+
+def test_a_first_word_that_is_a_command_is_the_command(spooldeck: Run) -> None:
+    """A place named like a command is written with ./ in front."""
+    command = spooldeck("queue")
+    place = spooldeck("./queue")
+
+    assert (command.returncode, place.returncode) == (64, 69)
+    assert "./queue: no such folder" in place.stderr
+
+
+def test_the_console_without_a_terminal_says_what_to_do(root: str, spooldeck: Run) -> None:
+    """Where nobody can see it, the console does not start."""
+    run = spooldeck(root)
+
+    assert run.returncode == 64
+    assert "spooldeck status" in run.stderr
+
+
+def test_version_is_the_distribution_s(spooldeck: Run) -> None:
+    """`--version` prints name and version."""
+    assert spooldeck("--version").stdout.startswith("spooldeck 0.")
+
+
+def test_a_spool_with_two_formats_of_place_is_one(root: str, spooldeck: Run) -> None:
+    """The data folder and the bare queue folder in it lead to the same tasks."""
+    spooldeck("--root", root, "queue", "add", "report")
+
+    assert spooldeck("--root", f"{root}/queue", "queue", "count").stdout == "1\n"
+
+
+def test_held_and_trashed_tasks_are_counted_in_status(root: str, spooldeck: Run) -> None:
+    """What is parked or purged is never out of sight."""
+    dead = bury_one(root)
+    store = store_at(root)
+    store.swap(dead, verbs.purge(dead, 0))
+    store.close()
+
+    counts = json.loads(spooldeck("status", root, "--json").stdout)["tasks"]
+
+    assert counts == {"pending": 0, "work": 0, "held": 0, "dlq": 0, "trash": 1}
+    assert [task.state for task in tasks_at(root, "trash")] == [State.TRASH]
+
+
+def test_init_makes_what_is_missing_and_leaves_the_rest(spooldeck: Run, tmp_path: Path) -> None:
+    """`init` makes folders of mode 750, and a second time changes nothing."""
+    where = tmp_path / "new"
+    first = spooldeck("init", str(where))
+    second = spooldeck("init", str(where))
+
+    assert "made" in first.stdout
+    assert "nothing was changed" in second.stdout
+    modes = {oct((where / "queue" / word).stat().st_mode & 0o777) for word in ("pending", "dlq")}
+    assert modes == {"0o750"}
+    store_at(str(where)).close()
