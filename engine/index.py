@@ -205,8 +205,6 @@ class Sighting(NamedTuple):
     """Whether anything in the index is different now."""
 
 
-NOTHING = Sighting()
-
 FREE, UNSEEN, SEEN = b"\0\1\2"
 
 
@@ -366,8 +364,7 @@ class Writer:
             }
             changed = self._put(rows, there)
             self._remove(moved)
-            # A bare name that is missing says nothing of what else may lie there.
-            names = (asked - gone) | {_name(problem) for problem in problems}
+            names = asked | {_name(problem) for problem in problems}
             changed |= self._replace_problems(names, "name", problems)
         before = {key[1] for key in there}
         after = ids | {key[1] for key in there if key not in moved}

@@ -185,7 +185,7 @@ class Mirror:
         if (self._whole_wanted and now >= self._whole_earliest) or now >= self._whole_latest:
             self._look(index, wide, near)
         if index.problems and now >= self._trouble_due:
-            self._settle(index, near, index.troubled(TROUBLED))
+            self._look_at_trouble(index, near)
             self._trouble_due = time.monotonic() + 1.0
         self._settle_away()
         self._know(wide)
@@ -234,6 +234,14 @@ class Mirror:
         seen = list(near.look(set(names)))
         if self._meanwhile is not None:
             self._meanwhile.update(i.id for i in seen if isinstance(i, (Task, Missing)))
+        self._account(index.settle(names, seen))
+
+    def _look_at_trouble(self, index: Writer, near: Store) -> None:
+        """See whether what was wrong still is: a rewrite in place changes no folder."""
+        names = set(index.troubled(TROUBLED))
+        seen = list(near.look(names))
+        # That no task goes by a name does not say that nothing else does: a whole look will.
+        names -= {item.id for item in seen if isinstance(item, Missing)}
         self._account(index.settle(names, seen))
 
     # ---- looking at everything

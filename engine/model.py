@@ -4,8 +4,6 @@ Everything here is a frozen value. Task is a slotted dataclass; the small carrie
 named tuples, because defining one costs a tenth of the time, and every start of a command pays it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """What may be done to a task: pure functions from a task to the task it becomes, or to nothing."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace

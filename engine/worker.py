@@ -4,8 +4,6 @@ The thread that runs it is the only one that touches the store; handlers run on 
 own, so that the lock is renewed while they take their time.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

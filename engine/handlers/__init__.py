@@ -1,7 +1,5 @@
 """What is done for a task: a handler for each kind, and how it says that it could not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 

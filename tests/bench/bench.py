@@ -210,11 +210,13 @@ def process_next(waiting: int, rounds: int) -> None:
         )
         assert all(o.error is None for o in store.swap_all(Move(None, task) for task in tasks))
         store.close()
-        clean = {k: v for k, v in os.environ.items() if not k.startswith("NFTBAN_")}
-        # Elsewhere than in a folder that may hold a configuration.
+        # Without settings of another program, and with compiled modules, as installed.
+        foreign = ("NFTBAN_", "PYTHONDONTWRITEBYTECODE")
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
         mine = [sys.executable, "-m", "tui.cli", "--root", folder, "queue", "process-next"]
         bare = [sys.executable, "-c", "pass"]
         rows = []
+        _cpu(mine, clean, folder)
         for _ in range(rounds):
             nothing = _cpu(bare, clean, folder)
             ours_ = _cpu(mine, clean, folder)

@@ -156,7 +156,7 @@ def test_nothing_eligible_says_what_it_waits_for(root: str, spooldeck: Run) -> N
     unhandled = spooldeck("--root", root, "queue", "process-next")
 
     assert (empty.returncode, unhandled.returncode) == (1, 1)
-    assert empty.stderr == "spooldeck: nothing eligible: the queue is empty\n"
+    assert empty.stderr == "spooldeck: nothing eligible: nothing is waiting\n"
     assert "no handler configured for feeds_sync" in unhandled.stderr
     assert len(tasks_at(root, "pending")) == 1
 

@@ -1,7 +1,5 @@
 """From settings to working parts: the only place that puts stores, locks and handlers together."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time
@@ -171,12 +169,12 @@ class Setup(NamedTuple):
 
     def metrics(self, store: NftbanStore, now: float) -> bytes:
         """The text of queue.prom as of now."""
-        counts = store.counts()
+        counts, oldest = store.figures(now)
         gauges = metrics.QueueGauges(
             pending=counts[State.PENDING],
             working=counts[State.ACTIVE],
             dead=counts[State.DEAD],
-            oldest_age=store.oldest(now),
+            oldest_age=oldest,
         )
         counters = self.counters()
         totals = {name: counters.read(name) for name in metrics.QUEUE_COUNTERS}

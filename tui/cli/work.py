@@ -36,7 +36,7 @@ def process_next(setup: Setup, arguments: Namespace) -> int:
         return FAILED
     if run.done:
         return DONE
-    complain(_why_nothing(run, work.pending))
+    complain(_why_nothing(run))
     return NOTHING
 
 
@@ -57,8 +57,6 @@ class _Work:
     """A worker with the queue's lock in its hand; `worker` is None when somebody else has it."""
 
     worker: Worker | None = None
-    pending = 0
-    """Tasks left in pending/ when the run ended."""
 
     def __init__(self, setup: Setup, concurrency: int = 1) -> None:
         self._setup = setup
@@ -114,7 +112,6 @@ class _Work:
             return
         setup = self._setup
         try:
-            self.pending = self._store.counts()[State.PENDING]
             setup.services(self._store).publish()
         finally:
             self._close()
@@ -133,16 +130,13 @@ def _who(evidence: LockEvidence) -> str:
     return f"lock held: {evidence.reason}{since}"
 
 
-def _why_nothing(run: Run, pending: int) -> str:
-    if not pending:
-        return "nothing eligible: the queue is empty"
+def _why_nothing(run: Run) -> str:
     reasons = [f"{why} for {kind}" for kind, why in sorted(run.refused.items())]
     if run.token_at is not None:
         reasons.append(f"next token {at(run.token_at)}")
     if run.next_due is not None:
         reasons.append(f"next task due {at(run.next_due)}")
-    text = "; ".join(reasons) or "none can be read (see `spooldeck status`)"
-    return f"nothing eligible of {pending} pending: {text}"
+    return f"nothing eligible: {'; '.join(reasons) or 'nothing is waiting'}"
 
 
 if sys.platform != "linux":  # pragma: no cover

@@ -1,13 +1,10 @@
 """The text of a task file, read and written: ten `NAME="value"` lines in a fixed order.
 
 Source: NFTBan Queue and Mail Contract, "Task Queue System"; nftban_task_queue.sh for the order, the
-character set and the numbers. A file of exactly that form is read by one pattern; any other goes
-through the strict reader, and the two agree wherever both answer.
+character set and the numbers. A file of exactly that form is taken apart at its quotes; any other
+goes through the strict reader, and the two agree wherever both answer.
 """
 
-from __future__ import annotations
-
-import re
 from typing import NamedTuple
 
 from engine.files import Refused, parse_assignments
@@ -18,26 +15,38 @@ SUFFIX = ".task"
 DEAD_REASON = "max_retries_exceeded"
 """The only reason the contract knows."""
 
-_TEXT = r"[ !#%-\[\]-_a-~]*"  # printable ASCII without the four that a shell reads: " $ \ `
-_NUMBER = r"0|[1-9][0-9]{0,11}"
-_ID = r"[A-Za-z0-9][A-Za-z0-9_:-]{0,159}"
-_KIND = r"[a-z0-9_]{1,64}"
+_DIGITS = "0123456789"
+_LOWER = "abcdefghijklmnopqrstuvwxyz"
+_LETTERS = _LOWER + _LOWER.upper()
+_SAFE = bytes(c for c in range(0x20, 0x7F) if chr(c) not in '"$\\`')
+"""Printable ASCII without the four that a shell reads inside double quotes."""
+_HARMLESS = _SAFE.decode()
 
-_canonical = re.compile(
-    f'TASK_ID="({_ID})"\n'
-    f'TASK_TYPE="({_KIND})"\n'
-    f'TASK_DESCRIPTION="({_TEXT})"\n'
-    f'TASK_CREATED_EPOCH="({_NUMBER})"\n'
-    f'TASK_RETRIES="({_NUMBER})"\n'
-    f'TASK_NEXT_ATTEMPT_EPOCH="({_NUMBER})"\n'
-    f'TASK_LAST_ERROR="({_TEXT})"\n'
-    f'TASK_PAYLOAD_FILE="({_TEXT})"\n'
-    f'(?:TASK_DLQ_EPOCH="({_NUMBER})"\nTASK_DLQ_REASON="({_TEXT})"\n)?'
-).fullmatch
-_is_id = re.compile(_ID).fullmatch
-_is_kind = re.compile(_KIND).fullmatch
-_is_number = re.compile(_NUMBER).fullmatch
-_is_safe = re.compile(_TEXT).fullmatch
+
+def is_id(text: str) -> bool:
+    """Whether a task may be called that: letters, digits, `_ : -`, at most 160 of them."""
+    return 0 < len(text) <= 160 and text[0] not in "_:-" and not text.strip(_ID)
+
+
+def is_kind(text: str) -> bool:
+    """Whether a kind may be called that: a-z, 0-9 and `_`, at most 64 of them."""
+    return 0 < len(text) <= 64 and not text.strip(_KIND)
+
+
+def is_number(text: str) -> bool:
+    """Whether it is a whole number as bash, too, would read it: no sign, no leading zero."""
+    return 0 < len(text) <= 12 and not text.strip(_DIGITS) and (text[0] != "0" or text == "0")
+
+
+_ID = _LETTERS + _DIGITS + "_:-"
+_KIND = _LOWER + _DIGITS + "_"
+
+
+FIELDS = (
+    *("TASK_ID", "TASK_TYPE", "TASK_DESCRIPTION", "TASK_CREATED_EPOCH", "TASK_RETRIES"),
+    *("TASK_NEXT_ATTEMPT_EPOCH", "TASK_LAST_ERROR", "TASK_PAYLOAD_FILE"),
+    *("TASK_DLQ_EPOCH", "TASK_DLQ_REASON"),
+)
 
 
 class Record(NamedTuple):
@@ -62,7 +71,7 @@ def id_of(name: str) -> str | None:
     if not name.endswith(SUFFIX):
         return None
     ident = name[: -len(SUFFIX)]
-    return ident if _is_id(ident) else None
+    return ident if is_id(ident) else None
 
 
 def parse(data: bytes, ident: str) -> Record:
@@ -77,15 +86,25 @@ def parse(data: bytes, ident: str) -> Record:
     return record
 
 
+# Patterns would read a file as fast, but compiling them costs every start more than a scan.
+_KEYS = tuple(f"{lead}{key}=" for lead, key in zip(("", *["\n"] * 9), FIELDS, strict=True))
+_LIVE_KEYS, _DEAD_KEYS = (*_KEYS[:8], "\n"), (*_KEYS, "\n")
+
+
 def parse_canonical(data: bytes) -> Record | None:
     """The quick way: None when the file is not of exactly the form that the contract shows."""
-    try:
-        match = _canonical(data.decode("ascii"))
-    except UnicodeDecodeError:
+    if data.translate(None, _CANONICAL):
         return None
-    if match is None:
+    pieces = data.decode("ascii").split('"')
+    keys, values = tuple(pieces[::2]), pieces[1::2]
+    if keys != _LIVE_KEYS and keys != _DEAD_KEYS:
         return None
-    ident, kind, text, created, retries, due, error, payload, dead, reason = match.groups()
+    ident, kind, text, created, retries, due, error, payload, *dead = values
+    numbers = created, retries, due, *dead[:1]
+    if not (is_id(ident) and is_kind(kind) and all(map(is_number, numbers))):
+        return None
+    if "\n" in text or "\n" in error or "\n" in payload or (dead and "\n" in dead[1]):
+        return None
     return Record(
         ident,
         kind,
@@ -95,16 +114,14 @@ def parse_canonical(data: bytes) -> Record | None:
         int(due),
         error,
         payload,
-        None if dead is None else int(dead),
-        reason or "",
+        int(dead[0]) if dead else None,
+        dead[1] if dead else "",
     )
 
 
-FIELDS = (
-    *("TASK_ID", "TASK_TYPE", "TASK_DESCRIPTION", "TASK_CREATED_EPOCH", "TASK_RETRIES"),
-    *("TASK_NEXT_ATTEMPT_EPOCH", "TASK_LAST_ERROR", "TASK_PAYLOAD_FILE"),
-    *("TASK_DLQ_EPOCH", "TASK_DLQ_REASON"),
-)
+_CANONICAL = _SAFE + b'\n"'
+
+
 _REQUIRED = ("TASK_ID", "TASK_TYPE", "TASK_DESCRIPTION", "TASK_CREATED_EPOCH")
 
 
@@ -118,9 +135,9 @@ def parse_strict(data: bytes) -> Record:
     for key in _REQUIRED:
         if key not in values:
             raise Refused(f"{key} is missing")
-    if not _is_id(values["TASK_ID"]):
+    if not is_id(values["TASK_ID"]):
         raise Refused("TASK_ID is no task id")
-    if not _is_kind(values["TASK_TYPE"]):
+    if not is_kind(values["TASK_TYPE"]):
         raise Refused("TASK_TYPE is no type, expected a-z 0-9 _, at most 64")
     dead = _number(values, "TASK_DLQ_EPOCH") if "TASK_DLQ_EPOCH" in values else None
     return Record(
@@ -140,7 +157,7 @@ def parse_strict(data: bytes) -> Record:
 
 def _number(values: dict[str, str], key: str) -> int:
     text = values.get(key, "0")
-    if not _is_number(text):
+    if not is_number(text):
         raise Refused(f"{key} is {text[:20]!r}, expected a whole number without leading zeros")
     return int(text)
 
@@ -161,7 +178,7 @@ def render(record: Record) -> bytes:
 
 
 def _harmless(value: str) -> str:
-    return value if _is_safe(value) else plain(value)
+    return plain(value) if value.strip(_HARMLESS) else value
 
 
 def new_record(task: Task) -> Record:
@@ -170,9 +187,9 @@ def new_record(task: Task) -> Record:
     Raises:
         Refused: an id, kind or payload path that the file may not hold.
     """
-    if not _is_kind(task.kind):
+    if not is_kind(task.kind):
         raise Refused(f"task type {task.kind[:40]!r}: expected a-z 0-9 _, at most 64")
-    if not _is_id(task.id):
+    if not is_id(task.id):
         raise Refused(f"task id {task.id[:40]!r}: expected letters, digits, _ : -")
     if plain(task.payload) != task.payload:
         # Cleaning a path would make it another path.
@@ -209,7 +226,8 @@ def changed(record: Record, old: Task, new: Task, now: float) -> Record:
     )
     if new.state is not State.DEAD:
         after = after._replace(dead_since=None, dead_reason="")
-    elif after.dead_since is None:
+    elif after.dead_since is None or old.state is State.ACTIVE:
+        # A file moved out of dlq/ by hand still says when it died before; it must not expire by it.
         after = after._replace(due=0, dead_since=int(now), dead_reason=DEAD_REASON)
     if after == record:
         return record  # only its place differs: what comes back from the trash is itself
@@ -217,6 +235,7 @@ def changed(record: Record, old: Task, new: Task, now: float) -> Record:
         description=_harmless(after.description),
         error=_harmless(after.error),
         payload=_harmless(after.payload),
+        dead_reason=_harmless(after.dead_reason),
     )
 
 

@@ -1,7 +1,5 @@
 """The store over a spool folder: each state a folder, each move a rename that only one can win."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -34,6 +32,7 @@ from engine.store import (
     permit,
 )
 from engine.stores.nftban import desk, form
+from engine.stores.nftban.hint import NextDue
 
 MAX_PENDING = 10_000
 """Contract: NFTBAN_QUEUE_MAX_PENDING; more are refused with "Queue full"."""
@@ -144,6 +143,7 @@ class NftbanStore:
         self._by_word = {word: state for state, word in STATES.items()}
         self._open_folders()
         self._due_in_mtime = os.path.exists(f"{own}/{DUE_IN_MTIME}")
+        self._hint = NextDue(f"{own}/next-due")
         self._desk = desk.Desk(
             own, self._folders, durable=spool.durable, due_in_mtime=self._due_in_mtime
         )
@@ -356,13 +356,18 @@ class NftbanStore:
         pending = self._folders[State.PENDING]
         pending.check()
         self._folders[State.ACTIVE].check()
+        hinted = self._hint.read(pending.fd, now) if self._due_in_mtime else None
+        if hinted is not None:
+            self.doorbell = self.doorbell._replace(due=hinted)
+            return
+        seen = os.fstat(pending.fd)
         in_hand = set(self._names(State.ACTIVE))
         with os.scandir(pending.fd) as entries:
             listed = sorted(
                 (entry.name, entry.inode()) for entry in entries if entry.name.endswith(form.SUFFIX)
             )
         known, self._waiting = self._waiting, {}
-        claimed = 0
+        claimed = passed_over = 0
         for at, (name, inode) in enumerate(listed):
             if claimed >= limit:
                 # Not reached: still waiting as far as is known.
@@ -373,14 +378,17 @@ class NftbanStore:
             if before is not None and before[0] == inode and before[1] > now:
                 self._waiting[name] = before
                 continue
-            if name in in_hand:
-                continue  # one id in two places: moving it would destroy the other
-            task = self._claim(name, inode, now, owner, wants)
+            # One id in two places is left: moving it would destroy the other.
+            task = None if name in in_hand else self._claim(name, inode, now, owner, wants)
             if task is not None:
                 claimed += 1
                 yield task
+            elif name not in self._waiting:
+                passed_over += 1
         due = min((due for _, due in self._waiting.values()), default=None)
         self.doorbell = self.doorbell._replace(due=due)
+        if self._due_in_mtime and due is not None and not claimed and not passed_over:
+            self._hint.write(seen, due, now)
 
     def _claim(self, name: str, inode: int, now: float, owner: str, wants: Wants) -> Task | None:
         pending, work = self._folders[State.PENDING], self._folders[State.ACTIVE]
@@ -552,21 +560,32 @@ class NftbanStore:
 
     def counts(self) -> dict[State, int]:
         """How many task files stand in each state, without opening one."""
-        return {
-            state: sum(name.endswith(form.SUFFIX) for name in self._names(state))
+        return {state: len(self._listed(state)) for state in STATES}
+
+    def figures(self, now: float) -> tuple[dict[State, int], float]:
+        """Counts, and the seconds since the first pending task in the queue's order was created.
+
+        0 seconds when nothing is pending.
+        """
+        pending = self._listed(State.PENDING)
+        counts = {
+            state: len(pending if state is State.PENDING else self._listed(state))
             for state in STATES
         }
-
-    def oldest(self, now: float) -> float:
-        """Seconds since the first pending task in the queue's order was created; 0 with none."""
-        names = [n for n in self._names(State.PENDING) if n.endswith(form.SUFFIX)]
-        while names:
-            first = min(names)
+        while pending:
+            first = min(pending)
             try:
-                return max(0.0, now - self._read(first, State.PENDING).created)
+                return counts, max(0.0, now - self._read(first, State.PENDING).created)
             except (FileNotFoundError, Refused):
-                names.remove(first)
-        return 0.0
+                pending.remove(first)
+        return counts, 0.0
+
+    def _listed(self, state: State) -> list[str]:
+        """The names of a state that are task files', in any order."""
+        folder = self._folders[state]
+        if not folder.exists() and state in (State.HELD, State.TRASH):
+            return []
+        return [name for name in os.listdir(folder.fd) if name.endswith(form.SUFFIX)]
 
     def expired(self, now: float, days: float, *, by_mtime: bool = False) -> Iterator[Task]:
         """Dead tasks that died more than `days` ago; one that does not say when is none.
