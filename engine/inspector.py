@@ -131,7 +131,9 @@ class Inspector:
 
     def _news(self) -> None:
         """Called on the mirror's thread."""
-        if self._loop is not None:
+        if self._loop is None or self._loop.is_closed():
+            self._mirror.stop()  # whoever it was for has left without closing
+        else:
             post(self._loop, self._wake)
 
     def _wake(self) -> None:

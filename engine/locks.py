@@ -24,6 +24,10 @@ WRITING = 2.0
 """Seconds for which an empty lock file may be one that is just being written."""
 
 
+MOST = 2**22
+"""The largest PID that the kernel ever gives (`PID_MAX_LIMIT`)."""
+
+
 class Busy(Exception):
     """Somebody else has the lock; the evidence says who."""
 
@@ -66,7 +70,8 @@ def _judge(fd: int, unclaimed: bool, threshold: float, now: float) -> LockEviden
         if not unclaimed or age <= WRITING:
             return LockEvidence(Verdict.HELD, None, since, age, "being written")
         return LockEvidence(Verdict.STALE, None, since, age, "it names no process")
-    there = alive(pid)
+    # Our own number with a free flock was a namesake's: in containers all workers may have one PID.
+    there = alive(pid) and not (unclaimed and pid == os.getpid())
     if unclaimed and not there:
         return LockEvidence(Verdict.STALE, pid, since, age, f"PID {pid} is gone")
     who = f"PID {pid}" if there else f"a child of PID {pid}, which is gone,"
@@ -79,7 +84,7 @@ def _judge(fd: int, unclaimed: bool, threshold: float, now: float) -> LockEviden
 def _pid(data: bytes) -> int | None:
     first = data.split(b"\n", 1)[0]
     # 0 and -1 mean "a whole group" to kill(2), 1 is init: none of them ever held this lock.
-    if not first.isdigit() or len(first) > 10 or int(first) <= 1:
+    if not first.isdigit() or len(first) > 10 or not 1 < int(first) <= MOST:
         return None
     return int(first)
 
@@ -91,9 +96,9 @@ def alive(pid: int) -> bool:
     """
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
-    except (PermissionError, OverflowError):
+    except PermissionError:
         return True
     return not _is_zombie(pid)
 

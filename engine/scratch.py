@@ -15,7 +15,7 @@ import time
 from engine import files
 from engine.store import Unavailable
 
-PREFIX = "spooldeck-"
+PREFIX = "spooldeck-index-"
 OWNER = "owner"
 """The file whose flock says that somebody lives here."""
 PLACES = ("/var/tmp", "/tmp")

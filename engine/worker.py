@@ -4,10 +4,11 @@ The thread that runs it is the only one that touches the store; handlers run on 
 own, so that the lock is renewed while they take their time.
 """
 
+import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from queue import Empty, SimpleQueue
 from typing import NamedTuple, Protocol
 
@@ -23,6 +24,11 @@ HOUSEKEEPING = 3600.0
 
 PUBLISHING = 5.0
 """Seconds between two writings of the metrics while there is always work."""
+
+RELIST = 5.0
+"""Seconds for which a take goes on before it is begun anew, so that older tasks that have come due
+since are not passed by; beginning costs a look at the whole folder.
+"""
 
 RECHECK = 5.0
 """Seconds after which a store that could not be reached is tried again."""
@@ -110,6 +116,8 @@ class Worker:
         self._refused: dict[str, str] = {}
         self._token_at: float | None = None
         self._unreachable = ""
+        self._taking: Iterator[Task] | None = None
+        self._taken_since = 0.0
 
     # ---- told from outside, from any thread or signal handler
 
@@ -223,7 +231,7 @@ class Worker:
         except (StoreError, OSError) as error:
             if not patient:
                 raise
-            self._unreachable = str(error)
+            self._unreachable, self._taking = str(error), None
             if self._unreachable != before:
                 self._services.log("ERROR", f"Queue cannot be reached: {error}")
             return 0
@@ -232,10 +240,18 @@ class Worker:
         """Take and start up to `room` tasks; how many were started."""
         self._refused.clear()
         self._token_at = None
-        began = 0
         if self._lock is not None:
             self._lock.check()
-        for task in self._store.take(self._clock(), self._owner, room, self._wants):
+        now = self._clock()
+        if self._taking is None or not 0 <= now - self._taken_since < RELIST:
+            self._taking = self._store.take(now, self._owner, sys.maxsize, self._wants)
+            self._taken_since = now
+        began = 0
+        while began < room:
+            task = next(self._taking, None)
+            if task is None:
+                self._taking = None
+                break
             began += self._start(task)
         return began
 

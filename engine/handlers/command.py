@@ -19,6 +19,9 @@ KEPT = 8192
 GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL for a group that ran out of time (contract, "Lock file")."""
 
+READS = 32
+"""Pieces of 64 KiB that are read before the clock is looked at; a pipe holds 1 MiB at most."""
+
 _TICK = 1.0
 """Seconds after which a running program is looked at again for being cancelled."""
 
@@ -58,10 +61,11 @@ class Command:
             raise Failed(f"cannot start {self._argv[0]}: {error}") from error
         with process:
             output, ended = self._follow(process, context)
+        said = last_lines(output)
         if ended:
-            raise Failed(f"{ended}: {last_lines(output)}" if output else ended)
+            raise Failed(f"{ended}: {said}" if said else ended)
         if process.returncode:
-            raise Failed(last_lines(output) or _status(process.returncode))
+            raise Failed(said or _status(process.returncode))
 
     def _follow(self, process: subprocess.Popen[bytes], context: Context) -> tuple[bytes, str]:
         """Its last output once it has ended, and why it was ended, if it was."""
@@ -107,8 +111,9 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
 
 
 def _read(pipe: int, output: bytes) -> tuple[bytes, bool]:
-    """All that is there to read, and whether more can come."""
-    while True:
+    """What is there to read, and whether more can come."""
+    # Not until nothing is there: a program may write faster than we read, and must end in time.
+    for _ in range(READS):
         try:
             more = os.read(pipe, 65536)
         except BlockingIOError:
@@ -116,6 +121,7 @@ def _read(pipe: int, output: bytes) -> tuple[bytes, bool]:
         if not more:
             return output, False
         output = (output + more)[-KEPT:]
+    return output, True
 
 
 def environment(task: Task) -> Mapping[str, str]:
@@ -144,4 +150,8 @@ def last_lines(output: bytes) -> str:
 def _status(code: int) -> str:
     if code > 0:
         return f"exit status {code}"
-    return f"ended by signal {signal.Signals(-code).name}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = str(-code)  # most real-time signals have no name
+    return f"ended by signal {name}"

@@ -484,12 +484,6 @@ def test_errors_that_differ_in_numbers_are_of_one_kind() -> None:
     assert cluster("timeout after 30 s at 10.0.0.7") == "timeout after # s at #.#.#.#"
 
 
-def test_a_reader_cannot_write(reader: Reader) -> None:
-    """A reader is refused any change of the index."""
-    with pytest.raises(Exception, match="readonly"):
-        reader._db.execute("DELETE FROM task")
-
-
 def test_questions_leave_nothing_open(writer: Writer, reader: Reader, path: str) -> None:
     """After each question the reader holds no snapshot, so that the log beside the file ends."""
     for number in range(300):

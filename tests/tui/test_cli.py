@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from watchfiles import watch
 
 from engine import verbs
 from engine.model import State, Task
@@ -190,10 +191,15 @@ def test_a_second_worker_is_refused_with_2(root: str, spooldeck: Run, tmp_path: 
         env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
         stderr=subprocess.DEVNULL,
     )
-    with gate.open("w") as opened:  # blocks until the handler of the first reads
-        second = spooldeck(*here, "queue", "process-next")
-        opened.write("go\n")
+    opened = os.open(gate, os.O_RDWR)  # for both ways, so that it never blocks
+    work = Path(root, "queue", "work")
+    for _ in watch(work, yield_on_timeout=True, rust_timeout=100):
+        if any(work.iterdir()) or first.poll() is not None:
+            break
+    second = spooldeck(*here, "queue", "process-next")
+    os.write(opened, b"go\n")
     first.wait(30)
+    os.close(opened)
 
     assert second.returncode == 2
     assert f"lock held: PID {first.pid} is at work" in second.stderr

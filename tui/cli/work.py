@@ -94,18 +94,19 @@ class _Work:
 
     def run(self, *, until_idle: bool) -> Run:
         """Work until stopped: a first signal ends it after what is in hand, a second at once."""
-        from engine.bell import Ringer
+        from engine.watch import Watch
 
         assert self.worker is not None and self._store is not None
-        stop = self.worker.stop
+        stop, ring = self.worker.stop, self.worker.ring
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: stop())
-        ringer = None if until_idle else Ringer(self._store.doorbell, self.worker.ring)
+        watch = Watch(self._store.doorbell, self._setup.open, lambda names: ring(), ring)
+        if not until_idle:
+            watch.start(patience=1.0)
         try:
             return self.worker.work(until_idle=until_idle)
         finally:
-            if ringer is not None:
-                ringer.close()
+            watch.stop()
 
     def __exit__(self, *_: object) -> None:
         if self.worker is None or self._store is None:

@@ -33,6 +33,7 @@ from engine.store import (
 )
 from engine.stores.nftban import desk, form
 from engine.stores.nftban.hint import NextDue
+from engine.stores.nftban.line import Line
 
 MAX_PENDING = 10_000
 """Contract: NFTBAN_QUEUE_MAX_PENDING; more are refused with "Queue full"."""
@@ -248,7 +249,10 @@ class NftbanStore:
     def _look_for(self, name: str) -> Iterator[Task | Missing | Problem]:
         ident = name.removesuffix(form.SUFFIX)
         if form.id_of(ident + form.SUFFIX) is None:
-            yield from self._look_for_stranger(name)
+            strangers = self._strangers(name)
+            yield from strangers
+            if not strangers:
+                yield Missing(name)
             return
         found: list[Task | Problem] = []
         for state in STATES:
@@ -262,17 +266,20 @@ class NftbanStore:
             yield Problem(where, f"stands in {words} at once")
         elif not found and not any(moving.id == ident for moving in self._desk.moving()):
             # One on the desk will be in a folder again in a moment, and rings there.
-            yield Missing(ident)
+            strangers = self._strangers(name) if name == ident else []
+            yield from strangers
+            if not strangers:
+                yield Missing(ident)
 
-    def _look_for_stranger(self, name: str) -> Iterator[Missing | Problem]:
-        """What no task can be called: a Problem wherever something is called so all the same."""
-        seen = False
-        for state in STATES:
-            if name and not set(name) & {"/", "\0"} and self._folders[state].holds(name):
-                seen = True
-                yield Problem(f"{STATES[state]}/{name}", _NO_TASK_NAME, state)
-        if not seen:
-            yield Missing(name)
+    def _strangers(self, name: str) -> list[Problem]:
+        """Wherever something has this name, which no task file can have."""
+        if not name or set(name) & {"/", "\0"} or name in (".", ".."):
+            return []
+        return [
+            Problem(f"{word}/{name}", _NO_TASK_NAME, state)
+            for state, word in STATES.items()
+            if self._folders[state].holds(name)
+        ]
 
     def _read(self, name: str, state: State) -> Task:
         """The task of one file.
@@ -351,8 +358,6 @@ class NftbanStore:
 
         Afterwards `doorbell.due` says when the next of those that wait comes due.
         """
-        if now - self._validated >= REVALIDATE:
-            self._waiting, self._validated = {}, now
         pending = self._folders[State.PENDING]
         pending.check()
         self._folders[State.ACTIVE].check()
@@ -361,45 +366,50 @@ class NftbanStore:
             self.doorbell = self.doorbell._replace(due=hinted)
             return
         seen = os.fstat(pending.fd)
-        in_hand = set(self._names(State.ACTIVE))
+        line = Line(self._candidates(pending, now))
+        claimed = passed_over = 0
+        while claimed < limit:
+            candidate = line.next(wants)
+            if candidate is None:
+                break
+            task = self._claim(*candidate, now, owner, wants)
+            if task is not None:
+                claimed += 1
+                yield task
+            elif candidate[0] not in self._waiting:
+                passed_over += 1
+        due = min((due for _, due in self._waiting.values()), default=None)
+        self.doorbell = self.doorbell._replace(due=due)
+        if self._due_in_mtime and due is not None and not claimed + passed_over + len(line):
+            self._hint.write(seen, due, now)
+
+    def _candidates(self, pending: desk.Folder, now: float) -> list[tuple[str, int]]:
+        """Names and inodes of pending files that may be due, in the order of names."""
+        if now - self._validated >= REVALIDATE:
+            self._waiting, self._validated = {}, now
         with os.scandir(pending.fd) as entries:
             listed = sorted(
                 (entry.name, entry.inode()) for entry in entries if entry.name.endswith(form.SUFFIX)
             )
-        known, self._waiting = self._waiting, {}
-        claimed = passed_over = 0
-        for at, (name, inode) in enumerate(listed):
-            if claimed >= limit:
-                # Not reached: still waiting as far as is known.
-                rest = (later for later, _ in listed[at:])
-                self._waiting |= {later: known[later] for later in rest if later in known}
-                break
+        known, waiting = self._waiting, {}
+        # One id in two places is left: moving it would destroy the other.
+        in_hand = set(self._names(State.ACTIVE))
+        candidates = []
+        for candidate in listed:
+            name, inode = candidate
             before = known.get(name)
             if before is not None and before[0] == inode and before[1] > now:
-                self._waiting[name] = before
-                continue
-            # One id in two places is left: moving it would destroy the other.
-            task = None if name in in_hand else self._claim(name, inode, now, owner, wants)
-            if task is not None:
-                claimed += 1
-                yield task
-            elif name not in self._waiting:
-                passed_over += 1
-        due = min((due for _, due in self._waiting.values()), default=None)
-        self.doorbell = self.doorbell._replace(due=due)
-        if self._due_in_mtime and due is not None and not claimed and not passed_over:
-            self._hint.write(seen, due, now)
+                waiting[name] = before
+            elif self._due_in_mtime and (hint := _hinted(name, pending.fd, now)):
+                waiting[name] = inode, hint
+            elif name not in in_hand:
+                candidates.append(candidate)
+        self._waiting = waiting
+        return candidates
 
     def _claim(self, name: str, inode: int, now: float, owner: str, wants: Wants) -> Task | None:
         pending, work = self._folders[State.PENDING], self._folders[State.ACTIVE]
         try:
-            if self._due_in_mtime:
-                # A time not ahead of ctime was not set by us, however the clock has jumped since.
-                hint = os.stat(name, dir_fd=pending.fd, follow_symlinks=False)
-                due = hint.st_mtime
-                if due > hint.st_ctime and now < due <= now + policy.FURTHEST:
-                    self._waiting[name] = inode, due
-                    return None
             ident = form.id_of(name)
             if ident is None:
                 return None
@@ -612,6 +622,20 @@ class NftbanStore:
     def recover(self) -> list[str]:
         """Finish or take back what dead processes left half done; says what was done, in words."""
         return self._desk.recover(self._clock())
+
+
+def _hinted(name: str, pending: int, now: float) -> float:
+    """When a file is due by its modification time, if that is after now; else 0.
+
+    A wrong time costs at most a read, or REVALIDATE seconds more of waiting.
+    """
+    try:
+        hint = os.stat(name, dir_fd=pending, follow_symlinks=False)
+    except FileNotFoundError:
+        return 0.0
+    due = hint.st_mtime
+    # A time not ahead of ctime was not set by us, however the clock has jumped since.
+    return due if due > hint.st_ctime and now < due <= now + policy.FURTHEST else 0.0
 
 
 def _refuse_nested(spool: Spool) -> None:

@@ -1,0 +1,373 @@
+"""The handler that runs a program: real programs, their output, their end, and what they leave."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from engine.handlers import Context, Failed, Fatal, Retry, command, unknown
+from engine.handlers.command import Command, last_lines
+from engine.model import State, Task
+from engine.text import ERROR_LIMIT
+
+TASK = Task(
+    "20261120T094115Z-job-00000001",
+    "job",
+    State.ACTIVE,
+    1_795_167_675.0,
+    attempts=2,
+    description="a job",
+    payload="/var/spool/one two",
+)
+LONG = 60.0
+"""Seconds that no program here needs; one that does hangs, and fails its test."""
+
+
+def python(code: str, *args: str, timeout: float = LONG) -> Command:
+    """A handler that runs a Python program."""
+    return Command([sys.executable, "-c", code, *args], timeout)
+
+
+def failure_of(handler: Command, context: Context | None = None) -> str:
+    """The text that a handler fails with."""
+    with pytest.raises(Failed) as failed:
+        handler(TASK, context or Context())
+    return str(failed.value)
+
+
+# ---- how it ends
+
+
+def test_a_program_that_ends_well_is_success(tmp_path: Path) -> None:
+    """Exit status 0 is success, whatever the program said."""
+    done = tmp_path / "done"
+
+    python(f"import sys; print('much', file=sys.stderr); open({str(done)!r}, 'w')")(TASK, Context())
+
+    assert done.exists()
+
+
+def test_what_it_said_last_is_the_error() -> None:
+    """A program that fails says why: its output and its errors, in the order written."""
+    said = failure_of(
+        python("import os; os.write(1, b'first\\n'); os.write(2, b'then this\\n'); os._exit(7)")
+    )
+
+    assert said == "first\nthen this"
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("raise SystemExit(3)", "exit status 3"),
+        ("import os; os.write(1, b' \\n\\n'); raise SystemExit(1)", "exit status 1"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "ended by signal SIGKILL"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGRTMIN + 3)", "ended by signal 37"),
+    ],
+)
+def test_who_says_nothing_is_told_by_its_end(code: str, said: str) -> None:
+    """Of a program that failed without a word, the exit status or the signal is the error."""
+    assert failure_of(python(code)) == said
+
+
+@pytest.mark.parametrize("program", ["/nonexistent/program", "no-such-program-anywhere", "/", ""])
+def test_a_program_that_cannot_be_started_fails(program: str) -> None:
+    """A program that is not there, or is none, is the task's failure, and it says which."""
+    assert failure_of(Command([program], LONG)).startswith(f"cannot start {program}: ")
+
+
+def test_a_program_that_is_no_program_fails(tmp_path: Path) -> None:
+    """A file that cannot be executed is a failure that names it."""
+    script = tmp_path / "script"
+    script.write_text("no header\n")
+
+    assert failure_of(Command([str(script)], LONG)).startswith(f"cannot start {script}: ")
+
+
+def test_a_kind_without_handler_fails_in_the_contracts_words() -> None:
+    """A kind that nobody knows fails with the text that the contract has for it."""
+    with pytest.raises(Failed, match=r"^Unknown task type: job$") as failed:
+        unknown(TASK, Context())
+
+    assert not isinstance(failed.value, Fatal | Retry)
+
+
+def test_a_retry_says_when() -> None:
+    """A failure that knows when to try again carries seconds and text."""
+    retry = Retry(90, "busy there")
+
+    assert (retry.after, str(retry)) == (90, "busy there")
+
+
+# ---- what is kept of its output
+
+
+@pytest.mark.parametrize(
+    ("output", "kept"),
+    [
+        (b"", ""),
+        (b"\n \n", ""),
+        (b"one", "one"),
+        (b"one\ntwo\n", "one\ntwo"),
+        (b"x" * 300, "x" * ERROR_LIMIT),
+        (b"first\n" + b"x" * 199, "x" * 199),
+        (b"first\n" + b"x" * 194, "first\n" + "x" * 194),
+        (
+            b"\n".join(b"line %03d" % n for n in range(100)),
+            "\n".join(f"line {n:03}" for n in range(78, 100)),
+        ),
+        (b"caf\xc3\xa9 \xff", "café \ufffd"),
+    ],
+)
+def test_the_last_whole_lines_are_kept(output: bytes, kept: str) -> None:
+    """As many last lines as fit into an error are kept, whole; of one long line, its start."""
+    assert last_lines(output) == kept
+
+
+def test_of_much_output_the_end_is_kept() -> None:
+    """However much a program printed before it failed, the error is what it said at the end."""
+    said = failure_of(
+        python("import sys; sys.stdout.write('noise\\n' * 200_000); sys.exit('the reason')")
+    )
+
+    assert said.endswith("noise\nthe reason")
+    assert len(said) <= ERROR_LIMIT
+
+
+def test_endless_output_ends_with_the_time() -> None:
+    """A program that prints without end is ended when its time is up, like any other."""
+    said = failure_of(Command(["sh", "-c", "yes 'and again' & exec yes 'and again'"], 0.3))
+
+    assert said.startswith("timeout after 0.3 s: and again\n")
+    assert len(said) < 2 * ERROR_LIMIT
+
+
+def test_a_program_may_close_its_output(tmp_path: Path) -> None:
+    """A program that closes its output and works on is waited for."""
+    done = tmp_path / "done"
+    code = (
+        "import os, sys\n"
+        "os.close(1); os.close(2)\n"
+        "os.read(int(sys.argv[1]), 1)\n"
+        f"open({str(done)!r}, 'w').close()\n"
+    )
+    reading, writing = os.pipe()
+    handler = python(code, str(reading))
+    thread = threading.Thread(target=handler, args=(TASK, Context(inherit=(reading,))))
+    thread.start()
+
+    os.write(writing, b"x")
+    thread.join(LONG)
+    os.close(reading)
+    os.close(writing)
+
+    assert done.exists()
+
+
+# ---- when it takes too long
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the grace between SIGTERM and SIGKILL."""
+    monkeypatch.setattr(command, "GRACE", 0.2)
+
+
+FAMILY = """
+import os, signal, sys
+if {stubborn}:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+for _ in range(2):
+    if os.fork() == 0:
+        if os.fork() == 0:
+            pass
+        signal.pause()
+        os._exit(0)
+os.write(1, b"started\\n")
+signal.pause()
+"""
+"""A program with four descendants, all of which hold the pipe that it is given."""
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_who_takes_too_long_ends_with_its_whole_family(impatient: None, stubborn: bool) -> None:
+    """When its time is up, a program ends with all its descendants, whether they mind SIGTERM or
+    not; the error says so, and what it said before.
+    """
+    reading, writing = os.pipe()
+    handler = python(FAMILY.format(stubborn=stubborn), timeout=0.5)
+
+    said = failure_of(handler, Context(inherit=(writing,)))
+
+    os.close(writing)
+    assert said == "timeout after 0.5 s: started"
+    # The other end closes only when the last of the family is gone.
+    assert os.read(reading, 1) == b""
+    os.close(reading)
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_whom_it_leaves_behind_ends_with_it(status: int) -> None:
+    """Descendants that outlive a program end with it, and do not keep its task waiting."""
+    reading, writing = os.pipe()
+    code = (
+        f"import os, signal\nif os.fork() == 0:\n    signal.pause()\nraise SystemExit({status})\n"
+    )
+    handler = python(code)
+
+    if status:
+        assert failure_of(handler, Context(inherit=(writing,))) == "exit status 1"
+    else:
+        handler(TASK, Context(inherit=(writing,)))
+
+    os.close(writing)
+    assert os.read(reading, 1) == b""
+    os.close(reading)
+
+
+def test_a_cancelled_program_is_ended(impatient: None) -> None:
+    """A worker that was told to end at once takes its programs with it."""
+    started = threading.Event()
+    reading, writing = os.pipe()
+
+    def cancelled() -> bool:
+        started.set()
+        return True
+
+    said = failure_of(python("import signal; signal.pause()"), Context((writing,), cancelled))
+
+    os.close(writing)
+    assert started.is_set()
+    assert said == "stopped"
+    assert os.read(reading, 1) == b""
+    os.close(reading)
+
+
+def test_nobody_else_is_signalled(impatient: None) -> None:
+    """Ending a program's group leaves ours alone."""
+    told: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))
+    try:
+        failure_of(python("import signal; signal.pause()", timeout=0.2))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+    assert told == []
+
+
+# ---- what it is told
+
+
+def told(tmp_path: Path, task: Task, *args: str) -> tuple[list[str], dict[str, str]]:
+    """The arguments and the environment that a program sees."""
+    out = tmp_path / "told"
+    code = (
+        "import os, sys\n"
+        "fields = [*sys.argv[2:], *(f'{k}={v}' for k, v in os.environ.items())]\n"
+        "open(sys.argv[1], 'w').write('\\0'.join(fields))\n"
+    )
+    python(code, str(out), *args)(task, Context())
+    fields = out.read_text().split("\0")
+    pairs = (field.partition("=") for field in fields[len(args) :])
+    return fields[: len(args)], {key: value for key, _, value in pairs}
+
+
+def test_the_task_is_in_the_environment(tmp_path: Path) -> None:
+    """A program finds its task's fields by the contract's names, beside our own environment."""
+    _, environment = told(tmp_path, TASK)
+
+    assert {k: v for k, v in environment.items() if k.startswith("TASK_")} == {
+        "TASK_ID": "20261120T094115Z-job-00000001",
+        "TASK_TYPE": "job",
+        "TASK_DESCRIPTION": "a job",
+        "TASK_CREATED_EPOCH": "1795167675",
+        "TASK_RETRIES": "2",
+        "TASK_PAYLOAD_FILE": "/var/spool/one two",
+    }
+    assert environment["PATH"] == os.environ["PATH"]
+
+
+@pytest.mark.parametrize("text", ["$(touch ran)", "`touch ran`", "; touch ran", "$TASK_ID", "*"])
+def test_nothing_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Neither an argument nor a field of the task is ever read by a shell."""
+    monkeypatch.chdir(tmp_path)
+    task = Task("x", "job", State.ACTIVE, 0.0, description=text, payload=text)
+
+    arguments, environment = told(tmp_path, task, text, "$TASK_DESCRIPTION")
+
+    assert arguments == [text, "$TASK_DESCRIPTION"]
+    assert environment["TASK_DESCRIPTION"] == environment["TASK_PAYLOAD_FILE"] == text
+    assert not (tmp_path / "ran").exists()
+
+
+def test_it_has_a_session_and_nothing_to_read(tmp_path: Path) -> None:
+    """A program runs in a session of its own, with nothing on its standard input."""
+    out = tmp_path / "out"
+    code = (
+        "import os, sys\n"
+        "said = f'{os.getsid(0) == os.getpid()} {sys.stdin.read()!r}'\n"
+        f"open({str(out)!r}, 'w').write(said)\n"
+    )
+
+    python(code)(TASK, Context())
+
+    assert out.read_text() == "True ''"
+
+
+def test_it_inherits_what_it_shall_and_nothing_else(tmp_path: Path) -> None:
+    """A program keeps the descriptors that it is to inherit, and no other of ours."""
+    (tmp_path / "lock").write_text("")
+    kept, other = os.open(tmp_path / "lock", os.O_RDWR), os.open(tmp_path / "lock", os.O_RDWR)
+    os.set_inheritable(other, True)
+    code = (
+        "import os\n"
+        f"os.fstat({kept})\n"
+        "try:\n"
+        f"    os.fstat({other})\n"
+        "except OSError:\n"
+        "    raise SystemExit('only the one')\n"
+    )
+
+    said = failure_of(python(code), Context(inherit=(kept,)))
+
+    os.close(kept)
+    os.close(other)
+    assert said == "only the one"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a program as another user")
+def test_it_runs_as_the_owner_of_the_spool() -> None:
+    """Under root a program runs as the user and group that it is given, with no other groups."""
+    handler = Command(["id", "-u"], LONG, owner=(65534, 65534))
+    say = Command(["sh", "-c", "echo $(id -u) $(id -g) $(id -G); exit 1"], LONG, (65534, 65534))
+
+    handler(TASK, Context())
+
+    assert failure_of(say) == "65534 65534 65534"
+
+
+def test_many_at_once_do_not_mix() -> None:
+    """Programs on several threads end each with its own words."""
+    said: dict[int, str] = {}
+    count = 20
+
+    def run(number: int) -> None:
+        said[number] = failure_of(python(f"raise SystemExit('program {number}')"))
+
+    together([partial(run, number) for number in range(count)])
+
+    assert said == {number: f"program {number}" for number in range(count)}
+
+
+def together(actions: list[Callable[[], None]]) -> None:
+    """Do several things on as many threads."""
+    threads = [threading.Thread(target=action) for action in actions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LONG)

@@ -1,0 +1,628 @@
+"""The inspector: follows a store, whatever happens to it, and never blocks the event loop."""
+
+import asyncio
+import itertools
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from blockbuster import BlockingError, blockbuster_ctx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine import verbs
+from engine.index import Query
+from engine.inspector import Changed, Inspector
+from engine.model import Missing, Problem, State, Task
+from engine.scratch import PREFIX
+from engine.store import Gone, Store, Unavailable
+from engine.stores import open_store
+from engine.stores.memory import Memory, MemoryStore
+from engine.stores.nftban.form import new_record, render
+
+NOW = 1_795_170_000.0
+FOLDERS = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"}
+PATIENCE = 30
+"""Seconds after which a test gives up; nothing here takes one when all is well."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_blocks() -> Iterator[None]:
+    """Whatever the engine does on the event loop's thread raises if it blocks."""
+    with blockbuster_ctx("engine"):
+        yield
+
+
+def a_task(number: int = 1, **changes: object) -> Task:
+    """A waiting task; numbers go by the order of ids."""
+    task = Task(f"20261120T094115Z-job-{number:08x}", "job", State.PENDING, NOW - 60)
+    return replace(task, description="a job", **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """An empty spool."""
+    return a_spool(tmp_path / "spool")
+
+
+def a_spool(place: Path, count: int = 0) -> Path:
+    """Make a spool with so many tasks waiting."""
+    for word in FOLDERS.values():
+        (place / word).mkdir(parents=True)
+    for number in range(count):
+        write(place / "pending", a_task(number))
+    return place
+
+
+def write(folder: Path, task: Task) -> Path:
+    """Put a task's file into a folder, whole, as another program would."""
+    path = folder / f"{task.id}.task"
+    draft = folder.parent / "draft"
+    draft.write_bytes(render(new_record(task)))
+    return draft.rename(path)
+
+
+def file_of(place: Path, number: int, state: State = State.PENDING) -> Path:
+    """Where a task's file is, or would be."""
+    return place / FOLDERS[state] / f"{a_task(number).id}.task"
+
+
+def vanish(place: Path) -> None:
+    """Move a spool to where nobody looks."""
+    place.rename(place.with_name("aside"))
+
+
+def listed(folder: Path) -> list[str]:
+    """What is in a folder."""
+    return [path.name for path in folder.iterdir()]
+
+
+@asynccontextmanager
+async def inspecting(
+    opener: Callable[[], Store], folder: Path | None = None
+) -> AsyncIterator[Inspector]:
+    """An inspector from its start to its close, and no test that hangs."""
+    inspector = Inspector(opener, clock=lambda: NOW, folder=None if folder is None else str(folder))
+    async with asyncio.timeout(PATIENCE):
+        await inspector.start()
+        try:
+            yield inspector
+        finally:
+            await inspector.close()
+
+
+async def until(inspector: Inspector, wanted: Callable[[Changed], bool]) -> Changed:
+    """Wait for changes until they are as wanted."""
+    changed = inspector.latest
+    while not wanted(changed):
+        changed = await inspector.changed(changed.generation)
+    return changed
+
+
+def is_complete(changed: Changed) -> bool:
+    """Whether everything was seen and can be reached."""
+    return changed.complete and not changed.unavailable
+
+
+def counts(**wanted: int) -> Callable[[Changed], bool]:
+    """Whether everything was seen, and so many tasks stand in these states and none elsewhere."""
+    return lambda changed: (
+        is_complete(changed)
+        and {state: count for state, count in changed.counts.items() if count}
+        == {State(word): count for word, count in wanted.items() if count}
+    )
+
+
+async def all_of(inspector: Inspector, query: Query | None = None) -> list[Task]:
+    """Every task of a result."""
+    return list((await inspector.window(query or Query(), 0, 100_000)).tasks)
+
+
+def stored(opener: Callable[[], Store]) -> list[Task]:
+    """Everything in a store, as it says itself."""
+    store = opener()
+    seen = {(task.id, task.state): task for task in store.look() if isinstance(task, Task)}
+    store.close()
+    return [seen[key] for key in sorted(seen)]
+
+
+# ---- following
+
+
+async def test_everything_is_seen(place: Path) -> None:
+    """What lies in a spool is counted and listed, and the store's words are known."""
+    for number in range(1_200):
+        write(place / "pending", a_task(number))
+    write(place / "dlq", a_task(5_000))
+
+    async with inspecting(lambda: open_store(str(place))) as inspector:
+        await until(inspector, counts(pending=1_200, dead=1))
+
+        assert inspector.states[State.DEAD] == "dlq"
+        assert (State.DEAD, State.PENDING) in inspector.edges
+        here = await all_of(inspector)
+        assert here == await asyncio.to_thread(stored, lambda: open_store(str(place)))
+
+
+async def test_rows_are_shown_before_everything_is_seen(place: Path) -> None:
+    """The first report with rows comes while most of the spool is still to be looked at."""
+    for number in range(3_000):
+        write(place / "pending", a_task(number))
+
+    async with inspecting(lambda: open_store(str(place))) as inspector:
+        first = await until(inspector, lambda changed: sum(changed.counts.values()) > 0)
+
+        assert not first.complete
+        assert (await inspector.window(Query(State.PENDING), 0, 40)).tasks
+
+
+async def test_a_rename_is_followed(place: Path) -> None:
+    """A task that another program moves stands elsewhere, and has neither come nor left."""
+    write(place / "pending", a_task())
+
+    async with inspecting(lambda: open_store(str(place))) as inspector:
+        await until(inspector, counts(pending=1))
+        file_of(place, 1).rename(file_of(place, 1, State.ACTIVE))
+        changed = await until(inspector, counts(active=1))
+
+        assert (changed.came, changed.left) == (0, 0)
+
+
+async def test_what_comes_and_leaves_is_counted(place: Path) -> None:
+    """Tasks that enter the store have come, those that end have left; the first are neither."""
+    write(place / "pending", a_task(1))
+
+    async with inspecting(lambda: open_store(str(place))) as inspector:
+        await until(inspector, counts(pending=1))
+        write(place / "pending", a_task(2))
+        write(place / "pending", a_task(3))
+        await until(inspector, counts(pending=3))
+        file_of(place, 1).unlink()
+        changed = await until(inspector, lambda changed: changed.left == 1)
+
+        assert (changed.came, changed.counts[State.PENDING]) == (2, 2)
+        await inspector.refresh()
+        assert (inspector.latest.came, inspector.latest.left) == (2, 1)
+
+
+async def test_a_bell_without_folders_is_heard() -> None:
+    """A store that rings by itself is followed as one with folders is."""
+    memory = Memory()
+    store = MemoryStore(memory)
+
+    async with inspecting(lambda: MemoryStore(memory)) as inspector:
+        await until(inspector, is_complete)
+        await asyncio.to_thread(store.swap, None, a_task(1))
+        await until(inspector, counts(pending=1))
+        (task,) = await all_of(inspector)
+        await asyncio.to_thread(store.swap, task, verbs.hold(task, NOW))
+
+        await until(inspector, counts(held=1))
+
+
+async def test_a_folder_that_is_made_later_is_followed(place: Path) -> None:
+    """What is held for the first time, in a folder that was not there, is seen."""
+    write(place / "pending", a_task(1))
+
+    async with inspecting(lambda: open_store(str(place))) as inspector:
+        await until(inspector, counts(pending=1))
+        plan = await inspector.plan("hold", None, Query())
+        await inspector.apply(plan)
+        await until(inspector, counts(held=1))
+        held = place / ".spooldeck" / "held"
+        write(place / "pending", a_task(2)).rename(held / f"{a_task(2).id}.task")
+
+        await until(inspector, counts(held=2))
+
+
+async def test_problems_come_and_go(place: Path) -> None:
+    """A broken file is a problem while it is broken, also when it is mended in place."""
+    path = write(place / "dlq", a_task(1))
+    good = path.read_bytes()
+    (place / "dlq" / "stranger").write_bytes(b"")
+
+    async with inspecting(lambda: open_store(str(place))) as inspector:
+        await until(inspector, lambda changed: is_complete(changed) and changed.problems == 1)
+        path.write_bytes(good[:40])
+        await until(inspector, lambda changed: changed.problems == 2)
+        broken = await inspector.problems()
+        path.write_bytes(good)
+        await until(inspector, lambda changed: changed.problems == 1)
+
+        assert [problem.where for problem in broken] == [f"dlq/{path.name}", "dlq/stranger"]
+        assert [task.id for task in await all_of(inspector)] == [a_task(1).id]
+
+
+async def test_nothing_new_is_no_news(place: Path) -> None:
+    """A second look at an unchanged spool changes neither generation nor counts."""
+    for number in range(700):
+        write(place / "pending", a_task(number))
+
+    async with inspecting(lambda: open_store(str(place))) as inspector:
+        before = await until(inspector, counts(pending=700))
+        await inspector.refresh()
+
+        assert inspector.latest == before
+
+
+async def test_reports_keep_their_distance(place: Path) -> None:
+    """However much happens, two reports are at least a tenth of a second apart."""
+    loop = asyncio.get_running_loop()
+    async with inspecting(lambda: open_store(str(place))) as inspector:
+        changed = await until(inspector, is_complete)
+        times = []
+        for number in range(6):
+            write(place / "pending", a_task(number))
+            changed = await inspector.changed(changed.generation)
+            times.append(loop.time())
+
+    assert min(after - before for before, after in itertools.pairwise(times)) >= 0.099
+
+
+MOVES = st.lists(
+    st.tuples(st.integers(0, 6), st.sampled_from([*FOLDERS, None])), min_size=1, max_size=25
+)
+
+
+@given(rounds=st.lists(MOVES, min_size=1, max_size=3), initially=st.integers(0, 5))
+@settings(max_examples=8, deadline=None)
+def test_whatever_others_do_is_followed(
+    tmp_path_factory: pytest.TempPathFactory,
+    rounds: list[list[tuple[int, State | None]]],
+    initially: int,
+) -> None:
+    """After any moves, arrivals and ends, the index is what the store itself says."""
+    place = a_spool(tmp_path_factory.mktemp("moves") / "spool", initially)
+
+    def move(number: int, goal: State | None) -> None:
+        here = [file_of(place, number, state) for state in FOLDERS]
+        there = next((path for path in here if path.exists()), None)
+        if goal is None and there is not None:
+            there.unlink()
+        elif goal is not None and there is not None:
+            there.rename(file_of(place, number, goal))
+        elif goal is not None:
+            write(place / FOLDERS[goal], a_task(number))
+
+    async def follow() -> None:
+        async with inspecting(lambda: open_store(str(place))) as inspector:
+            await until(inspector, is_complete)
+            for moves in rounds:
+                for number, goal in moves:
+                    move(number, goal)
+                truth = await asyncio.to_thread(stored, lambda: open_store(str(place)))
+                while await all_of(inspector) != truth:
+                    await inspector.changed(inspector.latest.generation)
+            total = sum(inspector.latest.counts.values())
+            wanted = total - initially
+            await until(inspector, lambda changed: changed.came - changed.left == wanted)
+
+    asyncio.run(follow())
+
+
+STOPPED = """
+    import asyncio, sys
+    from engine.inspector import Inspector
+    from engine.model import State
+    from engine.stores import open_store
+
+    async def main():
+        inspector = Inspector(lambda: open_store(sys.argv[1]))
+        await inspector.start()
+        generation = 0
+        while True:
+            changed = await inspector.changed(generation)
+            generation = changed.generation
+            if changed.complete and not changed.counts[State.PENDING]:
+                break
+            if changed.complete:
+                print("complete", flush=True)
+        print(changed.counts[State.DEAD], flush=True)
+        await inspector.close()
+
+    asyncio.run(main())
+"""
+
+
+def test_lost_events_are_made_up_for(tmp_path: Path) -> None:
+    """A console that was stopped while more happened than the kernel keeps sees all of it."""
+    place = a_spool(tmp_path / "spool", 9_000)
+    argv = [sys.executable, "-c", textwrap.dedent(STOPPED), str(place)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "complete\n"
+        process.send_signal(signal.SIGSTOP)
+        for path in sorted((place / "pending").iterdir()):
+            path.rename(place / "dlq" / path.name)
+        process.send_signal(signal.SIGCONT)
+
+        assert process.stdout.read().split()[-1] == "9000"
+        assert process.wait(PATIENCE) == 0
+
+
+# ---- what can go wrong
+
+
+async def test_a_place_that_is_not_there_yet(tmp_path: Path) -> None:
+    """A place that cannot be opened is said to be so, and followed once it can be."""
+    place = tmp_path / "spool"
+
+    async with inspecting(lambda: open_store(str(place))) as inspector:
+        changed = await until(inspector, lambda changed: bool(changed.unavailable))
+        empty = await inspector.window(Query(), 0, 10)
+        a_spool(place, 3)
+        await until(inspector, counts(pending=3))
+
+    assert str(place) in changed.unavailable
+    assert (empty.tasks, empty.total) == ((), 0)
+
+
+async def test_a_folder_that_vanishes(place: Path) -> None:
+    """A place that goes away while it is looked at is said to be gone, until it is back."""
+    write(place / "pending", a_task(1))
+
+    async with inspecting(lambda: open_store(str(place))) as inspector:
+        await until(inspector, counts(pending=1))
+        vanish(place)
+        await until(inspector, lambda changed: bool(changed.unavailable))
+        a_spool(place, 5)
+
+        await until(inspector, counts(pending=5))
+        write(place / "pending", a_task(7))
+        await until(inspector, counts(pending=6))
+
+
+async def test_no_temporary_folder_is_said_in_words(place: Path, tmp_path: Path) -> None:
+    """Where the index cannot be made, a report says so, and it is made once that is mended."""
+    write(place / "pending", a_task(1))
+    folder = tmp_path / "temporary"
+    folder.write_text("in the way")
+
+    async with inspecting(lambda: open_store(str(place)), folder) as inspector:
+        changed = await until(inspector, lambda changed: bool(changed.unavailable))
+        folder.unlink()
+        folder.mkdir()
+        await until(inspector, counts(pending=1))
+
+    assert str(folder) in changed.unavailable
+
+
+FULL = """
+    import asyncio, resource, sys
+    from engine.inspector import Inspector
+    from engine.stores import open_store
+
+    async def main():
+        inspector = Inspector(lambda: open_store(sys.argv[1]), folder=sys.argv[2])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, resource.RLIM_INFINITY))
+        await inspector.start()
+        changed = inspector.latest
+        while not changed.unavailable:
+            changed = await inspector.changed(changed.generation)
+        print(changed.unavailable, flush=True)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+        while changed.unavailable or not changed.complete:
+            changed = await inspector.changed(changed.generation)
+        print(sum(changed.counts.values()))
+        await inspector.close()
+
+    asyncio.run(main())
+"""
+
+
+def test_a_full_disk_is_said_in_words(tmp_path: Path) -> None:
+    """When the index cannot grow, a report says so; once there is room it is filled again."""
+    place = a_spool(tmp_path / "spool", 3_000)
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    argv = [sys.executable, "-c", textwrap.dedent(FULL), str(place), str(folder)]
+
+    said, total = subprocess.run(
+        argv, capture_output=True, text=True, check=True, timeout=PATIENCE
+    ).stdout.splitlines()
+
+    assert said.startswith(f"the index in {folder}")
+    assert total == "3000"
+    assert list(folder.iterdir()) == []
+
+
+class Buggy(MemoryStore):
+    """A store with a mistake in it."""
+
+    def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+        """Make the mistake."""
+        raise ZeroDivisionError("a mistake")
+
+
+async def test_a_bug_is_raised_to_who_waits() -> None:
+    """A mistake in a store is no weather: it reaches whoever waits for changes."""
+    async with inspecting(Buggy) as inspector:
+        with pytest.raises(ZeroDivisionError):
+            await until(inspector, is_complete)
+
+
+# ---- ending
+
+
+async def test_nothing_is_left_behind(place: Path, tmp_path: Path) -> None:
+    """After the close there is no temporary folder and no thread."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    async with inspecting(lambda: open_store(str(place)), folder) as inspector:
+        await until(inspector, is_complete)
+        await all_of(inspector, Query(words="job"))
+        during = listed(folder)
+
+    assert [name.startswith(PREFIX) for name in during] == [True]
+    assert listed(folder) == []
+    await asyncio.to_thread(_join)
+
+
+def _join() -> None:
+    for thread in threading.enumerate():
+        if thread.name.startswith("spooldeck"):
+            thread.join()
+
+
+class Endless(MemoryStore):
+    """A store in which a look never ends."""
+
+    def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+        """One task after another."""
+        number = 0
+        while True:
+            yield a_task(number, rev="1")
+            number += 1
+
+
+async def test_a_look_is_ended_by_the_close(tmp_path: Path) -> None:
+    """A look that is still running stops at the next row."""
+    async with inspecting(Endless, tmp_path) as inspector:
+        await until(inspector, lambda changed: sum(changed.counts.values()) > 1_000)
+
+    assert listed(tmp_path) == []
+
+
+async def test_a_store_that_hangs_holds_nobody_up(tmp_path: Path) -> None:
+    """A store that does not come back from opening is left to itself; its thread ends later."""
+    released = threading.Event()
+    opening = threading.Event()
+
+    def hang() -> Store:
+        opening.set()
+        released.wait()
+        return MemoryStore()
+
+    async with inspecting(hang, tmp_path) as inspector:
+        await asyncio.to_thread(opening.wait)
+        assert inspector.latest.generation == 0
+
+    assert listed(tmp_path) == []
+    released.set()
+    await asyncio.to_thread(_join)
+
+
+async def test_who_waits_is_told_of_the_close(place: Path) -> None:
+    """Waiting for changes, or asking, ends with the close."""
+    async with inspecting(lambda: open_store(str(place))) as inspector:
+        await until(inspector, is_complete)
+        waiting = asyncio.ensure_future(inspector.changed(1_000_000))
+
+    with pytest.raises(Unavailable, match="closed"):
+        await waiting
+    with pytest.raises(Unavailable, match="closed"):
+        await inspector.window(Query(), 0, 10)
+
+
+# ---- questions
+
+
+async def test_a_task_is_found_by_its_id(place: Path) -> None:
+    """A task can be had by id, with its place in a result and the file it is."""
+    for number in range(100):
+        write(place / "pending", a_task(number))
+
+    async with inspecting(lambda: open_store(str(place))) as inspector:
+        await until(inspector, counts(pending=100))
+        ident = a_task(30).id
+        task = await inspector.task(ident)
+        assert task is not None
+
+        assert await inspector.find(Query(), ident) == 30
+        assert await inspector.find(Query(order="created", descending=True), ident) == 69
+        assert await inspector.find(Query(State.DEAD), ident) is None
+        assert await inspector.task("nobody") is None
+        assert await inspector.read(task) == file_of(place, 30).read_bytes()
+
+
+async def test_what_has_gone_cannot_be_read(place: Path) -> None:
+    """The full text of a task that has moved on is not there."""
+    write(place / "pending", a_task())
+
+    async with inspecting(lambda: open_store(str(place))) as inspector:
+        await until(inspector, counts(pending=1))
+        (task,) = await all_of(inspector)
+        file_of(place, 1).unlink()
+
+        with pytest.raises(Gone):
+            await inspector.read(task)
+
+
+async def test_a_question_that_nobody_waits_for_ends(place: Path) -> None:
+    """A search that is cancelled stands in the way of none that comes after it."""
+    for number in range(2_000):
+        write(place / "pending", a_task(number))
+
+    async with inspecting(lambda: open_store(str(place))) as inspector:
+        await until(inspector, counts(pending=2_000))
+        typed = ["j", "jo", "job", "job 0", "job 00", "job 000"]
+        searches = [
+            asyncio.ensure_future(inspector.window(Query(words=words), 0, 10)) for words in typed
+        ]
+        await asyncio.wait(searches[:1])
+        for search in searches[1:-1]:
+            search.cancel()
+
+        assert (await searches[-1]).total == 2_000
+        assert (await inspector.window(Query(words="0000002a"), 0, 10)).total == 1
+
+
+async def test_the_event_loop_is_watched() -> None:
+    """These tests would notice a blocking call of the engine's on the event loop."""
+    with pytest.raises(BlockingError):
+        open_store("/nowhere")
+
+
+# ---- acting
+
+
+async def test_what_was_seen_is_acted_on(place: Path) -> None:
+    """A plan is frozen from what the operator saw, applied to that, and its result is followed."""
+    for number in range(8):
+        write(place / "dlq", a_task(number))
+
+    async with inspecting(lambda: open_store(str(place))) as inspector:
+        await until(inspector, counts(dead=8))
+        plan = await inspector.plan("retry", None, Query(State.DEAD))
+        file_of(place, 3, State.DEAD).unlink()
+        write(place / "dlq", a_task(9))
+        report = await inspector.apply(plan)
+        await until(inspector, counts(pending=7, dead=1))
+
+    assert len(report.done) == 7
+    assert report.gone == (a_task(3).id,)
+    assert plan.made == NOW
+
+
+async def test_a_plan_for_some_tasks(place: Path) -> None:
+    """A plan for named tasks has those of the query's state, and no others."""
+    write(place / "dlq", a_task(1))
+    write(place / "dlq", a_task(2))
+    write(place / "pending", a_task(3))
+    ids = {a_task(number).id for number in (1, 3, 4)}
+
+    async with inspecting(lambda: open_store(str(place))) as inspector:
+        await until(inspector, counts(dead=2, pending=1))
+        plan = await inspector.plan("purge", ids, Query(State.DEAD))
+
+    assert [row.id for row in plan.rows] == [a_task(1).id]
+
+
+async def test_a_place_that_has_gone_is_not_acted_on(place: Path) -> None:
+    """Acting on a place that cannot be opened says so, and nothing is done."""
+    write(place / "dlq", a_task(1))
+
+    async with inspecting(lambda: open_store(str(place))) as inspector:
+        await until(inspector, counts(dead=1))
+        plan = await inspector.plan("purge", None, Query())
+        vanish(place)
+
+        with pytest.raises(Unavailable):
+            await inspector.apply(plan)

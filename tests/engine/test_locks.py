@@ -1,0 +1,541 @@
+"""The queue's lock: who gets it, what is said of whoever holds it, and that nobody is harmed."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine import locks
+from engine.locks import RENEWAL, Busy, Lost, PidLock, acquire, examine
+from engine.model import Verdict
+
+Start = Callable[..., subprocess.Popen[str]]
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "nftban"
+THRESHOLD = 1200.0
+"""Seconds; the contract's default."""
+
+HOLDER = """
+import sys
+from engine.locks import Busy, acquire
+try:
+    lock = acquire(sys.argv[1], 1200.0)
+except Busy as busy:
+    print("busy", busy.evidence.verdict, flush=True)
+else:
+    print("held", flush=True)
+    sys.stdin.readline()
+    lock.release()
+    print("released", flush=True)
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the lock file is, or will be."""
+    return tmp_path / "queue.lock"
+
+
+@pytest.fixture
+def gone() -> int:
+    """The PID of a process that is gone."""
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    return child.pid
+
+
+@pytest.fixture
+def living(start: Start) -> subprocess.Popen[str]:
+    """A process that has nothing to do with any lock, and says so if it is signalled."""
+    child = start(
+        "import signal, sys\n"
+        "def told(number, frame):\n"
+        "    print('signalled', number, flush=True)\n"
+        "for number in (1, 2, 10, 12, 15):\n"
+        "    signal.signal(number, told)\n"
+        "print('ready', flush=True)\n"
+        "sys.stdin.readline()\n"
+        "print('unharmed', flush=True)\n"
+    )
+    assert said(child) == "ready"
+    return child
+
+
+def said(child: subprocess.Popen[str]) -> str:
+    """A child's next line."""
+    assert child.stdout is not None
+    return child.stdout.readline().strip()
+
+
+def tell(child: subprocess.Popen[str]) -> None:
+    """Let a child go on."""
+    assert child.stdin is not None
+    child.stdin.write("\n")
+    child.stdin.flush()
+
+
+def written(path: Path, text: bytes | str, age: float = 0.0) -> None:
+    """A lock file as some other program left it, so many seconds ago."""
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    os.utime(path, (time.time() - age, time.time() - age))
+
+
+# ---- having it
+
+
+def test_the_file_is_the_contracts(path: Path) -> None:
+    """The lock file says the holder's PID and the time, a line each, and is there to be read."""
+    with acquire(str(path), THRESHOLD, lambda: 1_795_167_737.9):
+        assert path.read_bytes() == b"%d\n1795167737\n" % os.getpid()
+        assert path.stat().st_mode & 0o777 == 0o644 & ~umask()
+        assert sorted(entry.name for entry in path.parent.iterdir()) == ["queue.lock"]
+
+
+def umask() -> int:
+    """The mask of this process."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_a_released_lock_is_free(path: Path) -> None:
+    """After its release the file is gone, and the next holder has nothing to recover."""
+    acquire(str(path), THRESHOLD).release()
+
+    assert not path.exists()
+    assert examine(str(path), THRESHOLD).verdict is Verdict.FREE
+    with acquire(str(path), THRESHOLD) as lock:
+        assert lock.taken_over == ""
+
+
+def test_releasing_twice_is_releasing_once(path: Path) -> None:
+    """A second release does nothing, not even to the lock that somebody took in between."""
+    lock = acquire(str(path), THRESHOLD)
+    lock.release()
+    with acquire(str(path), THRESHOLD):
+        lock.release()
+
+        assert path.exists()
+
+
+def test_the_lock_is_had_once(path: Path, start: Start) -> None:
+    """While one process has it, another is told that it is busy, and by whom."""
+    holder = start(HOLDER, str(path))
+    assert said(holder) == "held"
+
+    with pytest.raises(Busy) as busy:
+        acquire(str(path), THRESHOLD)
+
+    assert busy.value.evidence.verdict is Verdict.HELD
+    assert busy.value.evidence.pid == holder.pid
+    assert str(busy.value) == f"PID {holder.pid} is at work"
+    tell(holder)
+    assert said(holder) == "released"
+    acquire(str(path), THRESHOLD).release()
+
+
+def test_of_many_processes_one_gets_it(path: Path, start: Start) -> None:
+    """Of processes that try at the same time exactly one gets the lock, whoever held it before."""
+    code = "import sys; print('ready', flush=True); sys.stdin.readline()\n" + HOLDER
+    for left_over in ("", "999999999\n0\n"):
+        if left_over:
+            written(path, left_over, age=60)
+        rivals = [start(code, str(path)) for _ in range(5)]
+        assert [said(rival) for rival in rivals] == ["ready"] * 5
+
+        for rival in rivals:
+            tell(rival)
+        answers = sorted(said(rival) for rival in rivals)
+
+        assert answers == ["busy held"] * 4 + ["held"]
+        for rival in rivals:
+            rival.communicate("\n\n", timeout=30)
+        assert not path.exists()
+
+
+def test_the_lock_changes_hands_without_a_gap(path: Path, start: Start) -> None:
+    """Processes that take and release it again and again never have it two at a time."""
+    token = path.with_name("in use")
+    code = (
+        "import os, sys\n"
+        "from engine.locks import Busy, acquire\n"
+        "had = 0\n"
+        "while had < 30:\n"
+        "    try:\n"
+        "        lock = acquire(sys.argv[1], 1200.0)\n"
+        "    except Busy:\n"
+        "        continue\n"
+        "    os.mkdir(sys.argv[2])\n"
+        "    os.rmdir(sys.argv[2])\n"
+        "    lock.release()\n"
+        "    had += 1\n"
+        "print('had', had)\n"
+    )
+    rivals = [start(code, str(path), str(token)) for _ in range(3)]
+
+    assert [rival.communicate(timeout=60)[0] for rival in rivals] == ["had 30\n"] * 3
+
+
+def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
+    """Where no lock file can be made, nobody is said to hold it."""
+    with pytest.raises(FileNotFoundError):
+        acquire(str(tmp_path / "nowhere" / "queue.lock"), THRESHOLD)
+
+
+# ---- keeping it
+
+
+def test_renewal_is_a_sign_of_life(path: Path) -> None:
+    """After half a minute a holder writes the time anew, and its file counts as fresh."""
+    now = [1_795_167_737.0]
+    with acquire(str(path), THRESHOLD, lambda: now[0]) as lock:
+        os.utime(path, (1000, 1000))
+        now[0] += RENEWAL - 1
+        lock.renew()
+        assert path.stat().st_mtime == 1000
+
+        now[0] += 1
+        lock.renew()
+
+        assert path.read_bytes() == b"%d\n1795167767\n" % os.getpid()
+        assert path.stat().st_mtime > 1000
+
+
+def test_a_clock_set_back_does_not_stop_renewal(path: Path) -> None:
+    """A holder whose clock was set back far still gives signs of life."""
+    now = [1_795_167_737.0]
+    with acquire(str(path), THRESHOLD, lambda: now[0]) as lock:
+        now[0] -= 86_400
+        lock.renew()
+
+        assert path.read_bytes() == b"%d\n1795081337\n" % os.getpid()
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced", "moved"])
+def test_a_lock_that_was_taken_away_is_lost(path: Path, how: str) -> None:
+    """Whose lock file is not its own any more is told so, and leaves the new one alone."""
+    now = [1_795_167_737.0]
+    lock = acquire(str(path), THRESHOLD, lambda: now[0])
+    lock.check()
+    path.rename(path.with_name("aside"))
+    if how == "removed":
+        path.with_name("aside").unlink()
+    if how == "replaced":
+        written(path, "4242\n0\n")
+
+    with pytest.raises(Lost, match="taken away"):
+        lock.check()
+    now[0] += RENEWAL
+    with pytest.raises(Lost):
+        lock.renew()
+    lock.release()
+
+    assert path.exists() is (how == "replaced")
+    if how == "replaced":
+        assert path.read_text() == "4242\n0\n"
+
+
+# ---- judging it
+
+
+def test_the_real_programs_lock_is_respected(path: Path, living: subprocess.Popen[str]) -> None:
+    """A lock in the real program's 17 bytes, of a living process without any flock, is held."""
+    golden = (GOLDEN / "queue.lock").read_bytes()
+    assert len(golden) == 17
+    text = golden.replace(b"13468", b"%d" % living.pid)
+    written(path, text, age=300)
+
+    with pytest.raises(Busy) as busy:
+        acquire(str(path), THRESHOLD)
+
+    assert busy.value.evidence.verdict is Verdict.HELD
+    assert busy.value.evidence.pid == living.pid
+    assert 299 < busy.value.evidence.age < 1199
+    assert path.read_bytes() == text
+
+
+def test_a_lock_of_a_dead_process_is_taken_over(path: Path, gone: int) -> None:
+    """A lock whose owner is gone is stale, and is taken over in place, with whose it was."""
+    written(path, f"{gone}\n1795167737\n")
+    inode = path.stat().st_ino
+
+    evidence = examine(str(path), THRESHOLD)
+    with acquire(str(path), THRESHOLD) as lock:
+        assert lock.taken_over == f"PID {gone} is gone"
+        assert path.stat().st_ino == inode
+        assert path.read_bytes().startswith(b"%d\n" % os.getpid())
+
+    assert evidence.verdict is Verdict.STALE
+    assert evidence.pid == gone
+    assert not path.exists()
+
+
+def test_a_killed_holders_lock_is_taken_over(path: Path, start: Start) -> None:
+    """After a kill -9 the lock is stale at once, and the next process has it."""
+    holder = start(HOLDER, str(path))
+    assert said(holder) == "held"
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+
+    assert examine(str(path), THRESHOLD).verdict is Verdict.STALE
+    acquire(str(path), THRESHOLD).release()
+
+
+def test_longer_text_of_another_is_overwritten_whole(path: Path, gone: int) -> None:
+    """Of a stale lock that said more than ours, nothing is left in it."""
+    written(path, f"{gone}\n1795167737\nboot-id\nstart\nhost\n" + "x" * 5000)
+
+    with acquire(str(path), THRESHOLD, lambda: 7.0):
+        assert path.read_bytes() == b"%d\n7\n" % os.getpid()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "",
+            "\n",
+            "0\n0\n",
+            "-1\n0\n",
+            "1\n0\n",
+            "+5\n",
+            " 5\n",
+            "5 \n",
+            "0x5\n",
+            "5\r\n",
+            "5.0\n",
+        ),
+        *(
+            "9" * 31 + "\n",
+            "4294967297\n0\n",
+            "9999999999\n0\n",
+            "٣\n",
+            "\0\0\0\n",
+            "none\n",
+            "5.0\n",
+        ),
+    ],
+    ids=repr,
+)
+def test_what_names_no_process_is_stale(path: Path, text: str) -> None:
+    """An empty or garbled lock, or one that names a group or init, is nobody's; the number in it
+    is not guessed at.
+    """
+    written(path, text, age=60)
+
+    evidence = examine(str(path), THRESHOLD)
+    with acquire(str(path), THRESHOLD) as lock:
+        assert lock.taken_over == "it names no process"
+
+    assert (evidence.verdict, evidence.pid) == (Verdict.STALE, None)
+
+
+def test_an_empty_lock_may_be_one_being_written(path: Path) -> None:
+    """The real program makes the file first and fills it then: a fresh empty one is respected."""
+    written(path, "")
+
+    evidence = examine(str(path), THRESHOLD)
+
+    assert (evidence.verdict, evidence.reason) == (Verdict.HELD, "being written")
+    with pytest.raises(Busy):
+        acquire(str(path), THRESHOLD)
+
+
+def test_our_own_number_in_a_lock_is_not_us(path: Path) -> None:
+    """A lock that names our own PID while nobody has its flock was left by a namesake before us:
+    in a container every worker may have the same PID.
+    """
+    written(path, f"{os.getpid()}\n1795167737\n", age=60)
+
+    assert examine(str(path), THRESHOLD).verdict is Verdict.STALE
+    acquire(str(path), THRESHOLD).release()
+
+
+def test_a_process_does_not_take_its_own_lock_twice(path: Path) -> None:
+    """Who holds the lock and tries again is told that it is held."""
+    with acquire(str(path), THRESHOLD):
+        with pytest.raises(Busy) as busy:
+            acquire(str(path), THRESHOLD)
+        assert busy.value.evidence.verdict is Verdict.HELD
+        assert path.exists()
+
+
+@pytest.mark.parametrize(("age", "verdict"), [(1100, Verdict.HELD), (1300, Verdict.STUCK)])
+def test_a_silent_holder_is_stuck(
+    path: Path, living: subprocess.Popen[str], age: float, verdict: Verdict
+) -> None:
+    """A living holder without a sign of life for longer than the threshold is stuck. It is
+    reported, and neither signalled nor robbed.
+    """
+    text = f"{living.pid}\n1795167737\n"
+    written(path, text, age=age)
+
+    evidence = examine(str(path), THRESHOLD)
+    with pytest.raises(Busy) as busy:
+        acquire(str(path), THRESHOLD)
+
+    assert evidence.verdict is busy.value.evidence.verdict is verdict
+    assert path.read_text() == text
+    tell(living)
+    assert said(living) == "unharmed"
+
+
+def test_a_stuck_holder_of_ours_is_only_reported(path: Path, start: Start) -> None:
+    """A process of ours that holds the flock and hangs is stuck; it keeps its lock and lives."""
+    holder = start(HOLDER, str(path))
+    assert said(holder) == "held"
+    os.utime(path, (1000, 1000))
+
+    with pytest.raises(Busy) as busy:
+        acquire(str(path), THRESHOLD)
+
+    assert busy.value.evidence.verdict is Verdict.STUCK
+    assert busy.value.evidence.pid == holder.pid
+    assert f"PID {holder.pid} lives, but gave no sign of life" in str(busy.value)
+    assert path.read_text().startswith(f"{holder.pid}\n")
+    assert holder.poll() is None
+    tell(holder)
+    assert said(holder) == "released"
+
+
+def test_a_lock_from_the_future_is_held(path: Path, living: subprocess.Popen[str]) -> None:
+    """A lock whose time lies ahead of our clock is as fresh as can be, and not negative old."""
+    written(path, f"{living.pid}\n9999999999\n", age=-5000)
+
+    evidence = examine(str(path), THRESHOLD)
+
+    assert (evidence.verdict, evidence.age) == (Verdict.HELD, 0.0)
+
+
+def test_a_handler_keeps_its_dead_workers_lock(path: Path, start: Start) -> None:
+    """While a child that inherited the lock lives, its worker's death frees nothing."""
+    code = (
+        "import subprocess, sys\n"
+        "from engine.locks import acquire\n"
+        "lock = acquire(sys.argv[1], 1200.0)\n"
+        "sleeper = 'import sys; sys.stdin.readline()'\n"
+        "child = subprocess.Popen([sys.executable, '-c', sleeper], pass_fds=(lock.fd,))\n"
+        "print(child.pid, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    worker = start(code, str(path))
+    child = os.pidfd_open(int(said(worker)))
+    worker.send_signal(signal.SIGKILL)
+    worker.wait()
+
+    evidence = examine(str(path), THRESHOLD)
+    with pytest.raises(Busy):
+        acquire(str(path), THRESHOLD)
+    signal.pidfd_send_signal(child, signal.SIGKILL)
+    os.close(child)
+    wait_for(lambda: examine(str(path), THRESHOLD).verdict is Verdict.STALE)
+
+    assert evidence.verdict is Verdict.HELD
+    assert evidence.reason == f"a child of PID {worker.pid}, which is gone, is at work"
+    acquire(str(path), THRESHOLD).release()
+
+
+def wait_for(happened: Callable[[], bool]) -> None:
+    """Return as soon as something has happened in another process; a test that hangs has failed."""
+    while not happened():
+        os.sched_yield()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
+def test_a_process_that_may_not_be_signalled_lives(start: Start) -> None:
+    """A holder of another user, whom we may not signal, is alive: EPERM is no ESRCH."""
+    holder = start("import sys; print('ready', flush=True); sys.stdin.readline()")
+    assert said(holder) == "ready"
+    code = (
+        "import os, sys\n"
+        "from engine import locks\n"
+        "path, pid = sys.argv[1], int(sys.argv[2])\n"
+        "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+        "try:\n"
+        "    os.kill(pid, 0)\n"
+        "except PermissionError:\n"
+        "    print('may not', locks.alive(pid))\n"
+        "print(locks.examine(path, 1200.0).verdict)\n"
+    )
+    with tempfile.TemporaryDirectory() as folder:  # which, unlike pytest's, others may enter
+        Path(folder).chmod(0o755)
+        path = Path(folder, "queue.lock")
+        written(path, f"{holder.pid}\n0\n", age=60)
+        path.chmod(0o644)
+
+        other = start(code, str(path), str(holder.pid))
+
+        assert other.communicate(timeout=30)[0] == "may not True\nheld\n"
+
+
+@pytest.mark.parametrize("pid", [2**22 + 1, 2**31 - 1, 2**31, 2**63, 10**30])
+def test_a_number_that_no_process_can_have_is_gone(pid: int) -> None:
+    """A number beyond all PIDs is nobody's, however large."""
+    assert not locks.alive(pid)
+
+
+def test_we_are_alive() -> None:
+    """A process that exists is alive."""
+    assert locks.alive(os.getpid())
+
+
+# ---- what lies there instead of a lock
+
+
+@pytest.mark.parametrize("kind", ["symlink", "folder", "FIFO"])
+def test_what_is_no_file_is_unknown(path: Path, kind: str, gone: int) -> None:
+    """Something else in the lock's place is neither followed, nor waited for, nor removed."""
+    target = path.with_name("target")
+    written(target, f"{gone}\n0\n")
+    if kind == "symlink":
+        path.symlink_to(target)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        os.mkfifo(path)
+
+    evidence = examine(str(path), THRESHOLD)
+    with pytest.raises((Busy, OSError)):
+        acquire(str(path), THRESHOLD)
+
+    assert evidence.verdict is Verdict.UNKNOWN
+    assert path.is_symlink() or path.exists()
+    assert target.read_text() == f"{gone}\n0\n"
+
+
+def test_examining_changes_nothing(path: Path, gone: int) -> None:
+    """A look at a lock, stale or not, leaves its text and time as they are."""
+    written(path, f"{gone}\n0\n", age=4000)
+    before = path.stat()
+
+    examine(str(path), THRESHOLD)
+
+    after = path.stat()
+    assert (after.st_ino, after.st_mtime_ns, after.st_size, after.st_ctime_ns) == (
+        *(before.st_ino, before.st_mtime_ns, before.st_size, before.st_ctime_ns),
+    )
+
+
+def test_a_look_does_not_keep_others_from_it(path: Path) -> None:
+    """Examining a lock again and again never makes a rival's attempt fail."""
+    for _ in range(50):
+        lock = acquire(str(path), THRESHOLD)
+        assert examine(str(path), THRESHOLD).verdict is Verdict.HELD
+        lock.release()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_lock_belongs_to_its_folders_owner(path: Path) -> None:
+    """A lock that root takes in somebody's run folder is theirs to remove."""
+    shutil.chown(path.parent, 65534, 65534)
+
+    with acquire(str(path), THRESHOLD) as lock:
+        assert isinstance(lock, PidLock)
+        assert (path.stat().st_uid, path.stat().st_gid) == (65534, 65534)
