@@ -280,7 +280,12 @@ class Worker:
 
     def _start(self, task: Task) -> int:
         limits = self._services.limits
-        if limits is not None and not limits.spend(task.kind):
+        try:
+            spent = limits is None or limits.spend(task.kind)
+        except OSError:
+            self._swap(task, verbs.unclaim(task))
+            raise
+        if not spent:
             # Another process was faster with the last token.
             self._swap(task, verbs.unclaim(task))
             return 0

@@ -1,0 +1,71 @@
+"""Places for the tests of the stores: fresh ones, opened as often as a test likes."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from engine.store import Store
+from engine.stores.memory import Memory, MemoryStore
+from engine.stores.nftban import NftbanStore, Spool
+
+NOW = 1_795_170_000.0
+"""The time of every store in these tests, epoch seconds: shortly after the golden files."""
+
+
+@pytest.fixture
+def now() -> float:
+    """The time that the stores of a test are told, in epoch seconds."""
+    return NOW
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Spool:
+    """An empty spool with the contract's folders in a data folder, shared with another program."""
+    queue = tmp_path / "data" / "queue"
+    for word in ("pending", "work", "dlq"):
+        (queue / word).mkdir(parents=True)
+    (tmp_path / "data" / "mailspool").mkdir()
+    return Spool(
+        str(queue / "pending"),
+        str(queue / "work"),
+        str(queue / "dlq"),
+        mail_spool=str(tmp_path / "data" / "mailspool"),
+        durable=False,
+    )
+
+
+@pytest.fixture
+def open_spool(spool: Spool) -> Iterator[Callable[..., NftbanStore]]:
+    """Open the test's spool once more, with other settings if any are given."""
+    with ExitStack() as opened:
+
+        def opener(
+            clock: Callable[[], float] = lambda: NOW,
+            *,
+            durable: bool = False,
+            max_pending: int = 10_000,
+        ) -> NftbanStore:
+            place = spool._replace(durable=durable, max_pending=max_pending)
+            return opened.enter_context(closing(NftbanStore(place, clock)))
+
+        yield opener
+
+
+def _memory() -> Callable[[], Store]:
+    memory = Memory()
+    return lambda: MemoryStore(memory)
+
+
+@pytest.fixture(params=["memory", "nftban", "nftban-durable"])
+def open_store(
+    request: pytest.FixtureRequest, open_spool: Callable[..., NftbanStore]
+) -> Callable[[], Store]:
+    """Open a further instance of the store under test, on the same tasks."""
+    openers: dict[str, Callable[[], Store]] = {
+        "memory": _memory(),
+        "nftban": open_spool,
+        "nftban-durable": lambda: open_spool(durable=True),
+    }
+    return openers[request.param]

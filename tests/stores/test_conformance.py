@@ -1,0 +1,778 @@
+"""What every store promises: one suite, run on each of them."""
+
+import itertools
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from engine import verbs
+from engine.model import Edge, Edges, Missing, Move, Problem, State, Task
+from engine.store import GUARDED, Gone, Store, StoreError, Unsupported
+from engine.stores.memory import MemoryStore
+from engine.stores.nftban import Spool
+from engine.stores.nftban.spool import EDGES
+
+Opener = Callable[[], Store]
+Way = tuple[State | None, State | None]
+
+NOW = 1_795_170_000.0
+TABLES: dict[str, Edges] = {
+    "memory": MemoryStore.edges,
+    "nftban": EDGES,
+    "nftban-durable": EDGES,
+}
+PLACES: tuple[State | None, ...] = (None, *State)
+CHANGES = {
+    "attempts": 2,
+    "due": NOW + 50.0,
+    "error": "it broke",
+    "description": "another one",
+    "id": "20261120T094115Z-job-ffffffff",
+    "kind": "other",
+    "created": 1_795_160_001.0,
+    "queue": "elsewhere",
+    "group": "slow",
+    "priority": 7,
+    "destination": "example.net",
+    "payload": "/somewhere/else",
+}
+"""Another value for each field that a swap is not free to change."""
+
+
+def a_task(number: int = 1, kind: str = "job", **changes: object) -> Task:
+    """A task that is not stored yet and due at once; numbers go by the order of ids."""
+    task = Task(
+        id=f"20261120T094115Z-{kind}-{number:08x}",
+        kind=kind,
+        state=State.PENDING,
+        created=1_795_160_000.0,
+        description="a job",
+    )
+    return replace(task, **changes)  # type: ignore[arg-type]
+
+
+def tasks_in(store: Store) -> dict[str, Task]:
+    """Every task by its id, as a whole look shows it."""
+    return {item.id: item for item in store.look() if isinstance(item, Task)}
+
+
+def found(store: Store, task: Task) -> Task:
+    """The task of the same id as it stands now."""
+    (item,) = store.look({task.id})
+    assert isinstance(item, Task)
+    return item
+
+
+def put(store: Store, task: Task, state: State = State.PENDING) -> Task:
+    """The task, stored and moved to a state along the store's own edges, as it is seen there."""
+    store.swap(None, task)
+    seen = found(store, task)
+    if state in (State.ACTIVE, State.DEAD, State.DONE):
+        (seen,) = store.take(NOW, "me", 1)
+        assert seen.id == task.id
+    steps: dict[State, Callable[[Task], Task]] = {
+        State.HELD: lambda seen: verbs.hold(seen, NOW),
+        State.DEAD: lambda seen: verbs.bury(seen, "gave up", 1),
+        State.DONE: lambda seen: replace(seen, state=State.DONE, lease=None),
+        State.TRASH: lambda seen: verbs.purge(seen, NOW),
+    }
+    if state in steps:
+        store.swap(seen, steps[state](seen))
+    return found(store, task)
+
+
+def moved(seen: Task, end: State | None, **changes: object) -> Task | None:
+    """What a task becomes by going somewhere else, and by nothing but that."""
+    if end is None:
+        return None
+    return replace(seen, state=end, lease=None, **changes)  # type: ignore[arg-type]
+
+
+def named(way: Way) -> str:
+    """A way in words, for the name of its test."""
+    return "-".join(str(end or "nothing") for end in way)
+
+
+def ways(keep: Callable[[Edges, Way], bool]) -> pytest.MarkDecorator:
+    """Every way of every store that is to be kept, as the cases of a test."""
+    cases = [
+        pytest.param(kind, way, id=f"{kind}-{named(way)}")
+        for kind, table in TABLES.items()
+        for way in itertools.product(PLACES, PLACES)
+        if keep(table, way)
+    ]
+    return pytest.mark.parametrize(("open_store", "way"), cases, indirect=["open_store"])
+
+
+def changeable() -> pytest.MarkDecorator:
+    """Every field that an edge between two states names, as the cases of a test."""
+    cases = [
+        pytest.param(kind, (start, end), name, id=f"{kind}-{named((start, end))}-{name}")
+        for kind, table in TABLES.items()
+        for (start, end), edge in table.items()
+        for name in sorted(edge.fields)
+        # What was given up on is due when it is retried; a store need not keep more of it.
+        if not (end is State.DEAD and name == "due")
+    ]
+    return pytest.mark.parametrize(("open_store", "way", "name"), cases, indirect=["open_store"])
+
+
+# ---- edges
+
+
+@ways(lambda table, way: way in table and way[0] is not None)
+def test_an_edge_leads_where_it_says(open_store: Opener, way: Way) -> None:
+    """A swap along an edge moves the task there, under its id, with everything else on it."""
+    store, (start, end) = open_store(), way
+    assert start is not None
+    seen = put(store, a_task(), start)
+
+    rev = store.swap(seen, moved(seen, end))
+
+    after = tasks_in(open_store())
+    assert set(after) == (set() if end is None else {seen.id})
+    for task in after.values():
+        assert task.state is end
+        assert task.rev == rev
+        assert {f: getattr(task, f) for f in GUARDED} == {f: getattr(seen, f) for f in GUARDED}
+    assert (rev == "") == (end is None)
+
+
+@changeable()
+def test_an_edge_changes_the_fields_it_names(open_store: Opener, way: Way, name: str) -> None:
+    """A field that an edge names is stored with the move, and nothing else changes with it."""
+    store, (start, end) = open_store(), way
+    assert start is not None
+    seen = put(store, a_task(), start)
+    value = CHANGES[name]
+
+    store.swap(seen, moved(seen, end, **{name: value}))
+
+    after = found(open_store(), seen)
+    assert getattr(after, name) == value
+    kept = set(GUARDED) - {name}
+    assert {f: getattr(after, f) for f in kept} == {f: getattr(seen, f) for f in kept}
+
+
+@ways(lambda table, way: way in table and None not in way)
+def test_a_field_that_no_edge_names_is_refused(open_store: Opener, way: Way) -> None:
+    """A swap that changes a field its edge does not name is never done, and changes nothing."""
+    store, (start, end) = open_store(), way
+    assert start is not None
+    seen = put(store, a_task(), start)
+    before = tasks_in(store)
+
+    for name in sorted(set(GUARDED) - store.edges[way].fields):
+        with pytest.raises(Unsupported, match=name):
+            store.swap(seen, moved(seen, end, **{name: CHANGES[name]}))
+
+    assert tasks_in(open_store()) == before
+
+
+@ways(lambda table, way: way not in table)
+def test_where_no_edge_leads_nothing_goes(open_store: Opener, way: Way) -> None:
+    """A swap along no edge is Unsupported and changes nothing, whatever state it starts from."""
+    store, (start, end) = open_store(), way
+    here = start if start in store.states else State.PENDING
+    assert here is not None
+    seen = put(store, a_task(), here)
+    before = tasks_in(store)
+    old = None if start is None else replace(seen, state=start)
+    new = None if end is None else replace(a_task(2) if old is None else seen, state=end)
+
+    with pytest.raises(Unsupported):
+        store.swap(old, new)
+
+    assert tasks_in(open_store()) == before
+
+
+def test_a_state_is_reached_by_an_edge(open_store: Opener) -> None:
+    """Every state that a store knows can be entered and left again."""
+    store = open_store()
+    entered = {end for _, end in store.edges} | {State.ACTIVE}  # claimed by take, not by swap
+    left = {start for start, _ in store.edges}
+
+    assert set(store.states) <= entered & left
+
+
+def test_edges_name_only_fields_of_a_task(open_store: Opener) -> None:
+    """An edge names fields that exist and that a swap is not free to change anyway."""
+    known = {field.name for field in fields(Task)} & set(GUARDED)
+
+    assert all(edge.fields <= known for edge in open_store().edges.values())
+
+
+def test_an_open_edge_says_no_reason(open_store: Opener) -> None:
+    """Where nothing stands in the way, no edge is refused."""
+    assert all(isinstance(e, Edge) and not e.refused for e in open_store().edges.values())
+
+
+# ---- adding
+
+
+def test_what_is_added_can_be_seen(open_store: Opener) -> None:
+    """A task that was added stands there with every field as given, in the revision answered."""
+    store = open_store()
+    task = a_task(description="all of it", payload="/var/spool/one")
+
+    rev = store.swap(None, task)
+
+    assert tasks_in(open_store()) == {task.id: replace(task, rev=rev)}
+    assert rev
+
+
+@pytest.mark.parametrize("state", [s for s in State if s is not State.DONE])
+def test_an_id_is_given_only_once(open_store: Opener, state: State) -> None:
+    """Adding a task whose id is there, wherever it stands, is Gone and changes nothing."""
+    store = open_store()
+    put(store, a_task(), state)
+    before = tasks_in(store)
+
+    with pytest.raises(Gone):
+        open_store().swap(None, a_task(description="another"))
+
+    assert tasks_in(store) == before
+
+
+def test_an_id_may_come_back_after_it_left(open_store: Opener) -> None:
+    """Once a task has left its store, its id is free again."""
+    store = open_store()
+    store.swap(put(store, a_task(), State.ACTIVE), None)
+
+    store.swap(None, a_task(description="again"))
+
+    assert found(store, a_task()).description == "again"
+
+
+# ---- rivals
+
+
+@ways(lambda table, way: way in table and way[0] is not None)
+def test_of_two_rivals_one_wins(open_store: Opener, way: Way) -> None:
+    """Of two who saw the same task, the first to swap it wins; for the other it is gone."""
+    ours, theirs, (start, end) = open_store(), open_store(), way
+    assert start is not None
+    seen = put(ours, a_task(), start)
+    also_seen = found(theirs, seen)
+    changed = {"description": "by them"} if start is end else {}
+    theirs.swap(also_seen, moved(also_seen, end, **changed))
+    after = tasks_in(theirs)
+
+    with pytest.raises(Gone):
+        ours.swap(seen, moved(seen, end))
+
+    assert tasks_in(open_store()) == after
+
+
+def test_a_claimed_task_is_gone_for_others(open_store: Opener) -> None:
+    """A task that a worker claimed since it was seen cannot be held any more."""
+    ours, theirs = open_store(), open_store()
+    seen = put(ours, a_task())
+    (claimed,) = theirs.take(NOW, "theirs", 1)
+
+    with pytest.raises(Gone):
+        ours.swap(seen, verbs.hold(seen, NOW))
+
+    assert found(ours, seen).state is State.ACTIVE
+    theirs.swap(claimed, None)
+
+
+def test_a_stale_revision_is_gone(open_store: Opener) -> None:
+    """A task in the same state, but changed since it was seen, is gone, and stays as it is."""
+    store = open_store()
+    seen = put(store, a_task())
+    store.swap(seen, replace(seen, description="changed"))
+    before = tasks_in(store)
+
+    with pytest.raises(Gone):
+        store.swap(seen, replace(seen, description="changed otherwise"))
+    with pytest.raises(Gone):
+        store.read(seen)
+
+    assert tasks_in(store) == before
+
+
+@pytest.mark.parametrize("end", [None, State.PENDING, State.DEAD])
+def test_an_outcome_needs_the_claim(open_store: Opener, end: State | None) -> None:
+    """Who was rescued away from a task can neither finish nor fail it any more."""
+    store = open_store()
+    mine = put(store, a_task(), State.ACTIVE)
+    store.swap(mine, verbs.unclaim(mine))
+    (theirs,) = store.take(NOW, "they", 1)
+
+    with pytest.raises(Gone):
+        store.swap(replace(mine, rev="0"), moved(mine, end))
+
+    assert found(store, mine).rev == theirs.rev
+
+
+# ---- taking
+
+
+def test_tasks_come_in_the_order_of_ids(open_store: Opener) -> None:
+    """Due tasks are claimed in the order of their ids, whatever the order they were added in."""
+    store = open_store()
+    for number in (3, 1, 2):
+        store.swap(None, a_task(number))
+
+    taken = [task.id for task in store.take(NOW, "me", 9)]
+
+    assert taken == [a_task(number).id for number in (1, 2, 3)]
+
+
+def test_what_is_taken_is_claimed(open_store: Opener) -> None:
+    """A taken task is active, leased to its taker since now, and otherwise as it was."""
+    store = open_store()
+    waiting = put(store, a_task(description="mine"))
+
+    (task,) = store.take(NOW, "me", 1)
+
+    assert task.state is State.ACTIVE
+    assert task.lease is not None
+    assert (task.lease.owner, task.lease.since) == ("me", NOW)
+    assert replace(task, state=State.PENDING, lease=None, rev=waiting.rev) == waiting
+    assert found(open_store(), task).rev == task.rev
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(0, 0), (1, 1), (2, 2), (3, 3), (4, 3)])
+def test_no_more_than_the_limit_is_taken(open_store: Opener, limit: int, expected: int) -> None:
+    """At most as many tasks are claimed as were asked for."""
+    store = open_store()
+    for number in (1, 2, 3):
+        store.swap(None, a_task(number))
+
+    assert len(list(store.take(NOW, "me", limit))) == expected
+    assert sum(t.state is State.ACTIVE for t in tasks_in(store).values()) == expected
+
+
+@pytest.mark.parametrize(("ahead", "comes"), [(-1.0, True), (0.0, True), (1.0, False)])
+def test_only_due_tasks_are_taken(open_store: Opener, ahead: float, comes: bool) -> None:
+    """A task is claimed from the second on in which it is due, and not before."""
+    store = open_store()
+    store.swap(None, a_task(due=NOW + ahead))
+
+    assert [task.id for task in store.take(NOW, "me", 1)] == [a_task().id] * comes
+
+
+def test_waiting_ends_with_time_alone(open_store: Opener) -> None:
+    """The same instance that passed a task over claims it once its time has come."""
+    store = open_store()
+    store.swap(None, a_task(due=NOW + 30))
+
+    assert list(store.take(NOW, "me", 1)) == []
+    assert list(store.take(NOW + 29, "me", 1)) == []
+    assert [task.id for task in store.take(NOW + 30, "me", 1)] == [a_task().id]
+
+
+def test_a_promoted_task_is_taken_at_once(open_store: Opener) -> None:
+    """A task that was passed over as waiting and then promoted comes with the next take."""
+    store = open_store()
+    seen = put(store, a_task(due=NOW + 900))
+    assert list(store.take(NOW, "me", 1)) == []
+
+    open_store().swap(seen, verbs.promote(seen, NOW))
+
+    assert [task.id for task in store.take(NOW, "me", 1)] == [seen.id]
+
+
+@pytest.mark.parametrize("state", [State.ACTIVE, State.HELD, State.DEAD, State.TRASH])
+def test_only_pending_tasks_are_taken(open_store: Opener, state: State) -> None:
+    """What is claimed, held, dead or trashed is never claimed."""
+    store = open_store()
+    put(store, a_task(), state)
+
+    assert list(open_store().take(NOW, "me", 1)) == []
+
+
+def test_wants_is_asked_before_each_claim(open_store: Opener) -> None:
+    """Whoever takes may change their mind between two tasks, and what they refuse stays."""
+    store = open_store()
+    for number in (1, 2, 3):
+        store.swap(None, a_task(number))
+    asked: list[str] = []
+    mood = [True]
+
+    def wants(kind: str, group: str) -> bool:
+        asked.append(kind)
+        return mood[-1]
+
+    taking = store.take(NOW, "me", 3, wants)
+    first = next(taking)
+    before = len(asked)
+    mood.append(False)
+
+    assert before > 0
+    assert list(taking) == []
+    assert len(asked) > before
+    assert set(asked) == {"job"}
+    assert {t.id for t in tasks_in(store).values() if t.state is State.ACTIVE} == {first.id}
+
+
+def test_an_unwanted_task_blocks_nobody(open_store: Opener) -> None:
+    """A task that is not wanted is passed over; the next one that is wanted comes."""
+    store = open_store()
+    for kind in ("a", "b", "c"):
+        for number in (1, 2):
+            store.swap(None, a_task(number, kind))
+
+    taken = store.take(NOW, "me", 9, lambda kind, group: kind in ("b", "c"))
+
+    assert [task.kind for task in taken] == ["b", "b", "c", "c"]
+
+
+def test_one_of_each_kind_at_a_time(open_store: Opener) -> None:
+    """A taker that wants no second task of a kind gets the first of each, in the order of ids."""
+    store = open_store()
+    for kind in ("c", "a", "b"):
+        for number in (2, 1):
+            store.swap(None, a_task(number, kind))
+    running: set[str] = set()
+
+    taken = []
+    for task in store.take(NOW, "me", 9, lambda kind, group: kind not in running):
+        running.add(task.kind)
+        taken.append(task.id)
+
+    assert taken == [a_task(1, kind).id for kind in ("a", "b", "c")]
+
+
+def test_nothing_more_is_claimed_than_was_asked_for(open_store: Opener) -> None:
+    """A taker who stops half-way has claimed only what was handed out."""
+    store = open_store()
+    for number in (1, 2, 3):
+        store.swap(None, a_task(number))
+
+    taking = store.take(NOW, "me", 3)
+    first = next(taking)
+    del taking
+
+    assert {t.id for t in tasks_in(store).values() if t.state is State.ACTIVE} == {first.id}
+
+
+def test_two_takers_in_turns_share_nothing(open_store: Opener) -> None:
+    """Two instances that take in turns get every task, and none of them both."""
+    for number in range(20):
+        open_store().swap(None, a_task(number))
+    one, other = open_store().take(NOW, "one", 20), open_store().take(NOW, "other", 20)
+
+    taken = [task.id for task in in_turns(one, other)]
+
+    assert sorted(taken) == [a_task(number).id for number in range(20)]
+
+
+def in_turns(*sources: Iterator[Task]) -> Iterator[Task]:
+    """One from each while there are any."""
+    for turn in itertools.zip_longest(*sources):
+        yield from (task for task in turn if task is not None)
+
+
+def test_threads_share_no_task(open_store: Opener) -> None:
+    """Threads with an instance each get every task, and none of them twice."""
+    filler = open_store()
+    list(filler.swap_all(Move(None, a_task(number)) for number in range(60)))
+    start = threading.Barrier(4)
+    taken: list[str] = []
+
+    def worker(store: Store, name: str) -> None:
+        start.wait(30)
+        while batch := list(store.take(NOW, name, 3)):
+            taken.extend(task.id for task in batch)
+
+    stores = [open_store() for _ in range(4)]
+    threads = [
+        threading.Thread(target=worker, args=(store, str(n))) for n, store in enumerate(stores)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+
+    assert sorted(taken) == [a_task(number).id for number in range(60)]
+
+
+TAKER = """
+import sys
+from engine.stores import open_store
+store = open_store(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+while batch := list(store.take(float(sys.argv[2]), "me", 2)):
+    for task in batch:
+        print(task.id)
+"""
+
+
+def test_processes_share_no_task(spool: Spool, open_spool: Callable[..., Store]) -> None:
+    """Processes on one spool get every task between them, and none of them twice."""
+    list(open_spool().swap_all(Move(None, a_task(number)) for number in range(200)))
+    queue = str(Path(spool.pending).parent)
+    takers = [
+        subprocess.Popen(
+            [sys.executable, "-c", TAKER, queue, str(NOW)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(4)
+    ]
+    for taker in takers:
+        assert taker.stdout is not None
+        assert taker.stdout.readline() == "ready\n"
+
+    for taker in takers:
+        assert taker.stdin is not None
+        taker.stdin.write("go\n")
+        taker.stdin.flush()
+    said = [taker.communicate(timeout=60)[0].split() for taker in takers]
+
+    assert [taker.returncode for taker in takers] == [0] * 4
+    assert sorted(itertools.chain(*said)) == [a_task(number).id for number in range(200)]
+
+
+# ---- many at once
+
+
+def test_many_moves_answer_one_by_one(open_store: Opener) -> None:
+    """A mixed lot of moves yields an outcome for each, in order; one failing harms no other."""
+    store = open_store()
+    held = put(store, a_task(1), State.HELD)
+    stale = put(store, a_task(2))
+    current = put(open_store(), a_task(3))
+    store.swap(stale, replace(stale, description="changed"))
+    moves = [
+        Move(None, a_task(4)),
+        Move(held, verbs.release(held, NOW)),
+        Move(stale, verbs.hold(stale, NOW)),
+        Move(current, replace(current, state=State.DEAD)),
+        Move(None, a_task(3)),
+        Move(current, verbs.purge(current, NOW)),
+    ]
+
+    outcomes = list(store.swap_all(moves))
+
+    assert [outcome.move for outcome in outcomes] == moves
+    assert [type(outcome.error) for outcome in outcomes] == [
+        *(type(None), type(None), Gone, Unsupported, Gone, type(None)),
+    ]
+    after = tasks_in(open_store())
+    assert {task.id: task.state for task in after.values()} == {
+        a_task(1).id: State.PENDING,
+        a_task(2).id: State.PENDING,
+        a_task(3).id: State.TRASH,
+        a_task(4).id: State.PENDING,
+    }
+    assert [outcome.rev for outcome in outcomes] == [
+        *(after[a_task(4).id].rev, after[held.id].rev, "", "", "", after[current.id].rev),
+    ]
+
+
+def test_the_same_task_moves_once_in_a_lot(open_store: Opener) -> None:
+    """Two moves of one task in one lot: the first is done, for the second it is gone."""
+    store = open_store()
+    seen = put(store, a_task())
+    moves = [Move(seen, verbs.hold(seen, NOW)), Move(seen, verbs.purge(seen, NOW))]
+
+    first, second = store.swap_all(moves)
+
+    assert first.error is None
+    assert isinstance(second.error, Gone)
+    assert found(open_store(), seen).state is State.HELD
+
+
+def test_a_great_many_moves_keep_their_order(open_store: Opener) -> None:
+    """However many moves there are, outcomes come in their order and account for each."""
+    store = open_store()
+    list(store.swap_all(Move(None, a_task(number)) for number in range(250)))
+    seen = sorted(tasks_in(store).values(), key=lambda task: task.id)
+    gone = set(range(0, 250, 7))
+    for number in gone:
+        store.swap(seen[number], verbs.purge(seen[number], NOW))
+
+    outcomes = list(store.swap_all(Move(task, verbs.hold(task, NOW)) for task in seen))
+
+    assert [outcome.move.old for outcome in outcomes] == seen
+    assert {n for n, outcome in enumerate(outcomes) if outcome.error is not None} == gone
+    states = [tasks_in(store)[task.id].state for task in seen[:8]]
+    assert states == [State.TRASH, *[State.HELD] * 6, State.TRASH]
+
+
+def test_no_moves_are_no_outcomes(open_store: Opener) -> None:
+    """An empty lot is done at once."""
+    assert list(open_store().swap_all([])) == []
+
+
+# ---- looking
+
+
+def test_a_whole_look_ends_in_order(open_store: Opener) -> None:
+    """A whole look shows, after its first peek, each state's tasks in the order of their ids."""
+    store = open_store()
+    for number in (5, 4):
+        put(store, a_task(number), State.HELD)
+    for number in (3, 1, 2):
+        put(store, a_task(number))
+
+    seen = [item for item in store.look() if isinstance(item, Task)]
+
+    last = {task.id: at for at, task in enumerate(seen)}
+    order = sorted(last, key=lambda ident: last[ident])
+    assert order == [a_task(number).id for number in (1, 2, 3, 4, 5)]
+
+
+def test_a_look_at_names_shows_only_those(open_store: Opener) -> None:
+    """Asked for some ids, a look shows these tasks, and for each that is nowhere says so."""
+    store = open_store()
+    for number in (1, 2, 3):
+        put(store, a_task(number))
+
+    seen = set(store.look({a_task(1).id, a_task(3).id, a_task(9).id}))
+
+    assert {item.id for item in seen if isinstance(item, Task)} == {a_task(1).id, a_task(3).id}
+    assert seen - set(tasks_in(store).values()) == {Missing(a_task(9).id)}
+
+
+@pytest.mark.parametrize(
+    "name", ["nonsense", "no such", "../../etc/passwd", "", "a/b", "\udcff", "\0"]
+)
+def test_a_name_that_is_nowhere_is_missing(open_store: Opener, name: str) -> None:
+    """Whatever a name looks like: if nothing is there, it is missing, and that is all."""
+    store = open_store()
+    put(store, a_task())
+
+    assert list(store.look({name})) == [Missing(name)]
+
+
+def test_a_look_at_a_states_word_shows_that_state(open_store: Opener) -> None:
+    """Asked for a state by the store's own word, a look shows all that stand there."""
+    store = open_store()
+    for number, state in enumerate(store.states):
+        if state is State.ACTIVE:
+            continue
+        put(store, a_task(number, due=NOW + 60 if state is State.PENDING else 0.0), state)
+    before = tasks_in(store)
+
+    for state, word in store.states.items():
+        there = {task for task in before.values() if task.state is state}
+        assert set(store.look({word})) == there
+
+
+def test_a_look_at_nothing_shows_nothing(open_store: Opener) -> None:
+    """Asked for no names at all, a look shows nothing."""
+    store = open_store()
+    put(store, a_task())
+
+    assert list(store.look(set())) == []
+
+
+def test_a_look_goes_on_while_tasks_move(open_store: Opener) -> None:
+    """A task that moves during a whole look neither ends it nor makes a Problem of itself."""
+    store, other = open_store(), open_store()
+    for number in range(5):
+        put(store, a_task(number))
+
+    looking = store.look()
+    shown = [next(looking)]
+    for task in tasks_in(other).values():
+        other.swap(task, verbs.hold(task, NOW))
+    shown += looking
+
+    assert not [item for item in shown if isinstance(item, Problem | Missing)]
+
+
+def test_looking_and_reading_write_nothing(
+    spool: Spool, open_spool: Callable[..., Store], tmp_path: Path
+) -> None:
+    """No look and no read changes a name, a time or a byte, or makes a folder."""
+    put(open_spool(), a_task(1))
+    put(open_spool(), a_task(2, due=NOW + 50), State.HELD)
+    (Path(spool.pending) / "broken.task").write_text("nothing\n")
+    (Path(spool.pending) / "README").write_text("not ours\n")
+    before = every_file(tmp_path)
+    store = open_spool()
+
+    seen = list(store.look())
+    seen += store.look({"pending", "work", "held", "trash", "dlq", a_task(1).id, "nobody"})
+    for item in seen:
+        if isinstance(item, Task):
+            store.read(item)
+            with pytest.raises(StoreError):
+                store.read(replace(item, state=State.TRASH))
+
+    assert every_file(tmp_path) == before
+
+
+def every_file(root: Path) -> dict[str, tuple[int, ...]]:
+    """Everything below a folder, itself included, with what betrays a change."""
+    return {
+        str(path): (seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_mode)
+        for path in (root, *root.rglob("*"))
+        for seen in [os.lstat(path)]
+    }
+
+
+# ---- reading
+
+
+def test_a_task_can_be_read_in_full(open_store: Opener) -> None:
+    """Reading a task answers with all that its store holds of it."""
+    store = open_store()
+    seen = put(store, a_task(description="all of it"))
+
+    data = open_store().read(seen)
+
+    assert b"all of it" in data
+    assert seen.id.encode() in data
+
+
+@pytest.mark.parametrize("state", [State.PENDING, State.HELD, State.DEAD])
+def test_what_has_moved_cannot_be_read(open_store: Opener, state: State) -> None:
+    """Reading a task that left, or stands somewhere else than it was seen, is Gone."""
+    store = open_store()
+    seen = put(store, a_task(), State.HELD)
+    store.swap(seen, verbs.purge(seen, NOW))
+
+    with pytest.raises(Gone):
+        store.read(replace(seen, state=state))
+
+
+# ---- the trash
+
+
+@pytest.mark.parametrize("state", [State.PENDING, State.HELD, State.DEAD])
+def test_what_was_purged_comes_back_as_it_was(open_store: Opener, state: State) -> None:
+    """Restored from the trash, a task is what it was before it was purged."""
+    store = open_store()
+    before = put(store, a_task(description="precious", due=0.0), state)
+    store.swap(before, verbs.purge(before, NOW))
+    trashed = found(store, before)
+
+    rev = store.swap(trashed, replace(trashed, state=state))
+
+    assert found(open_store(), before) == replace(before, rev=rev)
+
+
+# ---- as a whole
+
+
+def test_an_unknown_control_is_unsupported(open_store: Opener) -> None:
+    """A control that the store does not list is refused."""
+    store = open_store()
+
+    assert "no such thing" not in store.controls
+    with pytest.raises(Unsupported):
+        store.control("no such thing")
+
+
+def test_closing_keeps_the_tasks(open_store: Opener) -> None:
+    """What an instance stored is there for the next one after it was closed."""
+    store = open_store()
+    put(store, a_task())
+    store.close()
+
+    assert set(tasks_in(open_store())) == {a_task().id}

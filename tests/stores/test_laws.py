@@ -1,0 +1,289 @@
+"""Laws of every store: nothing is lost, nothing is there twice, whatever happens in any order."""
+
+import random
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from engine import verbs
+from engine.model import Missing, Move, Problem, State, Task
+from engine.store import Gone, Store, StoreError, Unsupported
+from engine.stores.memory import Memory, MemoryStore
+from engine.stores.nftban import NftbanStore, Spool
+
+NOW = 1_795_170_000.0
+Act = Callable[[Task, float], Task | None]
+
+KINDS = ("job", "other")
+IDS = [f"20261120T094115Z-{kind}-{number:08x}" for number in range(3) for kind in KINDS]
+
+ACTS: Mapping[str, Act] = {
+    "ack": lambda task, now: None,
+    "nack": lambda task, now: verbs.nack(task, now + 60, f"failed at {now:.0f}"),
+    "unclaim": lambda task, now: verbs.unclaim(task),
+    "bury": lambda task, now: verbs.bury(task, "given up: on it", 1),
+    "describe": lambda task, now: replace(task, description=f"seen at {now:.0f}"),
+    "restore": lambda task, now: replace(task, state=State.PENDING),
+} | {name: verb.act for name, verb in verbs.VERBS.items()}
+"""Whatever can be tried on a task, in whatever state it is: where no edge leads, it is refused."""
+
+
+def a_spool(folder: str) -> Spool:
+    """A spool in an empty folder."""
+    for word in ("pending", "work", "dlq"):
+        (Path(folder) / word).mkdir()
+    return Spool(f"{folder}/pending", f"{folder}/work", f"{folder}/dlq", durable=False)
+
+
+def everything(store: Store) -> list[Task | Missing | Problem]:
+    """What a whole look shows, each once: its peek comes again in place."""
+    return list(dict.fromkeys(store.look()))
+
+
+def attempted(action: Callable[[], object]) -> type[Exception] | None:
+    """The kind of error that an action ends with, if it is one of a store."""
+    try:
+        action()
+    except StoreError as error:
+        return type(error)
+    return None
+
+
+class Both(NamedTuple):
+    """An operator's or worker's two hands: the same actions on the reference and on the spool."""
+
+    memory: MemoryStore
+    spool: NftbanStore
+    seen: dict[str, tuple[Task, Task]]
+    """What it has seen last, in each; by id."""
+
+
+class Rivals(RuleBasedStateMachine):
+    """Three instances of each store, with views of their own, do everything in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folder = tempfile.TemporaryDirectory()
+        self.now = NOW
+        self.present: set[str] = set()
+        """What was added and has not left, by the answers alone."""
+        memory, spool = Memory(), a_spool(self._folder.name)
+        self.hands = [
+            Both(MemoryStore(memory), NftbanStore(spool, lambda: self.now), {}) for _ in range(3)
+        ]
+
+    def teardown(self) -> None:
+        """Close what was opened."""
+        for hand in self.hands:
+            hand.spool.close()
+        self._folder.cleanup()
+
+    def _standing(self) -> dict[str, Task]:
+        return {t.id: t for t in self.hands[0].memory.look() if isinstance(t, Task)}
+
+    def _refresh(self, hand: Both) -> None:
+        hand.seen.clear()
+        memory = {t.id: t for t in hand.memory.look() if isinstance(t, Task)}
+        spool = {t.id: t for t in hand.spool.look() if isinstance(t, Task)}
+        hand.seen.update({i: (memory[i], spool[i]) for i in memory})
+
+    @rule(
+        who=st.integers(0, 2),
+        ident=st.sampled_from(IDS),
+        ahead=st.sampled_from([0, 0, 30]),
+    )
+    def enqueue(self, who: int, ident: str, ahead: int) -> None:
+        """Add a task; of an id that is there, it is refused alike."""
+        due = self.now + ahead if ahead else 0.0
+        kind = ident.split("-")[1]
+        task = Task(ident, kind, State.PENDING, NOW, due=due, description="added")
+        hand = self.hands[who]
+
+        said = attempted(lambda: hand.memory.swap(None, task))
+        assert attempted(lambda: hand.spool.swap(None, task)) is said
+
+        assert (said is Gone) == (ident in self.present)
+        self.present.add(ident)
+
+    @rule(who=st.integers(0, 2))
+    def look(self, who: int) -> None:
+        """See what is there now."""
+        self._refresh(self.hands[who])
+
+    @rule(seconds=st.sampled_from([1, 30, 61]))
+    def wait(self, seconds: int) -> None:
+        """Let time pass."""
+        self.now += seconds
+
+    @rule(who=st.integers(0, 2), limit=st.integers(1, 3), kinds=st.sets(st.sampled_from(KINDS)))
+    def take(self, who: int, limit: int, kinds: set[str]) -> None:
+        """Claim what is due: the same tasks in the same order."""
+        hand = self.hands[who]
+
+        def wants(kind: str, group: str) -> bool:
+            return kind in kinds
+
+        ours = list(hand.memory.take(self.now, "me", limit, wants))
+        theirs = list(hand.spool.take(self.now, "me", limit, wants))
+
+        assert [task.id for task in ours] == [task.id for task in theirs]
+        hand.seen.update({a.id: (a, b) for a, b in zip(ours, theirs, strict=True)})
+
+    @precondition(lambda self: any(hand.seen for hand in self.hands))
+    @rule(who=st.integers(0, 2), pick=st.integers(0, 99), name=st.sampled_from(sorted(ACTS)))
+    def act(self, who: int, pick: int, name: str) -> None:
+        """Do something to a task as it was seen, however long ago."""
+        hand = self.hands[who]
+        if not hand.seen:
+            return
+        ident = sorted(hand.seen)[pick % len(hand.seen)]
+        now = self._standing().get(ident)
+        if now is not None and now.state is hand.seen[ident][0].state:
+            # Within one tick of an old kernel's clock a file that went and came back is the same.
+            self._refresh(hand)
+        memory, spool = hand.seen[ident]
+        new, act = ACTS[name](memory, self.now), ACTS[name]
+
+        said = attempted(lambda: hand.memory.swap(memory, new))
+        assert attempted(lambda: hand.spool.swap(spool, act(spool, self.now))) is said
+
+        if said is None and new is None:
+            self.present.discard(ident)
+
+    @precondition(lambda self: any(hand.seen for hand in self.hands))
+    @rule(who=st.integers(0, 2), name=st.sampled_from(sorted(ACTS)))
+    def act_on_all(self, who: int, name: str) -> None:
+        """Do something to all that is there now, in one lot."""
+        hand, act = self.hands[who], ACTS[name]
+        self._refresh(hand)
+        ours = [Move(a, act(a, self.now)) for a, _ in hand.seen.values()]
+        theirs = [Move(b, act(b, self.now)) for _, b in hand.seen.values()]
+
+        said = [type(outcome.error) for outcome in hand.memory.swap_all(ours)]
+        assert [type(outcome.error) for outcome in hand.spool.swap_all(theirs)] == said
+
+        assert set(said) <= {type(None), Unsupported}
+        for move, error in zip(ours, said, strict=True):
+            if error is type(None) and move.new is None:
+                assert move.old is not None
+                self.present.discard(move.old.id)
+
+    @invariant()
+    def nothing_is_lost_and_nothing_is_there_twice(self) -> None:
+        """What was added and did not leave stands in exactly one place, and nothing else does."""
+        shown = everything(self.hands[0].spool)
+        assert all(isinstance(item, Task) for item in shown)
+        assert sorted(item.id for item in shown if isinstance(item, Task)) == sorted(self.present)
+
+    @invariant()
+    def both_stores_say_the_same(self) -> None:
+        """Every task reads alike in both stores."""
+        spool = {t.id: t for t in self.hands[1].spool.look() if isinstance(t, Task)}
+        memory = self._standing()
+        assert {i: said_of(t) for i, t in spool.items()} == {
+            i: said_of(t) for i, t in memory.items()
+        }
+
+
+def said_of(task: Task) -> tuple[object, ...]:
+    """What both stores have to agree on."""
+    return (
+        *(task.kind, task.state, task.created, task.attempts, task.description, task.error),
+        # Where a dead task waits until is forgotten when it dies; elsewhere it counts.
+        0.0 if task.state is State.DEAD else task.due,
+        task.lease is not None,
+    )
+
+
+TestRivals = Rivals.TestCase
+TestRivals.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+# ---- at the same time
+
+
+@pytest.fixture(params=["memory", "nftban"])
+def open_some(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Store]]:
+    """Open a further instance on the same tasks; each for a thread of its own."""
+    memory, opened = Memory(), []
+    spool = a_spool(str(tmp_path))
+
+    def opener() -> Store:
+        if request.param == "memory":
+            return MemoryStore(memory)
+        opened.append(NftbanStore(spool, lambda: NOW))
+        return opened[-1]
+
+    yield opener
+    for store in opened:
+        store.close()
+
+
+class Ledger:
+    """What several threads were told, to be compared with what is there in the end."""
+
+    def __init__(self) -> None:
+        self.added: Counter[str] = Counter()
+        self.left: Counter[str] = Counter()
+        self.errors: list[BaseException] = []
+
+
+def busy(store: Store, seed: int, start: threading.Barrier, ledger: Ledger) -> None:
+    """Do a hundred things, any of which may come too late."""
+    chance = random.Random(seed)
+    start.wait(30)
+    try:
+        for turn in range(100):
+            if chance.random() < 0.3:
+                ident = f"20261120T094115Z-job-{seed:04x}{turn:04x}"
+                store.swap(None, Task(ident, "job", State.PENDING, NOW))
+                ledger.added[ident] += 1
+                continue
+            if chance.random() < 0.4:
+                tasks = list(store.take(NOW + 1e6, f"{seed}", 2))
+            else:
+                word = store.states[chance.choice(sorted(store.states))]
+                tasks = [t for t in store.look({word}) if isinstance(t, Task)][:3]
+            for task in tasks:
+                name = chance.choice(sorted(ACTS))
+                new = ACTS[name](task, NOW)
+                if attempted(partial(store.swap, task, new)) is None and new is None:
+                    ledger.left[task.id] += 1
+    except BaseException as error:
+        ledger.errors.append(error)
+
+
+@pytest.mark.parametrize("round_", range(4))
+def test_threads_lose_nothing(open_some: Callable[[], Store], round_: int) -> None:
+    """Whatever threads do to the same tasks at the same time, each added one is left or is there
+    once, and none has left twice.
+    """
+    ledger, start = Ledger(), threading.Barrier(4)
+    stores = [open_some() for _ in range(4)]
+    threads = [
+        threading.Thread(target=busy, args=(store, 4 * round_ + n, start, ledger))
+        for n, store in enumerate(stores)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+
+    with closing(open_some()) as after:
+        shown = everything(after)
+
+    assert ledger.errors == []
+    assert [item for item in shown if not isinstance(item, Task)] == []
+    there = Counter(item.id for item in shown if isinstance(item, Task))
+    assert there + ledger.left == ledger.added

@@ -1,0 +1,598 @@
+"""The text of a task file: the contract's own files, both parsers, and what shells make of it."""
+
+import random
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from engine import verbs
+from engine.files import Refused
+from engine.model import State, Task
+from engine.policy import shipped
+from engine.rescuer import outcome_of_failure
+from engine.store import Unsupported
+from engine.stores.nftban import NftbanStore, Spool, form
+from engine.stores.nftban.form import Record, parse, parse_canonical, parse_strict, render
+from engine.text import plain, plain_error
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "nftban"
+TASKS = sorted(path.name for path in GOLDEN.glob("*.task"))
+CREATED = 1_795_167_675
+"""When the golden tasks were made, epoch seconds."""
+RAW_ERROR = (
+    "Error: set 'blacklist_ipv4' does not exist; code=$(id) `x` "
+    '"a&b" café\nsecond line\ttab \\ back\n'
+)
+"""What the golden task's handler said, before it was made plain."""
+
+FILE = (
+    b'TASK_ID="20261120T094115Z-job-00000001"\n'
+    b'TASK_TYPE="job"\n'
+    b'TASK_DESCRIPTION="a job"\n'
+    b'TASK_CREATED_EPOCH="1795167675"\n'
+    b'TASK_RETRIES="0"\n'
+    b'TASK_NEXT_ATTEMPT_EPOCH="0"\n'
+    b'TASK_LAST_ERROR=""\n'
+    b'TASK_PAYLOAD_FILE=""\n'
+)
+IDENT = "20261120T094115Z-job-00000001"
+LINE = {key.split(b"=")[0].decode(): key for key in FILE.splitlines()}
+
+
+def golden(name: str) -> bytes:
+    """A file that the real program wrote."""
+    return (GOLDEN / name).read_bytes()
+
+
+def ident_in(data: bytes) -> str:
+    """The id that a golden file says in its first line."""
+    return data.split(b'"')[1].decode()
+
+
+# ---- the golden files
+
+
+def test_there_are_golden_files() -> None:
+    """The real program's files are where the other tests look for them."""
+    assert len(TASKS) == 8
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_golden_file_is_written_as_it_was_read(name: str) -> None:
+    """Read and written again, a file of the real program is byte for byte itself."""
+    data = golden(name)
+
+    record = parse(data, ident_in(data))
+
+    assert render(record) == data
+    assert parse_canonical(data) == record == parse_strict(data)
+
+
+def test_a_golden_file_says_what_the_contract_says() -> None:
+    """Each line of a dead task arrives in its field."""
+    assert parse(golden("dlq.task"), "20261120T094115Z-geoban_apply-c2c41696") == Record(
+        id="20261120T094115Z-geoban_apply-c2c41696",
+        kind="geoban_apply",
+        description="geoban_apply",
+        created=CREATED,
+        retries=3,
+        due=0,
+        error=plain_error(RAW_ERROR),
+        payload="",
+        dead_since=1_795_167_683,
+        dead_reason="max_retries_exceeded",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "created", "kind", "token", "description", "payload"),
+    [
+        ("feeds_sync", CREATED, "feeds_sync", "da0619a0", "Feed enabled: spamhaus", ""),
+        ("geoban_apply.default-description", CREATED, "geoban_apply", "c2c41696", "", ""),
+        (
+            *("mail_send", 1_795_167_964, "mail_send", "2f72c807"),
+            "Spooled mail to admin@...",
+            "/var/lib/nftban/mailspool/mail-2026-11-20T09:46:04Z-a96ebf3e/meta.sh",
+        ),
+    ],
+)
+def test_enqueue_writes_the_golden_file(
+    open_spool: Callable[..., NftbanStore],
+    name: str,
+    created: int,
+    kind: str,
+    token: str,
+    description: str,
+    payload: str,
+) -> None:
+    """A new task's file is byte for byte the one that the real program writes."""
+    store = open_spool()
+    task = verbs.enqueue(kind, created + 0.9, token, description, payload)
+
+    rev = store.swap(None, task)
+
+    assert store.read(replace(task, rev=rev)) == golden(f"pending-new.{name}.task")
+
+
+def test_a_tasks_life_in_golden_files(open_spool: Callable[..., NftbanStore]) -> None:
+    """Fails, waits, fails, waits, fails for good, is retried: the golden files, byte for byte."""
+    times = iter([0.0, 1_795_167_681.5, 1_795_167_682.5, 1_795_167_683.5, 1_795_167_690.5])
+    now = [next(times)]
+    store = open_spool(lambda: now[0])
+    store.swap(None, verbs.enqueue("geoban_apply", CREATED, "c2c41696"))
+    held = []
+
+    def stored() -> bytes:
+        (task,) = {item for item in store.look() if isinstance(item, Task)}
+        return store.read(task)
+
+    for _ in range(3):
+        (task,) = store.take(4_000_000_000, "me", 1)
+        held.append(store.read(task))
+        now[0] = next(times)
+        store.swap(task, outcome_of_failure(task, plain_error(RAW_ERROR), shipped(), now[0]))
+        held.append(stored())
+    (dead,) = store.look({"dlq"})
+    assert isinstance(dead, Task)
+    store.swap(dead, verbs.retry(dead, next(times)))
+    held.append(stored())
+
+    new, first, second = (
+        golden(f"pending-{name}.task")
+        for name in ("new.geoban_apply.default-description", "retry1", "retry2")
+    )
+    assert held == [
+        *(new, first, first, second, second),
+        *(golden("dlq.task"), golden("pending-after-dlq-retry.task")),
+    ]
+
+
+def test_claiming_changes_no_byte(spool: Spool, open_spool: Callable[..., NftbanStore]) -> None:
+    """A claim moves the file and leaves it as it is, inode and all."""
+    data = golden("work.task")
+    name = f"{ident_in(data)}.task"
+    pending, work = Path(spool.pending, name), Path(spool.work, name)
+    pending.write_bytes(data)
+    inode = pending.stat().st_ino
+
+    (task,) = open_spool().take(2e9, "me", 1)
+
+    assert task.description == "orphan"
+    assert work.read_bytes() == data
+    assert work.stat().st_ino == inode
+    assert not pending.exists()
+
+
+# ---- laws
+
+PLAIN = st.text("ABCXYZabcxyz0189 _.-:/", max_size=40)
+NUMBER = st.integers(0, 999_999_999_999)
+DEATHS = st.just((None, "")) | st.tuples(NUMBER, PLAIN)
+RECORDS = st.builds(
+    lambda live, death, more: Record._make((*live, *death, more)),
+    st.tuples(
+        st.sampled_from([IDENT, "a", "0:b_c-d"]),
+        st.sampled_from(["job", "x", "feeds_sync", "_0"]),
+        *(PLAIN, NUMBER, NUMBER, NUMBER, PLAIN, PLAIN),
+    ),
+    DEATHS,
+    st.sampled_from([(), (("TASK_COLOUR", "green"),)]),
+)
+
+
+@given(RECORDS)
+def test_what_is_written_reads_as_it_was(record: Record) -> None:
+    """Write, then read: the same record, by either parser."""
+    data = render(record)
+
+    assert parse(data, record.id) == record
+    assert parse_strict(data) == record
+    assert (parse_canonical(data) == record) is not bool(record.more)
+
+
+PIECES = [
+    *(b'"', b"\\", b"$", b"`", b"\n", b"\r", b"\t", b"\0", b" ", b"#", b"=", b"'", b"0", b"9"),
+    *(b"TASK_ID", b'TASK_RETRIES="1"\n', b'TASK_X="y"\n', b"# said so\n", b'\\"', b"\\$", b"$(id)"),
+    *(b'TASK_DLQ_EPOCH="7"\n', b'TASK_DLQ_REASON="no"\n', "é".encode(), b"\xff", b"\x7f", b"-"),
+]
+EDITS = st.lists(
+    st.tuples(st.integers(0, 400), st.integers(0, 12), st.sampled_from([b"", *PIECES])),
+    min_size=1,
+    max_size=4,
+)
+
+
+def edited(data: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
+    """The data with some stretches replaced."""
+    for at, length, piece in edits:
+        at %= len(data) + 1
+        data = data[:at] + piece + data[at + length :]
+    return data
+
+
+@settings(max_examples=600)
+@given(RECORDS, EDITS)
+def test_the_quick_parser_agrees_with_the_strict_one(
+    record: Record, edits: list[tuple[int, int, bytes]]
+) -> None:
+    """Whatever the quick parser accepts, the strict one accepts, and says the same."""
+    data = edited(render(record), edits)
+
+    quick = parse_canonical(data)
+
+    if quick is not None:
+        assert parse_strict(data) == quick
+        assert render(quick) == data
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=200) | st.builds(edited, st.just(FILE), EDITS))
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+    """No bytes make the parser fail in another way than by refusing, with a reason."""
+    try:
+        parse(data, IDENT)
+    except Refused as refusal:
+        assert str(refusal)
+
+
+# ---- what shells make of it
+
+SHELLS = [
+    pytest.param(
+        shell, marks=pytest.mark.skipif(not shutil.which(shell), reason=f"no {shell} here")
+    )
+    for shell in ("bash", "dash")
+]
+NAMES = form.FIELDS
+SCRIPT = f"""
+unset {" ".join(NAMES)}
+for file in "$1"/*.task; do
+    (
+        set -u
+        . "$file"
+        printf '%s\\0' {" ".join(f'"${{{name}-}}"' for name in NAMES)}
+    )
+done
+"""
+
+
+def sourced(shell: str, folder: Path) -> list[list[str]]:
+    """What a shell has in the ten fields after sourcing each file of a folder, in their order."""
+    done = subprocess.run(
+        [shutil.which(shell) or shell, "-c", SCRIPT, shell, str(folder)],
+        capture_output=True,
+        check=True,
+        timeout=120,
+        cwd=folder,
+        env={"PATH": "/nonexistent", "LC_ALL": "C.UTF-8"},
+    )
+    assert done.stderr == b""
+    values = done.stdout.decode().split("\0")[:-1]
+    return [values[at : at + len(NAMES)] for at in range(0, len(values), len(NAMES))]
+
+
+def as_sourced(record: Record) -> list[str]:
+    """What a shell has to have in the ten fields of a record that is written whole."""
+    values = ["" if value is None else str(value) for value in record[:10]]
+    return values if record.dead_since is not None else [*values[:8], "", ""]
+
+
+HOSTILE = [
+    *("$(touch ran)", "`touch ran`", "${HOME}", 'say "no"', "back\\slash", "it's", "a;b&c|d", "~"),
+    *("new\nline", "tab\there", "nul\0", "é ü 中", "\u202eright to left", "\x1b[31mred", "!bang"),
+    *("*", "-n", "$", "\\", '"', "\udcff", "%s %d", "x" * 500, "  two  spaces  ", "#no comment"),
+]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_shells_read_what_we_write(shell: str, tmp_path: Path) -> None:
+    """Whatever text comes in, both shells source from our file what our parser reads from it."""
+    written = []
+    for number, text in enumerate(HOSTILE):
+        task = Task(
+            f"20261120T094115Z-job-{number:08x}",
+            "job",
+            State.PENDING,
+            float(CREATED),
+            due=CREATED + 0.5,
+            attempts=number,
+            description=text,
+            error=text,
+            payload=plain(text),
+        )
+        record = form.new_record(task)._replace(more=(("TASK_MORE", text),))
+        dead = form.changed(record, task, replace(task, state=State.DEAD, error=f"!{text}"), 7e8)
+        for name, version in ((f"{number:04}a", record), (f"{number:04}b", dead)):
+            (tmp_path / f"{name}.task").write_bytes(render(version))
+            written.append(version)
+
+    assert sourced(shell, tmp_path) == [as_sourced(record) for record in written]
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_shells_read_what_we_accept(shell: str, tmp_path: Path) -> None:
+    """Whatever a damaged file says: if our parser accepts it, both shells read the same from it."""
+    chance = random.Random(20261120)
+    accepted: list[tuple[bytes, Record]] = []
+    sources = [golden(name) for name in TASKS]
+    while len(accepted) < 150:
+        edits = [
+            (chance.randrange(400), chance.choice([0, 0, 1, 5]), chance.choice([b"", *PIECES]))
+            for _ in range(chance.randrange(1, 4))
+        ]
+        data = edited(chance.choice(sources), edits)
+        try:
+            record = parse_strict(data)
+        except Refused:
+            continue
+        (tmp_path / f"{len(accepted):04}.task").write_bytes(data)
+        accepted.append((data, record))
+
+    for (data, record), values in zip(accepted, sourced(shell, tmp_path), strict=True):
+        numbers = {"TASK_RETRIES", "TASK_NEXT_ATTEMPT_EPOCH"}
+        read = dict(zip(NAMES, values, strict=True))
+        missing = {name: "0" for name in numbers if not read[name]}
+        expected = dict(zip(NAMES, as_sourced(record), strict=True))
+        if record.dead_since is None:
+            expected["TASK_DLQ_REASON"] = record.dead_reason
+        assert read | missing == expected, data
+
+
+# ---- keys of others
+
+
+def test_unknown_fields_survive_a_rewrite(
+    spool: Spool, open_spool: Callable[..., NftbanStore]
+) -> None:
+    """TASK_* fields that the contract does not name are shown, and written again with the rest."""
+    name = f"{IDENT}.task"
+    Path(spool.pending, name).write_bytes(FILE + b'TASK_COLOUR="green"\nTASK_SIZE="7"\n')
+    store = open_spool()
+
+    (task,) = store.take(2e9, "me", 1)
+    store.swap(task, verbs.bury(task, "no", 1))
+
+    assert dict(task.extra) == {"TASK_COLOUR": "green", "TASK_SIZE": "7"}
+    lines = Path(spool.dlq, name).read_bytes().splitlines()
+    assert lines[-4:] == [
+        b'TASK_DLQ_EPOCH="1795170000"',
+        b'TASK_DLQ_REASON="max_retries_exceeded"',
+        b'TASK_COLOUR="green"',
+        b'TASK_SIZE="7"',
+    ]
+
+
+def test_missing_fields_take_their_defaults() -> None:
+    """The contract's four required fields are enough to read; the others start at nothing."""
+    data = b"".join(FILE.splitlines(keepends=True)[:4])
+
+    assert parse(data, IDENT) == Record(IDENT, "job", "a job", CREATED, 0, 0, "", "")
+
+
+def test_a_rewrite_completes_a_file(spool: Spool, open_spool: Callable[..., NftbanStore]) -> None:
+    """A file that we write again has all eight fields: the real program dies without them."""
+    name = f"{IDENT}.task"
+    Path(spool.pending, name).write_bytes(b"".join(FILE.splitlines(keepends=True)[:4]))
+    store = open_spool()
+
+    (task,) = store.take(2e9, "me", 1)
+    store.swap(task, verbs.nack(task, 1_795_170_060.0, "no"))
+
+    said = Path(spool.pending, name).read_bytes()
+    assert [line.split(b"=")[0].decode() for line in said.splitlines()] == list(NAMES[:8])
+
+
+@pytest.mark.parametrize("state", [State.PENDING, State.HELD, State.DEAD])
+@pytest.mark.parametrize(
+    "more",
+    [
+        b"",
+        b"# a comment\n\n",
+        b'TASK_NOTE="costs \\$5 or \\"more\\""\n',
+        'TASK_ORT="Köln"\n'.encode(),
+    ],
+    ids=["canonical", "comment", "escapes", "utf-8"],
+)
+def test_from_the_trash_comes_the_same_file(
+    spool: Spool, open_spool: Callable[..., NftbanStore], state: State, more: bytes
+) -> None:
+    """Purged and had back, a file is byte for byte what it was, however it was written."""
+    data = FILE.replace(b'"a job"', b'"for \\$5"') + more
+    if state is State.DEAD:
+        data += b'TASK_DLQ_EPOCH="1795160000"\nTASK_DLQ_REASON="max_retries_exceeded"\n'
+    Path(spool.dlq if state is State.DEAD else spool.pending, f"{IDENT}.task").write_bytes(data)
+    store = open_spool()
+
+    def seen() -> Task:
+        (task,) = store.look({IDENT})
+        assert isinstance(task, Task)
+        return task
+
+    if state is State.HELD:
+        store.swap(seen(), verbs.hold(seen(), 0.0))
+    store.swap(seen(), verbs.purge(seen(), 0.0))
+    store.swap(seen(), replace(seen(), state=state))
+
+    assert seen().state is state
+    assert store.read(seen()) == data
+
+
+@pytest.mark.parametrize("reason", ["\\$(touch ran)", '\\"; touch ran; \\"', "Störung", "max"])
+def test_a_file_that_was_dead_before_dies_anew(
+    spool: Spool, open_spool: Callable[..., NftbanStore], reason: str
+) -> None:
+    """A file moved out of dlq/ by hand dies now and for the contract's reason when it dies again,
+    whatever it says about its first death.
+    """
+    name = f"{IDENT}.task"
+    died = f'TASK_DLQ_EPOCH="7"\nTASK_DLQ_REASON="{reason}"\n'
+    Path(spool.pending, name).write_bytes(FILE + died.encode())
+    store = open_spool()
+
+    (task,) = store.take(2e9, "me", 1)
+    store.swap(task, verbs.bury(task, "no", 1))
+
+    assert Path(spool.dlq, name).read_bytes().splitlines()[8:] == [
+        b'TASK_DLQ_EPOCH="1795170000"',
+        b'TASK_DLQ_REASON="max_retries_exceeded"',
+    ]
+
+
+@pytest.mark.parametrize("field", ["TASK_DESCRIPTION", "TASK_LAST_ERROR", "TASK_PAYLOAD_FILE"])
+@pytest.mark.parametrize("value", ["\\$(touch ran)", 'a\\"b', "back\\\\slash", "Köln"])
+def test_what_others_wrote_is_made_plain_when_rewritten(
+    spool: Spool, open_spool: Callable[..., NftbanStore], field: str, value: str
+) -> None:
+    """A value that needs care to be sourced is left as it is until its file is written again."""
+    name = f"{IDENT}.task"
+    data = FILE.replace(LINE[field], f'{field}="{value}"'.encode())
+    Path(spool.pending, name).write_bytes(data)
+    store = open_spool()
+
+    (task,) = store.take(2e9, "me", 1)
+    claimed = Path(spool.work, name).read_bytes()
+    store.swap(task, verbs.nack(task, 1_795_170_060.0, task.error))
+
+    assert claimed == data
+    assert parse_canonical(Path(spool.pending, name).read_bytes()) is not None
+
+
+# ---- what is refused
+
+
+def with_line(key: str, line: str) -> bytes:
+    """The example file with one of its lines replaced."""
+    return FILE.replace(LINE[key], line.encode())
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        pytest.param(b"", "empty: a write was interrupted", id="empty"),
+        pytest.param(FILE[:-1], "no newline at its end: a write was interrupted", id="torn"),
+        pytest.param(FILE[:100], "no newline at its end", id="torn within"),
+        pytest.param(FILE.replace(b"\n", b"\r\n"), "something else than a comment", id="CRLF"),
+        pytest.param(FILE.replace(b"a job", b"a\0job"), "a control character", id="NUL"),
+        pytest.param(FILE.replace(b"a job", b"a\x1b[0m"), "a control character", id="escape"),
+        pytest.param(FILE.replace(b"a job", b"a\xffjob"), "not UTF-8 at byte", id="not UTF-8"),
+        pytest.param(FILE + b'TASK_RETRIES="1"\n', "TASK_RETRIES a second time", id="duplicate"),
+        pytest.param(FILE + b'PATH="/tmp"\n', "unknown key PATH", id="foreign key"),
+        pytest.param(FILE + b"touch /tmp/ran\n", 'expected KEY="value"', id="command"),
+        pytest.param(FILE.replace(b"a job", b"$(id)"), "unescaped $", id="substitution"),
+        pytest.param(FILE.replace(b"a job", b"`id`"), "unescaped `", id="backquotes"),
+        pytest.param(FILE.replace(b"a job", b"${HOME}"), "unescaped $", id="variable"),
+        pytest.param(with_line("TASK_TYPE", "TASK_TYPE=job"), "expected KEY=", id="unquoted"),
+        pytest.param(with_line("TASK_TYPE", "TASK_TYPE='job'"), "expected KEY=", id="quotes"),
+        pytest.param(with_line("TASK_TYPE", ' TASK_TYPE="job"'), "expected KEY=", id="indented"),
+        pytest.param(with_line("TASK_TYPE", 'export TASK_TYPE="job"'), "KEY=", id="export"),
+        pytest.param(with_line("TASK_TYPE", 'TASK_TYPE="job'), "no closing quote", id="open quote"),
+        pytest.param(with_line("TASK_TYPE", 'TASK_TYPE="job\\'), "next line", id="continued"),
+        pytest.param(with_line("TASK_TYPE", 'TASK_TYPE="a" id'), "something else", id="two words"),
+        pytest.param(with_line("TASK_TYPE", 'TASK_TYPE="a"; id'), "something else", id="commands"),
+        pytest.param(with_line("TASK_TYPE", 'TASK_TYPE="a""b"'), "something else", id="joined"),
+        pytest.param(with_line("TASK_TYPE", 'TASK_TYPE="Job"'), "no type, expected", id="bad kind"),
+        pytest.param(with_line("TASK_TYPE", 'TASK_TYPE=""'), "no type, expected", id="no kind"),
+        pytest.param(with_line("TASK_TYPE", 'TASK_TYPE="../x"'), "no type", id="path kind"),
+        pytest.param(with_line("TASK_TYPE", ""), "TASK_TYPE is missing", id="missing"),
+        pytest.param(
+            with_line("TASK_RETRIES", 'TASK_RETRIES="01"'),
+            "TASK_RETRIES is '01', expected a whole number without leading zeros",
+            id="leading zero",
+        ),
+        pytest.param(with_line("TASK_RETRIES", 'TASK_RETRIES=""'), "whole number", id="no number"),
+        pytest.param(with_line("TASK_RETRIES", 'TASK_RETRIES="-1"'), "whole number", id="negative"),
+        pytest.param(with_line("TASK_RETRIES", 'TASK_RETRIES="٣"'), "whole number", id="digits"),
+        pytest.param(with_line("TASK_RETRIES", f'TASK_RETRIES="{"9" * 13}"'), "whole", id="huge"),
+        pytest.param(
+            FILE.replace(b"00000001", b"00000002"),
+            f"TASK_ID is {IDENT[:-1]}2, expected {IDENT} as in its file name",
+            id="another's id",
+        ),
+        pytest.param(with_line("TASK_ID", 'TASK_ID="../x"'), "no task id", id="path id"),
+    ],
+)
+def test_a_bad_file_is_refused_with_its_reason(data: bytes, reason: str) -> None:
+    """What every shell would not read alike, or would run, is refused, and the reason said."""
+    with pytest.raises(Refused) as refusal:
+        parse(data, IDENT)
+
+    assert reason in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "ident"),
+    [
+        ("20261120T094115Z-feeds_sync-da0619a0.task", "20261120T094115Z-feeds_sync-da0619a0"),
+        ("20261120T094115Z-feeds_sync-a1b2.task", "20261120T094115Z-feeds_sync-a1b2"),
+        ("20261120T094115Z-feeds_sync-13468.task", "20261120T094115Z-feeds_sync-13468"),
+        ("x.task", "x"),
+        *((".task", None), ("a b.task", None), ("-x.task", None), ("x.task.tmp", None)),
+        *((".x.task", None), ("x", None), ("a.b.task", None), ("x" * 161 + ".task", None)),
+        ("é.task", None),
+    ],
+)
+def test_which_names_are_task_files(name: str, ident: str | None) -> None:
+    """A task file is named ID.task; ids hold no dot, no white space and no path."""
+    assert form.id_of(name) == ident
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"id": "../../x"}, "expected letters, digits, _ : -"),
+        ({"id": "a.b"}, "expected letters, digits, _ : -"),
+        ({"id": ""}, "expected letters, digits, _ : -"),
+        ({"kind": "Job"}, "expected a-z 0-9 _"),
+        ({"kind": "$(id)"}, "expected a-z 0-9 _"),
+        ({"kind": "x" * 65}, "at most 64"),
+        ({"payload": "/tmp/a;b"}, "payload path"),
+        ({"payload": "/tmp/a\\b"}, "payload path"),
+        ({"payload": "/tmp/é"}, "payload path"),
+    ],
+)
+def test_what_a_file_may_not_hold_is_not_added(
+    open_spool: Callable[..., NftbanStore], changes: dict[str, str], reason: str
+) -> None:
+    """An id, kind or path that would have to be cleaned is refused, and nothing is written."""
+    store = open_spool()
+    task = Task(IDENT, "job", State.PENDING, float(CREATED), description="a job")
+
+    with pytest.raises(Unsupported, match=reason):
+        store.swap(None, replace(task, **changes))  # type: ignore[arg-type]
+
+    assert list(store.look()) == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "kept"),
+    [
+        ("all in order: a-b_c.d/e 7", "all in order: a-b_c.d/e 7"),
+        ("admin@example.net", "admin_example.net"),
+        ("back\\slash", "back_slash"),
+        ("$(id) `id` \"q\" 'q'", "__id_ _id_ _q_ _q_"),
+        ("one\ntwo\tthree\r", "one_two_three_"),
+        ("café", "caf_"),
+    ],
+)
+def test_text_is_made_plain(open_spool: Callable[..., NftbanStore], raw: str, kept: str) -> None:
+    """Descriptions are stored in the contract's characters, one for one."""
+    store = open_spool()
+    task = Task(IDENT, "job", State.PENDING, float(CREATED), description=raw)
+
+    store.swap(None, task)
+
+    (seen,) = {item for item in store.look() if isinstance(item, Task)}
+    assert seen.description == kept
+
+
+def test_an_error_is_cut_to_200_characters() -> None:
+    """Of a long error the first 200 characters are kept, then made plain."""
+    assert plain_error("é" * 300) == "_" * 200
+    assert plain_error("x" * 200 + "\n\n") == "x" * 200

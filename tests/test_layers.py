@@ -1,0 +1,168 @@
+"""Who may import whom: every module of the engine and the console, held to one table."""
+
+import ast
+import importlib.util
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+HERE = "add it to LAYERS in tests/test_layers.py, in the layer whose imports it keeps to"
+
+MODEL = {"engine.model"}
+SEAM = {"engine.store", "engine.verbs", "engine.policy", "engine.text"}
+TOOLS = {
+    *("engine.files", "engine.locks", "engine.limits", "engine.metrics", "engine.logtail"),
+    *("engine.config", "engine.shellconf", "engine.watch"),
+}
+MIRROR = {
+    *("engine.index", "engine.filters", "engine.inspector", "engine.plans", "engine.journal"),
+    *("engine.recorder", "engine.lane", "engine.mirror", "engine.ranks", "engine.scratch"),
+}
+WORK = {"engine.worker", "engine.rescuer"}
+ENGINE = {*MODEL, *SEAM, *TOOLS, *MIRROR}
+"""What the console may know: everything but stores, handlers and the worker."""
+
+LAYERS: dict[str, set[str]] = {
+    # The packages themselves are a docstring each.
+    "engine": set(),
+    "tui": set(),
+    "themes": set(),
+    # What everything else is made of.
+    **{name: set() for name in MODEL},
+    **dict.fromkeys(SEAM, MODEL | SEAM),
+    **dict.fromkeys(TOOLS, MODEL | SEAM | TOOLS),
+    # One format each; a store's own package is checked by itself.
+    "engine.stores.*": {
+        *("engine.store", "engine.verbs", "engine.policy", "engine.model", "engine.files"),
+        *("engine.locks", "engine.limits", "engine.text", "engine.stores.*"),
+    },
+    # What is done for a task.
+    "engine.mail.*": {
+        *("engine.files", "engine.text", "engine.metrics", "engine.limits", "engine.config"),
+        *("engine.model", "engine.mail.*"),
+    },
+    "engine.handlers.*": {
+        *("engine.mail.*", "engine.model", "engine.text", "engine.config", "engine.handlers.*"),
+    },
+    **{
+        name: {
+            *("engine.store", "engine.verbs", "engine.policy", "engine.model", "engine.handlers.*"),
+            *("engine.limits", "engine.locks", "engine.metrics", "engine.files", "engine.text"),
+            *WORK,
+        }
+        for name in WORK
+    },
+    # What the console sees of a store; told of events by the engine's own watch.
+    **{name: MODEL | SEAM | MIRROR | {"engine.files", "engine.watch"} for name in MIRROR},
+    # Throw-away spools, and what is wrong with a place: they know one store by name.
+    "engine.demo": {*ENGINE, "engine.stores.*"},
+    "engine.doctor": {*ENGINE, "engine.stores.*"},
+    # The console knows the Inspector, never a store; the command wires, and may know all.
+    "tui.*": {*ENGINE, "tui", "tui.*", "themes"},
+    "tui.cli.*": {*ENGINE, *WORK, "engine.demo", "engine.doctor", "engine.stores.*"}
+    | {"engine.handlers.*", "engine.mail.*", "tui", "tui.*", "tui.cli.*", "themes"},
+}
+"""For each module, or each package with a star, what of the project it may import."""
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the project by its dotted name."""
+    found = {}
+    for package in ("engine", "tui", "themes"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts).removesuffix(".__init__")] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imported(path: Path, name: str) -> Iterator[str]:
+    """What a module imports, wherever in it: modules by their full names."""
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            dots = "." * node.level + (node.module or "")
+            source = importlib.util.resolve_name(dots, package) if node.level else dots
+            for alias in node.names:
+                whole = f"{source}.{alias.name}"
+                yield whole if whole in MODULES else source
+
+
+def ours(name: str) -> set[str]:
+    """What a module imports of the project itself."""
+    return {other for other in imported(MODULES[name], name) if other in MODULES} - {name}
+
+
+def layer_of(name: str) -> str | None:
+    """The line of the table that a module falls under: its own, or its nearest package's."""
+    if name in LAYERS:
+        return name
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        starred = ".".join(parts[:end]) + ".*"
+        if starred in LAYERS:
+            return starred
+    return None
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_module_has_its_layer(name: str) -> None:
+    """No module is without a line in the table that says what it may import."""
+    assert layer_of(name), f"{name} is new: {HERE}"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_imports_what_its_layer_may(name: str) -> None:
+    """A module knows those below it, those beside it, and nobody else."""
+    layer = layer_of(name)
+    assert layer, HERE
+
+    foreign = {other for other in ours(name) if layer_of(other) not in LAYERS[layer]}
+
+    assert not foreign, f"{name} ({layer}) must not import {', '.join(sorted(foreign))}"
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name.startswith("engine.stores.")])
+def test_stores_do_not_know_one_another(name: str) -> None:
+    """A store imports nothing of another store's, and nothing of what chooses between them."""
+    store = ".".join(name.split(".")[:3])
+
+    others = {
+        other
+        for other in ours(name)
+        if other.startswith("engine.stores")
+        and other != store
+        and not other.startswith(f"{store}.")
+    }
+
+    assert not others
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name.split(".")[0] == "engine"])
+def test_the_engine_knows_no_screen(name: str) -> None:
+    """Nothing in the engine imports textual or rich, not even lazily, nor any of the console."""
+    roots = {other.split(".")[0] for other in imported(MODULES[name], name)}
+
+    assert roots.isdisjoint({"textual", "rich", "tui", "themes"})
+
+
+def test_nobody_imports_in_a_circle() -> None:
+    """No module imports, by however many steps, a module that imports it."""
+    try:
+        TopologicalSorter({name: ours(name) for name in MODULES}).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_the_table_names_only_its_own_lines() -> None:
+    """A line may stand for a module that is yet to come; what may be imported has a line."""
+    named = {other for may in LAYERS.values() for other in may}
+
+    assert named <= set(LAYERS), "every name that may be imported has a line of its own"

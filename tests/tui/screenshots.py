@@ -1,0 +1,106 @@
+"""Draws screenshots/ anew: the real program on a real spool, at 80x24 and 120x40."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import resvg_py
+
+from tests.tui.spools import (
+    a_console,
+    disk_place,
+    in_utc,
+    loaded,
+    make_spool,
+    some_tasks,
+    until,
+)
+from tui.app import Console
+
+SHOTS: dict[str, tuple[str, ...]] = {
+    "queue": (),
+    "dlq": ("4", "j", "j", "space", "space"),
+    "filter": ("4", "/", *"unknown", "enter"),
+    "task": ("4", "j", "enter"),
+    "plan": ("4", "*", "R"),
+    "problems": ("6",),
+    "help": ("?",),
+}
+"""What is drawn: a name, and the keys that lead there."""
+
+SIZES = ((80, 24), (120, 40))
+
+FAMILIES = ("Fira Code", "DejaVu Sans Mono", "Liberation Mono", "Noto Sans Mono")
+"""Fixed-width fonts with box and block glyphs, best first."""
+
+
+def font() -> str:
+    """A family that is on this machine; the first one of its fixed-width fonts if none of ours."""
+    said = subprocess.run(
+        ["fc-list", ":spacing=mono", "family"], capture_output=True, text=True, check=False
+    ).stdout.splitlines()
+    there = sorted({name.strip() for line in said for name in line.split(",")})
+    return next((family for family in FAMILIES if family in there), there[0] if there else "")
+
+
+async def draw(root: Path, keys: Sequence[str], size: tuple[int, int]) -> str:
+    """The console after some keys, as SVG."""
+    console = a_console(disk_place(root, "/var/lib/nftban"))
+    async with console.run_test(size=size) as pilot:
+        await loaded(pilot)
+        await pilot.press(*keys)
+        await settled(pilot.app, pilot)  # type: ignore[arg-type]
+        return console.export_screenshot(title="spooldeck")
+
+
+async def settled(console: Console, pilot: object) -> None:
+    """Until nothing has changed on screen for a moment."""
+    before, still = "", 0
+
+    def same() -> bool:
+        nonlocal before, still
+        now = console.export_screenshot()
+        still = still + 1 if now == before else 0
+        before = now
+        return still > 30
+
+    await until(pilot, same)  # type: ignore[arg-type]
+
+
+def png(svg: str, family: str) -> bytes:
+    """The same as pixels, in a font that is there."""
+    drawn = svg.replace("Fira Code", family)
+    return bytes(resvg_py.svg_to_bytes(svg_string=drawn, font_family=family, zoom=1))
+
+
+def main(target: Path) -> None:
+    """Draw all of them."""
+    family = font()
+    target.mkdir(exist_ok=True)
+    with TemporaryDirectory() as folder, in_utc():
+        root = Path(folder) / "nftban"
+        make_spool(root, some_tasks())
+        (root / "queue" / "dlq" / "20261120T093000Z-mail_send-0badf00d.task").write_bytes(b"")
+        make_lock(root)
+        for name, keys in SHOTS.items():
+            for size in SIZES:
+                svg = asyncio.run(draw(root, keys, size))
+                path = target / f"{name}-{size[0]}x{size[1]}.svg"
+                path.write_text(svg)
+                if family:
+                    path.with_suffix(".png").write_bytes(png(svg, family))
+                print(path)
+    print(f"font of the PNGs: {family}" if family else "no fixed-width font here: no PNGs drawn")
+
+
+def make_lock(root: Path) -> None:
+    """A lock that somebody holds."""
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[2] / "screenshots")

@@ -1,0 +1,225 @@
+"""Spools and places for the console's tests and screenshots: small, and the same each time."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from textual.pilot import Pilot
+
+from engine import locks
+from engine.metrics import QueueGauges, render_queue
+from engine.model import Lease, LockEvidence, State, Task, Verdict
+from engine.stores import open_store
+from engine.stores.memory import Memory, MemoryStore
+from tui.app import Console
+from tui.place import Place
+from tui.screens.queue import QueueScreen
+from tui.widgets.task_list import TaskList
+
+NOW = 1_795_167_728.0
+"""2026-11-20 09:42:08Z."""
+
+KINDS = ("feeds_sync", "geoban_apply", "mail_send")
+ERRORS = (
+    "421 4.7.0 try again later",
+    "550 5.1.1 user unknown",
+    "connect_timeout mx7.example.net 25",
+)
+
+
+def a_task(number: int, state: State = State.PENDING, **fields: object) -> Task:
+    """A task whose id goes up with its number; older ones have lower numbers."""
+    created = NOW - 86400 + number * 60
+    kind = KINDS[number % 3]
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(created))
+    failed = number % 4 == 1 or state is State.DEAD
+    task = Task(
+        f"{stamp}-{kind}-{number:08x}",
+        kind,
+        state,
+        created,
+        due=NOW + 600 + number if failed and state is State.PENDING else 0.0,
+        attempts=4 if state is State.DEAD else int(failed),
+        description=f"{kind} for feed {number}",
+        error=ERRORS[number % 3] if failed else "",
+        lease=Lease("4711", NOW - 90) if state is State.ACTIVE else None,
+        extra={"dead_since": str(int(NOW - 7200 - number * 60))} if state is State.DEAD else {},
+    )
+    return replace(task, **fields)  # type: ignore[arg-type]
+
+
+def some_tasks(pending: int = 40, active: int = 1, dead: int = 12) -> list[Task]:
+    """A queue on an ordinary day."""
+    amounts = ((State.DEAD, dead), (State.ACTIVE, active), (State.PENDING, pending))
+    states = [state for state, amount in amounts for _ in range(amount)]
+    return [a_task(number, state) for number, state in enumerate(states)]
+
+
+def a_memory(tasks: list[Task]) -> Memory:
+    """A store's contents, to be opened as often as one likes."""
+    memory = Memory()
+    with memory.changed:
+        for task in tasks:
+            memory.put((task.queue, task.id), task)
+    return memory
+
+
+def free() -> LockEvidence:
+    """A lock that nobody holds."""
+    return LockEvidence(Verdict.FREE, reason="no lock file")
+
+
+def a_place(memory: Memory, **fields: object) -> Place:
+    """A place in memory; only what is named matters."""
+    place = Place("/var/lib/nftban", lambda: MemoryStore(memory), lock=free)
+    return place._replace(**fields)  # type: ignore[arg-type]
+
+
+def file_text(task: Task) -> str:
+    """A task in the form of the contract."""
+    rows = {
+        "TASK_ID": task.id,
+        "TASK_TYPE": task.kind,
+        "TASK_DESCRIPTION": task.description,
+        "TASK_CREATED_EPOCH": int(task.created),
+        "TASK_RETRIES": task.attempts,
+        "TASK_NEXT_ATTEMPT_EPOCH": int(task.due or 0),
+        "TASK_LAST_ERROR": task.error,
+        "TASK_PAYLOAD_FILE": task.payload,
+    }
+    if task.state is State.DEAD:
+        rows["TASK_DLQ_EPOCH"] = task.extra["dead_since"]
+        rows["TASK_DLQ_REASON"] = "max_retries_exceeded"
+    return "".join(f'{key}="{value}"\n' for key, value in rows.items())
+
+
+FOLDERS = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"}
+
+
+def make_spool(root: Path, tasks: list[Task]) -> None:
+    """A spool on disk in the form of the contract, with metrics and logs."""
+    for name in ("queue/pending", "queue/work", "queue/dlq", "metrics", "log", "run"):
+        (root / name).mkdir(parents=True, exist_ok=True)
+    for task in tasks:
+        put_file(root, task)
+    amounts = [sum(task.state is state for task in tasks) for state in FOLDERS]
+    totals = {"processed_total": 318, "failed_total": 61, "retries_total": 49, "dlq_total": 12}
+    metrics = root / "metrics" / "queue.prom"
+    metrics.write_bytes(
+        render_queue(QueueGauges(amounts[0], amounts[1], amounts[2], 86000), totals, NOW - 20)
+    )
+    os.utime(metrics, (NOW - 20, NOW - 20))
+    mail = root / "metrics" / "mail.prom"
+    mail.write_text(MAIL)
+    os.utime(mail, (NOW - 20, NOW - 20))
+    (root / "log" / "queue.log").write_text(LOG)
+
+
+def put_file(root: Path, task: Task) -> Path:
+    """One more task file in a spool."""
+    path = root / "queue" / FOLDERS[task.state] / f"{task.id}.task"
+    path.write_text(file_text(task))
+    return path
+
+
+def _counted(name: str, figures: dict[str, int]) -> str:
+    head = f"# TYPE {name} counter\n"
+    return head + "".join(f'{name}{{transport="{key}"}} {n}\n' for key, n in figures.items())
+
+
+MAIL = (
+    _counted("nftban_mail_send_attempts_total", {"postfix": 120, "sendmail": 4, "curl": 0})
+    + _counted("nftban_mail_send_success_total", {"postfix": 118, "sendmail": 1, "curl": 0})
+    + _counted("nftban_mail_send_failures_total", {"postfix": 2, "sendmail": 3, "curl": 0})
+)
+
+LOG = """\
+[2026-11-20 09:41:15] [INFO] Processing task: 20261120T094115Z-feeds_sync-da0619a0 (feeds_sync)
+[2026-11-20 09:41:15] [SUCCESS] Task completed: 20261120T094115Z-feeds_sync-da0619a0
+[2026-11-20 09:41:21] [INFO] Processing task: 20261120T094115Z-geoban_apply-c2c41696
+[2026-11-20 09:41:21] [WARN] Task 20261120T094115Z-geoban_apply-c2c41696 failed, retry in 60s
+[2026-11-20 09:41:23] [ERROR] Task 20261120T094115Z-geoban_apply-c2c41696 moving to DLQ
+[2026-11-20 09:41:23] [DEBUG] Queue processor completed in 1s
+"""
+
+
+def disk_place(root: Path, name: str = "", clock: Callable[[], float] = lambda: NOW) -> Place:
+    """A place on disk, as the command line would make it."""
+    return Place(
+        name or str(root),
+        lambda: open_store(str(root), clock),
+        lock=lambda: locks.examine(str(root / "run" / "queue.lock"), 1200, clock),
+        queue_metrics=str(root / "metrics" / "queue.prom"),
+        mail_metrics=str(root / "metrics" / "mail.prom"),
+        logs=(str(root / "log" / "queue.log"),),
+    )
+
+
+class Clock:
+    """A clock that goes when it is told to."""
+
+    def __init__(self, now: float = NOW) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        """Epoch seconds UTC."""
+        return self.now
+
+
+def a_console(
+    *places: Place, clock: Callable[[], float] | None = None, **fields: object
+) -> Console:
+    """A console on some places, on a machine called mx1."""
+    return Console(places, clock=clock or Clock(), host="mx1", **fields)  # type: ignore[arg-type]
+
+
+async def until(pilot: Pilot[None], true: Callable[[], object]) -> None:
+    """Let the console work until something is so; fails when it never is."""
+    for _ in range(1000):
+        if true():
+            return
+        await pilot.pause(0.01)
+    raise AssertionError("it never came to be")
+
+
+def queue_of(console: Console) -> QueueScreen:
+    """The place that is on screen, or below what is."""
+    (screen, *_) = [s for s in reversed(console.screen_stack) if isinstance(s, QueueScreen)]
+    return screen
+
+
+def task_list(console: Console) -> TaskList:
+    """Its list."""
+    return queue_of(console).query_one(TaskList)
+
+
+async def loaded(pilot: Pilot[None]) -> None:
+    """Let the console work until the list shows what it was asked for, and the signs are seen."""
+    console = pilot.app
+    assert isinstance(console, Console)
+    await until(pilot, lambda: isinstance(console.screen, QueueScreen))
+    screen = queue_of(console)
+    await until(pilot, lambda: screen._change.complete and screen.list.loaded)
+    await until(pilot, lambda: screen.looked)
+    await pilot.pause()
+
+
+@contextmanager
+def in_utc() -> Iterator[None]:
+    """Local time is UTC: logs are written in local time."""
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    try:
+        yield
+    finally:
+        os.environ.pop("TZ") if before is None else os.environ.update(TZ=before)
+        time.tzset()
+
+
+Step = Callable[[Pilot[None]], Awaitable[None]]

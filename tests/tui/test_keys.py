@@ -1,0 +1,86 @@
+"""The key table: bindings, hints and help say the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from textual.binding import Binding
+from textual.screen import Screen
+
+from engine.verbs import VERBS
+from tests.tui.spools import a_console, a_memory, a_place
+from tui import keys
+from tui.app import Console
+from tui.screens.help import HelpScreen, lines
+from tui.screens.plan import PlanScreen
+from tui.screens.queue import QueueScreen
+from tui.screens.quit import QuitScreen
+from tui.screens.task import TaskScreen
+
+SCREENS: dict[str, type[Screen[Any]]] = {
+    keys.LIST: QueueScreen,
+    keys.TASK: TaskScreen,
+    keys.PLAN: PlanScreen,
+    keys.HELP: HelpScreen,
+    keys.QUIT: QuitScreen,
+}
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_no_key_means_two_things(screen: str) -> None:
+    """On each screen a key does one thing."""
+    pressed = [name for key in keys.on(screen) for name in key.keys]
+
+    assert len(pressed) == len(set(pressed))
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_each_key_of_the_table_is_bound(screen: str) -> None:
+    """What the table lists for a screen, the screen does."""
+    bound = {b.key: b.action for b in SCREENS[screen].BINDINGS if isinstance(b, Binding)}
+
+    assert set(bound) == {name for key in keys.on(screen) for name in key.keys}
+    for action in bound.values():
+        where, _, name = action.partition("(")[0].rpartition(".")
+        owner = Console if where == "app" else SCREENS[screen]
+        assert callable(getattr(owner, f"action_{name}"))
+
+
+@pytest.mark.parametrize("screen", [keys.LIST, keys.TASK, keys.PLAN])
+def test_the_help_lists_every_key(screen: str) -> None:
+    """The help of a screen has a line for each of its keys, under its heading."""
+    said = ["".join(text for text, _ in line) for line in lines(screen, (), 80)]
+
+    for key in keys.on(screen):
+        assert f"  {key.shown:<9}{key.about}" in said
+
+
+@pytest.mark.parametrize("screen", [keys.LIST, keys.TASK, keys.PLAN])
+def test_help_fits_the_reference_screen(screen: str) -> None:
+    """No line of the help is wider than 80 cells."""
+    assert max(len("".join(text for text, _ in row)) for row in lines(screen, (), 80)) <= 80
+
+
+def test_what_a_key_plans_is_a_verb() -> None:
+    """Each key that opens a plan names a verb that exists, and is a capital letter."""
+    for key in keys.verbs():
+        assert key.verb in VERBS
+        assert key.shown.isupper()
+
+
+def test_no_lower_case_key_writes() -> None:
+    """Lower-case letters never open a plan, start anything or arm."""
+    writing = {"arm", "worker", *(key.action for key in keys.verbs())}
+
+    assert not [k for k in keys.on(keys.LIST) if k.action in writing and k.shown.islower()]
+
+
+async def test_the_help_leaves_out_what_is_not_offered() -> None:
+    """A console that may only read offers no verb, no mark and no worker, in help and hints."""
+    console = a_console(a_place(a_memory([])), read_only=True)
+    async with console.run_test():
+        without = console.queues[0]._without()
+
+    hints = {hint.words for hint in keys.hints(keys.LIST, without=without)}
+    assert not hints & {"retry", "purge", "arm", "worker", "mark", "all"}

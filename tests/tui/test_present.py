@@ -1,0 +1,246 @@
+"""How things look, without a screen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from engine.model import Lease, LockEvidence, Problem, State, Task, Verdict
+from engine.text import shown
+from tui import present
+from tui.keys import Hint
+from tui.present import Line
+
+NOW = 1_795_167_728.0
+"""2026-11-20 09:42:08Z."""
+
+
+def a_task(**fields: object) -> Task:
+    """A task of which only what is named matters."""
+    task = Task("20261120T094115Z-mail_send-c2c41696", "mail_send", State.PENDING, NOW - 3600)
+    return replace(task, **fields)  # type: ignore[arg-type]
+
+
+def text_of(line: Line) -> str:
+    """The line without its looks."""
+    return "".join(text for text, _ in line)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (-5, "<1m"),
+        (0, "<1m"),
+        (59.9, "<1m"),
+        (60, "1m"),
+        (3599, "59m"),
+        (7980, "2h13m"),
+        (86399, "23h59m"),
+        (86400 * 6 + 7200, "6d02h"),
+        (86400 * 412, "412d"),
+    ],
+)
+def test_spans(seconds: float, words: str) -> None:
+    """A duration is said in at most six cells, in the two units that matter."""
+    assert present.span(seconds) == words
+
+
+def test_a_moment_of_today_has_no_date() -> None:
+    """A time is said with its date unless that is today's, and with how far away it is."""
+    assert present.moment(NOW - 600, NOW) == "09:32:08Z (10m ago)"
+    assert present.moment(NOW + 90, NOW) == "09:43:38Z (in 1m)"
+    assert present.moment(NOW - 86400, NOW) == "2026-11-19 09:42:08Z (1d00h ago)"
+
+
+def test_the_armed_time_counts_down_by_the_second() -> None:
+    """What is left is rounded up, so that it never says 0:00 while writes are allowed."""
+    assert present.countdown(872) == "14:32"
+    assert present.countdown(0.2) == "0:01"
+
+
+FOREIGN = st.text(
+    st.characters(exclude_categories=["Cs"]) | st.sampled_from("\x1b\x9b\u202e\x00\n\r\t[]漢😀")
+)
+
+
+@given(text=FOREIGN, width=st.integers(0, 60))
+def test_a_text_is_fitted_to_the_cell(text: str, width: int) -> None:
+    """Whatever a text holds, it is made exactly as wide as its column, from either end."""
+    safe = shown(text)
+    assert cell_len(present.fit(safe, width)) == width
+    assert cell_len(present.fit_end(safe, width)) == width
+
+
+@given(text=FOREIGN, width=st.integers(8, 60))
+def test_folding_loses_no_word(text: str, width: int) -> None:
+    """A text that is folded keeps all but its spaces, and no piece is too wide."""
+    safe = shown(text)
+    pieces = present.folded(safe, width)
+    assert "".join(pieces).replace(" ", "") == safe.replace(" ", "")
+    assert all(cell_len(piece) <= width for piece in pieces)
+
+
+@given(
+    error=FOREIGN,
+    id=FOREIGN,
+    state=st.sampled_from(State),
+    width=st.integers(20, 200),
+    cursor=st.booleans(),
+    marked=st.booleans(),
+    gone=st.booleans(),
+)
+def test_a_row_never_breaks_the_screen(
+    error: str, id: str, state: State, width: int, cursor: bool, marked: bool, gone: bool
+) -> None:
+    """Whatever a task holds, its row is printable and no wider than the screen."""
+    task = a_task(id=id, error=error, description=error, kind=id, state=state)
+    shape = present.columns(state, width)
+
+    row = present.row(task, shape, NOW, present.Place(cursor, marked, gone), width)
+
+    assert text_of(row).isprintable()
+    assert present.width_of(row) == width
+
+
+def test_a_row_says_everything_in_black_and_white() -> None:
+    """Cursor, mark and a task that has left are told apart without any colour."""
+    shape = present.columns(State.PENDING, 80)
+
+    def row(**place: bool) -> str:
+        return text_of(present.row(a_task(), shape, NOW, present.Place(**place), 80))
+
+    assert row().startswith("   ")
+    assert row(cursor=True).startswith(">  ")
+    assert row(marked=True).startswith(" * ")
+    assert row(cursor=True, marked=True).startswith(">* ")
+    assert row(gone=True).startswith(" x ")
+    assert "gone" in row(gone=True)
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        (a_task(due=0.0), "ready"),
+        (a_task(due=NOW + 200), "in 3m"),
+        (a_task(due=None), "?"),
+        (a_task(state=State.ACTIVE, lease=Lease("77", NOW - 300)), "5m"),
+        (a_task(state=State.DEAD, extra={"dead_since": str(NOW - 7200)}), "2h00m"),
+        (a_task(state=State.DEAD), "?"),
+    ],
+)
+def test_each_state_has_its_own_time(task: Task, words: str) -> None:
+    """A waiting task says when it is due, a working one for how long, a dead one since when."""
+    row = present.row(task, present.columns(task.state, 80), NOW, present.Place(), 80)
+
+    assert text_of(row)[40:49].strip() == words
+
+
+def test_an_id_keeps_its_end() -> None:
+    """Ids of one second differ at their end, so a long one is cut at its beginning."""
+    row = present.row(a_task(), present.columns(State.PENDING, 80), NOW, present.Place(), 80)
+
+    assert text_of(row)[3:13] == "…-c2c41696"
+
+
+def test_unknown_counts_are_questions() -> None:
+    """A place that cannot be reached shows no zeros."""
+    line = text_of(present.tabs(["pending", "dlq"], [None, None], 1, True, 80))
+
+    assert "1 pending ?" in line
+    assert "[2 dlq ?]" in line
+
+
+def test_counts_of_an_unfinished_look_are_lower_bounds() -> None:
+    """While the first look runs, a count says that there may be more."""
+    assert "pending 1,204+" in text_of(present.tabs(["pending"], [1204], 0, False, 80))
+
+
+@pytest.mark.parametrize(
+    ("evidence", "words"),
+    [
+        (LockEvidence(Verdict.FREE), " lock  free"),
+        (
+            LockEvidence(Verdict.HELD, 42, NOW - 60),
+            " lock  held by PID 42 since 09:41:08Z (1m ago)",
+        ),
+        (
+            LockEvidence(Verdict.STUCK, 42, NOW - 7200, 7200, "older than 1200 s"),
+            " lock  ! CRIT stuck by PID 42 since 07:42:08Z (2h00m ago)  older than 1200 s",
+        ),
+        (
+            LockEvidence(Verdict.STALE, 42, None, 0, "its owner is gone"),
+            " lock  ! WARN stale by PID 42  its owner is gone",
+        ),
+        (LockEvidence(Verdict.UNKNOWN, reason="EACCES\x1b[2J"), " lock  unknown  EACCES\ufffd[2J"),
+        (None, " lock  not looked at yet"),
+    ],
+)
+def test_the_lock_is_said_in_words(evidence: LockEvidence | None, words: str) -> None:
+    """The lock line says the verdict, who holds it since when, and why that is thought."""
+    assert text_of(present.lock(evidence, NOW, 100)).rstrip() == words
+
+
+@pytest.mark.parametrize(
+    ("about", "words"),
+    [
+        (present.Scope("X", matching=318), "row X"),
+        (present.Scope("X", gone=True), "nothing: X is gone"),
+        (present.Scope("X", marked=5), "5 marked"),
+        (present.Scope("X", marked=5, hidden=3), "5 marked   3 hidden marks not included"),
+        (present.Scope("X", hidden=1), "0 marked   1 hidden mark not included"),
+        (present.Scope("X", everything=True, matching=1318), "all 1,318 matching"),
+        (present.Scope(), "nothing"),
+    ],
+)
+def test_the_scope_says_what_would_be_acted_on(about: present.Scope, words: str) -> None:
+    """The scope line names exactly what a verb would act on now."""
+    assert text_of(present.scope(about, 80)).rstrip() == f" scope if you act now: {words}"
+
+
+def test_hints_that_do_not_fit_are_left_to_the_help() -> None:
+    """Hints fill their lines and are never cut within a word."""
+    hints = [Hint(f"k{n}", "something") for n in range(20)]
+
+    first, second = present.hint_lines(hints, 40)
+
+    assert text_of(first).rstrip().endswith("something")
+    assert text_of(second).rstrip().endswith("something")
+
+
+def test_what_a_task_does_not_have_is_left_out() -> None:
+    """A field that its store does not know is no line; one that is unknown is a question."""
+    rows = dict(present.fields(a_task(attempts=None), {State.PENDING: "queue"}, NOW))
+
+    assert rows["state"] == "queue"
+    assert rows["attempts"] == "?"
+    assert "priority" not in rows
+    assert "worker" not in rows
+
+
+def test_the_time_of_death_is_a_time() -> None:
+    """Epoch seconds among what else a store shows are said as a time."""
+    task = a_task(state=State.DEAD, extra={"dead_since": str(int(NOW - 60)), "dead_reason": "max"})
+
+    rows = dict(present.fields(task, {}, NOW))
+
+    assert rows["dead since"] == "09:41:08Z (1m ago)"
+    assert rows["dead reason"] == "max"
+
+
+def test_a_problem_says_where_and_why() -> None:
+    """A file that cannot be read is named, and what is wrong with it; its name does no harm."""
+    lines = present.problem(Problem("dlq/a\x1b.task", "empty"), {}, 80)
+
+    assert [text_of(line) for line in lines] == [" ! dlq/a\ufffd.task", "     empty"]
+
+
+def test_a_log_line_says_its_level_in_words() -> None:
+    """The level of a log line stands there in words; colour comes besides."""
+    line = present.log_line(None, "ERROR", "Task failed\x1b]0;x\x07", 80)
+
+    assert text_of(line).rstrip() == " ERROR   Task failed\ufffd]0;x\ufffd"
+    assert line[1][1] == "bad"

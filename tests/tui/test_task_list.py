@@ -1,0 +1,295 @@
+"""The task list: its cursor, its view, and what it does while tasks come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from textual.app import App, ComposeResult
+from textual.pilot import Pilot
+
+from engine.index import Query, Window
+from engine.model import State, Task
+from tests.tui.spools import NOW, Clock, a_task
+from tui.widgets.task_list import HOLD, Spot, TaskList
+
+HEIGHT = 10
+"""Rows on screen, besides the titles."""
+
+
+class Numbers:
+    """A result of so many tasks that are made when they are asked for."""
+
+    def __init__(self, amount: int) -> None:
+        self.numbers: Sequence[int] = range(amount)
+        self.asked: list[tuple[int, int]] = []
+
+    async def window(self, query: Query, start: int, size: int) -> Window:
+        """Some of them."""
+        self.asked.append((start, size))
+        found = self._of(query)
+        start = max(0, min(start, len(found) - size))
+        tasks = tuple(a_task(n) for n in found[start : start + size])
+        return Window(tasks, start, len(found), 0)
+
+    async def find(self, query: Query, id: str) -> int | None:
+        """Where one of them stands."""
+        found = self._of(query)
+        number = int(id[-8:], 16)
+        return found.index(number) if number in found else None
+
+    async def task(self, id: str) -> Task | None:
+        """One of them, if it is there."""
+        number = int(id[-8:], 16)
+        return a_task(number) if number in self.numbers else None
+
+    def _of(self, query: Query) -> Sequence[int]:
+        if not query.words:
+            return self.numbers
+        return [n for n in self.numbers if query.words in a_task(n).id]
+
+
+class Bare(App[None]):
+    """Nothing but a list."""
+
+    CSS = f"TaskList {{ height: {HEIGHT + 1}; }}"
+
+    def __init__(self, rows: Numbers, clock: Clock) -> None:
+        super().__init__()
+        self.list = TaskList(rows, clock)
+        self.said: list[str] = []
+
+    def compose(self) -> ComposeResult:
+        """The list."""
+        yield self.list
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """No look but the terminal's."""
+        return {}
+
+    def on_task_list_vanished(self, event: TaskList.Vanished) -> None:
+        """Remember it."""
+        self.said.append(event.id)
+
+
+class Held:
+    """A list under test, with its rows and its clock."""
+
+    def __init__(self, amount: int) -> None:
+        self.rows, self.clock = Numbers(amount), Clock()
+        self.app = Bare(self.rows, self.clock)
+        self.list = self.app.list
+
+    async def ready(self, pilot: Pilot[None]) -> None:
+        """Until it shows what it was asked for."""
+        self.list.ask(Query(State.PENDING), Spot())
+        await self.rest(pilot)
+
+    async def rest(self, pilot: Pilot[None]) -> None:
+        """Until nothing is being fetched."""
+        for _ in range(5):
+            await pilot.pause()
+
+    async def hands_rest(self, pilot: Pilot[None]) -> None:
+        """Until the order is no longer held."""
+        self.clock.now += HOLD + 1
+        self.list.tick(self.clock.now)
+        await self.rest(pilot)
+
+    def watch_paint(self) -> list[int]:
+        """The lines that are painted from now on."""
+        painted: list[int] = []
+        setattr(self.list, "repaint_line", painted.append)  # noqa: B010 - a method, watched
+        return painted
+
+    @property
+    def number(self) -> int:
+        """Which task the cursor is on."""
+        return int(self.list.cursor.id[-8:], 16)
+
+    @property
+    def line(self) -> int:
+        """On which row of the screen the cursor is."""
+        return self.list.cursor.at - self.list.cursor.top
+
+    def row(self, y: int) -> str:
+        """What stands on a row of the screen."""
+        return self.list.render_line(y + 1).text
+
+
+@pytest.mark.parametrize(
+    ("moves", "at"),
+    [
+        (["down"], 1),
+        (["down", "down", "up"], 1),
+        (["up"], 0),
+        (["last"], 999_999),
+        (["last", "first"], 0),
+        (["page_down"], HEIGHT),
+        (["page_down", "page_down", "page_up"], HEIGHT),
+        (["last", "page_down"], 999_999),
+        (["last", "page_up"], 999_999 - HEIGHT),
+    ],
+)
+async def test_moving(moves: list[str], at: int) -> None:
+    """Each motion leads where it says, also among a million tasks, and never beyond an end."""
+    held = Held(1_000_000)
+    async with held.app.run_test() as pilot:
+        await held.ready(pilot)
+        for move in moves:
+            held.list.move(move)
+            await held.rest(pilot)
+
+        assert (held.list.cursor.at, held.number) == (at, at)
+        assert f"-{at:08x}" in held.row(held.line)
+
+
+async def test_a_window_is_three_pages() -> None:
+    """However many tasks there are, only about three pages of them are asked for."""
+    held = Held(1_000_000)
+    async with held.app.run_test() as pilot:
+        await held.ready(pilot)
+        held.list.move("last")
+        await held.rest(pilot)
+
+        assert max(size for _, size in held.rows.asked) == 3 * HEIGHT
+
+
+async def test_the_view_jumps_at_its_edge() -> None:
+    """At the last row the view goes on by a third of a page, so that the next steps need none."""
+    held = Held(100)
+    async with held.app.run_test() as pilot:
+        await held.ready(pilot)
+        for _ in range(HEIGHT):
+            held.list.move("down")
+        await held.rest(pilot)
+
+        assert held.list.cursor.at == HEIGHT
+        assert held.list.cursor.top == HEIGHT // 3
+
+
+async def test_the_cursor_is_a_task() -> None:
+    """Tasks that come before it move the cursor's place, neither its task nor its row on screen."""
+    held = Held(100)
+    async with held.app.run_test() as pilot:
+        held.rows.numbers = range(20, 100)
+        await held.ready(pilot)
+        for _ in range(5):
+            held.list.move("down")
+        await held.hands_rest(pilot)
+
+        held.rows.numbers = range(100)
+        held.list.changed()
+        await held.rest(pilot)
+
+        assert (held.number, held.list.cursor.at, held.line) == (25, 25, 5)
+
+
+async def test_a_task_that_leaves_hands_the_cursor_on() -> None:
+    """When the task under the cursor leaves, the cursor is on its neighbour, and that is said."""
+    held = Held(100)
+    async with held.app.run_test() as pilot:
+        await held.ready(pilot)
+        held.list.move("down")
+        await held.hands_rest(pilot)
+
+        held.rows.numbers = [0, *range(2, 100)]
+        held.list.changed()
+        await held.rest(pilot)
+
+        assert held.number == 2
+        assert held.app.said == [a_task(1).id]
+
+
+async def test_the_order_is_held_while_hands_move() -> None:
+    """For a moment after a motion no row moves; what came is counted, and what left is a ghost."""
+    held = Held(100)
+    async with held.app.run_test() as pilot:
+        held.rows.numbers = range(20, 100)
+        await held.ready(pilot)
+        held.list.move("down")
+        before = [held.row(y)[3:13] for y in range(HEIGHT)]
+
+        held.rows.numbers = [*range(10), 20, *range(22, 100)]
+        held.list.changed()
+        await held.rest(pilot)
+
+        assert [held.row(y)[3:13] for y in range(HEIGHT)] == before
+        assert "gone" in held.row(1)
+        assert held.list.gone
+        assert held.list.task_here is None
+        assert "new" in held.list.render_line(0).text
+
+        await held.hands_rest(pilot)
+
+        assert held.number == 22
+        assert not held.list.gone
+
+
+async def test_a_clock_that_is_set_back_holds_nothing_for_long() -> None:
+    """The order is held for seconds by the clock, and not at all by one that jumped back."""
+    held = Held(100)
+    async with held.app.run_test() as pilot:
+        await held.ready(pilot)
+        held.list.move("down")
+        held.clock.now -= 86400
+        held.rows.numbers = range(2, 100)
+        held.list.changed()
+        await held.rest(pilot)
+
+        assert held.number == 3 or held.number == 2
+
+
+async def test_a_filter_keeps_the_cursor_if_it_can() -> None:
+    """With other words the cursor stays on its task if that still matches, else goes to the top."""
+    held = Held(100)
+    async with held.app.run_test() as pilot:
+        await held.ready(pilot)
+        for _ in range(0x15):
+            held.list.move("down")
+
+        held.list.ask(Query(State.PENDING, words="00000015"))
+        await held.rest(pilot)
+        assert (held.number, held.list.total) == (0x15, 1)
+
+        held.list.ask(Query(State.PENDING, words="-0000002"))
+        await held.rest(pilot)
+        assert (held.number, held.list.total) == (0x20, 16)
+        assert held.app.said == []
+
+
+async def test_a_step_paints_two_rows() -> None:
+    """A step within the view paints the row it leaves and the row it enters, and no other."""
+    held = Held(100)
+    async with held.app.run_test() as pilot:
+        await held.ready(pilot)
+        painted = held.watch_paint()
+        held.list.move("down")
+
+        assert sorted(painted) in ([1, 2], [0, 1, 2])
+
+
+async def test_nothing_is_painted_when_nothing_changed() -> None:
+    """A change elsewhere in the store paints no row of the list."""
+    held = Held(100)
+    async with held.app.run_test() as pilot:
+        await held.ready(pilot)
+        painted = held.watch_paint()
+        held.list.changed()
+        await held.rest(pilot)
+        held.list.tick(NOW + 1)
+
+        assert painted == []
+
+
+async def test_an_empty_result() -> None:
+    """Where nothing matches there is no cursor, and no key does harm."""
+    held = Held(0)
+    async with held.app.run_test() as pilot:
+        await held.ready(pilot)
+        for move in ("down", "up", "page_down", "first", "last"):
+            held.list.move(move)
+        await held.rest(pilot)
+
+        assert held.list.task_here is None
+        assert held.list.cursor == Spot()

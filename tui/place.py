@@ -1,0 +1,32 @@
+"""A place: one spool or queue the console looks at, and all that belongs to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from engine.model import LockEvidence
+from engine.store import Store
+
+
+class Place(NamedTuple):
+    """What the console must know about one place; everything it may call blocks."""
+
+    name: str
+    """As the operator gave it: shown in the header."""
+    open: Callable[[], Store]
+    """A new store instance, for the thread that asks."""
+    lock: Callable[[], LockEvidence] | None = None
+    """Looks at the queue's lock; None where there is none."""
+    queue_metrics: str = ""
+    """Path of the queue's metrics file; "" where there is none."""
+    mail_metrics: str = ""
+    """Path of the mail metrics file; "" where there is none."""
+    logs: tuple[str, ...] = ()
+    """Paths of the logs to follow."""
+    work: tuple[str, ...] = ()
+    """The command that starts a worker for this place; empty where there is none."""
+    handled: Callable[[str], bool] | None = None
+    """Whether a kind of task has a handler; None when the configuration is not known."""
+    token_at: Callable[[str], float] | None = None
+    """When a kind's bucket holds a token, in epoch seconds UTC; None without limits."""

@@ -1,0 +1,507 @@
+"""How things look, as pure functions: tasks to cells, seconds to words, states to lines.
+
+A line is a tuple of runs; a run is a text and the name of a look (`LOOKS`), which a theme fills in.
+Everything foreign passes through `engine.text.shown` here, so that no widget has to think of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from rich.cells import cell_len, set_cell_size
+
+from engine.model import LockEvidence, Problem, State, Task, Verdict
+from engine.text import shown
+from tui.keys import Hint
+
+Run: TypeAlias = tuple[str, str]
+"""A text, free of control characters, and the look it has."""
+
+Line: TypeAlias = tuple[Run, ...]
+"""One line of the screen."""
+
+LOOKS = (
+    *("strong", "dim", "good", "warning", "bad", "unknown", "title", "rule"),
+    *("cursor", "mark", "gone", "tab", "key", "grey", "armed"),
+)
+"""What a theme must say something about; "" is plain text."""
+
+BLANK: Line = ()
+MORE = "…"
+"""Stands where a text was cut."""
+
+
+def width_of(line: Line) -> int:
+    """Cells that a line takes."""
+    return sum(cell_len(text) for text, _ in line)
+
+
+def fit(text: str, width: int, right: bool = False) -> str:
+    """The text in exactly so many cells: padded, or cut with a sign that it was."""
+    lacking = width - cell_len(text)
+    if lacking >= 0:
+        return " " * lacking + text if right else text + " " * lacking
+    return set_cell_size(text, width - 1) + MORE if width > 0 else ""
+
+
+def fit_end(text: str, width: int) -> str:
+    """The text in exactly so many cells, keeping its end: where ids and paths differ."""
+    if cell_len(text) <= width:
+        return fit(text, width)
+    kept = text[-(width - 1) :] if width > 1 else ""
+    while kept and cell_len(kept) > width - 1:
+        kept = kept[1:]
+    return fit(MORE + kept, width) if width > 0 else ""
+
+
+def join(left: Line, right: Line, width: int) -> Line:
+    """One line with something at each end; what is on the left is cut first."""
+    room = max(0, width - width_of(right) - 1)
+    return (*cut(left, room), (" ", ""), *right)
+
+
+def cut(line: Line, width: int) -> Line:
+    """The line in exactly so many cells."""
+    kept: list[Run] = []
+    for text, look in line:
+        cells = cell_len(text)
+        if cells > width:
+            kept.append((fit(text, width), look))
+            return tuple(kept)
+        kept.append((text, look))
+        width -= cells
+    return (*kept, (" " * width, "")) if width else tuple(kept)
+
+
+# Seconds and moments
+
+
+def span(seconds: float) -> str:
+    """A duration in at most six cells: `<1m`, `47m`, `2h13m`, `6d02h`, `412d`."""
+    minutes = int(max(0.0, seconds)) // 60
+    if minutes < 60:
+        return f"{minutes}m" if minutes else "<1m"
+    if minutes < 24 * 60:
+        return f"{minutes // 60}h{minutes % 60:02d}m"
+    days, hours = divmod(minutes // 60, 24)
+    return f"{days}d{hours:02d}h" if days < 100 else f"{days}d"
+
+
+def ago(seconds: float) -> str:
+    """How long something is past, for a sentence: "just now", "47m ago"."""
+    return "just now" if seconds < 60 else f"{span(seconds)} ago"
+
+
+def countdown(seconds: float) -> str:
+    """What is left, by the second: `14:32`."""
+    left = int(max(0.0, seconds) + 0.999)
+    return f"{left // 60}:{left % 60:02d}"
+
+
+def clock(moment: float) -> str:
+    """A time of day in UTC: `03:12:07Z`."""
+    return time.strftime("%H:%M:%SZ", time.gmtime(moment))
+
+
+def moment(when: float, now: float) -> str:
+    """A time in UTC, with its date unless that is today's, and how far it is from now."""
+    same = time.strftime("%Y%j", time.gmtime(when)) == time.strftime("%Y%j", time.gmtime(now))
+    form = "%H:%M:%SZ" if same else "%Y-%m-%d %H:%M:%SZ"
+    text = time.strftime(form, time.gmtime(when))
+    apart = now - when
+    return f"{text} ({ago(apart)})" if apart >= 0 else f"{text} (in {span(-apart)})"
+
+
+def count(number: int, noun: str) -> str:
+    """`1 task`, `1,204 tasks`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def rate(per_second: float) -> str:
+    """So many a second: `0.0`, `9.4`, `412`."""
+    return f"{per_second:.1f}" if per_second < 100 else f"{per_second:,.0f}"
+
+
+# The task list
+
+Look: TypeAlias = str
+Cell: TypeAlias = Callable[[Task, float], Run]
+
+
+class Column(NamedTuple):
+    """One column of the task list."""
+
+    title: str
+    width: int
+    cell: Cell
+    right: bool = False
+    end: bool = False
+    """Whether the end of a text is kept when it is too long, not its beginning."""
+
+
+def _created(task: Task, now: float) -> Run:
+    return (span(now - task.created) if task.created > 0 else "?", "")
+
+
+def _tries(task: Task, now: float) -> Run:
+    return ("?", "unknown") if task.attempts is None else (str(task.attempts), "")
+
+
+def _due(task: Task, now: float) -> Run:
+    if task.due is None:
+        return "?", "unknown"
+    return ("ready", "good") if task.due <= now else (f"in {span(task.due - now)}", "dim")
+
+
+def _working(task: Task, now: float) -> Run:
+    return (span(now - task.lease.since), "") if task.lease else ("?", "unknown")
+
+
+def _dead(task: Task, now: float) -> Run:
+    since = task.extra.get("dead_since", "")
+    return (span(now - float(since)), "") if _is_number(since) else ("?", "unknown")
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(".", "", 1).isdigit()
+
+
+def _nothing(task: Task, now: float) -> Run:
+    return "", ""
+
+
+def _what(task: Task, now: float) -> Run:
+    return (shown(task.error), "bad") if task.error else (shown(task.description), "")
+
+
+WHEN: Mapping[State, tuple[str, Cell]] = {
+    State.PENDING: ("DUE", _due),
+    State.ACTIVE: ("FOR", _working),
+    State.DEAD: ("DEAD", _dead),
+}
+"""What the column of times shows in a state: its title and its cell."""
+
+MARGIN = 3
+"""Cells before the first column: cursor, mark, and a space."""
+
+
+def columns(state: State, width: int) -> tuple[Column, ...]:
+    """The columns that fit: wider screens add some, and never move the others."""
+    title, when = WHEN.get(state, ("", _nothing))
+    wide = width >= 100
+    fixed = (
+        Column("ID", 38 if wide else 10, lambda t, _: (shown(t.id), "strong"), end=True),
+        Column("KIND", 12, lambda t, _: (shown(t.kind), "")),
+        Column("AGE", 6, _created, right=True),
+        Column("TRIES", 5, _tries, right=True),
+        Column(title, 9, when, right=True),
+    )
+    rest = width - MARGIN - sum(column.width + 1 for column in fixed)
+    if wide and rest >= 40:
+        half = rest // 2
+        return (
+            *fixed,
+            Column("DESCRIPTION", half - 1, lambda t, _: (shown(t.description), "")),
+            Column("LAST ERROR", rest - half, lambda t, _: (shown(t.error), "bad")),
+        )
+    return (*fixed, Column("ERROR OR DESCRIPTION", max(0, rest), _what)) if rest > 8 else fixed
+
+
+def titles(shape: Sequence[Column], note: str, width: int) -> Line:
+    """The line above the list; `note` stands at its right end."""
+    named = " ".join(fit(column.title, column.width, column.right) for column in shape)
+    text = " " * MARGIN + named
+    if note:
+        text = fit(text.rstrip(), max(0, width - cell_len(note) - 1)) + " " + note
+    return ((fit(text, width), "title"),)
+
+
+class Place(NamedTuple):
+    """How a row of the list stands out."""
+
+    cursor: bool = False
+    marked: bool = False
+    gone: bool = False
+    """It has left since it was shown; it stays on screen for a moment and refuses actions."""
+
+
+def row(task: Task, shape: Sequence[Column], now: float, place: Place, width: int) -> Line:
+    """A task as a line of the list."""
+    margin = f"{'>' if place.cursor else ' '}{_sign(place)} "
+    cells = [_cell(task, column, now) for column in shape]
+    if place.gone:
+        name = fit_end(shown(task.id), shape[0].width)
+        text = fit(f"{margin}{name} gone: it is not there any more", width)
+        return ((text, "cursor" if place.cursor else "gone"),)
+    if place.cursor:
+        text = margin + " ".join(text for text, _ in cells)
+        return ((fit(text, width), "cursor"),)
+    runs: list[Run] = [(margin, "mark" if place.marked else "")]
+    for text, look in cells:
+        runs += [(text, "mark" if place.marked and not look else look), (" ", "")]
+    return cut(merged(runs[:-1]), width)
+
+
+def _sign(place: Place) -> str:
+    if place.gone:
+        return "x"
+    return "*" if place.marked else " "
+
+
+def _cell(task: Task, column: Column, now: float) -> Run:
+    text, look = column.cell(task, now)
+    if column.end:
+        return fit_end(text, column.width), look
+    return fit(text, column.width, column.right), look
+
+
+def merged(runs: Iterable[Run]) -> Line:
+    """The same line in as few runs as can be: each one costs bytes on the wire."""
+    line: list[Run] = []
+    for text, look in runs:
+        if line and (line[-1][1] == look or not text.strip(" ")) and look != "cursor":
+            line[-1] = (line[-1][0] + text, line[-1][1])
+        elif text:
+            line.append((text, look))
+    return tuple(line)
+
+
+# Header, tabs, lock
+
+
+class Standing(NamedTuple):
+    """What the header says about a place."""
+
+    host: str
+    place: str
+    tasks: int
+    inward: float
+    """Tasks a second that came, lately."""
+    outward: float
+    """Tasks a second that left, lately."""
+    complete: bool
+    """Whether everything was looked at once."""
+    number: int = 1
+    """Which of `places` it is."""
+    places: int = 1
+
+
+def header(about: Standing, width: int) -> Line:
+    """Host, place, and what comes in and goes out."""
+    amount = count(about.tasks, "task") + ("" if about.complete else " so far")
+    which = f" ({about.number}/{about.places})" if about.places > 1 else ""
+    right = f"{amount}  in {rate(about.inward)}/s  out {rate(about.outward)}/s"
+    left = f" {shown(about.host)}  "
+    room = max(0, width - cell_len(left) - cell_len(right) - cell_len(which) - 1)
+    name = fit_end(shown(about.place), min(room, cell_len(shown(about.place))))
+    return join(((left, "strong"), (name + which, "")), ((right, ""),), width)
+
+
+def mode(armed_for: float, read_only: bool, now: float) -> Line:
+    """The mode and the time, for the header's right end."""
+    if read_only:
+        word, look = "READ ONLY", "dim"
+    elif armed_for > 0:
+        word, look = f"ARMED {countdown(armed_for)}", "armed"
+    else:
+        word, look = "OBSERVE", "dim"
+    return ((f" {word} ", look), (" ", ""), (clock(now), ""))
+
+
+def tabs(
+    names: Sequence[str], counts: Sequence[int | None], current: int, complete: bool, width: int
+) -> Line:
+    """The tabs, by the store's own words; a count that is not known is `?`."""
+    runs: list[Run] = [(" ", "")]
+    for number, (name, amount) in enumerate(zip(names, counts, strict=True), 1):
+        figure = "?" if amount is None else f"{amount:,}{'' if complete else '+'}"
+        text = f"{number} {shown(name)} {figure}"
+        on = number - 1 == current
+        runs += [(f"[{text}]" if on else f" {text} ", "tab" if on else ""), (" ", "")]
+    return cut(tuple(runs), width)
+
+
+_LOCK_LOOKS = {
+    Verdict.FREE: "",
+    Verdict.HELD: "good",
+    Verdict.STALE: "warning",
+    Verdict.STUCK: "bad",
+    Verdict.UNKNOWN: "unknown",
+}
+
+
+def lock(evidence: LockEvidence | None, now: float, width: int) -> Line:
+    """What the queue's lock is doing, and the evidence."""
+    if evidence is None:
+        return cut(((" lock  not looked at yet", "dim"),), width)
+    words = [evidence.verdict.value]
+    if evidence.pid is not None:
+        words.append(f"by PID {evidence.pid}")
+    if evidence.since is not None:
+        words.append(f"since {moment(evidence.since, now)}")
+    text = " ".join(words)
+    sign = {Verdict.STUCK: "! CRIT ", Verdict.STALE: "! WARN "}.get(evidence.verdict, "")
+    reason = f"  {shown(evidence.reason)}" if evidence.reason else ""
+    look = _LOCK_LOOKS[evidence.verdict]
+    return cut(((" lock  ", "title"), (sign + text, look), (reason, "dim")), width)
+
+
+# Scope and hints
+
+
+class Scope(NamedTuple):
+    """What would be acted on if a verb were pressed now."""
+
+    row: str = ""
+    """The id under the cursor; "" when there is none."""
+    gone: bool = False
+    """Whether the row under the cursor has left."""
+    marked: int = 0
+    hidden: int = 0
+    """Marks that the filter hides: they are not acted on."""
+    everything: bool = False
+    matching: int = 0
+    """How many match the filter."""
+
+
+def scope(about: Scope, width: int) -> Line:
+    """The scope line: it is always on screen."""
+    hidden = f"   {count(about.hidden, 'hidden mark')} not included" if about.hidden else ""
+    lead = " scope if you act now: "
+    if about.everything:
+        text, look = f"all {about.matching:,} matching", "mark"
+    elif about.marked or about.hidden:
+        text, look = f"{about.marked:,} marked", "mark"
+    elif about.gone:
+        text, look = f"nothing: {shown(about.row)} is gone", "warning"
+    elif about.row:
+        text, look = f"row {shown(about.row)}", "strong"
+    else:
+        text, look = "nothing", "dim"
+    return cut(((lead, ""), (text, look), (hidden, "warning")), width)
+
+
+def hint_lines(hints: Sequence[Hint], width: int, lines: int = 2) -> list[Line]:
+    """The hints, on so many lines; what does not fit is left to the help."""
+    rows: list[list[Run]] = [[]]
+    used = 0
+    for hint in hints:
+        cells = cell_len(hint.shown) + cell_len(hint.words) + 3
+        if used + cells > width and rows[-1]:
+            rows.append([])
+            used = 0
+        look = ("grey", "grey") if hint.grey else ("key", "")
+        rows[-1] += [(f" {hint.shown}", look[0]), (f" {hint.words} ", look[1])]
+        used += cells
+    rows += [[] for _ in range(lines - len(rows))]
+    return [cut(tuple(runs), width) for runs in rows[:lines]]
+
+
+# A task in full
+
+
+def fields(task: Task, states: Mapping[State, str], now: float) -> list[Run]:
+    """What there is to know about a task; what its store does not have is left out."""
+    rows = [
+        ("id", task.id),
+        ("kind", task.kind),
+        ("state", states.get(task.state, task.state) + (f" ({task.word})" if task.word else "")),
+        ("queue", task.queue),
+        ("group", task.group),
+        ("description", task.description),
+        ("destination", task.destination),
+        ("created", moment(task.created, now) if task.created > 0 else "?"),
+        ("due", _due_words(task, now)),
+        ("attempts", "?" if task.attempts is None else str(task.attempts)),
+        ("priority", str(task.priority) if task.priority else ""),
+        ("last error", task.error),
+        ("payload", task.payload),
+        ("worker", _lease_words(task, now)),
+        ("revision", task.rev),
+        *((name.replace("_", " "), _extra(name, text, now)) for name, text in task.extra.items()),
+    ]
+    return [(name, shown(text)) for name, text in rows if text]
+
+
+def _due_words(task: Task, now: float) -> str:
+    if task.state not in (State.PENDING, State.HELD):
+        return ""
+    if task.due is None:
+        return "?"
+    return moment(task.due, now) if task.due > now else "at once"
+
+
+def _lease_words(task: Task, now: float) -> str:
+    if task.lease is None:
+        return ""
+    until = f", until {moment(task.lease.until, now)}" if task.lease.until is not None else ""
+    return f"{task.lease.owner} since {moment(task.lease.since, now)}{until}"
+
+
+def _extra(name: str, text: str, now: float) -> str:
+    return moment(float(text), now) if name.endswith("_since") and _is_number(text) else text
+
+
+def labelled(rows: Iterable[Run], width: int) -> list[Line]:
+    """Names and values in two columns; long values go on in the next lines."""
+    lines: list[Line] = []
+    room = max(8, width - 14)
+    for name, value in rows:
+        look = "bad" if name == "last error" else ""
+        for number, part in enumerate(folded(value, room)):
+            label = fit(name, 12, right=True) if number == 0 else " " * 12
+            lines.append(((label + "  ", "dim"), (part, look)))
+    return lines
+
+
+def folded(text: str, width: int) -> list[str]:
+    """The text in pieces of at most so many cells, between words where there are any."""
+    pieces: list[str] = []
+    at = 0
+    while at + width < len(text) or cell_len(text[at:]) > width:
+        piece = set_cell_size(text[at : at + width], width).rstrip()
+        if text[at + len(piece) : at + len(piece) + 1] != " " and " " in piece.lstrip():
+            piece = piece.rpartition(" ")[0]
+        pieces.append(piece)
+        at += max(1, len(piece))
+        while text[at : at + 1] == " ":
+            at += 1
+    return [*pieces, text[at:]] if at < len(text) or not pieces else pieces
+
+
+def heading(text: str, width: int) -> Line:
+    """A title with a rule behind it."""
+    return ((f" {text} ", "title"), ("-" * max(0, width - cell_len(text) - 2), "rule"))
+
+
+def problem(problem: Problem, states: Mapping[State, str], width: int) -> list[Line]:
+    """Something that cannot be read: where it lies and why."""
+    pieces = folded(shown(problem.what), max(8, width - 6))
+    return [((" ! ", "warning"), (shown(problem.where), "strong"))] + [
+        (("     " + piece, ""),) for piece in pieces
+    ]
+
+
+# The log
+
+_LEVELS = {
+    "CRITICAL": "bad",
+    "ERROR": "bad",
+    "WARN": "warning",
+    "WARNING": "warning",
+    "SUCCESS": "good",
+    "DEBUG": "dim",
+}
+
+
+def log_line(when: float | None, level: str, text: str, width: int) -> Line:
+    """A line of a log; its level stands in words, and has a colour besides."""
+    stamp = time.strftime("%H:%M:%S", time.localtime(when)) if when is not None else ""
+    look = _LEVELS.get(level.upper(), "")
+    runs: list[Run] = [(f" {stamp} " if stamp else " ", "dim")]
+    if level:
+        runs.append((f"{fit(shown(level), 7)} ", look))
+    runs.append((shown(text), look if look in ("bad", "dim") else ""))
+    return cut(tuple(runs), width)

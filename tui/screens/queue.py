@@ -1,0 +1,697 @@
+"""One place: its tasks by state, its lock, its figures and its logs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.message import Message
+from textual.screen import Screen
+
+from engine.index import Query
+from engine.inspector import Changed, Inspector
+from engine.model import Problem, State, Task
+from engine.plans import Report, offered
+from engine.store import StoreError, Unavailable
+from engine.text import shown
+from engine.verbs import VERBS
+from tui import figures, keys, present
+from tui.arming import Arming
+from tui.child import Worker
+from tui.place import Place
+from tui.present import BLANK, Line
+from tui.watch import Signs, Watch
+from tui.why import why_waiting
+from tui.widgets.filter_line import FilterLine
+from tui.widgets.lines import Lines, LongText
+from tui.widgets.task_list import Spot, TaskList
+
+LATELY = 10
+"""Seconds over which what came and left is averaged."""
+
+SAID = 6.0
+"""Seconds for which a word to the operator stays."""
+
+COUNTED = 300
+"""Counts that are remembered, one a second: metrics are compared with those of their own time."""
+
+RESTED = 0.15
+"""Seconds a cursor rests before it is asked why its task waits."""
+
+
+class Surroundings(NamedTuple):
+    """What a screen shares with the whole console."""
+
+    host: str
+    arming: Arming
+    clock: Callable[[], float]
+    places: int = 1
+    number: int = 1
+    """Which of the places this one is."""
+
+
+class QueueScreen(Screen[None]):
+    """A place as the operator works in it."""
+
+    BINDINGS = keys.bindings(keys.LIST)
+
+    class Turn(Message):
+        """The operator wants another place: the next one, or the one before."""
+
+        def __init__(self, step: int) -> None:
+            super().__init__()
+            self.step = step
+
+    def __init__(self, place: Place, around: Surroundings) -> None:
+        super().__init__()
+        self.place = place
+        self._around, self._arming, self._clock = around, around.arming, around.clock
+        self.inspector = Inspector(place.open, clock=around.clock)
+        self.worker = Worker(place.work)
+        self._watch = Watch(place)
+        self._signs = Signs()
+        self._counted: deque[tuple[float, Mapping[State, int]]] = deque(maxlen=COUNTED)
+        self._change = self.inspector.latest
+        self._flow: deque[tuple[float, int, int]] = deque(maxlen=LATELY + 1)
+        self._tab = 0
+        self._spots: dict[int, Spot] = {}
+        self._marks: dict[State, set[str]] = {}
+        self._hidden: frozenset[str] = frozenset()
+        self._everything = False
+        self._said: tuple[str, float] = ("", 0.0)
+        self._why = ("", "")
+        self._recount = False
+        self._problems: tuple[Problem, ...] = ()
+        self.looked = False
+        self._let_go = False
+        self._make_widgets()
+
+    def _make_widgets(self) -> None:
+        self.list = TaskList(self.inspector, self._clock, id="tasks")
+        self._header, self._mode = Lines(id="header"), Lines(id="mode")
+        self._tab_line, self._lock_line = Lines(id="tabs"), Lines(id="lock")
+        self._filter = FilterLine(id="filter")
+        self._problem_text = LongText(id="problems")
+        self._details, self._side_figures = Lines(id="details"), Lines(id="side-figures")
+        self._figures, self._log = Lines(id="figures"), Lines(id="log")
+        self._scope_line, self._hints = Lines(id="scope"), Lines(id="hints")
+
+    def compose(self) -> ComposeResult:
+        """Header, tabs, lock, list, and what happens around it."""
+        with Horizontal(id="top"):
+            yield self._header
+            yield self._mode
+        yield self._tab_line
+        yield self._lock_line
+        yield self._filter
+        with Horizontal(id="middle"):
+            with Vertical(id="left") as self._left:
+                yield self.list
+                yield self._problem_text
+            with Vertical(id="side"):
+                yield self._details
+                yield self._side_figures
+        yield self._figures
+        yield self._log
+        yield self._scope_line
+        yield self._hints
+
+    def on_mount(self) -> None:
+        """Open the place and begin to follow it."""
+        self.list.focus()
+        self.run_worker(self._follow(), name="follow")
+        self.run_worker(self._watch_signs(), name="watch")
+        self.set_interval(1.0, self._tick)
+
+    async def close_place(self, keep_worker: bool) -> None:
+        """Let go of everything; a worker that was started here is told to stop unless kept."""
+        if self._let_go:
+            return
+        self._let_go = True
+        await asyncio.to_thread(self.worker.leave if keep_worker else self.worker.finish)
+        await self.inspector.close()
+        await asyncio.to_thread(self._watch.close)
+
+    # Following
+
+    async def _follow(self) -> None:
+        await self.inspector.start()
+        while True:
+            try:
+                change = await self.inspector.changed(self._change.generation)
+            except Unavailable:
+                return  # closed: the console is being left
+            self._take(change)
+
+    def _take(self, change: Changed) -> None:
+        first = not self.list.asked and bool(self.inspector.states)
+        self._change = change
+        self._recount = True
+        self.list.say(self._notice())
+        if first:
+            self._ask(Spot())
+        else:
+            self.list.changed()
+        if self._on_problems:
+            self._load_problems()
+        self._paint_tabs()
+        self._paint_header()
+        self._paint_figures()
+        self._paint_scope()
+
+    def _notice(self) -> tuple[Line, ...]:
+        width = max(20, self.list.size.width - 6)
+        if self._change.unavailable:
+            return (
+                BLANK,
+                ((f"   {shown(self.place.name)} cannot be reached now:", "strong"),),
+                *(
+                    ((f"   {p}", "bad"),)
+                    for p in present.folded(shown(self._change.unavailable), width)
+                ),
+                BLANK,
+                (("   It is looked at again each second; the list comes back by itself.", "dim"),),
+            )
+        if not self.inspector.states:
+            return (BLANK, (("   opening ...", "dim"),))
+        if self.state is not None and self.list.loaded and not self.list.total:
+            return (BLANK, ((f"   {self._nothing()}", "dim"),))
+        return ()
+
+    def _nothing(self) -> str:
+        where = shown(self.inspector.states[self.state]) if self.state else ""
+        if not self._change.complete:
+            return f"nothing in {where} so far: the first look has not ended"
+        amount = self._change.counts.get(self.state, 0) if self.state else 0
+        if self._filter.words.strip() and amount:
+            return (
+                f"none of {present.count(amount, 'task')} in {where} matches; Esc clears the filter"
+            )
+        return f"nothing in {where}"
+
+    async def _watch_signs(self) -> None:
+        while True:
+            if self.is_current:
+                signs = await asyncio.to_thread(self._watch.look)
+                self._signs = signs
+                if self._change.complete:
+                    self._counted.append((self._clock(), self._change.counts))
+                self._paint_lock()
+                self._paint_figures()
+                self._paint_log()
+                self.looked = True
+            await asyncio.sleep(1.0)
+
+    def _tick(self) -> None:
+        now = self._clock()
+        self._flow.append((now, self._change.came, self._change.left))
+        if self.worker.has_ended:
+            self._on_thread(self.worker.farewell)
+        if self._said[0] and not 0 <= now - self._said[1] < SAID:
+            self._said = ("", 0.0)
+            self._paint_hints()
+        if self._recount and self._marked:
+            self._count_hidden()
+        self._recount = False
+        if self.is_current:
+            self.list.tick(now)
+            self._paint_header()
+
+    # Tabs
+
+    @property
+    def _tabs(self) -> list[State | None]:
+        """The states, and None for the problems behind them."""
+        return [*self.inspector.states, None] if self.inspector.states else []
+
+    @property
+    def state(self) -> State | None:
+        """Which state's tasks are shown; None on the problems and before the place is open."""
+        return self._tabs[self._tab] if self._tabs else None
+
+    @property
+    def _on_problems(self) -> bool:
+        return bool(self._tabs) and self.state is None
+
+    def action_tab(self, number: str) -> None:
+        """To the tab of that number."""
+        self._to_tab(int(number) - 1)
+
+    def action_next_tab(self) -> None:
+        """To the next tab."""
+        self._to_tab((self._tab + 1) % max(1, len(self._tabs)))
+
+    def action_previous_tab(self) -> None:
+        """To the tab before."""
+        self._to_tab((self._tab - 1) % max(1, len(self._tabs)))
+
+    def _to_tab(self, tab: int) -> None:
+        if tab >= len(self._tabs):
+            self.say(f"there is no tab {tab + 1}")
+            return
+        if tab == self._tab:
+            return
+        self._spots[self._tab] = self.list.cursor
+        self._tab = tab
+        self._everything = False
+        self._left.set_class(self._on_problems, "-problems")
+        if self._on_problems:
+            self._load_problems()
+        else:
+            self._ask(self._spots.get(tab, Spot()))
+        self._paint_tabs()
+        self._paint_scope()
+        self._paint_details()
+
+    def _load_problems(self) -> None:
+        self.run_worker(self._fetch_problems(), name="problems", exclusive=True, group="problems")
+
+    async def _fetch_problems(self) -> None:
+        self._problems = await self.inspector.problems()
+        self._paint_problems()
+
+    def _paint_problems(self) -> None:
+        pane = self._problem_text
+        width = pane.size.width or self.size.width
+        rows = [
+            line
+            for problem in self._problems
+            for line in present.problem(problem, self.inspector.states, width)
+        ]
+        nothing: list[Line] = [BLANK, (("   nothing here that cannot be read", "dim"),)]
+        pane.show(rows or nothing)
+
+    # Filter
+
+    def _query(self) -> Query:
+        return Query(state=self.state, words=self._filter.words.strip())
+
+    def _ask(self, spot: Spot | None = None) -> None:
+        self.list.ask(self._query(), spot)
+        self._show_marks()
+        self._count_hidden()
+
+    def action_filter(self) -> None:
+        """Type what to show."""
+        self._filter.open()
+
+    def on_filter_line_changed(self, event: FilterLine.Changed) -> None:
+        """Show only what matches, while it is typed."""
+        if self.state is not None:
+            self._everything = False
+            self._ask()
+
+    def on_filter_line_kept(self) -> None:
+        """Done typing; without words there is no filter."""
+        line = self._filter
+        if not line.words.strip():
+            line.close()
+        self.list.focus()
+
+    def action_back(self) -> None:
+        """Clear the filter."""
+        self._filter.close()
+        self.list.focus()
+
+    # Moving and marking
+
+    def action_move(self, how: str) -> None:
+        """Move the cursor."""
+        if self._on_problems:
+            self._problem_text.move(how)
+        else:
+            self.list.move(how)
+
+    @property
+    def _marked(self) -> set[str]:
+        return self._marks.setdefault(self.state, set()) if self.state else set()
+
+    def action_mark(self) -> None:
+        """Mark the task under the cursor, or take its mark away, and go on to the next."""
+        task = self.list.task_here
+        if task is None or self.state is None:
+            self.say("there is no task to mark here")
+            return
+        self._everything = False
+        self._marked.symmetric_difference_update({task.id})
+        self._show_marks()
+        self.list.move("down")
+
+    def action_mark_all(self) -> None:
+        """Act on all that match; again: on the row again."""
+        if self.state is not None:
+            self._everything = not self._everything
+            self._show_marks()
+
+    def action_unmark(self) -> None:
+        """Take all marks away."""
+        self._everything = False
+        self._marked.clear()
+        self._hidden = frozenset()
+        self._show_marks()
+
+    def _show_marks(self) -> None:
+        self.list.show_marks(frozenset(self._marked), self._everything)
+        self._paint_scope()
+
+    def _count_hidden(self) -> None:
+        if not self._marked:
+            self._hidden = frozenset()
+            return
+        self.run_worker(self._sort_marks(), name="marks", exclusive=True, group="marks")
+
+    async def _sort_marks(self) -> None:
+        """Which marks the filter hides, and which stand on tasks that have left."""
+        state, query, marks = self.state, self._query(), set(self._marked)
+        out = [id for id in marks if await self.inspector.find(query, id) is None]
+        there = [await self.inspector.task(id) for id in out]
+        hidden = {task.id for task in there if task is not None and task.state is state}
+        left = set(out) - hidden
+        if state is self.state and query == self._query():
+            self._hidden = frozenset(hidden)
+            self._marked.difference_update(left)
+            if left:
+                self.say(f"{present.count(len(left), 'marked task')} left; the marks are gone too")
+            self._show_marks()
+
+    def on_task_list_moved(self) -> None:
+        """Another task is under the cursor, or it changed."""
+        self.list.say(self._notice())
+        self._paint_scope()
+        self._paint_filter()
+        self._paint_details()
+        if self.has_class("-wide"):
+            self.run_worker(self._explain(), name="why", exclusive=True, group="why")
+
+    def on_task_list_vanished(self, event: TaskList.Vanished) -> None:
+        """The task under the cursor has left."""
+        self.say(f"{event.id} is gone; the cursor is on its neighbour")
+
+    async def _explain(self) -> None:
+        await asyncio.sleep(RESTED)
+        task = self.list.task_here
+        if task is not None:
+            why = await why_waiting(
+                self.inspector, self.place, self._signs.lock, task, self._clock()
+            )
+            self._why = (task.id, why)
+            self._paint_details()
+
+    # Looking and acting
+
+    def action_open(self) -> None:
+        """The task in full."""
+        from tui.screens.task import TaskScreen
+
+        task = self.list.task_here
+        if self._on_problems or task is None:
+            self.say("there is no task to open here")
+            return
+        screen = TaskScreen(task, self.inspector, self.place, lambda: self._signs.lock, self._clock)
+        self.app.push_screen(screen)
+
+    def refusal(self, verb: str) -> str:
+        """Why a verb is not to be had here now; "" when it is."""
+        if self._arming.read_only:
+            return "read only: this console was started with --read-only"
+        if self._on_problems:
+            return "a problem is no task: nothing can be done to it here"
+        if self.state is None or self._change.unavailable:
+            return "the place cannot be reached now"
+        reason = offered(self.inspector.edges, verb, self.state)
+        return "" if reason is None else f"{verb}: {reason}"
+
+    def action_plan(self, verb: str) -> None:
+        """Build a plan from what the scope line says, and show it."""
+        refusal = self.refusal(verb) or self._nothing_in_scope()
+        if refusal:
+            self.say(refusal)
+        else:
+            self.run_worker(self._plan(verb), name="plan", exclusive=True, group="plan")
+
+    def _nothing_in_scope(self) -> str:
+        if self._everything:
+            return ""
+        if self._marked:
+            return "" if self._marked - self._hidden else "all marks are hidden by the filter"
+        if self.list.gone:
+            return "the task under the cursor is gone"
+        return "" if self.list.task_here is not None else "there is no task here"
+
+    async def _plan(self, verb: str) -> None:
+        from tui.screens.plan import PlanScreen
+
+        task = self.list.task_here
+        ids: set[str] | None = {task.id} if task is not None else set()
+        if self._everything:
+            ids = None
+        elif self._marked:
+            ids = set(self._marked - self._hidden)
+        scope = _scope_words(self._scope())
+        try:
+            plan = await self.inspector.plan(verb, ids, self._query())
+        except StoreError as error:
+            self.say(f"no plan: {error}")
+            return
+        self.app.push_screen(
+            PlanScreen(plan, scope, self.inspector, self._arming, self._clock, self._applied)
+        )
+
+    def _applied(self, report: Report) -> None:
+        self._everything = False
+        self._marked.difference_update(report.done, report.gone)
+        self._hidden -= set(report.done)
+        self._show_marks()
+        past = VERBS[report.plan.verb].past
+        self.say(
+            f"{len(report.done):,} {past}, {len(report.gone):,} gone, {len(report.failed):,} failed"
+        )
+
+    def action_arm(self) -> None:
+        """Allow writes for a while, or forbid them."""
+        self.say(self._arming.toggle())
+        self._paint_header()
+
+    def action_worker(self) -> None:
+        """Start a worker, or stop the one that was started here."""
+        if self._arming.read_only:
+            self.say("read only: no worker is started from here")
+        elif not self.place.work:
+            self.say("no worker can be started for this place")
+        elif self.worker.pid is not None:
+            self._on_thread(self.worker.stop)
+        elif not self._arming.armed:
+            self.say("OBSERVE: press ! first; a worker changes tasks")
+        else:
+            self._arming.used()
+            self._on_thread(self.worker.start)
+
+    def _on_thread(self, act: Callable[[], str]) -> None:
+        async def run() -> None:
+            if words := await asyncio.to_thread(act):
+                self.say(words)
+
+        self.run_worker(run(), name="worker", group="worker")
+
+    def action_reread(self) -> None:
+        """Look at everything again."""
+
+        async def run() -> None:
+            await self.inspector.refresh()
+            self.say("everything was looked at again")
+
+        self.run_worker(run(), name="reread", exclusive=True, group="reread")
+
+    def action_next_place(self) -> None:
+        """To the next place."""
+        self._to_place(1)
+
+    def action_previous_place(self) -> None:
+        """To the place before."""
+        self._to_place(-1)
+
+    def _to_place(self, step: int) -> None:
+        if self._around.places == 1:
+            self.say("there is only this place")
+        else:
+            self.post_message(self.Turn(step))
+
+    def action_help(self) -> None:
+        """Every key."""
+        from tui.screens.help import HelpScreen
+
+        self.app.push_screen(HelpScreen(keys.LIST, self._without()))
+
+    # Painting
+
+    def on_resize(self) -> None:
+        """Choose the layout, and lay everything out for it."""
+        wide = self.size.width >= 120 and self.size.height >= 30
+        self.set_class(wide, "-wide")
+        self.set_class(self.size.height < 20, "-low")
+        self.set_class(self.size.height < 12, "-tiny")
+        self.call_after_refresh(self.paint)
+
+    def on_screen_resume(self) -> None:
+        """Back on top: show what changed meanwhile."""
+        if self.is_attached:
+            self.list.tick(self._clock())
+            self.paint()
+
+    def paint(self) -> None:
+        """Paint whatever differs from what is on screen."""
+        self.list.say(self._notice())
+        self._paint_header()
+        self._paint_tabs()
+        self._paint_lock()
+        self._paint_filter()
+        self._paint_details()
+        self._paint_figures()
+        self._paint_log()
+        self._paint_scope()
+        if self._on_problems:
+            self._paint_problems()
+
+    def _paint_header(self) -> None:
+        change, around = self._change, self._around
+        about = present.Standing(
+            around.host,
+            self.place.name,
+            sum(change.counts.values()),
+            *self._rates(),
+            change.complete,
+            around.number,
+            around.places,
+        )
+        mode = present.mode(self._arming.left, self._arming.read_only, self._clock())
+        self._header.show([present.header(about, self._header.size.width)])
+        self._mode.show([present.join((), mode, self._mode.size.width)])
+
+    def _rates(self) -> tuple[float, float]:
+        if len(self._flow) < 2:
+            return 0.0, 0.0
+        (start, came, left), (end, came_now, left_now) = self._flow[0], self._flow[-1]
+        seconds = max(1.0, end - start)
+        return (came_now - came) / seconds, (left_now - left) / seconds
+
+    def _paint_tabs(self) -> None:
+        states, change = self.inspector.states, self._change
+        reached = not change.unavailable
+        names = [*states.values(), "problems"] if states else []
+        counts = [change.counts.get(state, 0) if reached else None for state in states]
+        counts += [change.problems if reached else None] if states else []
+        line = present.tabs(names, counts, self._tab, change.complete, self.size.width)
+        self._tab_line.show([line])
+
+    def _paint_lock(self) -> None:
+        if self.place.lock is None:
+            line: Line = ((" lock  this place has none", "dim"),)
+        else:
+            line = present.lock(self._signs.lock, self._clock(), self.size.width)
+        self._lock_line.show([line])
+
+    def _paint_filter(self) -> None:
+        line = self._filter
+        if line.is_on and self.state is not None:
+            of = self._change.counts.get(self.state, 0)
+            line.show_count(((f" {self.list.total:,} of {of:,} match", ""),))
+
+    def _ours(self) -> figures.Ours:
+        change = self._change
+        complete = change.complete and not change.unavailable
+        return figures.Ours(self.inspector.states, change.counts, complete, self._counted)
+
+    def _paint_figures(self) -> None:
+        now, signs = self._clock(), self._signs
+        if self.has_class("-wide"):
+            pane = self._side_figures
+            pane.show(
+                figures.lines(signs.queue, signs.mail, self._ours(), now, pane.size.width or 40)
+            )
+        else:
+            pane = self._figures
+            pane.show(figures.compact(signs.queue, signs.mail, self._ours(), now, self.size.width))
+
+    def _paint_log(self) -> None:
+        pane = self._log
+        width, height = self.size.width, pane.size.height
+        if not height:
+            return
+        rows = [
+            present.log_line(line.when, line.level, line.text, width)
+            for line in self._signs.log[-(height - 1) :]
+        ]
+        nothing: Line = ((" no log of this place is there to be read", "dim"),)
+        pane.show([present.heading("log", width), *(rows or [nothing])])
+
+    def _paint_details(self) -> None:
+        if not self.has_class("-wide"):
+            return
+        pane = self._details
+        task = None if self._on_problems else self.list.task_here
+        pane.show(self._detail_lines(task, pane.size.width) if task else [])
+
+    def _detail_lines(self, task: Task, width: int) -> list[Line]:
+        rows = present.fields(task, self.inspector.states, self._clock())
+        rows = [row for row in rows if row[0] != "revision"]
+        if self._why[0] == task.id and self._why[1]:
+            rows.insert(3, ("waits", shown(self._why[1])))
+        return [present.heading("task", width), *present.labelled(rows, width)]
+
+    def _scope(self) -> present.Scope:
+        if self._on_problems:
+            return present.Scope()
+        return present.Scope(
+            self.list.cursor.id,
+            self.list.gone,
+            len(self._marked - self._hidden),
+            len(self._hidden & self._marked),
+            self._everything,
+            self.list.total,
+        )
+
+    def _paint_scope(self) -> None:
+        line = present.scope(self._scope(), self.size.width)
+        self._scope_line.show([line])
+        self._paint_hints()
+
+    def _without(self) -> set[str]:
+        without = {"next_place", "previous_place"} if self._around.places == 1 else set()
+        if self._arming.read_only:
+            without |= {key.action for key in keys.verbs()} | {"arm", "worker"}
+            without |= {"mark", "mark_all", "unmark"}
+        return without
+
+    def _grey(self) -> set[str]:
+        grey = {key.action for key in keys.verbs() if self.refusal(key.verb)}
+        if not self.place.work or not (self._arming.armed or self.worker.pid):
+            grey.add("worker")
+        if not self._filter.is_on:
+            grey.add("back")
+        return grey
+
+    def _paint_hints(self) -> None:
+        words: Mapping[str, str] = {"arm": "disarm" if self._arming.armed else "arm"}
+        hints = keys.hints(keys.LIST, self._grey(), self._without(), words)
+        rows = present.hint_lines(hints, self.size.width)
+        if self._said[0]:
+            rows[0] = present.cut(((f" {self._said[0]}", "warning"),), self.size.width)
+        self._hints.show(rows)
+
+    def say(self, text: str) -> None:
+        """Say something to the operator, in the first hint line, for a few seconds."""
+        self._said = (shown(text), self._clock())
+        self._paint_hints()
+
+
+def _scope_words(scope: present.Scope) -> str:
+    if scope.everything:
+        return f"all {scope.matching:,} matching the filter when it was made"
+    if scope.marked:
+        hidden = f", {scope.hidden} hidden ones not included" if scope.hidden else ""
+        return f"{scope.marked:,} marked{hidden}"
+    return f"row {scope.row}"

@@ -1,0 +1,114 @@
+"""A pane of painted lines: it is shown lines, and paints only those that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.geometry import Region, Size
+from textual.strip import Strip
+from textual.widget import Widget
+
+from tui import present
+from tui.present import BLANK, Line
+
+
+class Painted(Widget):
+    """A widget that turns lines of `present` into strips, each look by the theme."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"look-{look}" for look in present.LOOKS}
+
+    def look(self, name: str) -> Style | None:
+        """What the theme says about a look; None for plain text."""
+        return self.get_component_rich_style(f"look-{name}", partial=True) if name else None
+
+    def strip_of(self, line: Line) -> Strip:
+        """The line as it goes to the terminal, as wide as the widget."""
+        width = self.size.width
+        segments = [Segment(text, self.look(look)) for text, look in line if text]
+        return Strip(segments).adjust_cell_length(width)
+
+    def repaint_line(self, y: int) -> None:
+        """Paint one line again, and no other."""
+        self.refresh(Region(0, y, self.size.width, 1))
+
+
+class Lines(Painted):
+    """Lines as they were last given; as high as its style says, or as there are lines."""
+
+    def __init__(self, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._lines: tuple[Line, ...] = ()
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """What it shows."""
+        return self._lines
+
+    def show(self, lines: Sequence[Line]) -> None:
+        """Show these lines; those that did not change are not painted again."""
+        before, self._lines = self._lines, tuple(lines)
+        if len(before) != len(self._lines) and self.styles.is_auto_height:
+            self.refresh(layout=True)
+            return
+        for y in range(max(len(before), len(self._lines))):
+            old = before[y] if y < len(before) else BLANK
+            new = self._lines[y] if y < len(self._lines) else BLANK
+            if old != new:
+                self.repaint_line(y)
+
+    def render_line(self, y: int) -> Strip:
+        """One line of what was shown last."""
+        return self.strip_of(self._lines[y] if y < len(self._lines) else BLANK)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """As many lines as there are."""
+        return len(self._lines)
+
+
+class LongText(Lines, can_focus=True):
+    """A long text that is moved through by whole lines; nothing in it can be acted on."""
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._top = 0
+
+    @property
+    def top(self) -> int:
+        """Which line stands first."""
+        return self._top
+
+    @property
+    def below(self) -> int:
+        """How many lines are further down than what is on screen."""
+        return max(0, len(self.lines) - self._top - self.size.height)
+
+    def show(self, lines: Sequence[Line]) -> None:
+        """Show another text, as far down as the one before."""
+        self._lines = tuple(lines)
+        self.move_to(self._top)
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """A line of the text, counted from the first on screen."""
+        return super().render_line(self._top + y)
+
+    def move_to(self, line: int) -> None:
+        """Put that line first, as far as there are lines to fill the screen."""
+        top = max(0, min(line, len(self.lines) - self.size.height))
+        if top != self._top:
+            self._top = top
+            self.refresh()
+
+    def move(self, action: str) -> None:
+        """Move as the key table names it: down, up, page_down, page_up, first, last."""
+        page = max(1, self.size.height - 1)
+        steps = {"down": 1, "up": -1, "page_down": page, "page_up": -page}
+        whole = {"first": 0, "last": len(self.lines)}
+        self.move_to(whole[action] if action in whole else self._top + steps[action])
+
+    def on_resize(self) -> None:
+        """A higher screen has room for lines from above."""
+        self.move_to(self._top)

@@ -1,0 +1,392 @@
+"""The task list: a window on a result that may hold a million rows, painted line by line.
+
+It asks for about three pages at a time and holds nothing else. The cursor is a task's id; its place
+is found again after each change. It is no ScrollView: there, a changed number of rows is a changed
+layout, and the whole screen would be painted again with each task that comes or goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import NamedTuple, Protocol
+
+from textual.message import Message
+from textual.strip import Strip
+
+from engine.index import Query, Window
+from engine.model import Task
+from engine.store import StoreError
+from tui import present
+from tui.present import BLANK, Line
+from tui.widgets.lines import Painted
+
+HOLD = 5.0
+"""Seconds after a motion in which rows keep their places: a moving hand must hit what it saw."""
+
+JUMP = 3
+"""The view jumps by a third of a page at its edge: each jump paints all lines, a step only two."""
+
+NEAR = 5
+"""Rows on either side among which a neighbour is sought when the task under the cursor left."""
+
+
+class Rows(Protocol):
+    """Where the list gets its rows from."""
+
+    async def window(self, query: Query, start: int, size: int) -> Window:
+        """So many rows of a result, from a position on."""
+        ...
+
+    async def find(self, query: Query, id: str) -> int | None:
+        """The position of a task in a result."""
+        ...
+
+    async def task(self, id: str) -> Task | None:
+        """A task as it stands now."""
+        ...
+
+
+class Spot(NamedTuple):
+    """Where the cursor stands, and what part of the result is on screen."""
+
+    at: int = 0
+    """Position in the result."""
+    id: str = ""
+    """The task there; "" while it is not known yet."""
+    top: int = 0
+    """Position of the first row on screen."""
+
+
+NO_ROWS = Window((), 0, 0, -1)
+
+
+class TaskList(Painted, can_focus=True):
+    """The tasks that match a query; the cursor stays on its task whatever happens around it."""
+
+    class Moved(Message):
+        """The cursor stands on another task, or what the list shows has changed."""
+
+    class Vanished(Message):
+        """The task under the cursor has left; the cursor stands on its neighbour."""
+
+        def __init__(self, id: str) -> None:
+            super().__init__()
+            self.id = id
+
+    def __init__(self, rows: Rows, clock: Callable[[], float], id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._rows = rows
+        self._clock = clock
+        self._query = Query()
+        self._new_query = True
+        self._spot = Spot()
+        self._window = NO_ROWS
+        self._ghosts: frozenset[str] = frozenset()
+        self._fresh = 0
+        self._marks: Collection[str] = ()
+        self._everything = False
+        self._notice: tuple[Line, ...] = ()
+        self._held_until = 0.0
+        self._late = False
+        self._wanted = asyncio.Event()
+        self._painted: dict[int, Line] = {}
+        self._shape: tuple[present.Column, ...] = ()
+        self._now = 0.0
+        self.loads = 0
+
+    # What the screen may ask
+
+    @property
+    def task_here(self) -> Task | None:
+        """The task under the cursor; None while it is not known, or has left."""
+        task = self._at(self._spot.at)
+        return task if task is not None and task.id not in self._ghosts else None
+
+    @property
+    def cursor(self) -> Spot:
+        """Where the cursor stands."""
+        return self._spot
+
+    @property
+    def gone(self) -> bool:
+        """Whether the row under the cursor is a ghost: it has left since it was shown."""
+        return self._spot.id in self._ghosts
+
+    @property
+    def total(self) -> int:
+        """How many tasks match, as far as the list knows."""
+        return self._window.total
+
+    @property
+    def asked(self) -> bool:
+        """Whether it was asked for anything yet."""
+        return self._query.state is not None
+
+    @property
+    def loaded(self) -> bool:
+        """Whether what is shown answers the query it was last asked."""
+        return not self._new_query
+
+    # What the screen may tell it
+
+    def ask(self, query: Query, spot: Spot | None = None) -> None:
+        """Show another result; the cursor stays on its task if that is in it."""
+        self._query = query
+        self._shape = ()
+        self._spot = self._spot if spot is None else spot
+        self._new_query = True
+        self._held_until = 0.0
+        self._wanted.set()
+
+    def changed(self) -> None:
+        """Something happened in the store: look again, now or when the hands rest."""
+        self._late = True
+        self._wanted.set()
+
+    def tick(self, now: float) -> None:
+        """A moment passed: let go of an order that was held, and let ages grow by the minute."""
+        if self._late and not self._holding():
+            self._wanted.set()
+        if int(now // 60) != int(self._now // 60):
+            self._now = now
+            self.paint()
+
+    def show_marks(self, marks: Collection[str], everything: bool) -> None:
+        """Show these tasks as marked, or all of them."""
+        self._marks, self._everything = marks, everything
+        self.paint()
+
+    def say(self, notice: tuple[Line, ...]) -> None:
+        """Say something in place of the rows; nothing to say shows the rows again."""
+        if notice != self._notice:
+            self._notice = notice
+            self.paint()
+
+    # Moving
+
+    def move(self, action: str) -> None:
+        """Move as the key table names it: down, up, page_down, page_up, first, last."""
+        page = self._height
+        steps = {"down": 1, "up": -1, "page_down": page, "page_up": -page}
+        if action in steps:
+            self._go(self._spot.at + steps[action], steps[action])
+        else:
+            self._go(0 if action == "first" else self.total - 1, 0)
+
+    def _go(self, at: int, step: int) -> None:
+        at = max(0, min(at, self.total - 1))
+        top = self._view_for(at, step)
+        task = self._at(at)
+        before, self._spot = self._spot, Spot(at, task.id if task else "", top)
+        self._held_until = self._clock() + HOLD
+        if top == before.top:
+            self._paint_rows((before.at - top, at - top))
+        else:
+            self.paint()
+        if not self._covers(top, self._height) or self._near_edge(top):
+            self._wanted.set()
+        self.post_message(self.Moved())
+
+    def _view_for(self, at: int, step: int) -> int:
+        height, top = self._height, self._spot.top
+        if abs(step) >= height:
+            top += step
+        elif at >= top + height:
+            top = at - height + max(1, height // JUMP)
+        elif at < top:
+            top = at - max(1, height // JUMP) + 1
+        top = min(max(top, at - height + 1), at)
+        return max(0, min(top, self.total - height))
+
+    # Rows
+
+    @property
+    def _height(self) -> int:
+        return max(1, self.size.height - 1)
+
+    def _at(self, position: int) -> Task | None:
+        offset = position - self._window.start
+        tasks = self._window.tasks
+        return tasks[offset] if 0 <= offset < len(tasks) else None
+
+    def _covers(self, top: int, height: int) -> bool:
+        start, end = self._window.start, self._window.start + len(self._window.tasks)
+        return start <= top and min(top + height, self.total) <= end
+
+    def _near_edge(self, top: int) -> bool:
+        half = self._height // 2
+        return not self._covers(max(0, top - half), self._height + 2 * half)
+
+    def _holding(self) -> bool:
+        # A clock that was set back must not hold the order for longer than it should.
+        return 0 < self._held_until - self._clock() <= HOLD
+
+    def on_mount(self) -> None:
+        """Begin to fetch whatever is asked for."""
+        self._now = self._clock()
+        self.run_worker(self._serve(), name="rows", exit_on_error=True)
+
+    def on_resize(self) -> None:
+        """Another size shows other columns and more rows."""
+        self._shape = ()
+        self._spot = self._spot._replace(top=self._view_for(self._spot.at, 0))
+        self.paint()
+        self._wanted.set()
+
+    async def _serve(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            if not self.size.width:
+                continue
+            try:
+                await self._fetch()
+            except StoreError as error:
+                self.say(((("", ""),), ((f"   {error}", "bad"),)))
+
+    async def _fetch(self) -> None:
+        if self._holding() and not self._new_query and self._covers(self._spot.top, self._height):
+            if self._late:
+                await self._haunt()
+            elif self._near_edge(self._spot.top):
+                await self._load()
+        else:
+            await self._load()
+
+    async def _load(self) -> None:
+        """Fetch the window around the cursor's task, wherever that stands now."""
+        self._late = False
+        asked = (self._query, self._spot)
+        window = await self._window_around(self._spot.top)
+        at: int | None = self._spot.at
+        if self._spot.id:
+            at = await self._position(window, self._spot.id)
+        vanished = self._spot.id if at is None else ""
+        at = await self._neighbour(window) if at is None else at
+        top = self._top_for(at, window.total)
+        if not _holds(window, top, self._height):
+            window = await self._window_around(top)
+        if asked != (self._query, self._spot):
+            self._late = True
+            self._wanted.set()
+            return
+        self._settle(window, at, top, vanished)
+
+    async def _window_around(self, top: int) -> Window:
+        self.loads += 1
+        page = self._height
+        return await self._rows.window(self._query, max(0, top - page), 3 * page)
+
+    async def _position(self, window: Window, id: str) -> int | None:
+        for offset, task in enumerate(window.tasks):
+            if task.id == id:
+                return window.start + offset
+        return await self._rows.find(self._query, id)
+
+    async def _neighbour(self, window: Window) -> int:
+        """Where the next task that is still there stands now: below, else above."""
+        if self._new_query:
+            return 0
+        here = self._spot.at - self._window.start
+        below, above = self._window.tasks[here + 1 :], self._window.tasks[: max(0, here)][::-1]
+        for task in (*below[:NEAR], *above[:NEAR]):
+            at = await self._position(window, task.id)
+            if at is not None:
+                return at
+        return self._spot.at
+
+    def _top_for(self, at: int, total: int) -> int:
+        line = max(0, min(self._spot.at - self._spot.top, self._height - 1))
+        return max(0, min(at - line, total - self._height))
+
+    def _settle(self, window: Window, at: int, top: int, vanished: str) -> None:
+        said = vanished if not self._new_query else ""
+        self._window, self._ghosts, self._fresh = window, frozenset(), 0
+        self._new_query = False
+        at = max(0, min(at, window.total - 1))
+        task = self._at(at)
+        self._spot = Spot(at, task.id if task else "", top)
+        self.paint()
+        self.post_message(self.Moved())
+        if said:
+            self.post_message(self.Vanished(said))
+
+    async def _haunt(self) -> None:
+        """While the order is held: show in its place what changed, and what has left as gone."""
+        self._late = False
+        before = self._window
+        fresh = await self._rows.window(self._query, before.start, len(before.tasks))
+        known = {task.id: task for task in fresh.tasks}
+        ghosts, tasks = set(), list(before.tasks)
+        for offset, task in enumerate(before.tasks):
+            now = known.get(task.id)
+            if now is None and self._on_screen(before.start + offset):
+                now = await self._rows.task(task.id)
+                if now is None or now.state is not task.state:
+                    ghosts.add(task.id)
+                    continue
+            tasks[offset] = now or task
+        if self._window is before:
+            self._fresh = max(0, fresh.total - before.total + len(ghosts))
+            self._window = before._replace(tasks=tuple(tasks))
+            self._ghosts = frozenset(ghosts)
+            self.paint()
+            self.post_message(self.Moved())
+        # What was held back is fetched by the first tick after the hands came to rest.
+        self._late = True
+
+    def _on_screen(self, position: int) -> bool:
+        return self._spot.top <= position < self._spot.top + self._height
+
+    # Painting
+
+    def paint(self) -> None:
+        """Paint the lines that differ from what is on screen."""
+        self._paint_rows(range(self._height), title=True)
+
+    def _paint_rows(self, rows: Collection[int], title: bool = False) -> None:
+        if not self.size.width:
+            return
+        for y in ([0] if title else []) + [row + 1 for row in rows]:
+            line = self._line(y)
+            if self._painted.get(y) != line:
+                self._painted[y] = line
+                self.repaint_line(y)
+
+    def render_line(self, y: int) -> Strip:
+        """A line as it was last painted."""
+        if y not in self._painted:
+            self._painted[y] = self._line(y)
+        return self.strip_of(self._painted[y])
+
+    def _line(self, y: int) -> Line:
+        width = self.size.width
+        if not self._shape:
+            state = self._query.state
+            self._shape = present.columns(state, width) if state else ()
+        if y == 0:
+            return present.titles(self._shape, self._position_words(), width)
+        if self._notice:
+            return present.cut(self._notice[y - 1], width) if y <= len(self._notice) else BLANK
+        return self._row(self._spot.top + y - 1, width)
+
+    def _position_words(self) -> str:
+        words = f"{self._spot.at + 1:,}/{self.total:,}" if self.total else ""
+        return f"{self._fresh} new  {words}" if self._fresh else words
+
+    def _row(self, position: int, width: int) -> Line:
+        task = self._at(position)
+        if task is None:
+            return ((" ~", "dim"),) if position < self.total else BLANK
+        place = present.Place(
+            position == self._spot.at,
+            self._everything or task.id in self._marks,
+            task.id in self._ghosts,
+        )
+        return present.row(task, self._shape, self._now, place, width)
+
+
+def _holds(window: Window, top: int, height: int) -> bool:
+    end = window.start + len(window.tasks)
+    return window.start <= top and min(top + height, window.total) <= end
