@@ -16,6 +16,7 @@ from textual.app import App
 from tui import theme as themes
 from tui.arming import Arming
 from tui.place import Place
+from tui.screens.pages import Page
 from tui.screens.queue import QueueScreen, Surroundings
 
 ENDED_BY = {signal.SIGTERM: 143, signal.SIGHUP: 129}
@@ -79,6 +80,12 @@ class Console(App[None]):
         """Show another place."""
         self._here = (self._here + event.step) % len(self.queues)
         self.switch_screen(self._name_of(self.queues[self._here]))
+
+    def on_page_help_wanted(self, event: Page.HelpWanted) -> None:
+        """Show the keys of the page that asked."""
+        from tui.screens.help import HelpScreen
+
+        self.push_screen(HelpScreen(event.about))
 
     async def action_quit(self) -> None:
         """Leave; asks first when a worker runs that was started here."""

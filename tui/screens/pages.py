@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from textual.app import ComposeResult
+from textual.message import Message
 from textual.screen import Screen
 
 from engine.text import shown
@@ -18,6 +19,13 @@ class Page(Screen[None]):
 
     KIND = ""
     """Which keys of the table it has."""
+
+    class HelpWanted(Message):
+        """The operator asks what can be pressed here; the console opens it."""
+
+        def __init__(self, about: str) -> None:
+            super().__init__()
+            self.about = about
 
     def compose(self) -> ComposeResult:
         """Title, text, a line that speaks, hints."""
@@ -70,7 +78,5 @@ class Page(Screen[None]):
         self.dismiss()
 
     def action_help(self) -> None:
-        """Open the help."""
-        from tui.screens.help import HelpScreen
-
-        self.app.push_screen(HelpScreen(self.KIND))
+        """Ask for the help on this page."""
+        self.post_message(self.HelpWanted(self.KIND))
