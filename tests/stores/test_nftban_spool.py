@@ -556,13 +556,14 @@ def test_a_failed_move_leaves_no_draft(spool: Spool, open_spool: Opener) -> None
 def test_where_a_file_stands_already_the_other_is_set_aside(
     spool: Spool, open_spool: Opener
 ) -> None:
-    """A task moved to where its double stands replaces nothing: it is kept apart, and shown."""
+    """A task moved to where its double stands replaces nothing: kept apart, shown, and said."""
     store = open_spool()
     held = put(store, State.HELD)
     double = text_of(a_task(description="the double"))
     Path(spool.pending, NAME).write_bytes(double)
 
-    store.swap(held, verbs.release(held, NOW))
+    with pytest.raises(Gone, match="stood twice"):
+        store.swap(held, verbs.release(held, NOW))
 
     assert Path(spool.pending, NAME).read_bytes() == double
     (aside,) = names(f"{spool.desk}/twice")

@@ -395,8 +395,10 @@ class Desk:
                 end = draft.change.end
                 assert end is not None
                 try:
-                    self._place_or_set_aside(draft.withdrawn, draft.change.id, end)
-                except (OSError, Gone, Unavailable) as error:
+                    if not self._place_or_set_aside(draft.withdrawn, draft.change.id, end):
+                        draft.error = Gone(f"{draft.change.id}: stood twice, one set aside")
+                        continue
+                except (OSError, Unavailable) as error:
                     # Committed but not in place: left to recovery, which knows where it goes.
                     draft.error = Unavailable(f"{draft.change.id}: interrupted: {error}")
                     continue
@@ -444,11 +446,14 @@ class Desk:
             raise FileExistsError(errno.EEXIST, "exists already", target)
         files.rename(name, target, src_dir_fd=self._folder.fd, dst_dir_fd=there)
 
-    def _place_or_set_aside(self, name: str, ident: str, state: State) -> None:
+    def _place_or_set_aside(self, name: str, ident: str, state: State) -> bool:
+        """Whether the file is in its place now; else it is kept apart."""
         try:
             self._place(name, ident, self._folders[state])
         except FileExistsError:
             self._set_aside(name, ident)
+            return False
+        return True
 
     def _set_aside(self, name: str, ident: str) -> None:
         """Two files claim one id: the one in hand is kept apart, under a name of its own."""
