@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib import resources
+from pathlib import Path
 
 from textual.app import App
 
@@ -18,6 +18,7 @@ from tui.arming import Arming
 from tui.place import Place
 from tui.screens.pages import Page
 from tui.screens.queue import QueueScreen, Surroundings
+from tui.widgets.lines import Painted
 
 ENDED_BY = {signal.SIGTERM: 143, signal.SIGHUP: 129}
 """Signals that close the console with the terminal restored, and the exit codes that say so."""
@@ -28,7 +29,7 @@ class Console(App[None]):
 
     TITLE = "spooldeck"
     # Read here and not by CSS_PATH, which is read on the event loop.
-    CSS = resources.files("tui").joinpath("console.tcss").read_text(encoding="utf-8")
+    CSS = Path(__file__).with_name("console.tcss").read_text(encoding="utf-8")
     ENABLE_COMMAND_PALETTE = False
 
     def __init__(
@@ -51,6 +52,7 @@ class Console(App[None]):
         look = themes.load(themes.chosen(theme))
         self.register_theme(look)
         self.theme = look.name
+        Painted.looks = themes.looks(look)
         self.animation_level = "none"
         arming = Arming(clock, read_only, start_armed)
         around = Surroundings(host or platform.node(), arming, clock, len(places))

@@ -325,6 +325,18 @@ def test_status_says_how_a_queue_is(root: str, spooldeck: Run) -> None:
     assert len(nowhere.stderr.splitlines()) == 1
 
 
+def test_status_names_a_task_that_stands_twice(root: str, spooldeck: Run) -> None:
+    """One id in two states is a problem that somebody should look at."""
+    dead = bury_one(root)
+    file = Path(root, "queue", "dlq", f"{dead.id}.task")
+    Path(root, "queue", "pending", file.name).write_bytes(file.read_bytes())
+
+    status = spooldeck("status", root)
+
+    assert status.returncode == 1
+    assert f"dlq/{file.name}: stands in pending and dlq at once" in status.stdout
+
+
 def test_status_wants_attention_for_eleven_dead(root: str, spooldeck: Run) -> None:
     """More than ten tasks in the dead-letter queue are a reason to look."""
     for _ in range(11):

@@ -64,7 +64,7 @@ def _look(setup: Setup) -> Look:
                     oldest = min(oldest, found.created)
             elif isinstance(found, Problem):
                 problems[found.where] = found
-        problems |= {problem.where: problem for problem in store.desk_problems()}
+        problems |= {problem.where: problem for problem in store.misplaced()}
     finally:
         store.close()
     lock = setup.examine_lock()
@@ -78,12 +78,16 @@ def _attention(counts: dict[State, int], lock: LockEvidence, problems: int) -> l
     if lock.verdict in (Verdict.STALE, Verdict.STUCK, Verdict.UNKNOWN):
         said.append(f"the lock is {lock.verdict}: {lock.reason}")
     if counts[State.DEAD] > DLQ_LIMIT:
-        said.append(f"{counts[State.DEAD]:,} tasks in the dead-letter queue (over {DLQ_LIMIT})")
+        said.append(f"{_many(counts[State.DEAD])} in the dead-letter queue (over {DLQ_LIMIT})")
     if counts[State.ACTIVE] and lock.verdict in (Verdict.FREE, Verdict.STALE):
-        said.append(f"{counts[State.ACTIVE]:,} tasks in work, but nobody is at work on them")
+        said.append(f"{_many(counts[State.ACTIVE])} in work, but no worker is there")
     if problems:
-        said.append(f"{problems:,} files that are no tasks as they stand")
+        said.append("1 problem" if problems == 1 else f"{problems:,} problems")
     return said
+
+
+def _many(tasks: int) -> str:
+    return "1 task" if tasks == 1 else f"{tasks:,} tasks"
 
 
 def _as_text(setup: Setup, look: Look) -> list[str]:

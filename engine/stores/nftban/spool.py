@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine import files, policy
 from engine.files import Refused
@@ -34,6 +34,9 @@ from engine.store import (
 from engine.stores.nftban import desk, form
 from engine.stores.nftban.hint import NextDue
 from engine.stores.nftban.line import Line
+
+if TYPE_CHECKING:
+    from engine.stores.nftban.order import SortedNames
 
 MAX_PENDING = 10_000
 """Contract: NFTBAN_QUEUE_MAX_PENDING; more are refused with "Queue full"."""
@@ -221,9 +224,7 @@ class NftbanStore:
             for state in STATES:
                 for name in names.of(state):
                     yield from self._look_at(name, state)
-            for name, states in names.doubles():
-                words = " and ".join(STATES[state] for state in states)
-                yield Problem(f"{STATES[states[-1]]}/{name}", f"stands in {words} at once")
+            yield from _doubles(names)
         yield from self._desk.problems()
 
     def _names(self, state: State) -> Iterator[str]:
@@ -615,9 +616,15 @@ class NftbanStore:
             if since is not None and policy.older_than(int(since), now, days):
                 yield task
 
-    def desk_problems(self) -> list[Problem]:
-        """What lies on the desk with nobody at work on it."""
-        return list(self._desk.problems())
+    def misplaced(self) -> Iterator[Problem]:
+        """Tasks that stand in two states at once, and what lies on the desk; no file is opened."""
+        from engine.stores.nftban.order import SortedNames
+
+        with SortedNames() as names:
+            for state in STATES:
+                names.add(state, self._names(state))
+            yield from _doubles(names)
+        yield from self._desk.problems()
 
     def recover(self) -> list[str]:
         """Finish or take back what dead processes left half done; says what was done, in words."""
@@ -636,6 +643,12 @@ def _hinted(name: str, pending: int, now: float) -> float:
     due = hint.st_mtime
     # A time not ahead of ctime was not set by us, however the clock has jumped since.
     return due if due > hint.st_ctime and now < due <= now + policy.FURTHEST else 0.0
+
+
+def _doubles(names: "SortedNames") -> Iterator[Problem]:
+    for name, states in names.doubles():
+        words = " and ".join(STATES[state] for state in states)
+        yield Problem(f"{STATES[states[-1]]}/{name}", f"stands in {words} at once")
 
 
 def _refuse_nested(spool: Spool) -> None:
