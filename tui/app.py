@@ -18,7 +18,6 @@ from tui.arming import Arming
 from tui.place import Place
 from tui.screens.pages import Page
 from tui.screens.queue import QueueScreen, Surroundings
-from tui.widgets.lines import Painted
 
 ENDED_BY = {signal.SIGTERM: 143, signal.SIGHUP: 129}
 """Signals that close the console with the terminal restored, and the exit codes that say so."""
@@ -52,7 +51,7 @@ class Console(App[None]):
         look = themes.load(themes.chosen(theme))
         self.register_theme(look)
         self.theme = look.name
-        Painted.looks = themes.looks(look)
+        self.looks = themes.looks(look)
         self.animation_level = "none"
         arming = Arming(clock, read_only, start_armed)
         around = Surroundings(host or platform.node(), arming, clock, len(places))

@@ -10,7 +10,7 @@ from engine.inspector import Inspector
 from engine.model import LockEvidence, State, Task
 from tui.place import Place
 
-NEARBY = 1000
+NEARBY = 500
 """How many tasks before this one are looked at to count those that are due."""
 
 
@@ -27,7 +27,7 @@ async def why_waiting(
         lock=lock,
         handled=place.handled,
         token_at=token_at,
-        ahead=await _ahead(inspector, task, now),
+        ahead=await _ahead(inspector, task, now) if policy.is_due(task, now) else 0,
     )
     return policy.why_waiting(task, now, about)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -86,20 +87,17 @@ def main(target: Path) -> None:
         root = Path(folder) / "nftban"
         make_spool(root, some_tasks())
         (root / "queue" / "dlq" / "20261120T093000Z-mail_send-0badf00d.task").write_bytes(b"")
-        make_lock(root)
         for name, keys in SHOTS.items():
             for size in SIZES:
-                svg = asyncio.run(draw(root, keys, size))
+                drawn = asyncio.run(draw(root, keys, size))
+                # Its names hold a number of chance; without it, what did not change stays the same.
+                svg = re.sub(r"terminal-\d+", f"terminal-{name}", drawn)
                 path = target / f"{name}-{size[0]}x{size[1]}.svg"
                 path.write_text(svg)
                 if family:
                     path.with_suffix(".png").write_bytes(png(svg, family))
                 print(path)
     print(f"font of the PNGs: {family}" if family else "no fixed-width font here: no PNGs drawn")
-
-
-def make_lock(root: Path) -> None:
-    """A lock that somebody holds."""
 
 
 if __name__ == "__main__":

@@ -25,10 +25,10 @@ HAPPENS: Mapping[str, str] = {
 """What a verb does to a task, after "goes from A to B: "."""
 
 UNDO: Mapping[str, str] = {
-    "retry": "can be undone as long as it has not run again",
-    "purge": "can be had back from {end} for 24 hours, then it is gone for good",
+    "retry": "it waits like any other task; once it runs it cannot be called back",
+    "purge": "kept in {end} for 24 hours, then gone for good",
 }
-"""How a verb is undone where its edge says that it can be."""
+"""What remains possible after a verb, where its edge says that it can be undone."""
 
 LISTED = 1000
 """Tasks that are listed one by one; all of them are counted."""

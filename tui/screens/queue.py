@@ -325,6 +325,7 @@ class QueueScreen(Screen[None]):
             self._problem_text.move(how)
         else:
             self.list.move(how)
+            self.on_task_list_moved()
 
     @property
     def _marked(self) -> set[str]:
@@ -338,8 +339,9 @@ class QueueScreen(Screen[None]):
             return
         self._everything = False
         self._marked.symmetric_difference_update({task.id})
-        self._show_marks()
         self.list.move("down")
+        self._show_marks()
+        self.on_task_list_moved()
 
     def action_mark_all(self) -> None:
         """Act on all that match; again: on the row again."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
@@ -17,16 +16,13 @@ from tui.present import BLANK, Line
 class Painted(Widget):
     """A widget that turns lines of `present` into strips, each look by the theme."""
 
-    # Component classes would be the library's own way to a style. With fifteen of them on each pane
-    # they took a third of the time to the first frame.
-    looks: ClassVar[Mapping[str, Style]] = {}
-    """What the theme says about each look; the console sets it."""
-
     def strip_of(self, line: Line) -> Strip:
         """The line as it goes to the terminal, as wide as the widget."""
-        width = self.size.width
-        segments = [Segment(text, self.looks.get(look)) for text, look in line if text]
-        return Strip(segments).adjust_cell_length(width)
+        # Component classes are the library's own way to a style. With fifteen of them on each pane
+        # they took a third of the time to the first frame, so the app holds the styles.
+        looks: Mapping[str, Style] = getattr(self.app, "looks", {})
+        segments = [Segment(text, looks.get(look)) for text, look in line if text]
+        return Strip(segments).adjust_cell_length(self.size.width)
 
     def repaint_line(self, y: int) -> None:
         """Paint one line again, and no other."""

@@ -65,7 +65,7 @@ class TaskList(Painted, can_focus=True):
     """The tasks that match a query; the cursor stays on its task whatever happens around it."""
 
     class Moved(Message):
-        """The cursor stands on another task, or what the list shows has changed."""
+        """What the list shows has changed, and perhaps the task that the cursor is on."""
 
     class Vanished(Message):
         """The task under the cursor has left; the cursor stands on its neighbour."""
@@ -166,7 +166,11 @@ class TaskList(Painted, can_focus=True):
     # Moving
 
     def move(self, action: str) -> None:
-        """Move as the key table names it: down, up, page_down, page_up, first, last."""
+        """Move as the key table names it: down, up, page_down, page_up, first, last.
+
+        Whoever calls this knows that the cursor moved: there is no message, which would come a
+        frame later and cost another one.
+        """
         page = self._height
         steps = {"down": 1, "up": -1, "page_down": page, "page_up": -page}
         if action in steps:
@@ -186,7 +190,6 @@ class TaskList(Painted, can_focus=True):
             self.paint()
         if not self._covers(top, self._height) or self._near_edge(top):
             self._wanted.set()
-        self.post_message(self.Moved())
 
     def _view_for(self, at: int, step: int) -> int:
         height, top = self._height, self._spot.top

@@ -60,8 +60,11 @@ class Folder:
         return self._owner if self.fd >= 0 else None
 
     def exists(self) -> bool:
-        """Whether it is there; one that we make on demand may not be yet."""
-        return self._fd >= 0 or os.path.isdir(self.path)
+        """Whether there is anything to look into: one that we make on demand may not be there.
+
+        The others have to be; where one is missing, opening it says so.
+        """
+        return self._fd >= 0 or not self._make or os.path.isdir(self.path)
 
     def holds(self, name: str) -> bool:
         """Whether anything of that name lies in it; False as well where there is no folder."""
