@@ -26,7 +26,7 @@ HAPPENS: Mapping[str, str] = {
 
 UNDO: Mapping[str, str] = {
     "retry": "it waits like any other task; once it runs it cannot be called back",
-    "purge": "kept in {end} for 24 hours, then gone for good",
+    "purge": "kept in {end} as it is; nothing deletes it from there",
 }
 """What remains possible after a verb, where its edge says that it can be undone."""
 
