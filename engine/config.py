@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeAlias
 from engine import policy, shellconf
 from engine.policy import Rate, RetryPolicy
 from engine.shellconf import Variable
-from engine.text import plain, shown
+from engine.text import shown
 
 SEARCH = (
     "./spooldeck.yaml",
@@ -130,7 +130,6 @@ class Config(NamedTuple):
     """A theme's name; "" for the default one."""
     read_only: bool = False
     start_armed: bool = False
-    require_reason: bool = False
 
 
 def load(path: str | None, environ: Mapping[str, str], search: Sequence[str] = SEARCH) -> Config:
@@ -364,12 +363,15 @@ def _handler(value: object, at: _At) -> Handler:
     return Handler(**said)
 
 
+_KIND = "abcdefghijklmnopqrstuvwxyz0123456789_"
+
+
 def _handlers(value: object, at: _At) -> dict[str, Handler]:
     if not isinstance(value, dict):
         raise at.wrong("a mapping from kinds to handlers", value)
     for kind in value:
-        if not isinstance(kind, str) or not kind or set(kind) & set(" /") or kind != plain(kind):
-            raise at.below(kind).wrong("a kind in letters, digits and _.-: as its name", kind)
+        if not isinstance(kind, str) or not 0 < len(kind) <= 64 or kind.strip(_KIND):
+            raise at.below(kind).wrong("a kind of a-z, 0-9 and _, at most 64, as its name", kind)
     return {kind: _handler(said, at.below(kind)) for kind, said in value.items()}
 
 
@@ -415,7 +417,6 @@ _SETTINGS: Mapping[str, _Check] = {
     "theme": _text,
     "read_only": _yes_or_no,
     "start_armed": _yes_or_no,
-    "require_reason": _yes_or_no,
 }
 
 

@@ -67,7 +67,9 @@ def _judge(fd: int, unclaimed: bool, threshold: float, now: float) -> LockEviden
     age = max(0.0, now - seen.st_mtime)
     since = seen.st_mtime
     if pid is None:
-        if not unclaimed or age <= WRITING:
+        if not unclaimed:
+            return LockEvidence(Verdict.HELD, None, since, age, "somebody is at work, PID unknown")
+        if age <= WRITING:
             return LockEvidence(Verdict.HELD, None, since, age, "being written")
         return LockEvidence(Verdict.STALE, None, since, age, "it names no process")
     # Our own number with a free flock was a namesake's: in containers all workers may have one PID.
@@ -163,6 +165,11 @@ class PidLock:
         finally:
             os.close(self.fd)
             self.fd = -1
+
+    def abandon(self) -> None:
+        """Let go, and leave the lock file to those who inherited its flock."""
+        os.close(self.fd)
+        self.fd = -1
 
     def __enter__(self) -> PidLock:
         return self

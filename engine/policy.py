@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from engine.model import Lease, LockEvidence, State, Task, Verdict
+from engine.model import LockEvidence, State, Task, Verdict
 
 Backoff: TypeAlias = Callable[[int], float | None]
 """Seconds to wait after a failure that followed so many retries; None to give up."""
@@ -75,11 +75,6 @@ def trusted_due(due: float, written: float, now: float) -> float:
 def is_due(task: Task, now: float) -> bool:
     """Whether a pending task may be attempted."""
     return (task.due or 0.0) <= now
-
-
-def lapsed(lease: Lease, now: float, alive: bool) -> bool:
-    """Whether nobody works under this lease any more."""
-    return not alive or (lease.until is not None and lease.until <= now)
 
 
 def stuck(age: float, threshold: float) -> bool:

@@ -28,11 +28,6 @@ def enqueue(kind: str, now: float, token: str, description: str = "", payload: s
     )
 
 
-def ack(task: Task, now: float) -> None:
-    """Done: the task leaves its store."""
-    return
-
-
 def nack(task: Task, due: float, error: str) -> Task:
     """The attempt failed and counts; to be tried again from `due` (epoch seconds UTC) on."""
     return replace(

@@ -131,6 +131,11 @@ class Worker:
         self._stopping = True
         self._events.put(None)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a handler is still at work."""
+        return self._in_hand.total() > 0
+
     # ---- running
 
     def process_next(self) -> Run:

@@ -68,7 +68,6 @@ def test_everything_can_be_said(written: Callable[[str], Config], tmp_path: Path
         theme: night
         read_only: true
         start_armed: false
-        require_reason: true
     """)
 
     assert got == Config(
@@ -90,7 +89,6 @@ def test_everything_can_be_said(written: Callable[[str], Config], tmp_path: Path
         logs=("/var/log/a.log",),
         theme="night",
         read_only=True,
-        require_reason=True,
     )
 
 
@@ -132,9 +130,9 @@ def test_what_is_left_empty_is_not_said(written: Callable[[str], Config], text: 
         ("handlers: {a: {command: ['']}}", "handlers.a.command", "the program first"),
         ("handlers: {a: {command: [sleep, 5]}}", "handlers.a.command.1", "text (put it in"),
         ("handlers: {a: {command: [x], timeout: 0}}", "handlers.a.timeout", "at least 0.1"),
-        ("handlers: {a b: {command: [x]}}", "handlers.a b", "a kind in letters"),
-        ("handlers: {../a: {command: [x]}}", "handlers.../a", "a kind in letters"),
-        ("handlers: {1: {command: [x]}}", "handlers.1", "a kind in letters"),
+        ("handlers: {a b: {command: [x]}}", "handlers.a b", "a kind of a-z, 0-9 and _"),
+        ("handlers: {../a: {command: [x]}}", "handlers.../a", "a kind of a-z, 0-9 and _"),
+        ("handlers: {1: {command: [x]}}", "handlers.1", "a kind of a-z, 0-9 and _"),
         ("on: 1", "True", "unknown key"),
         ("theme: a\ntheme: b", "theme", "a second time in line 2"),
         ("queue: {durable: yes, durable: no}", "queue.durable", "a second time"),

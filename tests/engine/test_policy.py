@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import policy
-from engine.model import Lease, LockEvidence, State, Task, Verdict
+from engine.model import LockEvidence, State, Task, Verdict
 from engine.policy import FURTHEST, HOUR, Bucket, Circumstances, Rate, RetryPolicy
 
 NOW = 1_800_000_000.0
@@ -88,23 +88,6 @@ def test_no_task_waits_longer_than_a_week(due: float, written: float) -> None:
 def test_a_task_is_due_from_its_moment_on(due: float | None, is_due: bool) -> None:
     """The moment itself counts, and what is not known does not hold a task back."""
     assert policy.is_due(replace(a_task(), due=due), NOW) is is_due
-
-
-@pytest.mark.parametrize(
-    ("until", "alive", "lapsed"),
-    [
-        (None, True, False),
-        (None, False, True),
-        (NOW + 1, True, False),
-        (NOW, True, True),
-        (NOW + 1, False, True),
-    ],
-)
-def test_a_lease_lapses_with_its_time_or_its_owner(
-    until: float | None, alive: bool, lapsed: bool
-) -> None:
-    """Nobody works under a lease that is over or whose owner is gone."""
-    assert policy.lapsed(Lease("7", NOW - 9, until), NOW, alive) is lapsed
 
 
 def test_stuck_and_old_are_strict() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -207,6 +208,72 @@ def test_a_second_worker_is_refused_with_2(root: str, spooldeck: Run, tmp_path: 
     assert not Path(root, "run", "queue.lock").exists()
 
 
+def test_interrupted_it_ends_after_what_it_has_in_hand(
+    root: str, spooldeck: Run, tmp_path: Path
+) -> None:
+    """Ctrl-C at process-next frees no lock while the handler runs: another worker is refused."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    settings = f"handlers: {{report: {{command: [sh, -c, 'read x < {gate}']}}}}"
+    here = ("--config", configured(tmp_path, settings), "--root", root)
+    spooldeck(*here, "queue", "add", "report")
+    first = subprocess.Popen(
+        [sys.executable, "-m", "tui.cli", *here, "queue", "process-next"],
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+        stderr=subprocess.DEVNULL,
+    )
+    opened = os.open(gate, os.O_RDWR)
+    log = Path(root, "log")
+    for _ in watch(log, yield_on_timeout=True, rust_timeout=100):
+        if "Executing" in (log / "queue.log").read_text() or first.poll() is not None:
+            break
+
+    first.send_signal(signal.SIGINT)
+    second = spooldeck(*here, "queue", "process-next")
+    os.write(opened, b"go\n")
+    first.wait(30)
+    os.close(opened)
+
+    assert second.returncode == 2
+    assert first.returncode == 0
+    assert tasks_at(root, "pending") == tasks_at(root, "work") == []
+
+
+def test_what_is_too_long_to_be_read_again_is_not_added(root: str, spooldeck: Run) -> None:
+    """A description that would make its file unreadable is refused, with what was expected."""
+    refused = spooldeck("--root", root, "queue", "add", "report", "x" * 5000)
+
+    assert refused.returncode == 64
+    assert "5,000 characters: expected at most 4,096" in refused.stderr
+    assert tasks_at(root, "pending") == []
+
+
+def test_only_files_are_counted(root: str, spooldeck: Run) -> None:
+    """A FIFO, a folder or a link named like a task is a problem, not a task that waits."""
+    spooldeck("--root", root, "queue", "add", "report")
+    pending = Path(root, "queue", "pending")
+    os.mkfifo(pending / "fifo.task")
+    (pending / "folder.task").mkdir()
+    (pending / "link.task").symlink_to("/etc/hostname")
+
+    counted = spooldeck("--root", root, "queue", "count")
+    status = json.loads(spooldeck("status", root, "--json").stdout)
+
+    assert counted.stdout == "1\n"
+    assert status["tasks"]["pending"] == 1
+    assert len(status["problems"]) == 3
+
+
+def test_an_unreadable_file_in_the_dlq_is_named(root: str, spooldeck: Run) -> None:
+    """The dead-letter list does not keep silent about what it cannot read."""
+    Path(root, "queue", "dlq", "junk.task").write_text("junk")
+
+    listed = spooldeck("--root", root, "queue", "dlq", "list")
+
+    assert listed.stdout == ""
+    assert "dlq/junk.task: no newline at its end" in listed.stderr
+
+
 def test_a_stale_lock_is_taken_over_and_its_work_returned(root: str, spooldeck: Run) -> None:
     """A lock whose process is gone is taken; the task it had in hand counts one attempt."""
     gone = subprocess.Popen(["true"])
@@ -381,7 +448,7 @@ def test_a_wrong_word_is_one_line_and_its_code(
     [
         ([], 69, "nothing to open"),
         (["nowhere"], 69, "nowhere: no such folder"),
-        (["--root", "nowhere", "queue", "count"], 69, "nowhere/queue/pending"),
+        (["--root", "nowhere", "queue", "count"], 69, "nowhere: no queue, expected"),
         (["--config", "nowhere.yaml", "queue", "count"], 78, "nowhere.yaml"),
         (["status", "--root", "nowhere"], 2, "nowhere"),
     ],

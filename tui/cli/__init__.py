@@ -30,10 +30,10 @@ from tui.cli.wiring import (
 Command: TypeAlias = Callable[[Setup, Namespace], int]
 """What a command does, and the exit code that it answers with."""
 
-COMMANDS = ("demo", "status", "init", "queue", "console")
+COMMANDS = ("demo", "status", "init", "queue")
 """First words that are commands; a place of such a name is written `./queue`."""
 
-_WITH_VALUE = ("--config", "--root")
+_WITH_VALUE = ("--config", "--root", "--theme")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -133,13 +133,15 @@ def _parser() -> ArgumentParser:
         epilog=_TOP,
     )
     console.add_argument("places", nargs="*", metavar="PLACE", help="a folder with a queue")
-    console.add_argument("--read-only", action="store_true", help="offer no verb at all")
-    console.add_argument("--theme", metavar="NAME", default="", help="colours to draw in")
     console.add_argument("--version", action="store_true", help="say the version and end")
 
     demo = add(words, "demo", "console:demo", "throw-away spools with traffic, and the console")
     demo.add_argument("--tasks", type=_count, default=400, metavar="N", help="tasks to begin with")
     demo.add_argument("--keep", metavar="DIR", default="", help="make them here and leave them")
+
+    for parser in (console, demo):
+        parser.add_argument("--read-only", action="store_true", help="offer no verb at all")
+        parser.add_argument("--theme", metavar="NAME", default="", help="colours to draw in")
 
     status = add(words, "status", "status:status", "one plain look at a place")
     status.add_argument("place", nargs="?", metavar="PLACE")

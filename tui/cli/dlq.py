@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Iterable
 
 from engine import plans
-from engine.model import Move, State, Task
+from engine.model import Move, Problem, State, Task
 from engine.store import Gone
 from engine.stores.nftban import NftbanStore
 from engine.text import shown, shown_lines
@@ -27,8 +27,13 @@ def list_dead(setup: Setup, arguments: Namespace) -> int:
 
 
 def _dead(store: NftbanStore) -> list[Task]:
-    found = store.look({store.states[State.DEAD]})
-    return [task for task in found if isinstance(task, Task)]
+    dead = []
+    for found in store.look({store.states[State.DEAD]}):
+        if isinstance(found, Task):
+            dead.append(found)
+        elif isinstance(found, Problem):
+            complain(f"{shown(found.where)}: {shown(found.what)}")
+    return dead
 
 
 def _line(task: Task) -> str:

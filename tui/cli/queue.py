@@ -69,11 +69,9 @@ def list_tasks(setup: Setup, arguments: Namespace) -> int:
         if arguments.state not in wanted:
             fail(EX_USAGE, f"--state {shown(arguments.state)}: expected {', '.join(wanted)}")
         wanted = [arguments.state]
-    unread = 0
     try:
         for found in _tasks(store, wanted):
             if isinstance(found, Problem):
-                unread += 1
                 complain(f"{shown(found.where)}: {shown(found.what)}")
             elif arguments.json:
                 print(as_json(found, store.states[found.state]))

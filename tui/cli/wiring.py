@@ -11,6 +11,7 @@ from engine.config import Config, Queue
 from engine.handlers import Handler
 from engine.logtail import contract_line
 from engine.model import LockEvidence, State
+from engine.store import Unavailable
 from engine.stores.nftban import NftbanStore, Spool
 from engine.worker import Limits, Services
 
@@ -65,6 +66,13 @@ class Setup(NamedTuple):
         Raises:
             Unavailable: it cannot be reached.
         """
+        queue = self.queue
+        if not all(map(os.path.isdir, (queue.pending, queue.work, queue.dlq))):
+            where = os.path.dirname(queue.pending)
+            raise Unavailable(
+                f"{queue.root}: no queue, expected the folders pending, work and dlq in {where} "
+                f"(spooldeck init {queue.root} makes them)"
+            )
         return NftbanStore(self.spool())
 
     def examine_lock(self) -> LockEvidence:

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Callable
 
 from engine import locks
 from engine.model import LockEvidence, State, Verdict
@@ -25,7 +26,7 @@ def process_next(setup: Setup, arguments: Namespace) -> int:
     with _Work(setup) as work:
         if work.worker is None:
             return LOCKED
-        run = work.worker.process_next()
+        run = work.run(work.worker.process_next)
         if run.done or run.failed:
             taken = int(time.monotonic() - began)
             setup.log("DEBUG", f"Queue processor completed in {taken}s")
@@ -45,7 +46,7 @@ def work(setup: Setup, arguments: Namespace) -> int:
     with _Work(setup, arguments.concurrency) as work:
         if work.worker is None:
             return LOCKED
-        run = work.run(until_idle=arguments.until_idle)
+        run = work.until_stopped(until_idle=arguments.until_idle)
     if run.lost:
         complain(run.lost)
         return LOCKED
@@ -63,6 +64,7 @@ class _Work:
         self._concurrency = concurrency
         self._store: NftbanStore | None = None
         self._lock: locks.PidLock | None = None
+        self._lost = False
 
     def __enter__(self) -> _Work:
         setup = self._setup
@@ -92,33 +94,44 @@ class _Work:
         )
         return self
 
-    def run(self, *, until_idle: bool) -> Run:
-        """Work until stopped: a first signal ends it after what is in hand, a second at once."""
+    def run(self, work: Callable[[], Run]) -> Run:
+        """Work; a first signal ends it after what is in hand, a second ends that, too."""
+        assert self.worker is not None
+        stop = self.worker.stop
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: stop())
+        run = work()
+        self._lost = bool(run.lost)
+        return run
+
+    def until_stopped(self, *, until_idle: bool) -> Run:
+        """Work, woken by what happens in the queue."""
         from engine.watch import Watch
 
         assert self.worker is not None and self._store is not None
-        stop, ring = self.worker.stop, self.worker.ring
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda *_: stop())
+        worker, ring = self.worker, self.worker.ring
         watch = Watch(self._store.doorbell, self._setup.open, lambda names: ring(), ring)
         if not until_idle:
             watch.start(patience=1.0)
         try:
-            return self.worker.work(until_idle=until_idle)
+            return self.run(lambda: worker.work(until_idle=until_idle))
         finally:
             watch.stop()
 
     def __exit__(self, *_: object) -> None:
         if self.worker is None or self._store is None:
             return
-        setup = self._setup
         try:
-            setup.services(self._store).publish()
+            if not self._lost:
+                self._setup.services(self._store).publish()
         finally:
             self._close()
 
     def _close(self) -> None:
-        if self._lock is not None:
+        if self._lock is not None and self.worker is not None and self.worker.is_busy:
+            # Its handlers go on, and their hold on the lock's flock says so to the next worker.
+            self._lock.abandon()
+        elif self._lock is not None:
             self._lock.release()
         if self._store is not None:
             self._store.close()

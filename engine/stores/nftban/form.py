@@ -12,6 +12,9 @@ from engine.model import State, Task
 from engine.text import plain, plain_error
 
 SUFFIX = ".task"
+LONGEST = 4096
+"""Characters of a description or a path that a new task may have; with them it stays readable."""
+
 DEAD_REASON = "max_retries_exceeded"
 """The only reason the contract knows."""
 
@@ -191,6 +194,9 @@ def new_record(task: Task) -> Record:
         raise Refused(f"task type {task.kind[:40]!r}: expected a-z 0-9 _, at most 64")
     if not is_id(task.id):
         raise Refused(f"task id {task.id[:40]!r}: expected letters, digits, _ : -")
+    for name, text in (("description", task.description), ("payload path", task.payload)):
+        if len(text) > LONGEST:
+            raise Refused(f"{name} of {len(text):,} characters: expected at most {LONGEST:,}")
     if plain(task.payload) != task.payload:
         # Cleaning a path would make it another path.
         raise Refused(

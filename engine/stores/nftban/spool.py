@@ -596,7 +596,15 @@ class NftbanStore:
         folder = self._folders[state]
         if not folder.exists() and state in (State.HELD, State.TRASH):
             return []
-        return [name for name in os.listdir(folder.fd) if name.endswith(form.SUFFIX)]
+        try:
+            with os.scandir(folder.fd) as entries:
+                return [
+                    entry.name
+                    for entry in entries
+                    if entry.name.endswith(form.SUFFIX) and entry.is_file(follow_symlinks=False)
+                ]
+        except OSError as error:
+            raise Unavailable(f"{folder.path}: {error.strerror}") from error
 
     def expired(self, now: float, days: float, *, by_mtime: bool = False) -> Iterator[Task]:
         """Dead tasks that died more than `days` ago; one that does not say when is none.
