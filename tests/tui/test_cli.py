@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -517,3 +518,24 @@ def test_init_makes_what_is_missing_and_leaves_the_rest(spooldeck: Run, tmp_path
     modes = {oct((where / "queue" / word).stat().st_mode & 0o777) for word in ("pending", "dlq")}
     assert modes == {"0o750"}
     store_at(str(where)).close()
+
+
+def test_a_theme_that_is_not_there_is_one_line(root: str) -> None:
+    """A wrong theme ends the command before the screen is touched, and names those there are."""
+    ours, terminal = pty.openpty()
+
+    run = subprocess.run(
+        [sys.executable, "-m", "tui.cli", "--theme", "nosuch", root],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=subprocess.PIPE,
+        env={"PATH": os.environ["PATH"], "TERM": "xterm"},
+        check=False,
+    )
+    os.close(terminal)
+    os.close(ours)
+
+    assert run.returncode == 64
+    (line,) = run.stderr.decode().splitlines()
+    assert "theme nosuch" in line
+    assert "ansi, dark, mono" in line

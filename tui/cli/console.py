@@ -85,13 +85,17 @@ def run(setup: Setup, places: Sequence[Place], arguments: Namespace) -> int:
     if os.environ.get("TERM", "") in ("", "dumb"):
         fail(EX_USAGE, "this terminal cannot move its cursor (TERM); try: spooldeck status PLACE")
     from tui.app import Console
+    from tui.theme import BadTheme
 
-    console = Console(
-        places,
-        theme=getattr(arguments, "theme", "") or setup.config.theme,
-        read_only=getattr(arguments, "read_only", False) or setup.config.read_only,
-        start_armed=setup.config.start_armed,
-    )
+    try:
+        console = Console(
+            places,
+            theme=arguments.theme or setup.config.theme,
+            read_only=arguments.read_only or setup.config.read_only,
+            start_armed=setup.config.start_armed,
+        )
+    except BadTheme as error:
+        fail(EX_USAGE, str(error))
     console.run()
     return console.return_code or 0
 
