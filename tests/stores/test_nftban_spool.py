@@ -20,7 +20,8 @@ from engine import files, verbs
 from engine.model import Missing, Move, Problem, State, Task
 from engine.store import Full, Gone, Unavailable, Unsupported
 from engine.stores.nftban import NftbanStore, Spool, form, make_spool
-from engine.stores.nftban.spool import DUE_IN_MTIME, REVALIDATE
+from engine.stores.nftban.claims import REVALIDATE
+from engine.stores.nftban.spool import DUE_IN_MTIME
 
 Opener = Callable[..., NftbanStore]
 

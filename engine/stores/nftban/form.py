@@ -5,10 +5,12 @@ character set and the numbers. A file of exactly that form is taken apart at its
 goes through the strict reader, and the two agree wherever both answer.
 """
 
+import os
 from typing import NamedTuple
 
-from engine.files import Refused, parse_assignments
-from engine.model import State, Task
+from engine import policy
+from engine.files import Refused, parse_assignments, revision
+from engine.model import EMPTY, Lease, State, Task
 from engine.text import plain, plain_error
 
 SUFFIX = ".task"
@@ -182,6 +184,37 @@ def render(record: Record) -> bytes:
 
 def _harmless(value: str) -> str:
     return plain(value) if value.strip(_HARMLESS) else value
+
+
+def trusted_due(record: Record, seen: os.stat_result, now: float) -> float:
+    """When a task is due, unless a clock that jumped said so."""
+    return policy.trusted_due(float(record.due), seen.st_ctime, now)
+
+
+def as_task(
+    record: Record, state: State, seen: os.stat_result, lease: Lease | None, now: float
+) -> Task:
+    """The task that a file in a state's folder is; `seen` is the file's own state."""
+    extra = EMPTY
+    if record.dead_since is not None or record.more:
+        extra = dict(record.more)
+    if record.dead_since is not None:
+        dead = {"dead_since": str(record.dead_since), "dead_reason": record.dead_reason}
+        extra = dead | dict(extra)
+    return Task(
+        record.id,
+        record.kind,
+        state,
+        float(record.created),
+        due=trusted_due(record, seen, now) if record.due else 0.0,
+        attempts=record.retries,
+        description=record.description,
+        payload=record.payload,
+        error=record.error,
+        lease=lease,
+        rev=revision(seen),
+        extra=extra,
+    )
 
 
 def new_record(task: Task) -> Record:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from engine import files, policy
 from engine.files import Refused
 from engine.model import (
-    EMPTY,
     Doorbell,
     Edge,
     Edges,
@@ -32,8 +31,8 @@ from engine.store import (
     permit,
 )
 from engine.stores.nftban import desk, form
+from engine.stores.nftban.claims import Claims
 from engine.stores.nftban.hint import NextDue
-from engine.stores.nftban.line import Line
 
 if TYPE_CHECKING:
     from engine.stores.nftban.order import SortedNames
@@ -46,9 +45,6 @@ GROUP = 100
 
 PEEK = 200
 """Tasks of each folder that a whole look shows at once, before it knows their order."""
-
-REVALIDATE = 60.0
-"""Seconds for which a waiting file is believed to wait while its name and inode stay."""
 
 STATES: Mapping[State, str] = {
     State.PENDING: "pending",
@@ -146,17 +142,14 @@ class NftbanStore:
         }
         self._by_word = {word: state for state, word in STATES.items()}
         self._open_folders()
-        self._due_in_mtime = os.path.exists(f"{own}/{DUE_IN_MTIME}")
-        self._hint = NextDue(f"{own}/next-due")
-        self._desk = desk.Desk(
-            own, self._folders, durable=spool.durable, due_in_mtime=self._due_in_mtime
-        )
+        ours_alone = os.path.exists(f"{own}/{DUE_IN_MTIME}")
+        self._desk = desk.Desk(own, self._folders, durable=spool.durable, due_in_mtime=ours_alone)
+        hint = NextDue(f"{own}/next-due") if ours_alone else None
+        self._claims = Claims(self._folders, self._desk, hint, clock)
         self.edges = self._open_edges()
         watched = (spool.pending, spool.work, spool.dlq, f"{own}/held", f"{own}/trash")
         self.doorbell = Doorbell(watched)
         self._room = 0
-        self._waiting: dict[str, tuple[int, float]] = {}
-        self._validated = 0.0
 
     def _open_folders(self) -> None:
         try:
@@ -299,35 +292,7 @@ class NftbanStore:
             os.close(fd)
         # Nothing but a claim renames a file into work/, and a rename sets ctime.
         lease = Lease("", seen.st_ctime) if state is State.ACTIVE else None
-        return self._task(form.parse(data, ident), state, seen, lease)
-
-    def _trusted(self, record: form.Record, seen: os.stat_result) -> float:
-        """When the task is due, unless a clock that jumped said so."""
-        return policy.trusted_due(float(record.due), seen.st_ctime, self._clock())
-
-    def _task(
-        self, record: form.Record, state: State, seen: os.stat_result, lease: Lease | None
-    ) -> Task:
-        extra = EMPTY
-        if record.dead_since is not None or record.more:
-            extra = dict(record.more)
-        if record.dead_since is not None:
-            dead = {"dead_since": str(record.dead_since), "dead_reason": record.dead_reason}
-            extra = dead | dict(extra)
-        return Task(
-            record.id,
-            record.kind,
-            state,
-            float(record.created),
-            due=self._trusted(record, seen) if record.due else 0.0,
-            attempts=record.retries,
-            description=record.description,
-            payload=record.payload,
-            error=record.error,
-            lease=lease,
-            rev=files.revision(seen),
-            extra=extra,
-        )
+        return form.as_task(form.parse(data, ident), state, seen, lease, self._clock())
 
     def read(self, task: Task) -> bytes:
         """The task file's bytes.
@@ -359,85 +324,8 @@ class NftbanStore:
 
         Afterwards `doorbell.due` says when the next of those that wait comes due.
         """
-        pending = self._folders[State.PENDING]
-        pending.check()
-        self._folders[State.ACTIVE].check()
-        hinted = self._hint.read(pending.fd, now) if self._due_in_mtime else None
-        if hinted is not None:
-            self.doorbell = self.doorbell._replace(due=hinted)
-            return
-        seen = os.fstat(pending.fd)
-        line = Line(self._candidates(pending, now))
-        claimed = passed_over = 0
-        while claimed < limit:
-            candidate = line.next(wants)
-            if candidate is None:
-                break
-            task = self._claim(*candidate, now, owner, wants)
-            if task is not None:
-                claimed += 1
-                yield task
-            elif candidate[0] not in self._waiting:
-                passed_over += 1
-        due = min((due for _, due in self._waiting.values()), default=None)
-        self.doorbell = self.doorbell._replace(due=due)
-        if self._due_in_mtime and due is not None and not claimed + passed_over + len(line):
-            self._hint.write(seen, due, now)
-
-    def _candidates(self, pending: desk.Folder, now: float) -> list[tuple[str, int]]:
-        """Names and inodes of pending files that may be due, in the order of names."""
-        if now - self._validated >= REVALIDATE:
-            self._waiting, self._validated = {}, now
-        with os.scandir(pending.fd) as entries:
-            listed = sorted(
-                (entry.name, entry.inode()) for entry in entries if entry.name.endswith(form.SUFFIX)
-            )
-        known, waiting = self._waiting, {}
-        # One id in two places is left: moving it would destroy the other.
-        in_hand = set(self._names(State.ACTIVE))
-        candidates = []
-        for candidate in listed:
-            name, inode = candidate
-            before = known.get(name)
-            if before is not None and before[0] == inode and before[1] > now:
-                waiting[name] = before
-            elif self._due_in_mtime and (hint := _hinted(name, pending.fd, now)):
-                waiting[name] = inode, hint
-            elif name not in in_hand:
-                candidates.append(candidate)
-        self._waiting = waiting
-        return candidates
-
-    def _claim(self, name: str, inode: int, now: float, owner: str, wants: Wants) -> Task | None:
-        pending, work = self._folders[State.PENDING], self._folders[State.ACTIVE]
-        try:
-            ident = form.id_of(name)
-            if ident is None:
-                return None
-            fd = files.open_guarded(name, pending.fd)
-            try:
-                data, seen = files.read_guarded(fd)
-            finally:
-                os.close(fd)
-            record = form.parse(data, ident)
-            if record.due > now:
-                due = self._trusted(record, seen)
-                if due > now:
-                    self._waiting[name] = inode, due
-                    return None
-            if not wants(record.kind, ""):
-                return None
-            files.rename(name, name, src_dir_fd=pending.fd, dst_dir_fd=work.fd)
-            there = os.stat(name, dir_fd=work.fd, follow_symlinks=False)
-        except FileNotFoundError:
-            return None  # somebody else was faster
-        except Refused:
-            return None  # look() says what is wrong with it
-        if not files.same_file(seen, there):
-            # Rewritten between reading and claiming: it may not be due any more.
-            self._desk.give_back(ident)
-            return None
-        return self._task(record, State.ACTIVE, there, Lease(owner, now))
+        yield from self._claims.take(now, owner, limit, wants)
+        self.doorbell = self.doorbell._replace(due=self._claims.due)
 
     # ---- changing
 
@@ -637,20 +525,6 @@ class NftbanStore:
     def recover(self) -> list[str]:
         """Finish or take back what dead processes left half done; says what was done, in words."""
         return self._desk.recover(self._clock())
-
-
-def _hinted(name: str, pending: int, now: float) -> float:
-    """When a file is due by its modification time, if that is after now; else 0.
-
-    A wrong time costs at most a read, or REVALIDATE seconds more of waiting.
-    """
-    try:
-        hint = os.stat(name, dir_fd=pending, follow_symlinks=False)
-    except FileNotFoundError:
-        return 0.0
-    due = hint.st_mtime
-    # A time not ahead of ctime was not set by us, however the clock has jumped since.
-    return due if due > hint.st_ctime and now < due <= now + policy.FURTHEST else 0.0
 
 
 def _doubles(names: "SortedNames") -> Iterator[Problem]:
