@@ -8,7 +8,8 @@ from engine.files import Refused
 from engine.model import Lease, State, Task
 from engine.store import Wants
 from engine.stores.nftban import form
-from engine.stores.nftban.desk import Desk, Folder
+from engine.stores.nftban.desk import Desk
+from engine.stores.nftban.folder import Folder
 from engine.stores.nftban.hint import NextDue
 from engine.stores.nftban.line import Line
 

@@ -32,6 +32,7 @@ from engine.store import (
 )
 from engine.stores.nftban import desk, form
 from engine.stores.nftban.claims import Claims
+from engine.stores.nftban.folder import Folder
 from engine.stores.nftban.hint import NextDue
 
 if TYPE_CHECKING:
@@ -134,11 +135,11 @@ class NftbanStore:
         own = spool.desk
         _refuse_nested(spool)
         self._folders = {
-            State.PENDING: desk.Folder(spool.pending, "pending"),
-            State.ACTIVE: desk.Folder(spool.work, "work"),
-            State.HELD: desk.Folder(f"{own}/held", "held", make=True),
-            State.DEAD: desk.Folder(spool.dlq, "dlq"),
-            State.TRASH: desk.Folder(f"{own}/trash", "trash", make=True),
+            State.PENDING: Folder(spool.pending, "pending"),
+            State.ACTIVE: Folder(spool.work, "work"),
+            State.HELD: Folder(f"{own}/held", "held", make=True),
+            State.DEAD: Folder(spool.dlq, "dlq"),
+            State.TRASH: Folder(f"{own}/trash", "trash", make=True),
         }
         self._by_word = {word: state for state, word in STATES.items()}
         self._open_folders()
