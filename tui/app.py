@@ -12,9 +12,12 @@ from functools import partial
 from pathlib import Path
 
 from textual.app import App
+from textual.binding import Binding
 
 from tui import theme as themes
 from tui.arming import Arming
+from tui.glyphs import ASCII, Glyphs
+from tui.glyphs import chosen as glyphs_of
 from tui.place import Place
 from tui.screens.pages import Page
 from tui.screens.queue import QueueScreen, Surroundings
@@ -23,13 +26,15 @@ ENDED_BY = {signal.SIGTERM: 143, signal.SIGHUP: 129}
 """Signals that close the console with the terminal restored, and the exit codes that say so."""
 
 
-class Console(App[None]):
+class Console(App[None], inherit_bindings=False):
     """The operator console. It takes no mouse, so that the terminal's own selection works."""
 
     TITLE = "spooldeck"
     # Read here and not by CSS_PATH, which is read on the event loop.
     CSS = Path(__file__).with_name("console.tcss").read_text(encoding="utf-8")
     ENABLE_COMMAND_PALETTE = False
+    # The library's own Ctrl-q is not wanted: it is flow control. Ctrl-c must come before an input.
+    BINDINGS = [Binding("ctrl+c", "cancel", show=False, priority=True)]
 
     def __init__(
         self,
@@ -40,8 +45,9 @@ class Console(App[None]):
         start_armed: bool = False,
         clock: Callable[[], float] = time.time,
         host: str = "",
+        glyphs: Glyphs | None = None,
     ) -> None:
-        """Look at these places.
+        """Look at these places; without `glyphs`, with those of the locale.
 
         Raises:
             BadTheme: there is no such theme.
@@ -52,6 +58,8 @@ class Console(App[None]):
         self.register_theme(look)
         self.theme = look.name
         self.looks = themes.looks(look)
+        self.glyphs = glyphs_of(os.environ) if glyphs is None else glyphs
+        self.set_class(self.glyphs == ASCII, "-ascii")
         self.animation_level = "none"
         arming = Arming(clock, read_only, start_armed)
         around = Surroundings(host or platform.node(), arming, clock, len(places))
@@ -98,10 +106,16 @@ class Console(App[None]):
 
         self.push_screen(QuitScreen(pids), self._leave)
 
-    def action_help_quit(self) -> None:
-        """Ctrl-C does not quit: it is pressed too easily."""
-        if isinstance(self.screen, QueueScreen):
-            self.screen.say("q quits")
+    async def action_cancel(self) -> None:
+        """Cancel an input or a dialog; on the list it quits, but only when pressed twice."""
+        screen = self.screen
+        if isinstance(screen, QueueScreen):
+            if screen.cancels():
+                await self.action_quit()
+        elif isinstance(screen, Page):
+            screen.action_back()
+        else:
+            screen.dismiss("")
 
     def _leave(self, answer: str | None) -> None:
         if answer:

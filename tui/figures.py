@@ -9,6 +9,7 @@ from engine.metrics import Samples
 from engine.model import State
 from engine.text import shown
 from tui import present
+from tui.glyphs import MORE
 from tui.present import Line, Run
 
 Reading: TypeAlias = Samples | str | None
@@ -37,8 +38,6 @@ LAST_RUN = "nftban_queue_last_run_timestamp"
 ATTEMPTS = "nftban_mail_send_attempts_total"
 SUCCESS = "nftban_mail_send_success_total"
 FAILURES = "nftban_mail_send_failures_total"
-DEPTH = "nftban_mail_spool_depth"
-
 
 SAME_MOMENT = 2.5
 """Seconds between our count and the writing of a file for the two to speak of one moment."""
@@ -117,11 +116,17 @@ def compact(queue: Reading, mail: Reading, ours: Ours, now: float, width: int) -
     if isinstance(queue, Samples):
         gauges = [(name, _whole(queue, gauge)) for name, gauge in _gauges(ours)]
         pairs = [*gauges, *((name, _whole(queue, total)) for name, total in TOTALS)]
-        first: Line = tuple(run for name, text in pairs for run in _pair(name, text))
-        said: Line = ((" " + warning, "warning"),) if warning else _runs(queue, now)
+        first = present.whole_ones([_pair(name, text) for name, text in pairs], width)
+        said: Line = _warned(warning, width) if warning else _runs(queue, now, width)
     else:
         first, said = _absent("queue.prom", queue), ()
-    return [present.cut(line, width) for line in (head, first, said, _mail_line(mail, now))]
+    mails = _mail_line(mail, now, width)
+    return [present.cut(line, width) for line in (head, first, said, mails)]
+
+
+def _warned(warning: str, width: int) -> Line:
+    first, *rest = present.folded(warning, max(1, width - 3))
+    return ((f" {first}{' ' + MORE if rest else ''}", "warning"),)
 
 
 def _queue(queue: Reading, ours: Ours, now: float, width: int) -> list[Line]:
@@ -138,7 +143,7 @@ def _queue(queue: Reading, ours: Ours, now: float, width: int) -> list[Line]:
     rows += [_figure(*count, wrong=wrong) for count in counts]
     totals = [_pair(name, _whole(queue, total)) for name, total in TOTALS]
     rows += [(*first, *second) for first, second in zip(totals[::2], totals[1::2], strict=True)]
-    rows.append(_runs(queue, now))
+    rows.append(_runs(queue, now, width))
     warning = _warning(queue, ours, now)
     rows += [((" " + piece, "warning"),) for piece in present.folded(warning, width - 1) if piece]
     return rows
@@ -172,15 +177,19 @@ def _mail(mail: Reading, now: float, width: int) -> list[Line]:
     return [present.cut(row, width) for row in rows]
 
 
-def _mail_line(mail: Reading, now: float) -> Line:
+def _mail_line(mail: Reading, now: float, width: int) -> Line:
     if not isinstance(mail, Samples):
         return _absent("mail.prom", mail) if mail is not None else ()
-    runs: list[Run] = [(f" {_head('mail.prom', mail, now)}: ", "title")]
-    for way in transports(mail):
-        if way.attempts or way.failures:
-            text = f"{shown(way.name)} {way.attempts:,} tried {way.success:,} sent "
-            runs += [(text, ""), (f"{way.failures:,} failed  ", "bad" if way.failures else "")]
-    return tuple(runs) if len(runs) > 1 else (*runs, ("nothing was sent yet", "dim"))
+    head: Line = ((f" {_head('mail.prom', mail, now)}: ", "title"),)
+    parts: list[Line] = [
+        (
+            (f"{shown(way.name)} {way.attempts:,} tried {way.success:,} sent ", ""),
+            (f"{way.failures:,} failed ", "bad" if way.failures else ""),
+        )
+        for way in transports(mail)
+        if way.attempts or way.failures
+    ]
+    return present.whole_ones([head, *(parts or [(("nothing was sent yet", "dim"),)])], width)
 
 
 def _gauges(ours: Ours) -> list[tuple[str, str]]:
@@ -203,14 +212,14 @@ def _warning(queue: Reading, ours: Ours, now: float) -> str:
     return f"! WARN queue.prom {'; '.join(words)}" if words else ""
 
 
-def _runs(queue: Samples, now: float) -> Line:
+def _runs(queue: Samples, now: float, width: int) -> Line:
     oldest, last = queue.get(OLDEST), queue.get(LAST_RUN)
-    runs: list[Run] = []
+    parts: list[Line] = []
     if last:
-        runs += _pair("last run", present.ago(now - last))
+        parts.append(_pair("last run", present.ago(now - last)))
     if oldest:
-        runs += _pair("oldest waiting", present.span(oldest))
-    return tuple(runs)
+        parts.append(_pair("oldest waiting", present.span(oldest)))
+    return present.whole_ones(parts, width)
 
 
 def _pair(name: str, text: str) -> tuple[Run, Run]:

@@ -41,7 +41,8 @@ class Hint(NamedTuple):
 
 
 LIST, TASK, PLAN, HELP, QUIT = "list", "task", "plan", "help", "quit"
-_TEXTS = frozenset({TASK, HELP, PLAN})
+PROBLEMS = "problems"
+_TEXTS = frozenset({TASK, PROBLEMS, HELP, PLAN})
 _LIST = frozenset({LIST})
 _MOVING = _LIST | _TEXTS
 
@@ -55,7 +56,7 @@ KEYS: tuple[Key, ...] = (
     Key("move('page_up')", ("pageup",), "PgUp", "", "one page up", "Move", _MOVING),
     Key("move('first')", ("g", "home"), "g Home", "", "to the first line", "Move", _MOVING),
     Key("move('last')", ("G", "end"), "G End", "", "to the last line", "Move", _MOVING),
-    Key("open", ("enter",), "Enter", "open", "the task in full", "Look", _LIST),
+    Key("open", ("enter",), "Enter", "open", "the task, or the problems, in full", "Look", _LIST),
     Key(
         "filter",
         ("/",),
@@ -109,7 +110,7 @@ KEYS: tuple[Key, ...] = (
         ("y",),
         "y",
         "apply",
-        "apply a plan of one task that can be undone",
+        "apply a plan for one task, where it asks for no count",
         "Act",
         frozenset({PLAN}),
     ),
@@ -133,7 +134,15 @@ KEYS: tuple[Key, ...] = (
         frozenset({PLAN}),
     ),
     Key("worker", ("W",), "W", "worker", "start a worker here, or stop that one", "Act", _LIST),
-    Key("help", ("?", "f1"), "?", "help", "this page", "Leave", frozenset({LIST, TASK, PLAN})),
+    Key(
+        "help",
+        ("?", "f1"),
+        "?",
+        "help",
+        "this page",
+        "Leave",
+        frozenset({LIST, TASK, PROBLEMS, PLAN}),
+    ),
     Key(
         "back",
         ("escape",),
@@ -143,7 +152,15 @@ KEYS: tuple[Key, ...] = (
         "Leave",
         _LIST,
     ),
-    Key("back", ("escape", "q"), "Esc", "back", "back to the list", "Leave", frozenset({TASK})),
+    Key(
+        "back",
+        ("escape", "q"),
+        "Esc",
+        "back",
+        "back to the list",
+        "Leave",
+        frozenset({TASK, PROBLEMS}),
+    ),
     Key("back", ("escape", "q", "?"), "Esc", "back", "close the help", "Leave", frozenset({HELP})),
     Key(
         "back",
@@ -154,10 +171,19 @@ KEYS: tuple[Key, ...] = (
         "Leave",
         frozenset({PLAN}),
     ),
-    Key("app.quit", ("q", "ctrl+q"), "q", "quit", "leave the console", "Leave", _LIST),
+    Key("app.quit", ("q",), "q", "quit", "leave the console", "Leave", _LIST),
+    Key(
+        "app.cancel",
+        ("ctrl+c",),
+        "Ctrl-c",
+        "",
+        "cancel what is typed; twice: leave the console",
+        "Leave",
+        _LIST,
+    ),
     Key(
         "quit",
-        ("q", "ctrl+q"),
+        ("q",),
         "q",
         "quit",
         "stop the worker (SIGTERM) and leave",
@@ -208,6 +234,11 @@ def bindings(screen: str) -> list[BindingType]:
         for key in on(screen)
         for pressed in key.keys
     ]
+
+
+def arm_words(armed: bool) -> str:
+    """What the arming key would do now, for the hints."""
+    return "disarm" if armed else "arm"
 
 
 def verbs() -> Iterable[Key]:

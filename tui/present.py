@@ -14,6 +14,7 @@ from rich.cells import cell_len, set_cell_size
 
 from engine.model import LockEvidence, Problem, State, Task, Verdict
 from engine.text import shown
+from tui.glyphs import CURSOR, GONE, MARK, MORE
 from tui.keys import Hint
 
 Run: TypeAlias = tuple[str, str]
@@ -29,8 +30,6 @@ LOOKS = (
 """What a theme must say something about; "" is plain text."""
 
 BLANK: Line = ()
-MORE = "…"
-"""Stands where a text was cut."""
 
 
 def width_of(line: Line) -> int:
@@ -54,6 +53,17 @@ def fit_end(text: str, width: int) -> str:
     while kept and cell_len(kept) > width - 1:
         kept = kept[1:]
     return fit(MORE + kept, width) if width > 0 else ""
+
+
+def whole_ones(parts: Iterable[Line], width: int) -> Line:
+    """As many of the parts as fit whole: half a number would be another number."""
+    kept: Line = ()
+    for part in parts:
+        longer = (*kept, *part)
+        if width_of(longer) > width:
+            break
+        kept = longer
+    return kept
 
 
 def join(left: Line, right: Line, width: int) -> Line:
@@ -183,12 +193,17 @@ WHEN: Mapping[State, tuple[str, Cell]] = {
 }
 """What the column of times shows in a state: its title and its cell."""
 
+NARROW = 60
+"""Columns below which a screen is narrow: it shows less, so that nothing is cut to pieces."""
+
 MARGIN = 3
 """Cells before the first column: cursor, mark, and a space."""
 
 
 def columns(state: State, width: int) -> tuple[Column, ...]:
     """The columns that fit: wider screens add some, and never move the others."""
+    if width < NARROW:
+        return _narrow(state, width)
     title, when = WHEN.get(state, ("", _nothing))
     wide = width >= 100
     fixed = (
@@ -207,6 +222,15 @@ def columns(state: State, width: int) -> tuple[Column, ...]:
             Column("LAST ERROR", rest - half, lambda t, _: (shown(t.error), "bad")),
         )
     return (*fixed, Column("ERROR OR DESCRIPTION", max(0, rest), _what)) if rest > 8 else fixed
+
+
+def _narrow(state: State, width: int) -> tuple[Column, ...]:
+    title, when = WHEN.get(state, ("AGE", _created))
+    return (
+        Column("ID", 10, lambda t, _: (shown(t.id), "strong"), end=True),
+        Column(title, 9, when, right=True),
+        Column("ERROR OR DESCRIPTION", max(0, width - MARGIN - 21), _what),
+    )
 
 
 def titles(shape: Sequence[Column], note: str, width: int) -> Line:
@@ -229,7 +253,7 @@ class Place(NamedTuple):
 
 def row(task: Task, shape: Sequence[Column], now: float, place: Place, width: int) -> Line:
     """A task as a line of the list."""
-    margin = f"{'>' if place.cursor else ' '}{_sign(place)} "
+    margin = f"{CURSOR if place.cursor else ' '}{_sign(place)} "
     cells = [_cell(task, column, now) for column in shape]
     if place.gone:
         name = fit_end(shown(task.id), shape[0].width)
@@ -246,8 +270,8 @@ def row(task: Task, shape: Sequence[Column], now: float, place: Place, width: in
 
 def _sign(place: Place) -> str:
     if place.gone:
-        return "x"
-    return "*" if place.marked else " "
+        return GONE
+    return MARK if place.marked else " "
 
 
 def _cell(task: Task, column: Column, now: float) -> Run:
@@ -288,8 +312,11 @@ class Standing(NamedTuple):
     places: int = 1
 
 
-def header(about: Standing, width: int) -> Line:
-    """Host, place, and what comes in and goes out."""
+def header(about: Standing, width: int, narrow: bool = False) -> Line:
+    """Host, place, and what comes in and goes out; on a narrow screen what the place is called."""
+    if narrow:
+        name = shown(about.place.rstrip("/").rpartition("/")[2] or about.place)
+        return cut(((f" {name}", "strong"), (f"  {count(about.tasks, 'task')}", "")), width)
     amount = count(about.tasks, "task") + ("" if about.complete else " so far")
     which = f" ({about.number}/{about.places})" if about.places > 1 else ""
     right = f"{amount}  in {rate(about.inward)}/s  out {rate(about.outward)}/s"
@@ -299,28 +326,41 @@ def header(about: Standing, width: int) -> Line:
     return join(((left, "strong"), (name + which, "")), ((right, ""),), width)
 
 
-def mode(armed_for: float, read_only: bool, now: float) -> Line:
-    """The mode and the time, for the header's right end."""
+def mode(armed_for: float, read_only: bool, now: float, narrow: bool = False) -> Line:
+    """The mode and the time, for the header's right end; on a narrow screen only the mode."""
     if read_only:
         word, look = "READ ONLY", "dim"
     elif armed_for > 0:
         word, look = f"ARMED {countdown(armed_for)}", "armed"
     else:
         word, look = "OBSERVE", "dim"
-    return ((f" {word} ", look), (" ", ""), (clock(now), ""))
+    return ((f" {word} ", look),) + (() if narrow else ((" ", ""), (clock(now), "")))
 
 
 def tabs(
     names: Sequence[str], counts: Sequence[int | None], current: int, complete: bool, width: int
 ) -> Line:
-    """The tabs, by the store's own words; a count that is not known is `?`."""
-    runs: list[Run] = [(" ", "")]
-    for number, (name, amount) in enumerate(zip(names, counts, strict=True), 1):
+    """The tabs, by the store's own words; a count that is not known is `?`.
+
+    Where they do not all fit, the gaps go first, then the empty tabs, then those before the one
+    that is shown: it has to be seen.
+    """
+    texts: dict[int, str] = {}
+    for at, (name, amount) in enumerate(zip(names, counts, strict=True)):
         figure = "?" if amount is None else f"{amount:,}{'' if complete else '+'}"
-        text = f"{number} {shown(name)} {figure}"
-        on = number - 1 == current
-        runs += [(f"[{text}]" if on else f" {text} ", "tab" if on else ""), (" ", "")]
-    return cut(tuple(runs), width)
+        texts[at] = f"{at + 1} {shown(name)} {figure}"
+    wide = sum(map(cell_len, texts.values())) + 3 * len(texts) + 1 <= width
+    gap = (" ", "") if wide else ("", "")
+    empty = [at for at in texts if not counts[at] and at != current]
+    for at in [*reversed(empty), *(at for at in texts if at < current)]:
+        if sum(map(cell_len, texts.values())) + 2 * len(texts) + 1 <= width:
+            break
+        texts.pop(at, None)
+    parts: list[Line] = [((" ", ""),)]
+    for at, text in texts.items():
+        tab = (f"[{text}]", "tab") if at == current else (f" {text} ", "")
+        parts.append((tab, gap))
+    return cut(whole_ones(parts, width), width)
 
 
 _LOCK_LOOKS = {
@@ -330,6 +370,10 @@ _LOCK_LOOKS = {
     Verdict.STUCK: "bad",
     Verdict.UNKNOWN: "unknown",
 }
+
+
+ALARMING = frozenset({Verdict.STALE, Verdict.STUCK, Verdict.UNKNOWN})
+"""Verdicts on a lock that are shown however small the screen is."""
 
 
 def lock(evidence: LockEvidence | None, now: float, width: int) -> Line:
@@ -369,7 +413,7 @@ class Scope(NamedTuple):
 def scope(about: Scope, width: int) -> Line:
     """The scope line: it is always on screen."""
     hidden = f"   {count(about.hidden, 'hidden mark')} not included" if about.hidden else ""
-    lead = " scope if you act now: "
+    lead = " scope if you act now: " if width >= NARROW else " scope: "
     if about.everything:
         text, look = f"all {about.matching:,} matching", "mark"
     elif about.marked or about.hidden:
@@ -377,7 +421,8 @@ def scope(about: Scope, width: int) -> Line:
     elif about.gone:
         text, look = f"nothing: {shown(about.row)} is gone", "warning"
     elif about.row:
-        text, look = f"row {shown(about.row)}", "strong"
+        name, room = shown(about.row), max(1, width - cell_len(lead) - 4)
+        text, look = f"row {fit_end(name, room) if cell_len(name) > room else name}", "strong"
     else:
         text, look = "nothing", "dim"
     return cut(((lead, ""), (text, look), (hidden, "warning")), width)

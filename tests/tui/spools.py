@@ -17,6 +17,7 @@ from engine.model import Lease, LockEvidence, State, Task, Verdict
 from engine.stores import open_store
 from engine.stores.memory import Memory, MemoryStore
 from tui.app import Console
+from tui.glyphs import ASCII
 from tui.place import Place
 from tui.screens.queue import QueueScreen
 from tui.widgets.task_list import TaskList
@@ -175,7 +176,7 @@ def a_console(
     *places: Place, clock: Callable[[], float] | None = None, **fields: object
 ) -> Console:
     """A console on some places, on a machine called mx1."""
-    return Console(places, clock=clock or Clock(), host="mx1", **fields)  # type: ignore[arg-type]
+    return Console(places, clock=clock or Clock(), host="mx1", **{"glyphs": ASCII, **fields})  # type: ignore[arg-type]
 
 
 async def until(pilot: Pilot[None], true: Callable[[], object]) -> None:

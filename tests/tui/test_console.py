@@ -38,6 +38,7 @@ from tui.arming import PERIOD
 from tui.place import Place
 from tui.screens.help import HelpScreen
 from tui.screens.plan import PlanScreen
+from tui.screens.problems import ProblemsScreen
 from tui.screens.quit import QuitScreen
 from tui.screens.task import TaskScreen
 from tui.widgets.filter_line import FilterLine
@@ -279,6 +280,13 @@ async def test_problems_are_counted_and_listed(tmp_path: Path) -> None:
         assert "interrupted" in str(text.lines)
         await pilot.press("X")
         assert "a problem is no task" in str(screen.query_one("#hints", Lines).lines)
+
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(console.screen, ProblemsScreen))
+        await pilot.pause()
+        full = str(console.screen.query_one(LongText).lines)
+        assert "problem 1 of 1" in full
+        assert "broken.task" in full
 
 
 async def test_reread() -> None:
@@ -756,3 +764,72 @@ def test_a_console_needs_no_place_on_disk(tmp_path: Path) -> None:
     place = Place(str(tmp_path / "none"), lambda: 1 / 0)  # type: ignore[arg-type, return-value]
 
     assert a_console(place).queues[0].place is place
+
+
+# Small screens, Ctrl-c, and what is counted
+
+
+async def test_a_small_screen_keeps_what_matters() -> None:
+    """At 40x10 the place, the mode and three columns are there, and a stuck lock is seen."""
+    stuck = LockEvidence(Verdict.STUCK, 42, reason="older than 1200 s")
+    async with a_deck(size=(40, 10), lock=lambda: stuck) as deck:
+        await deck.until(lambda: "stuck" in deck.line("lock"))
+        await deck.until(lambda: queue_of(deck.console).query_one("#lock").size.height == 1)
+
+        assert deck.line("header") == " nftban  53 tasks"
+        assert deck.list.render_line(0).text.split()[:3] == ["ID", "DUE", "ERROR"]
+
+
+async def test_a_small_screen_does_not_show_a_free_lock() -> None:
+    """At 40x10 there is no line for a lock that is as it should be."""
+    async with a_deck(size=(40, 10)) as deck:
+        assert not queue_of(deck.console).query_one("#lock").display
+
+
+async def test_ghosts_are_not_counted() -> None:
+    """Rows that have left stay on screen for a moment, but are not among all that match."""
+    async with a_deck() as deck:
+        await deck.on_tab(DEAD)
+        await deck.press("j", "*")
+        left = deck.list.cursor.id
+        with deck.memory.changed:
+            deck.memory.put(("", left), None)
+        await deck.until(lambda: deck.list.gone)
+        await deck.until(lambda: deck.line("scope") == " scope if you act now: all 11 matching")
+
+        await deck.press("R")
+        await deck.opened(PlanScreen)
+        assert "all 11 matching" in deck.page
+
+
+async def test_a_plan_says_disarm_while_armed() -> None:
+    """The hints of a plan name what `!` would do now, as those of the list do."""
+    async with a_deck(armed=True) as deck:
+        await deck.on_tab(DEAD)
+        await deck.press("R")
+        await deck.opened(PlanScreen)
+        assert "! disarm" in deck.page
+
+        await deck.press("!")
+        assert "! disarm" not in deck.page
+        assert "! arm" in deck.page
+
+
+async def test_ctrl_c_cancels_and_twice_leaves() -> None:
+    """Ctrl-c ends typing, closes a plan, and on the list leaves when it is pressed again."""
+    async with a_deck() as deck:
+        await deck.press("/", "x", "ctrl+c")
+        assert deck.list.has_focus
+        assert not queue_of(deck.console).query_one(FilterLine).is_on
+
+        await deck.on_tab(DEAD)
+        await deck.press("R")
+        await deck.opened(PlanScreen)
+        await deck.press("ctrl+c")
+        assert not isinstance(deck.console.screen, PlanScreen)
+
+        await deck.press("ctrl+c")
+        assert "Ctrl-c again" in deck.line("hints")
+        assert deck.console.return_code is None
+        await deck.pilot.press("ctrl+c")
+        await until(deck.pilot, lambda: deck.console.return_code == 0)

@@ -14,6 +14,7 @@ from tui import keys
 from tui.app import Console
 from tui.screens.help import HelpScreen, lines
 from tui.screens.plan import PlanScreen
+from tui.screens.problems import ProblemsScreen
 from tui.screens.queue import QueueScreen
 from tui.screens.quit import QuitScreen
 from tui.screens.task import TaskScreen
@@ -21,6 +22,7 @@ from tui.screens.task import TaskScreen
 SCREENS: dict[str, type[Screen[Any]]] = {
     keys.LIST: QueueScreen,
     keys.TASK: TaskScreen,
+    keys.PROBLEMS: ProblemsScreen,
     keys.PLAN: PlanScreen,
     keys.HELP: HelpScreen,
     keys.QUIT: QuitScreen,
@@ -47,7 +49,7 @@ def test_each_key_of_the_table_is_bound(screen: str) -> None:
         assert callable(getattr(owner, f"action_{name}"))
 
 
-@pytest.mark.parametrize("screen", [keys.LIST, keys.TASK, keys.PLAN])
+@pytest.mark.parametrize("screen", [keys.LIST, keys.TASK, keys.PROBLEMS, keys.PLAN])
 def test_the_help_lists_every_key(screen: str) -> None:
     """The help of a screen has a line for each of its keys, under its heading."""
     said = ["".join(text for text, _ in line) for line in lines(screen, (), 80)]
@@ -56,7 +58,7 @@ def test_the_help_lists_every_key(screen: str) -> None:
         assert f"  {key.shown:<9}{key.about}" in said
 
 
-@pytest.mark.parametrize("screen", [keys.LIST, keys.TASK, keys.PLAN])
+@pytest.mark.parametrize("screen", [keys.LIST, keys.TASK, keys.PROBLEMS, keys.PLAN])
 def test_help_fits_the_reference_screen(screen: str) -> None:
     """No line of the help is wider than 80 cells."""
     assert max(len("".join(text for text, _ in row)) for row in lines(screen, (), 80)) <= 80
@@ -84,3 +86,11 @@ async def test_the_help_leaves_out_what_is_not_offered() -> None:
 
     hints = {hint.words for hint in keys.hints(keys.LIST, without=without)}
     assert not hints & {"retry", "purge", "arm", "worker", "mark", "all"}
+
+
+def test_flow_control_is_left_to_the_terminal() -> None:
+    """Ctrl-q and Ctrl-s do nothing here, whatever the terminal library would do with them."""
+    console = a_console(a_place(a_memory([])))
+    bound = {*console._bindings.key_to_bindings, *(name for k in keys.KEYS for name in k.keys)}
+
+    assert not bound & {"ctrl+q", "ctrl+s"}

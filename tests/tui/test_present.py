@@ -114,10 +114,10 @@ def test_a_row_says_everything_in_black_and_white() -> None:
         return text_of(present.row(a_task(), shape, NOW, present.Place(**place), 80))
 
     assert row().startswith("   ")
-    assert row(cursor=True).startswith(">  ")
-    assert row(marked=True).startswith(" * ")
-    assert row(cursor=True, marked=True).startswith(">* ")
-    assert row(gone=True).startswith(" x ")
+    assert row(cursor=True).startswith("▶  ")
+    assert row(marked=True).startswith(" ● ")
+    assert row(cursor=True, marked=True).startswith("▶● ")
+    assert row(gone=True).startswith(" ✗ ")
     assert "gone" in row(gone=True)
 
 
@@ -152,6 +152,24 @@ def test_unknown_counts_are_questions() -> None:
 
     assert "1 pending ?" in line
     assert "[2 dlq ?]" in line
+
+
+@pytest.mark.parametrize("current", range(5))
+def test_tabs_are_never_cut(current: int) -> None:
+    """Where tabs do not fit, whole ones are left out, and never the one that is shown."""
+    names = ["pending", "work", "held", "dlq", "problems"]
+    line = text_of(present.tabs(names, [12345] * 5, current, True, 40))
+
+    assert f"[{current + 1} {names[current]} 12,345]" in line
+    assert line.count("12,345") == line.count("12")
+
+
+def test_a_narrow_scope_keeps_the_end_of_an_id() -> None:
+    """Ids of one second differ at their end, so that is what a narrow scope line shows."""
+    line = text_of(present.scope(present.Scope(a_task().id), 40))
+
+    assert line.startswith(" scope: row …")
+    assert line.rstrip().endswith(a_task().id[-12:])
 
 
 def test_counts_of_an_unfinished_look_are_lower_bounds() -> None:
@@ -244,3 +262,15 @@ def test_a_log_line_says_its_level_in_words() -> None:
 
     assert text_of(line).rstrip() == " ERROR   Task failed\ufffd]0;x\ufffd"
     assert line[1][1] == "bad"
+
+
+def test_empty_tabs_make_room_for_those_with_something_in_them() -> None:
+    """Problems stay in sight beside a hundred thousand tasks; what is empty goes first."""
+    names = ["pending", "work", "held", "dlq", "trash", "problems"]
+
+    line = text_of(present.tabs(names, [123456, 12, 0, 98765, 0, 7], 0, True, 72))
+
+    assert "[1 pending 123,456]" in line
+    assert "4 dlq 98,765" in line
+    assert "6 problems 7" in line
+    assert "trash" not in line

@@ -201,6 +201,20 @@ async def test_a_task_that_leaves_hands_the_cursor_on() -> None:
         assert held.app.said == [a_task(1).id]
 
 
+async def test_a_cursor_that_nobody_moved_goes_with_the_flow() -> None:
+    """On a queue that flows, tasks leave under a cursor that was not put there: no word of it."""
+    held = Held(100)
+    async with held.app.run_test() as pilot:
+        await held.ready(pilot)
+        for first in range(1, 4):
+            held.rows.numbers = range(first, 100)
+            held.list.changed()
+            await held.rest(pilot)
+
+        assert held.number == 3
+        assert held.app.said == []
+
+
 async def test_the_order_is_held_while_hands_move() -> None:
     """For a moment after a motion no row moves; what came is counted, and what left is a ghost."""
     held = Held(100)

@@ -8,7 +8,12 @@ from tui import keys, present
 from tui.present import BLANK, Line
 from tui.screens.pages import Page
 
-TITLES = {keys.LIST: "the task list", keys.TASK: "a task", keys.PLAN: "a plan"}
+TITLES = {
+    keys.LIST: "the task list",
+    keys.TASK: "a task",
+    keys.PROBLEMS: "the problems",
+    keys.PLAN: "a plan",
+}
 
 
 def lines(screen: str, without: Collection[str], width: int) -> list[Line]:

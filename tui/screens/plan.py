@@ -28,7 +28,7 @@ UNDO: Mapping[str, str] = {
     "retry": "it waits like any other task; once it runs it cannot be called back",
     "purge": "kept in {end} as it is; nothing deletes it from there",
 }
-"""What remains possible after a verb, where its edge says that it can be undone."""
+"""What remains possible after a verb, where its edge says that nothing is lost."""
 
 LISTED = 1000
 """Tasks that are listed one by one; all of them are counted."""
@@ -92,7 +92,10 @@ class PlanScreen(Page):
         self._title = title
         self.show((), text, self._ask())
         self._paint_mode()
-        self.show_hints(self._grey(), self._without(), {"back": "close"} if self._report else None)
+        words = {"arm": keys.arm_words(self._was_armed)}
+        if self._report:
+            words["back"] = "close"
+        self.show_hints(self._grey(), self._without(), words)
 
     def _paint_mode(self) -> None:
         arming, width = self._arming, self.size.width
@@ -146,7 +149,7 @@ class PlanScreen(Page):
         self.lay_out(self.size.width)
 
     def action_yes(self) -> None:
-        """Apply a plan of one task that can be undone."""
+        """Apply a plan for one task, where nothing of it is lost."""
         refusal = self._refusal()
         if not refusal and self._needs_count:
             refusal = f"this plan asks for its count: type {self._amount}"
@@ -159,7 +162,7 @@ class PlanScreen(Page):
         """One more digit of the count; the last right one applies."""
         refusal = self._refusal()
         if not refusal and not self._needs_count:
-            refusal = "one task that can be undone: y applies"
+            refusal = "this plan asks for no count: y applies"
         if refusal:
             self.say(refusal)
             return
@@ -254,7 +257,7 @@ def _undo(plan: Plan, states: Mapping[State, str], edges: Sequence[Edge]) -> str
     if not all(edge.undoable for edge in edges):
         return "cannot be undone"
     end = states.get(State.TRASH, "the trash")
-    return UNDO.get(plan.verb, "can be undone").format(end=end)
+    return UNDO.get(plan.verb, "no key here takes it back").format(end=end)
 
 
 def accounted(report: Report, width: int) -> list[Line]:

@@ -36,6 +36,9 @@ LATELY = 10
 SAID = 6.0
 """Seconds for which a word to the operator stays."""
 
+AGAIN = "Ctrl-c again, or q, leaves the console"
+"""What the first Ctrl-c says; the second one counts as long as this is on screen."""
+
 COUNTED = 300
 """Counts that are remembered, one a second: metrics are compared with those of their own time."""
 
@@ -317,6 +320,16 @@ class QueueScreen(Screen[None]):
         self._filter.close()
         self.list.focus()
 
+    def cancels(self) -> bool:
+        """Cancel what is typed; answers whether the console is to be left instead."""
+        if not self.list.has_focus and self._filter.is_on:
+            self.action_back()
+            return False
+        again = self._said[0] == AGAIN
+        if not again:
+            self.say(AGAIN)
+        return again
+
     # Moving and marking
 
     def action_move(self, how: str) -> None:
@@ -406,15 +419,26 @@ class QueueScreen(Screen[None]):
     # Looking and acting
 
     def action_open(self) -> None:
-        """The task in full."""
+        """The task in full; on their tab, the problems."""
+        if self._on_problems:
+            self._open_problems()
+            return
         from tui.screens.task import TaskScreen
 
         task = self.list.task_here
-        if self._on_problems or task is None:
+        if task is None:
             self.say("there is no task to open here")
             return
         screen = TaskScreen(task, self.inspector, self.place, lambda: self._signs.lock, self._clock)
         self.app.push_screen(screen)
+
+    def _open_problems(self) -> None:
+        from tui.screens.problems import ProblemsScreen
+
+        if self._problems:
+            self.app.push_screen(ProblemsScreen(self._problems, self.inspector.states))
+        else:
+            self.say("there is no problem to open here")
 
     def refusal(self, verb: str) -> str:
         """Why a verb is not to be had here now; "" when it is."""
@@ -453,14 +477,21 @@ class QueueScreen(Screen[None]):
             ids = None
         elif self._marked:
             ids = set(self._marked - self._hidden)
-        scope = _scope_words(self._scope())
+        scope = self._scope()
         try:
             plan = await self.inspector.plan(verb, ids, self._query())
         except StoreError as error:
             self.say(f"no plan: {error}")
             return
         self.app.push_screen(
-            PlanScreen(plan, scope, self.inspector, self._arming, self._clock, self._applied)
+            PlanScreen(
+                plan,
+                _scope_words(scope, len(plan.rows)),
+                self.inspector,
+                self._arming,
+                self._clock,
+                self._applied,
+            )
         )
 
     def _applied(self, report: Report) -> None:
@@ -536,6 +567,7 @@ class QueueScreen(Screen[None]):
         self.set_class(wide, "-wide")
         self.set_class(self.size.height < 20, "-low")
         self.set_class(self.size.height < 12, "-tiny")
+        self.set_class(self._narrow, "-narrow")
         self.call_after_refresh(self.paint)
 
     def on_screen_resume(self) -> None:
@@ -569,9 +601,14 @@ class QueueScreen(Screen[None]):
             around.number,
             around.places,
         )
-        mode = present.mode(self._arming.left, self._arming.read_only, self._clock())
-        self._header.show([present.header(about, self._header.size.width)])
+        arming = self._arming
+        mode = present.mode(arming.left, arming.read_only, self._clock(), self._narrow)
+        self._header.show([present.header(about, self._header.size.width, self._narrow)])
         self._mode.show([present.join((), mode, self._mode.size.width)])
+
+    @property
+    def _narrow(self) -> bool:
+        return self.size.width < present.NARROW
 
     def _rates(self) -> tuple[float, float]:
         if len(self._flow) < 2:
@@ -594,13 +631,15 @@ class QueueScreen(Screen[None]):
             line: Line = ((" lock  this place has none", "dim"),)
         else:
             line = present.lock(self._signs.lock, self._clock(), self.size.width)
+        evidence = self._signs.lock
+        self.set_class(evidence is not None and evidence.verdict in present.ALARMING, "-alarm")
         self._lock_line.show([line])
 
     def _paint_filter(self) -> None:
         line = self._filter
         if line.is_on and self.state is not None:
             of = self._change.counts.get(self.state, 0)
-            line.show_count(((f" {self.list.total:,} of {of:,} match", ""),))
+            line.show_count(((f" {self.list.matching:,} of {of:,} match", ""),))
 
     def _ours(self) -> figures.Ours:
         change = self._change
@@ -653,7 +692,7 @@ class QueueScreen(Screen[None]):
             len(self._marked - self._hidden),
             len(self._hidden & self._marked),
             self._everything,
-            self.list.total,
+            self.list.matching,
         )
 
     def _paint_scope(self) -> None:
@@ -677,7 +716,7 @@ class QueueScreen(Screen[None]):
         return grey
 
     def _paint_hints(self) -> None:
-        words: Mapping[str, str] = {"arm": "disarm" if self._arming.armed else "arm"}
+        words = {"arm": keys.arm_words(self._arming.armed)}
         hints = keys.hints(keys.LIST, self._grey(), self._without(), words)
         rows = present.hint_lines(hints, self.size.width)
         if self._said[0]:
@@ -690,9 +729,9 @@ class QueueScreen(Screen[None]):
         self._paint_hints()
 
 
-def _scope_words(scope: present.Scope) -> str:
+def _scope_words(scope: present.Scope, planned: int) -> str:
     if scope.everything:
-        return f"all {scope.matching:,} matching the filter when it was made"
+        return f"all {planned:,} matching the filter when it was made"
     if scope.marked:
         hidden = f", {scope.hidden} hidden ones not included" if scope.hidden else ""
         return f"{scope.marked:,} marked{hidden}"

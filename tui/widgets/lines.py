@@ -10,6 +10,7 @@ from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
+from tui.glyphs import UTF8, Glyphs
 from tui.present import BLANK, Line
 
 
@@ -21,7 +22,8 @@ class Painted(Widget):
         # Component classes are the library's own way to a style. With fifteen of them on each pane
         # they took a third of the time to the first frame, so the app holds the styles.
         looks: Mapping[str, Style] = getattr(self.app, "looks", {})
-        segments = [Segment(text, looks.get(look)) for text, look in line if text]
+        glyphs: Glyphs = getattr(self.app, "glyphs", UTF8)
+        segments = [Segment(text.translate(glyphs), looks.get(look)) for text, look in line if text]
         return Strip(segments).adjust_cell_length(self.size.width)
 
     def repaint_line(self, y: int) -> None:

@@ -68,7 +68,10 @@ class TaskList(Painted, can_focus=True):
         """What the list shows has changed, and perhaps the task that the cursor is on."""
 
     class Vanished(Message):
-        """The task under the cursor has left; the cursor stands on its neighbour."""
+        """The task that the operator had put the cursor on has left; a neighbour has it now.
+
+        A cursor that nobody moved goes with the flow, and there is nothing to say.
+        """
 
         def __init__(self, id: str) -> None:
             super().__init__()
@@ -84,6 +87,8 @@ class TaskList(Painted, can_focus=True):
         self._window = NO_ROWS
         self._ghosts: frozenset[str] = frozenset()
         self._fresh = 0
+        self._matching = 0
+        self._chosen = False
         self._marks: Collection[str] = ()
         self._everything = False
         self._notice: tuple[Line, ...] = ()
@@ -119,6 +124,11 @@ class TaskList(Painted, can_focus=True):
         return self._window.total
 
     @property
+    def matching(self) -> int:
+        """How many tasks match now, also while rows that have left stay on screen."""
+        return self._matching
+
+    @property
     def asked(self) -> bool:
         """Whether it was asked for anything yet."""
         return self._query.state is not None
@@ -135,6 +145,7 @@ class TaskList(Painted, can_focus=True):
         self._query = query
         self._shape = ()
         self._spot = self._spot if spot is None else spot
+        self._chosen = self._chosen and spot is None
         self._new_query = True
         self._held_until = 0.0
         self._wanted.set()
@@ -183,6 +194,7 @@ class TaskList(Painted, can_focus=True):
         top = self._view_for(at, step)
         task = self._at(at)
         before, self._spot = self._spot, Spot(at, task.id if task else "", top)
+        self._chosen = True
         self._held_until = self._clock() + HOLD
         if top == before.top:
             self._paint_rows((before.at - top, at - top))
@@ -305,7 +317,10 @@ class TaskList(Painted, can_focus=True):
 
     def _settle(self, window: Window, at: int, top: int, vanished: str) -> None:
         said = vanished if not self._new_query else ""
+        said = said if self._chosen else ""
+        self._chosen = self._chosen and not vanished
         self._window, self._ghosts, self._fresh = window, frozenset(), 0
+        self._matching = window.total
         self._new_query = False
         at = max(0, min(at, window.total - 1))
         task = self._at(at)
@@ -332,6 +347,7 @@ class TaskList(Painted, can_focus=True):
             tasks[offset] = now or task
         if self._window is before:
             self._fresh = max(0, fresh.total - before.total + len(ghosts))
+            self._matching = fresh.total
             self._window = before._replace(tasks=tuple(tasks))
             self._ghosts = frozenset(ghosts)
             self.paint()

@@ -1,0 +1,51 @@
+"""Signs beyond ASCII are painted only where the locale says UTF-8."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from rich.cells import cell_len
+
+from tests.tui.spools import a_console, a_memory, a_place, loaded, some_tasks, task_list
+from tui import glyphs
+
+
+@pytest.mark.parametrize(
+    ("environ", "wanted"),
+    [
+        ({"LANG": "en_US.UTF-8"}, glyphs.UTF8),
+        ({"LANG": "de_DE.utf8@euro"}, glyphs.UTF8),
+        ({"LANG": "C.UTF-8"}, glyphs.UTF8),
+        ({"LC_CTYPE": "UTF-8"}, glyphs.UTF8),
+        ({"LC_ALL": "C", "LANG": "en_US.UTF-8"}, glyphs.ASCII),
+        ({"LC_CTYPE": "en_US.UTF-8", "LANG": "C"}, glyphs.UTF8),
+        ({"LC_CTYPE": "C.UTF-8", "LANG": "C"}, glyphs.ASCII),
+        ({"LANG": "de_DE"}, glyphs.ASCII),
+        ({}, glyphs.ASCII),
+    ],
+)
+def test_the_locale_chooses(environ: Mapping[str, str], wanted: glyphs.Glyphs) -> None:
+    """LC_ALL goes before LC_CTYPE before LANG; what Python put there itself does not count."""
+    assert glyphs.chosen(environ) == wanted
+
+
+def test_each_sign_takes_one_cell() -> None:
+    """In either form a sign is one cell, so that no line changes its width."""
+    for sign, plain in glyphs.ASCII.items():
+        assert cell_len(chr(sign)) == cell_len(plain) == 1
+        assert plain.isascii()
+
+
+@pytest.mark.parametrize(
+    ("choice", "start"), [(glyphs.ASCII, ">* ~-"), (glyphs.UTF8, "▶● …-")], ids=["ASCII", "UTF-8"]
+)
+async def test_rows_are_painted_with_the_signs_chosen(choice: glyphs.Glyphs, start: str) -> None:
+    """Cursor, mark and cut are painted with what the console was given."""
+    console = a_console(a_place(a_memory(some_tasks())), glyphs=choice)
+    async with console.run_test(size=(80, 24)) as pilot:
+        await loaded(pilot)
+        await pilot.press("space", "k")
+        await pilot.pause()
+
+        assert task_list(console).render_line(1).text.startswith(start)

@@ -1,0 +1,31 @@
+"""Which signs a terminal can show: those beyond ASCII only where the locale says UTF-8.
+
+`present` writes the UTF-8 signs; where the locale has no UTF-8, each is replaced as it is painted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+CURSOR, MARK, GONE, MORE = "▶", "●", "✗", "…"
+"""The row under the cursor, a marked row, one that has left, and where a text was cut."""
+
+Glyphs: TypeAlias = Mapping[int, str]
+"""By what each sign is replaced, as `str.translate` takes it; each takes one cell."""
+
+UTF8: Glyphs = {}
+ASCII: Glyphs = str.maketrans({CURSOR: ">", MARK: "*", GONE: "x", MORE: "~", "\ufffd": "?"})
+
+_COERCED = {"C.UTF-8", "C.utf8"}
+_PLAIN = {"", "C", "POSIX"}
+
+
+def chosen(environ: Mapping[str, str]) -> Glyphs:
+    """The signs for the locale that LC_ALL, LC_CTYPE or LANG names, in that order."""
+    everything, ctype, language = (environ.get(k, "") for k in ("LC_ALL", "LC_CTYPE", "LANG"))
+    # In a C locale Python sets this LC_CTYPE itself (PEP 538); the terminal knows nothing of it.
+    if not everything and ctype in _COERCED and language in _PLAIN:
+        return ASCII
+    codeset = (everything or ctype or language).partition("@")[0].rpartition(".")[2]
+    return UTF8 if codeset.lower().replace("-", "") == "utf8" else ASCII
