@@ -164,7 +164,7 @@ KEYS: tuple[Key, ...] = (
     Key("back", ("escape", "q", "?"), "Esc", "back", "close the help", "Leave", frozenset({HELP})),
     Key(
         "back",
-        ("escape",),
+        ("escape", "q"),
         "Esc",
         "discard",
         "close the plan; what is not applied is dropped",
