@@ -749,14 +749,17 @@ async def test_a_store_that_cannot_be_opened_to_act() -> None:
 
 
 async def test_every_key_is_pressed_here() -> None:
-    """Whatever is on screen, no key of the table brings the console down."""
+    """Whatever is on screen, no key brings the console down, and in OBSERVE none writes."""
     pressed = [name for key in keys.on(keys.LIST) for name in key.keys if key.hint != "quit"]
     for tab in ("1", DEAD, "7"):
         async with a_deck() as deck:
             for key in pressed:
+                before = deck.memory.moves
                 await deck.pilot.press(tab, key)
                 await deck.pilot.pause()
+                assert deck.console.is_running, key
                 await deck.pilot.press("escape")
+                assert deck.memory.moves == before, key
 
 
 def test_a_console_needs_no_place_on_disk(tmp_path: Path) -> None:
