@@ -172,4 +172,11 @@ class LockEvidence(NamedTuple):
     age: float = 0.0
     """Seconds since then, at the moment of looking."""
     reason: str = ""
-    """The evidence in words."""
+    """The verdict in words."""
+    doubt: str = ""
+    """Why its holder must not be signalled; "" only where that process is proven to be the one
+    that took the lock, or where there is none to signal."""
+    facts: tuple[tuple[str, str], ...] = ()
+    """What was found out, as pairs of a name and words, in the order to be read."""
+    seen: str = ""
+    """Which lock this was: changes whenever it changes hands. "" where there is none."""

@@ -33,6 +33,11 @@ since are not passed by; beginning costs a look at the whole folder.
 RECHECK = 5.0
 """Seconds after which a store that could not be reached is tried again."""
 
+SLACK = 30.0
+"""Seconds that a handler gets beyond its timeout to be ended, before the worker owns up to hanging
+and lets its lock grow old.
+"""
+
 
 class Limits(Protocol):
     """Token buckets by kind; `engine.limits.Buckets` keeps them for all processes."""
@@ -61,9 +66,13 @@ class Services(NamedTuple):
     """Writes the metrics."""
     retire: Callable[[], None] = lambda: None
     """Removes what has been dead for too long."""
+    tidy: Callable[[], None] = lambda: None
+    """Sets aside what the last take met and could not read; called only under the lock."""
     limits: Limits | None = None
     slots: Mapping[str, int] = {}
     """How many tasks of a kind may run at once, where more than one may or fewer than all."""
+    timeouts: Mapping[str, float] = {}
+    """Seconds after which the handler of a kind ends by itself; of others nothing is known."""
 
 
 class Run(NamedTuple):
@@ -79,11 +88,22 @@ class Run(NamedTuple):
     """When the next of those that wait comes due, epoch seconds UTC."""
     lost: str = ""
     """How the lock was lost; "" when it was not."""
+    owed: int = 0
+    """Tasks that were handled, but whose outcome the store did not take; they are still claimed."""
 
 
 class _Finished(NamedTuple):
     task: Task
     failure: Exception | None
+
+
+class _Owed(NamedTuple):
+    """An outcome that the store has not taken yet."""
+
+    task: Task
+    new: Task | None
+    then: Callable[[], None]
+    """What is counted and logged once it has."""
 
 
 _EXECUTING = {"geoban_apply": "geoban apply", "mail_send": "mail send"}
@@ -118,6 +138,9 @@ class Worker:
         self._unreachable = ""
         self._taking: Iterator[Task] | None = None
         self._taken_since = 0.0
+        self._owed: list[_Owed] = []
+        self._until: dict[str, float] = {}
+        """By task in hand: when its handler must have ended, whatever happens."""
 
     # ---- told from outside, from any thread or signal handler
 
@@ -162,6 +185,7 @@ class Worker:
             self._token_at,
             self._store.doorbell.due,
             lost,
+            len(self._owed),
         )
 
     def _rescue(self) -> None:
@@ -187,6 +211,7 @@ class Worker:
             if limit is not None:
                 room = min(room, limit - claimed)
             looking = room > 0 and not self._stopping
+            self._settle_owed()
             began = self._try_claim(room, patient=limit is None) if looking else 0
             claimed += began
             if not self._in_hand.total() and (self._stopping or claimed == limit):
@@ -201,15 +226,15 @@ class Worker:
             if limit is None and now - retired >= HOUSEKEEPING:
                 self._services.retire()
                 retired = now
-            self._await(self._patience(now) if looking else locks.RENEWAL)
+            self._await(self._patience(now) if looking else self._renewal)
 
     def _patience(self, now: float) -> float:
         """Seconds until something must be looked at, if nothing happens before."""
         bell = self._store.doorbell
         until = [now + locks.RENEWAL, now + bell.unwatched]
-        if self._unreachable:
+        if self._unreachable or self._owed:
             until.append(now + RECHECK)
-        else:
+        if not self._unreachable:
             until += [moment for moment in (bell.due, self._token_at) if moment is not None]
         return max(0.05, min(until) - now)
 
@@ -223,8 +248,19 @@ class Worker:
                 event = self._events.get_nowait()
         except Empty:
             pass
-        if self._lock is not None:
+        # A sign of life says that all is well: with a handler that cannot be ended it is not, and
+        # whoever looks at the lock's age must come to see it.
+        if self._lock is not None and not self._hangs:
             self._lock.renew()
+
+    @property
+    def _hangs(self) -> bool:
+        now = self._clock()
+        return any(until < now for until in self._until.values())
+
+    @property
+    def _renewal(self) -> float:
+        return min(locks.RENEWAL, RECHECK) if self._owed else locks.RENEWAL
 
     # ---- one task
 
@@ -258,6 +294,7 @@ class Worker:
                 self._taking = None
                 break
             began += self._start(task)
+        self._services.tidy()
         return began
 
     def _wants(self, kind: str, group: str) -> bool:
@@ -288,16 +325,19 @@ class Worker:
         try:
             spent = limits is None or limits.spend(task.kind)
         except OSError:
-            self._swap(task, verbs.unclaim(task))
+            self._store_outcome(task, verbs.unclaim(task))
             raise
         if not spent:
             # Another process was faster with the last token.
-            self._swap(task, verbs.unclaim(task))
+            self._store_outcome(task, verbs.unclaim(task))
             return 0
         log = self._services.log
         log("INFO", f"Processing task: {task.id} ({task.kind}: {task.description})")
         log("INFO", f"Executing: {_EXECUTING.get(task.kind, task.description)}")
         self._in_hand[task.kind] += 1
+        timeout = self._services.timeouts.get(task.kind)
+        if timeout is not None:
+            self._until[task.id] = self._clock() + timeout + SLACK
         handler = self._handled.get(task.kind, handlers.unknown)
         inherit = (self._lock.fd,) if self._lock is not None else ()
         context = Context(inherit, lambda: self._cancelled)
@@ -317,14 +357,12 @@ class Worker:
     def _settle(self, finished: _Finished) -> None:
         task, failure = finished
         self._in_hand[task.kind] -= 1
+        self._until.pop(task.id, None)
         log = self._services.log
         if self._lock is not None:
             self._lock.check()
         if failure is None:
-            if self._swap(task, None):
-                self._done += 1
-                self._services.tally("processed_total")
-                log("SUCCESS", f"Task completed: {task.id} ({task.kind})")
+            self._store_outcome(task, None, lambda: self._completed(task))
             return
         self._failed += 1
         error = plain_error(_words(failure))
@@ -332,39 +370,66 @@ class Worker:
         log("ERROR", f"Task failed: {task.id} ({task.kind}): {error}")
         self._give_up_or_wait(task, failure, error)
 
+    def _completed(self, task: Task) -> None:
+        self._done += 1
+        self._services.tally("processed_total")
+        self._services.log("SUCCESS", f"Task completed: {task.id} ({task.kind})")
+
     def _give_up_or_wait(self, task: Task, failure: Exception, error: str) -> None:
         now = self._clock()
-        if isinstance(failure, Fatal):
+        fatal = isinstance(failure, Fatal)
+        if fatal:
             new = verbs.bury(task, error, self._retry.last_counts)
         else:
             new = rescuer.outcome_of_failure(task, error, self._retry, now)
             if isinstance(failure, Retry) and new.state is State.PENDING:
                 new = verbs.nack(task, int(now) + failure.after, error)
-        if not self._swap(task, new):
-            return
         tried = f"{new.attempts}/{self._retry.limit}"
-        if new.state is State.DEAD:
-            self._services.tally("dlq_total")
-            why = "cannot succeed" if isinstance(failure, Fatal) else f"exhausted retries ({tried})"
-            self._services.log("ERROR", f"Task {task.id} {why}, moving to DLQ")
-            return
-        self._services.tally("retries_total")
-        wait = int(new.due or 0) - int(now)
-        text = f"Task {task.id} failed (attempt {tried}), retry in {wait}s"
-        self._services.log("WARN", text)
 
-    def _swap(self, task: Task, new: Task | None) -> bool:
-        """Put the outcome in place of the claimed task; False when that was not to be done."""
+        def died() -> None:
+            self._services.tally("dlq_total")
+            why = "cannot succeed" if fatal else f"exhausted retries ({tried})"
+            self._services.log("ERROR", f"Task {task.id} {why}, moving to DLQ")
+
+        def waits() -> None:
+            self._services.tally("retries_total")
+            wait = int(new.due or 0) - int(now)
+            self._services.log("WARN", f"Task {task.id} failed (attempt {tried}), retry in {wait}s")
+
+        self._store_outcome(task, new, died if new.state is State.DEAD else waits)
+
+    def _store_outcome(
+        self, task: Task, new: Task | None, then: Callable[[], None] = lambda: None
+    ) -> None:
+        """Put the outcome in place of the claimed task, now or when the store can be reached."""
+        owed = _Owed(task, new, then)
         try:
-            self._store.swap(task, new)
-        except Gone:
-            self._services.log("WARN", f"Task {task.id} is not where it was claimed; left alone")
-            return False
-        except StoreError as error:
-            # It stays claimed; the next worker gives it back.
+            self._swap(owed)
+        except (StoreError, OSError) as error:
+            # Should we end before it is stored, the next worker gives the task back.
             self._services.log("ERROR", f"Outcome of {task.id} cannot be stored: {error}")
-            return False
-        return True
+            self._owed.append(owed)
+
+    def _settle_owed(self) -> None:
+        """Try again to store what could not be stored."""
+        owed, self._owed = self._owed, []
+        for at, outcome in enumerate(owed):
+            if self._lock is not None:
+                self._lock.check()
+            try:
+                self._swap(outcome)
+            except (StoreError, OSError):
+                self._owed = owed[at:]
+                return
+
+    def _swap(self, owed: _Owed) -> None:
+        try:
+            self._store.swap(owed.task, owed.new)
+        except Gone:
+            ident = owed.task.id
+            self._services.log("WARN", f"Task {ident} is not where it was claimed; left alone")
+            return
+        owed.then()
 
 
 def _words(failure: Exception) -> str:

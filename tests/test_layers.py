@@ -16,6 +16,7 @@ SEAM = {"engine.store", "engine.verbs", "engine.policy", "engine.text"}
 TOOLS = {
     *("engine.files", "engine.locks", "engine.limits", "engine.metrics", "engine.logtail"),
     *("engine.config", "engine.shellconf", "engine.watch"),
+    *("engine.holder", "engine.breaker", "engine.syslogging"),
 }
 MIRROR = {
     *("engine.index", "engine.filters", "engine.inspector", "engine.plans", "engine.journal"),

@@ -26,6 +26,9 @@ class Place(NamedTuple):
     """Paths of the logs to follow."""
     work: tuple[str, ...] = ()
     """The command that starts a worker for this place; empty where there is none."""
+    recover: tuple[str, ...] = ()
+    """The command that takes its lock from a holder that is stuck or gone, as it was seen; empty
+    where there is none. `LockEvidence.seen` is to be added as its last word."""
     handled: Callable[[str], bool] | None = None
     """Whether a kind of task has a handler; None when the configuration is not known."""
     token_at: Callable[[str], float] | None = None

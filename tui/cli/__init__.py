@@ -30,7 +30,7 @@ from tui.cli.wiring import (
 Command: TypeAlias = Callable[[Setup, Namespace], int]
 """What a command does, and the exit code that it answers with."""
 
-COMMANDS = ("demo", "status", "init", "queue")
+COMMANDS = ("demo", "status", "init", "queue", "doctor", "shell-init", "install-units")
 """First words that are commands; a place of such a name is written `./queue`."""
 
 _WITH_VALUE = ("--config", "--root", "--theme")
@@ -150,6 +150,13 @@ def _parser() -> ArgumentParser:
     init = add(words, "init", "status:init", "make the folders of a new queue")
     init.add_argument("place", metavar="DIR")
 
+    add(
+        words, "doctor", "doctor:doctor", "what is wrong with a place, and how to mend it"
+    ).add_argument("place", nargs="?", metavar="PLACE")
+    add(words, "shell-init", "dropin:shell_init", "bash functions in the names of the contract")
+    units = add(words, "install-units", "dropin:install_units", "write systemd units into DIR")
+    units.add_argument("folder", metavar="DIR")
+
     queue = words.add_parser("queue", parents=[common], help="work with the queue at --root")
     queue_words = queue.add_subparsers(metavar="COMMAND", required=True, prog="spooldeck queue")
     task = add(queue_words, "add", "queue:add", "add a task and print its id")
@@ -163,6 +170,19 @@ def _parser() -> ArgumentParser:
     listing = add(queue_words, "list", "queue:list_tasks", "list tasks")
     listing.add_argument("--state", metavar="WORD", default="", help="only those in this state")
     listing.add_argument("--json", action="store_true", help="one JSON object a line")
+    recover = add(
+        queue_words, "recover", "recover:recover", "free a queue whose worker is stuck or gone"
+    )
+    recover.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    recover.add_argument("--yes", action="store_true", help="do it without asking for the PID")
+    recover.add_argument("--seen", metavar="LOCK", default="", help="only the lock that was seen")
+    corrupt = queue_words.add_parser("corrupt", parents=[common], help="files that were set aside")
+    corrupt_words = corrupt.add_subparsers(
+        metavar="COMMAND", required=True, prog="spooldeck queue corrupt"
+    )
+    add(corrupt_words, "list", "corrupt:list_corrupt", "list them, and why they were set aside")
+    back = add(corrupt_words, "put-back", "corrupt:put_back", "mended ones back where they stood")
+    back.add_argument("names", nargs="+", metavar="NAME")
     add(queue_words, "count", "queue:count", "how many tasks are pending")
     add(queue_words, "count-dlq", "queue:count_dlq", "how many tasks are dead")
     add(queue_words, "metrics", "queue:show_metrics", "the metrics as of now")
@@ -189,7 +209,11 @@ An operator console for mail and task queues, with the queue engine built in.
   spooldeck demo                throw-away spools with traffic, and the console on them
   spooldeck status [PLACE]      one plain look; exit 0 well, 1 needs attention, 2 unreadable
   spooldeck init DIR            make the folders of a new queue
-  spooldeck queue ...           add, process-next, work, list, count, count-dlq, metrics, dlq
+  spooldeck doctor [PLACE]      what is wrong, and how to mend it; exit 0 nothing, 1 something
+  spooldeck queue ...           add, process-next, work, list, count, count-dlq, metrics, dlq,
+                                recover, corrupt
+  spooldeck shell-init          bash functions in the contract's names: eval "$(...)"
+  spooldeck install-units DIR   systemd units, tmpfiles and logrotate snippets, written into DIR
 
 Each command has its own --help. A place whose name is a command is written ./NAME.
 """

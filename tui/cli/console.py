@@ -73,6 +73,7 @@ def _place(setup: Setup, name: str) -> Place:
         mail_metrics=here.queue.mail_metrics,
         logs=(here.log_path, f"{here.queue.log_dir}/mail.log", *here.config.logs),
         work=(*argv, "queue", "work"),
+        recover=(*argv, "queue", "recover", "--yes", "--seen"),
         handled=here.handled,
         token_at=None if limits is None else limits.token_at,
     )

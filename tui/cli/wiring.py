@@ -162,6 +162,7 @@ class Setup(NamedTuple):
             retire=lambda: self.retire(store),
             limits=self.limits(),
             slots={kind: h.concurrency for kind, h in self.config.handlers.items()},
+            timeouts={kind: h.timeout for kind, h in self.config.handlers.items()},
         )
 
     def retire(self, store: NftbanStore) -> None:

@@ -33,6 +33,9 @@ def process_next(setup: Setup, arguments: Namespace) -> int:
     if run.lost:
         complain(run.lost)
         return LOCKED
+    if run.owed:
+        complain("the outcome could not be stored; the next worker counts a failed attempt")
+        return FAILED
     if run.failed:
         return FAILED
     if run.done:
@@ -51,6 +54,9 @@ def work(setup: Setup, arguments: Namespace) -> int:
         complain(run.lost)
         return LOCKED
     complain(f"{run.done} done, {run.failed} failed")
+    if run.owed:
+        complain(f"{run.owed} outcomes could not be stored; the next worker counts failed attempts")
+        return FAILED
     return DONE
 
 
