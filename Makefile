@@ -1,7 +1,7 @@
 # `make demo` and `make test` are all the set-up there is: each makes .venv when it is missing
 # or older than pyproject.toml. Needs Python >= 3.11, git and make.
 #
-#   make test ARGS='-k swap'      ARGS is handed on by test, bench, screenshots and demo
+#   make test ARGS='-k swap'      ARGS is handed on by all but lint and clean
 #   make test PYTHON=python3.12   another interpreter for a new .venv
 
 PYTHON ?= python3
@@ -9,13 +9,15 @@ ARGS ?=
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench screenshots clean
+.PHONY: help demo test lint bench crash soak screenshots clean
 
 help:
 	@echo 'make demo         start the console on a spool made for the occasion'
 	@echo 'make test         run the tests            (ARGS="-k word" picks some)'
 	@echo 'make lint         ruff and mypy'
 	@echo 'make bench        measure the engine'
+	@echo 'make crash        kill and fail the command at every system call (needs strace)'
+	@echo 'make soak         rivals on one spool, killed at random (ARGS="--minutes 10")'
 	@echo 'make screenshots  draw screenshots/ anew'
 	@echo 'make clean        remove .venv, caches and build output'
 
@@ -32,6 +34,12 @@ lint: $(READY)
 
 bench: $(READY)
 	@.venv/bin/python tests/bench/bench.py $(ARGS)
+
+crash: $(READY)
+	@.venv/bin/python tests/crash/crash.py $(ARGS)
+
+soak: $(READY)
+	@.venv/bin/python tests/rivals/soak.py $(ARGS)
 
 screenshots: $(READY)
 	@.venv/bin/python tests/tui/screenshots.py $(ARGS)

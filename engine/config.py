@@ -52,6 +52,8 @@ class Handler(NamedTuple):
     concurrency: int = 1
     """How many may run at once."""
     rate: Rate | None = None
+    run_as: str = ""
+    """The user to run it as; "" is the queue's."""
 
 
 class QueueSettings(NamedTuple):
@@ -75,7 +77,9 @@ class QueueSettings(NamedTuple):
     retention_days: float | None = None
     profile: str | None = None
     rate: Rate | None = None
+    run_as: str | None = None
     durable: bool | None = None
+    syslog: str | None = None
 
 
 class Queue(NamedTuple):
@@ -110,8 +114,12 @@ class Queue(NamedTuple):
     """How retries are counted: `contract` or `shipped` (see `engine.policy`)."""
     rate: Rate | None = None
     """Of all attempts together, whatever their kind."""
+    run_as: str = ""
+    """The user to run handlers as; "": the owner of pending/, if we are root, else ourselves."""
     durable: bool = True
     """Whether a task is safe on the disk before its id is said."""
+    syslog: str = "/dev/log"
+    """The socket that errors and alerts are copied to as well; "" for none."""
 
 
 class Config(NamedTuple):
@@ -313,6 +321,10 @@ def _path(value: object, at: _At) -> str:
     return os.path.normpath(os.path.join(at.base, path))
 
 
+def _path_or_none(value: object, at: _At) -> str:
+    return "" if value == "" else _path(value, at)
+
+
 def _location(value: object, at: _At) -> str:
     """A path, or a URL as it stands."""
     return value if isinstance(value, str) and "://" in value else _path(value, at)
@@ -345,6 +357,16 @@ def _command(value: object, at: _At) -> tuple[str, ...]:
         if not isinstance(word, str) or "\0" in word:
             raise at.below(number).wrong("text (put it in quotes)", word)
     return tuple(value)
+
+
+def _user(value: object, at: _At) -> str:
+    """A user's name, looked up now rather than missed when a task is in hand."""
+    import pwd
+
+    try:
+        return pwd.getpwnam(_text(value, at)).pw_name
+    except (KeyError, ValueError):  # ValueError: a NUL in it, or no text the system could hold
+        raise at.wrong("the name of a user of this system", value) from None
 
 
 def _rate(value: object, at: _At) -> Rate:
@@ -389,6 +411,7 @@ _HANDLER: Mapping[str, _Check] = {
     "timeout": _number(0.1, "seconds"),
     "concurrency": _whole(1, "processes"),
     "rate": _rate,
+    "run_as": _user,
 }
 
 _PATHS = (
@@ -406,7 +429,9 @@ _QUEUE: Mapping[str, _Check] = {
     "retention_days": _number(0, "days"),
     "profile": _one_of("contract", "shipped"),
     "rate": _rate,
+    "run_as": _user,
     "durable": _yes_or_no,
+    "syslog": _path_or_none,
 }
 
 _SETTINGS: Mapping[str, _Check] = {
@@ -516,6 +541,9 @@ _VARIABLES: Mapping[str, str] = {
     "NFTBAN_QUEUE_DLQ_AUTO_RETENTION_DAYS": "retention_days",
 }
 """The variables that are wanted (besides NFTBAN_DATA_DIR), and the field that each one sets."""
+
+VARIABLES = (*_VARIABLES, "NFTBAN_DATA_DIR", "NFTBAN_CONFIG_DIR")
+"""Every variable that is read from the environment, for whoever hands them on."""
 
 
 class _Said(NamedTuple):

@@ -7,6 +7,7 @@ keeper process holds it all together and clears it away when whoever started it 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import shutil
@@ -19,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from engine import files, locks, verbs
+from engine import files, lockfile, locks, verbs
 from engine.model import Move, State, Task
 from engine.store import Full
 from engine.stores.nftban import NftbanStore, Spool, make_spool
@@ -67,6 +68,7 @@ queue:
   backoff_base: 3
   backoff_max: 30
   profile: contract
+  syslog: ""
 handlers:
   feeds_sync: {{command: [/bin/sh, {handle}], timeout: 30}}
   geoban_apply: {{command: [/bin/sh, {handle}], timeout: 30}}
@@ -105,7 +107,7 @@ class Demo:
         """
         self.folder = os.path.abspath(keep) if keep else tempfile.mkdtemp(prefix="spooldeck-demo-")
         self._argv = [
-            *(sys.executable, "-m", "engine.demo", self.folder, str(tasks)),
+            *(sys.executable, "-P", "-m", "engine.demo", self.folder, str(tasks)),
             *("keep" if keep else "leave-nothing", *work),
         ]
         self._keeper: subprocess.Popen[bytes] | None = None
@@ -156,10 +158,11 @@ def keep(folder: str, tasks: int, leave: bool, work: Sequence[str]) -> None:
     hanging = _hang(f"{folder}/{WEDGED}")
     try:
         os.write(1, b"ready\n")
-        traffic.go_on()
+        traffic.go_on(hanging)
     finally:
-        os.kill(hanging, signal.SIGKILL)
-        os.waitpid(hanging, 0)
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):  # ended and waited for
+            signal.pidfd_send_signal(hanging, signal.SIGKILL)
+            os.waitid(os.P_PIDFD, hanging, os.WEXITED)
         worker.terminate()
         try:
             worker.wait(10)
@@ -171,26 +174,34 @@ def keep(folder: str, tasks: int, leave: bool, work: Sequence[str]) -> None:
 
 
 def _hang(root: str) -> int:
-    """A worker that took the lock and a task, and then never came back; its PID."""
+    """A worker that took the lock and a task, and then never came back; its pidfd.
+
+    Not even SIGTERM ends it: whoever frees the lock sees the whole ladder. The keeper's end does.
+    """
     ready, said = os.pipe()
+    kept, keeping = os.pipe()
     pid = os.fork()
     if pid:
         os.close(said)
+        os.close(kept)
         os.read(ready, 1)
         os.close(ready)
-        return pid
+        return os.pidfd_open(pid)
     try:
+        os.close(keeping)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
-        lock = locks.acquire(f"{root}/run/queue.lock", 1200.0)
+            signal.signal(number, signal.SIG_IGN)
+        locks.acquire(
+            f"{root}/run/queue.lock",
+            1200.0,
+            lambda: time.time() - STUCK_SINCE,
+            lambda: lockfile.uptime() - STUCK_SINCE,
+        )
         store = NftbanStore(_spool(root))
         for _ in store.take(time.time(), str(os.getpid()), 1):
             pass
-        silent_since = time.time() - STUCK_SINCE
-        files.utime(lock.fd, (silent_since, silent_since))
         os.write(said, b".")
-        while True:
-            signal.pause()
+        os.read(kept, 1)
     finally:
         os._exit(1)
 
@@ -232,14 +243,21 @@ class Traffic:
         self._add(FLOWING, self._some(tasks // 2, now - 6 * 3600, now))
         self._add(WEDGED, self._some(tasks * 3 // 10, now - STUCK_SINCE, now))
 
-    def go_on(self) -> None:
-        """A task every moment, and the mail metrics, until standard input ends."""
+    def go_on(self, hanging: int) -> None:
+        """A task every moment, and the mail metrics, until standard input ends.
+
+        `hanging` is a child's pidfd; when it is ended from outside, it is waited for.
+        """
         import select
 
         poll = select.poll()
         poll.register(0, select.POLLIN | select.POLLHUP)
+        poll.register(hanging, select.POLLIN)
         count = 0
-        while not poll.poll(1000 * PACE):
+        while 0 not in (ready := dict(poll.poll(1000 * PACE))):
+            if hanging in ready:
+                poll.unregister(hanging)
+                os.waitid(os.P_PIDFD, hanging, os.WEXITED)
             count += 1
             name = WEDGED if count % 8 == 0 else FLOWING
             now = time.time()

@@ -6,9 +6,11 @@ them, fail it, or end the process there.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
+import time
 from collections.abc import Callable, Iterable, Mapping
 from os import stat_result
 
@@ -53,22 +55,20 @@ def open_guarded(name: str, dir_fd: int) -> int:
 
     Raises:
         FileNotFoundError: nothing of that name.
-        Refused: a symbolic link, or something that may not be opened.
+        Refused: a symbolic link, or something that we may not open.
+        OSError: the system could not open it now; nothing is said about the file.
     """
     try:
         return os.open(name, _GUARDED, dir_fd=dir_fd)
-    except FileNotFoundError:
-        raise
     except OSError as error:
-        raise Refused(_cannot_open(name, dir_fd, error)) from error
-
-
-def _cannot_open(name: str, dir_fd: int, error: OSError) -> str:
-    try:
+        if error.errno not in _ABOUT_THE_FILE:
+            raise
         kind = stat.S_IFMT(os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mode)
-    except OSError:
-        kind = 0
-    return _KINDS.get(kind) or f"cannot be opened: {error.strerror}"
+        raise Refused(_KINDS.get(kind) or f"cannot be opened: {error.strerror}") from error
+
+
+_ABOUT_THE_FILE = (errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EACCES, errno.EPERM)
+"""Errors of open(2) that tell what lies there; all others tell how the system is doing."""
 
 
 _KINDS = {
@@ -81,11 +81,17 @@ _KINDS = {
 }
 
 
-def read_guarded(fd: int, limit: int = TASK_LIMIT) -> tuple[bytes, stat_result]:
+def read_guarded(
+    fd: int, limit: int = TASK_LIMIT, folder: stat_result | None = None
+) -> tuple[bytes, stat_result]:
     """What an opened file holds and its state, judged on the descriptor before a byte is read.
 
+    With the state of the `folder` it lies in, it must also be the work of somebody who may put
+    files there.
+
     Raises:
-        Refused: no regular file, a second hard link, or more than `limit` bytes.
+        Refused: no regular file, a second hard link, more than `limit` bytes, or not trusted.
+        OSError: it cannot be read now.
     """
     seen = os.fstat(fd)
     if not stat.S_ISREG(seen.st_mode):
@@ -94,10 +100,33 @@ def read_guarded(fd: int, limit: int = TASK_LIMIT) -> tuple[bytes, stat_result]:
         raise Refused("has a second hard link")
     if seen.st_size > limit:
         raise Refused(f"{seen.st_size:,} bytes, expected at most {limit:,}")
+    if folder is not None and (why := distrust(seen, folder)):
+        raise Refused(why)
     data = os.read(fd, limit + 1)
+    if len(data) != seen.st_size:
+        # A read may end early, and a file that is being written goes on.
+        while len(data) <= limit and (more := os.read(fd, limit + 1 - len(data))):
+            data += more
     if len(data) > limit:
         raise Refused(f"grew beyond {limit:,} bytes while it was read")
     return data, seen
+
+
+def distrust(seen: stat_result, folder: stat_result) -> str:
+    """Why a file in a folder is not trusted; "" when it is.
+
+    Trusted are files of root and of the folder's owner, and, where the folder's group may write
+    there, those that carry this group. Nobody else may be able to change them.
+    """
+    if seen.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        whom = "everybody" if seen.st_mode & stat.S_IWOTH else "its group"
+        return f"may be written by {whom}, expected mode {FILE_MODE:o} or less"
+    if seen.st_uid in (0, folder.st_uid):
+        return ""
+    shared = folder.st_mode & stat.S_IWGRP and not folder.st_mode & stat.S_IWOTH
+    if shared and seen.st_gid == folder.st_gid:
+        return ""
+    return f"belongs to user {seen.st_uid}, expected {folder.st_uid} as its folder, or root"
 
 
 def revision(seen: stat_result) -> str:
@@ -119,6 +148,12 @@ def claim_flock(fd: int) -> bool:
     return True
 
 
+PATIENCE = 10.0
+"""Seconds for which a lock that others hold for moments is waited for; a holder may be stopped."""
+
+_POLL = 0.02
+
+
 def is_unclaimed(fd: int) -> bool:
     """Whether nobody holds the flock of an open file at this moment."""
     try:
@@ -129,14 +164,42 @@ def is_unclaimed(fd: int) -> bool:
     return True
 
 
-class Flock:
-    """Holds the exclusive flock of an open file while in the block; waits for it."""
+def flocked() -> frozenset[int]:
+    """Inodes of which somebody holds a flock, found out without touching a lock (proc_locks(5)).
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    Inodes of all file systems, of the processes that this PID namespace can see; empty where the
+    kernel does not tell.
+    """
+    try:
+        with open("/proc/locks", encoding="ascii") as lines:
+            fields = [line.split() for line in lines]
+    except OSError:
+        return frozenset()
+    return frozenset(int(field[-3].rpartition(":")[2]) for field in fields if "FLOCK" in field)
+
+
+class Flock:
+    """Holds the exclusive flock of an open file while in the block.
+
+    Waits for it for at most `patience` seconds, told in pauses, so that no clock is read.
+
+    Raises:
+        TimeoutError: somebody held it all that time.
+    """
+
+    def __init__(
+        self, fd: int, patience: float = PATIENCE, pause: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._fd, self._patience, self._pause = fd, patience, pause
 
     def __enter__(self) -> None:
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        waited = 0.0
+        while not claim_flock(self._fd):
+            if waited >= self._patience:
+                why = f"its lock has been held for {self._patience:g} s; its holder may be stopped"
+                raise TimeoutError(errno.ETIMEDOUT, why)
+            self._pause(_POLL)
+            waited += _POLL
 
     def __exit__(self, *_: object) -> None:
         fcntl.flock(self._fd, fcntl.LOCK_UN)
@@ -157,7 +220,12 @@ def create(name: str, dir_fd: int, owner: tuple[int, int] | None, mode: int = FI
     """
     fd = os.open(name, _NEW, mode, dir_fd=dir_fd)
     if owner is not None:
-        fchown(fd, *owner)
+        try:
+            fchown(fd, *owner)
+        except OSError:
+            os.close(fd)
+            forget(name, dir_fd)
+            raise
     return fd
 
 
@@ -168,18 +236,31 @@ def owner_for(folder: stat_result) -> tuple[int, int] | None:
     return folder.st_uid, folder.st_gid
 
 
-def make_folder(path: str, dir_fd: int | None = None, mode: int = FOLDER_MODE) -> None:
-    """Make a folder that may exist already, with the owner of the folder that it is made in."""
+def make_folder(
+    path: str,
+    dir_fd: int | None = None,
+    mode: int = FOLDER_MODE,
+    owner: tuple[int, int] | None = None,
+) -> None:
+    """Make a folder that may exist already, for `owner` (uid, gid) or the owner of where it lies.
+
+    Durable: what is moved into a folder is lost with the folder's own name.
+    """
     try:
         mkdir(path, mode, dir_fd=dir_fd)
     except FileExistsError:
         return
     fd = open_folder(path, dir_fd)
     try:
-        owner = owner_for(os.stat("..", dir_fd=fd))
-        if owner is not None:
-            fchown(fd, *owner)
-        fchmod(fd, mode)
+        above = open_folder("..", fd)
+        try:
+            owner = owner or owner_for(os.fstat(above))
+            if owner is not None:
+                fchown(fd, *owner)
+            fchmod(fd, mode)
+            fsync(above)
+        finally:
+            os.close(above)
     finally:
         os.close(fd)
 
@@ -204,16 +285,11 @@ def publish(path: str, data: bytes, mode: int = 0o644) -> None:
     """
     folder, name = os.path.split(path)
     dir_fd = open_folder(folder or ".")
-    # The real program shares one `.tmp` name between writers; ours is told apart by the PID.
-    new = f"{name}.{os.getpid()}.tmp"
+    # The real program shares one `.tmp` name between writers; a PID is unique in one namespace.
+    new = f"{name}.{os.urandom(6).hex()}.tmp"
     try:
-        fd = os.open(
-            new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode, dir_fd=dir_fd
-        )
+        fd = create(new, dir_fd, owner_for(os.fstat(dir_fd)), mode)
         try:
-            owner = owner_for(os.fstat(dir_fd))
-            if owner is not None:
-                fchown(fd, *owner)
             write_all(fd, data)
         finally:
             os.close(fd)
@@ -267,7 +343,8 @@ def open_below(root: str, path: str) -> tuple[int, str]:
     """
     prefix = root.rstrip("/") + "/"
     parts = path[len(prefix) :].split("/")
-    if not path.startswith(prefix) or any(part in ("", ".", "..") for part in parts):
+    plain = path.isprintable() and not any(part in ("", ".", "..") for part in parts)
+    if not plain or not path.startswith(prefix):
         raise Refused(f"does not lie plainly below {root}")
     fd = open_folder(root)
     try:
@@ -322,7 +399,7 @@ def parse_assignments(data: bytes, known: Callable[[str], bool]) -> dict[str, st
         raise Refused(f"not UTF-8 at byte {error.start}") from error
     values: dict[str, str] = {}
     for number, line in enumerate(text[:-1].split("\n"), 1):
-        if not line.strip(" \t") or line.lstrip(" \t").startswith("#"):
+        if not line.strip(" \t") or _is_comment(line, number):
             continue
         key, value = _parse_line(line, number)
         if not known(key):
@@ -331,6 +408,18 @@ def parse_assignments(data: bytes, known: Callable[[str], bool]) -> dict[str, st
             raise Refused(f"line {number}: {key} a second time")
         values[key] = value
     return values
+
+
+def _is_comment(text: str, number: int) -> bool:
+    if not text.lstrip(" \t").startswith("#"):
+        return False
+    if any(map(_is_control, text)):
+        raise Refused(f"line {number}: a comment holds a control character")
+    return True
+
+
+def _is_control(c: str) -> bool:
+    return (c < " " and c != "\t") or "\x7f" <= c <= "\x9f"
 
 
 def _parse_line(line: str, number: int) -> tuple[str, str]:
@@ -347,16 +436,19 @@ def _parse_line(line: str, number: int) -> tuple[str, str]:
             break
         if c in "$`":
             raise Refused(f"line {number}: {key} holds an unescaped {c}, which a shell expands")
+        if c == "\\" and rest[at - 1 : at] > "\x7f":
+            # In GBK, Big5 and Shift-JIS it may be the second byte of a character, and escape none.
+            raise Refused(f"line {number}: {key} holds a backslash behind a non-ASCII character")
         if c == "\\" and rest[at + 1 : at + 2] in _ESCAPED:
             at += 1
             c = rest[at]
         elif c == "\\" and at + 1 >= len(rest):
             raise Refused(f"line {number}: {key} goes on in the next line")
-        if (c < " " and c != "\t") or c == "\x7f":
+        if _is_control(c):
             raise Refused(f"line {number}: {key} holds a control character")
         value.append(c)
         at += 1
     tail = rest[at + 1 :]
-    if tail.strip(" \t") and not (tail[0] in " \t" and tail.lstrip(" \t").startswith("#")):
+    if tail.strip(" \t") and not (tail[0] in " \t" and _is_comment(tail, number)):
         raise Refused(f"line {number}: {key} is followed by something else than a comment")
     return key, "".join(value)

@@ -1,8 +1,8 @@
 """The queue's lock: who may work on a spool, and what can be said about whoever does.
 
-The file has the contract's two lines, the holder's PID and a time in epoch seconds; besides, its
-holder keeps the flock of the file, and hands it on to its handlers. A flock that is free means that
-no process of ours is there, whatever the PID says; a program without flock is judged by its PID.
+The file names its holder (`engine.lockfile` says how); besides, its holder keeps the flock of the
+file, and hands it on to its handlers. A flock that is free means that no process of ours is there,
+whatever the file says; a program without flock is judged by its PID.
 
 Source: NFTBan Queue and Mail Contract, "Lock file".
 """
@@ -12,10 +12,16 @@ from __future__ import annotations
 import os
 import stat
 import time
+import zlib
 from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
-from engine import files, policy
+from engine import files, lockfile, policy
+from engine.lockfile import Claim
 from engine.model import LockEvidence, Verdict
+
+if TYPE_CHECKING:
+    from engine.holder import Scene
 
 RENEWAL = 30.0
 """Seconds between two signs of life; the other program breaks a lock by the age of its file."""
@@ -23,9 +29,21 @@ RENEWAL = 30.0
 WRITING = 2.0
 """Seconds for which an empty lock file may be one that is just being written."""
 
+LITTER = 60.0
+"""Seconds after which a draft that nobody has open was left by a process that was killed."""
 
-MOST = 2**22
-"""The largest PID that the kernel ever gives (`PID_MAX_LIMIT`)."""
+Clock: TypeAlias = Callable[[], float]
+"""Seconds: of the epoch (UTC), or since the machine was started (`lockfile.uptime`)."""
+
+_GLANCES, _PATIENCE = 2, 20
+"""How often a busy flock is tried again, after `_PAUSE`: at first, and where nobody is seen to
+have it."""
+
+_PAUSE = 0.005
+"""Seconds; somebody who only looks has a flock for microseconds."""
+
+_TOKEN = 8
+"""Random bytes in a lock's token."""
 
 
 class Busy(Exception):
@@ -40,7 +58,12 @@ class Lost(Exception):
     """The lock that we held is not ours any more: stop, and touch nothing."""
 
 
-def examine(path: str, threshold: float, clock: Callable[[], float] = time.time) -> LockEvidence:
+# ---- looking at it
+
+
+def examine(
+    path: str, threshold: float, clock: Clock = time.time, uptime: Clock = lockfile.uptime
+) -> LockEvidence:
     """What the lock file says and what follows from it; changes nothing.
 
     `threshold`: seconds without a sign of life after which a live holder counts as stuck.
@@ -48,87 +71,143 @@ def examine(path: str, threshold: float, clock: Callable[[], float] = time.time)
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
-        return LockEvidence(Verdict.FREE, reason="no lock file")
+        return LockEvidence(Verdict.FREE, reason="no lock file", seen=NO_LOCK)
     except OSError as error:
         return LockEvidence(Verdict.UNKNOWN, reason=f"{path}: {error.strerror}")
     try:
-        return _judge(fd, files.is_unclaimed(fd), threshold, clock())
+        return _judge(path, fd, None, threshold, clock(), uptime())
     except (OSError, files.Refused) as error:
         return LockEvidence(Verdict.UNKNOWN, reason=f"{path}: {error}")
     finally:
         os.close(fd)
 
 
-def _judge(fd: int, unclaimed: bool, threshold: float, now: float) -> LockEvidence:
-    seen = os.fstat(fd)
-    if not stat.S_ISREG(seen.st_mode):
+NO_LOCK = "free"
+"""`LockEvidence.seen` where there is no lock file."""
+
+
+def _judge(
+    path: str, fd: int, free: bool | None, threshold: float, now: float, up: float
+) -> LockEvidence:
+    """`free`: whether the flock is; None to find out, without getting into anybody's way."""
+    state = os.fstat(fd)
+    if not stat.S_ISREG(state.st_mode):
         raise files.Refused("not a regular file")
-    pid = _pid(os.pread(fd, 4096, 0))
-    age = max(0.0, now - seen.st_mtime)
-    since = seen.st_mtime
-    if pid is None:
-        if not unclaimed:
-            return LockEvidence(Verdict.HELD, None, since, age, "somebody is at work, PID unknown")
-        if age <= WRITING:
-            return LockEvidence(Verdict.HELD, None, since, age, "being written")
-        return LockEvidence(Verdict.STALE, None, since, age, "it names no process")
-    # Our own number with a free flock was a namesake's: in containers all workers may have one PID.
-    there = alive(pid) and not (unclaimed and pid == os.getpid())
-    if unclaimed and not there:
-        return LockEvidence(Verdict.STALE, pid, since, age, f"PID {pid} is gone")
-    who = f"PID {pid}" if there else f"a child of PID {pid}, which is gone,"
+    data = os.pread(fd, lockfile.LIMIT + 1, 0)
+    claim = lockfile.parse(data)
+    if claim is None:
+        free = files.is_unclaimed(fd) if free is None else free
+        return _nobody(data, state, free, threshold, now)
+    from engine import holder  # only where somebody else's lock is met
+
+    named = holder.look(claim.pid, state)
+    if free is None:
+        # Whose process has the flock open has it: no need to try, and to be in the way of another.
+        free = (named is None or named.taker is None) and files.is_unclaimed(fd)
+    scene = holder.Scene(
+        claim,
+        busy=not free,
+        named=named,
+        others=(),
+        here=holder.here(),
+        owner=os.stat(os.path.dirname(path) or ".").st_uid,
+        remote=holder.remote(fd),
+        mtime=state.st_mtime,
+        booted=now - up,
+    )
+    if scene.busy and (scene.holder is None or scene.holder.taker is None):
+        scene = scene._replace(others=holder.all_with(state))
+        if os.pread(fd, lockfile.LIMIT + 1, 0) != data:
+            # It changed hands meanwhile: those seen may be the next holder's, not this one's.
+            return _judge(path, fd, free, threshold, now, up)
+    age = holder.silence(scene, now, up)
+    verdict, reason = judge(scene, age, threshold)
+    doubt = holder.doubt(scene) if verdict in (Verdict.HELD, Verdict.STUCK) else ""
+    return LockEvidence(
+        *(verdict, claim.pid, now - age, age, reason, doubt),
+        facts=(*holder.facts(scene, age, threshold), ("follows", follows(verdict, doubt))),
+        seen=_seen(claim, data, state),
+        holders=tuple(process.pid for process in scene.targets),
+    )
+
+
+def _nobody(
+    data: bytes, state: os.stat_result, free: bool, threshold: float, now: float
+) -> LockEvidence:
+    """The verdict on a file that names no process."""
+    since = state.st_mtime
+    age = max(0.0, now - since)
+    if not free:
+        verdict = Verdict.STUCK if policy.stuck(age, threshold) else Verdict.HELD
+        reason, doubt = "somebody is at work, PID unknown", "the lock file names no process"
+    elif abs(now - since) <= WRITING:
+        verdict, reason, doubt = Verdict.HELD, "being written", "the lock file names no process"
+    else:
+        verdict, reason, doubt = Verdict.STALE, "it names no process", ""
+    facts = (
+        ("holder", "the file names no process"),
+        ("flock", "free: nobody has it" if free else "? held, but by whom is not in the file"),
+        ("follows", follows(verdict, doubt)),
+    )
+    seen = _seen(None, data, state)
+    return LockEvidence(verdict, None, since, age, reason, doubt, facts, seen)
+
+
+def _seen(claim: Claim | None, data: bytes, state: os.stat_result) -> str:
+    # Another program's text has no token, but its PID and time; and it makes a new file.
+    mark = claim and claim.mark
+    return f"{state.st_ino:x}.{mark.token if mark else f'{zlib.crc32(data):08x}'}"
+
+
+def judge(scene: Scene, age: float, threshold: float) -> tuple[Verdict, str]:
+    """The verdict on a lock that names a process, and its reason; decides from values alone."""
+    pid, there = scene.claim.pid, scene.holder is not None
+    # On a file system of several machines neither a flock nor a missing PID tells of the others.
+    far = bool(scene.remote) and (scene.claim.mark is None or scene.is_elsewhere)
+    if not scene.busy and not far:
+        if scene.claim.mark is not None:
+            # In a container every worker may have the same PID: the flock says that it is gone.
+            return Verdict.STALE, f"PID {pid} {'let go of it' if there else 'is gone'}"
+        if not there or pid == scene.here.pid:
+            return Verdict.STALE, f"PID {pid} is gone"
+    takers = {process.taker for process in scene.others} - {pid, 0, None}
+    if takers:
+        who = f"PID {takers.pop()}, which has just taken the flock,"
+    elif far:
+        who = f"PID {pid}, perhaps of another machine,"
+    elif scene.is_elsewhere:
+        who = f"PID {pid} of another container or machine"
+    else:
+        who = f"PID {pid}" if there else f"a child of PID {pid}, which is gone,"
     if policy.stuck(age, threshold):
-        why = f"{who} lives, but gave no sign of life for {age:.0f} s (limit {threshold:.0f} s)"
-        return LockEvidence(Verdict.STUCK, pid, since, age, why)
-    return LockEvidence(Verdict.HELD, pid, since, age, f"{who} is at work")
+        why = f"gave no sign of life for {age:.0f} s (limit {threshold:.0f} s)"
+        return Verdict.STUCK, f"{who} lives, but {why}"
+    return Verdict.HELD, f"{who} is at work"
 
 
-def _pid(data: bytes) -> int | None:
-    first = data.split(b"\n", 1)[0]
-    # 0 and -1 mean "a whole group" to kill(2), 1 is init: none of them ever held this lock.
-    if not first.isdigit() or len(first) > 10 or not 1 < int(first) <= MOST:
-        return None
-    return int(first)
+def follows(verdict: Verdict, doubt: str) -> str:
+    """What is done about such a lock."""
+    if verdict is Verdict.STUCK:
+        return "left alone: nobody is signalled in doubt" if doubt else "its holder may be ended"
+    return {Verdict.STALE: "whoever comes next takes it over"}.get(verdict, "it is respected")
 
 
-def alive(pid: int) -> bool:
-    """Whether a process of this number exists and has not ended.
-
-    One that we may not signal exists (EPERM); one that only waits to be reaped has ended.
-    """
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return not _is_zombie(pid)
-
-
-def _is_zombie(pid: int) -> bool:
-    try:
-        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False  # hidden from us, or gone by now: the next look tells
-    try:
-        # The state follows the command's name, which may itself hold parentheses.
-        return os.read(fd, 4096).rpartition(b") ")[2][:1] == b"Z"
-    except ProcessLookupError:
-        return False
-    finally:
-        os.close(fd)
+# ---- having it
 
 
 class PidLock:
     """The lock while we hold it; made by `acquire`."""
 
-    def __init__(self, path: str, fd: int, clock: Callable[[], float], taken_over: str) -> None:
+    def __init__(
+        self, path: str, fd: int, claim: Claim, clock: Clock, uptime: Clock, taken_over: str
+    ) -> None:
         self.path = path
         self.fd = fd
         """Handed on to handlers: as long as one of them lives, the flock is busy."""
         self.taken_over = taken_over
         """Whose stale lock this was, in words; "" when there was none."""
-        self._clock = clock
+        self._claim = claim
+        self._clock, self._uptime = clock, uptime
         self._renewed = clock()
 
     def renew(self) -> None:
@@ -141,7 +220,10 @@ class PidLock:
         if abs(now - self._renewed) < RENEWAL:
             return
         self.check()
-        _write(self.fd, now)
+        mark = self._claim.mark
+        assert mark is not None
+        mark = mark._replace(alive_at=int(self._uptime()))
+        _write(self.fd, self._claim._replace(written=int(now), mark=mark))
         self._renewed = now
 
     def check(self) -> None:
@@ -178,27 +260,38 @@ class PidLock:
         self.release()
 
 
-def acquire(path: str, threshold: float, clock: Callable[[], float] = time.time) -> PidLock:
+def acquire(
+    path: str,
+    threshold: float,
+    clock: Clock = time.time,
+    uptime: Clock = lockfile.uptime,
+    *,
+    seen: str = "",
+) -> PidLock:
     """Take the lock, from nobody or from a holder that is gone.
 
+    `seen`: take over no other lock than this one (`LockEvidence.seen`); "" for any.
+
     Raises:
-        Busy: somebody holds it, at work or stuck.
+        Busy: somebody holds it, at work or stuck, or it is not the one that was seen.
         OSError: the lock file cannot be made.
     """
     for _ in range(100):
-        lock = _create(path, clock) or _adopt(path, threshold, clock)
+        lock = _adopt(path, threshold, clock, uptime, seen) or _create(path, clock, uptime)
         if lock is not None:
             return lock
     raise Busy(LockEvidence(Verdict.UNKNOWN, reason=f"{path}: changes hands all the time"))
 
 
-def _create(path: str, clock: Callable[[], float]) -> PidLock | None:
+def _create(path: str, clock: Clock, uptime: Clock) -> PidLock | None:
     """A new lock file, seen by others only whole and with its flock held; None if one is there."""
-    draft = f"{path}.{os.getpid()}"
+    claim = lockfile.claim_of_ours(os.urandom(_TOKEN).hex(), clock(), uptime())
+    assert claim.mark is not None
     folder = files.open_folder(os.path.dirname(path) or ".")
     try:
-        name = os.path.basename(draft)
-        files.forget(name, folder)
+        final = os.path.basename(path)
+        # Named by the token, for in two containers two processes have the same PID.
+        name = f"{final}.{claim.mark.token}"
         fd = os.open(
             name,
             os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
@@ -210,23 +303,42 @@ def _create(path: str, clock: Callable[[], float]) -> PidLock | None:
             if owner is not None:
                 files.fchown(fd, *owner)
             files.claim_flock(fd)
-            _write(fd, clock())
-            files.link(name, os.path.basename(path), src_dir_fd=folder, dst_dir_fd=folder)
+            _write(fd, claim)
+            files.link(name, final, src_dir_fd=folder, dst_dir_fd=folder)
         except FileExistsError:
             os.close(fd)
             return None
-        except OSError:
+        except BaseException:
             os.close(fd)
             raise
         finally:
             files.forget(name, folder)
-        return PidLock(path, fd, clock, "")
+        _sweep(final, folder, os.fstat(fd).st_mtime)
+        return PidLock(path, fd, claim, clock, uptime, "")
     finally:
         os.close(folder)
 
 
-def _adopt(path: str, threshold: float, clock: Callable[[], float]) -> PidLock | None:
-    """Take over the lock file of a holder that is gone, in place; None to look again.
+def _sweep(final: str, folder: int, now: float) -> None:
+    """Remove the drafts of processes that were killed before their lock was in place."""
+    for name in os.listdir(folder):
+        token = name.removeprefix(f"{final}.")
+        if token == name or len(token) != 2 * _TOKEN or token.strip("0123456789abcdef"):
+            continue
+        try:
+            fd = files.open_guarded(name, folder)
+        except (FileNotFoundError, files.Refused):
+            continue
+        try:
+            # A younger one may be a rival's that is about to be claimed; our own has its flock.
+            if now - os.fstat(fd).st_mtime > LITTER and files.claim_flock(fd):
+                files.forget(name, folder)
+        finally:
+            os.close(fd)
+
+
+def _adopt(path: str, threshold: float, clock: Clock, uptime: Clock, seen: str) -> PidLock | None:
+    """Take over the lock file of a holder that is gone, in place; None when none is there now.
 
     In place and under its flock, so that of two who try only one can win.
     """
@@ -235,14 +347,14 @@ def _adopt(path: str, threshold: float, clock: Callable[[], float]) -> PidLock |
     except FileNotFoundError:
         return None
     try:
-        ours = files.claim_flock(fd)
-        evidence = _judge(fd, ours, threshold, clock())
+        free, evidence = _try(path, fd, threshold, clock, uptime)
         if not _is_at(path, fd):
             os.close(fd)
             return None
-        if not ours or evidence.verdict is not Verdict.STALE:
+        if not free or evidence.verdict is not Verdict.STALE or seen not in ("", evidence.seen):
             raise Busy(evidence)
-        _write(fd, clock())
+        claim = lockfile.claim_of_ours(os.urandom(_TOKEN).hex(), clock(), uptime())
+        _write(fd, claim)
         if not _is_at(path, fd):
             os.close(fd)
             return None
@@ -252,15 +364,37 @@ def _adopt(path: str, threshold: float, clock: Callable[[], float]) -> PidLock |
     except BaseException:
         os.close(fd)
         raise
-    return PidLock(path, fd, clock, evidence.reason)
+    return PidLock(path, fd, claim, clock, uptime, evidence.reason)
 
 
-def _write(fd: int, now: float) -> None:
-    # Longer never becomes shorter while it is ours, so there is no moment without a PID in it.
+def _try(
+    path: str, fd: int, threshold: float, clock: Clock, uptime: Clock
+) -> tuple[bool, LockEvidence]:
+    """Whether the flock is ours now, and what is to be said of the lock."""
+    free = _claimed(fd, _GLANCES)
+    evidence = _judge(path, fd, free, threshold, clock(), uptime())
+    # Busy, and nobody is seen to have it: most likely somebody who looks was put to sleep.
+    if free or evidence.holders or not _claimed(fd, _PATIENCE):
+        return free, evidence
+    return True, _judge(path, fd, True, threshold, clock(), uptime())
+
+
+def _claimed(fd: int, times: int) -> bool:
+    """Whether the flock is ours now; tried so many times, for a look at a lock is over at once."""
+    for _ in range(times):
+        if files.claim_flock(fd):
+            return True
+        time.sleep(_PAUSE)
+    return files.claim_flock(fd)
+
+
+def _write(fd: int, claim: Claim) -> None:
+    # In one piece, and no shorter while it is ours: there is no moment without a PID in it.
+    data = lockfile.compose(claim)
     os.lseek(fd, 0, os.SEEK_SET)
-    data = b"%d\n%d\n" % (os.getpid(), int(now))
     files.write_all(fd, data)
-    files.ftruncate(fd, len(data))
+    if os.fstat(fd).st_size != len(data):
+        files.ftruncate(fd, len(data))
 
 
 def _is_at(path: str, fd: int) -> bool:
@@ -268,5 +402,4 @@ def _is_at(path: str, fd: int) -> bool:
         there = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
         return False
-    held = os.fstat(fd)
-    return (there.st_dev, there.st_ino) == (held.st_dev, held.st_ino)
+    return os.path.samestat(there, os.fstat(fd))

@@ -179,4 +179,7 @@ class LockEvidence(NamedTuple):
     facts: tuple[tuple[str, str], ...] = ()
     """What was found out, as pairs of a name and words, in the order to be read."""
     seen: str = ""
-    """Which lock this was: changes whenever it changes hands. "" where there is none."""
+    """Which lock this was: changes whenever it changes hands. "free" where there was none."""
+    holders: tuple[int, ...] = ()
+    """PIDs that stand between us and the lock: whom to end, in this order, where there is no doubt.
+    """

@@ -18,6 +18,9 @@ DAY = 86400.0
 FURTHEST = 7 * DAY
 """No task waits longer than this: a next attempt further away is a clock that jumped."""
 
+DLQ_LIMIT = 10
+"""Dead tasks above which somebody should look (contract, "Module Integration Guide")."""
+
 
 class RetryPolicy(NamedTuple):
     """How failures are counted and when they end."""

@@ -60,6 +60,8 @@ class Services(NamedTuple):
 
     log: Callable[[str, str], None] = lambda level, text: None
     """Level and text of one line of the queue's log."""
+    alert: Callable[[str], None] = lambda text: None
+    """Tells whoever is on call, besides the log: a task was given up on."""
     tally: Callable[[str], None] = lambda name: None
     """Raises one of the counters processed, failed, retries, dlq (`_total`) by one."""
     publish: Callable[[], None] = lambda: None
@@ -172,7 +174,7 @@ class Worker:
     def _guarded(self, run: Callable[[], None]) -> Run:
         lost = ""
         try:
-            self._rescue()
+            self.rescue()
             self._services.retire()
             run()
         except locks.Lost as loss:
@@ -188,7 +190,7 @@ class Worker:
             len(self._owed),
         )
 
-    def _rescue(self) -> None:
+    def rescue(self) -> None:
         """The lock is ours: whatever is claimed is nobody's."""
         taken_over = self._lock.taken_over if self._lock else ""
         reason = f"worker ended while it ran: {taken_over or 'no trace of it'}"
@@ -198,10 +200,12 @@ class Worker:
             if outcome.error is not None:
                 self._services.log("ERROR", f"Recovery of {old.id} failed: {outcome.error}")
                 continue
-            word = self._store.states[new.state]
-            self._services.log("WARN", f"Recovered orphaned task: {old.id}, back to {word}")
             if new.state is State.DEAD:
-                self._services.tally("dlq_total")
+                self._services.log("ERROR", self._exhausted(new))
+                self._buried(new)
+            else:
+                word = self._store.states[new.state]
+                self._services.log("WARN", f"Moving orphaned work task back to {word}: {old.id}")
 
     def _work(self, *, limit: int | None, until_idle: bool) -> None:
         retired = published = self._clock()
@@ -333,7 +337,8 @@ class Worker:
             return 0
         log = self._services.log
         log("INFO", f"Processing task: {task.id} ({task.kind}: {task.description})")
-        log("INFO", f"Executing: {_EXECUTING.get(task.kind, task.description)}")
+        if task.kind in self._handled:
+            log("INFO", f"Executing: {_EXECUTING.get(task.kind, task.description)}")
         self._in_hand[task.kind] += 1
         timeout = self._services.timeouts.get(task.kind)
         if timeout is not None:
@@ -387,9 +392,9 @@ class Worker:
         tried = f"{new.attempts}/{self._retry.limit}"
 
         def died() -> None:
-            self._services.tally("dlq_total")
-            why = "cannot succeed" if fatal else f"exhausted retries ({tried})"
-            self._services.log("ERROR", f"Task {task.id} {why}, moving to DLQ")
+            cannot = f"Task {task.id} cannot succeed, moving to DLQ"
+            self._services.log("ERROR", cannot if fatal else self._exhausted(new))
+            self._buried(new)
 
         def waits() -> None:
             self._services.tally("retries_total")
@@ -397,6 +402,15 @@ class Worker:
             self._services.log("WARN", f"Task {task.id} failed (attempt {tried}), retry in {wait}s")
 
         self._store_outcome(task, new, died if new.state is State.DEAD else waits)
+
+    def _exhausted(self, task: Task) -> str:
+        tried = f"{task.attempts}/{self._retry.limit}"
+        return f"Task {task.id} exhausted retries ({tried}), moving to DLQ"
+
+    def _buried(self, task: Task) -> None:
+        self._services.tally("dlq_total")
+        after = f"after {task.attempts} retries"
+        self._services.alert(f"Task moved to DLQ: {task.id} ({task.kind}) {after}")
 
     def _store_outcome(
         self, task: Task, new: Task | None, then: Callable[[], None] = lambda: None

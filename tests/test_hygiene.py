@@ -12,7 +12,8 @@ from engine.stores.nftban import Spool, make_spool
 KEPT_OUT = {
     *("textual", "rich", "redis", "bullmq", "watchfiles", "yaml", "json", "sqlite3", "asyncio"),
     *("logging", "prometheus_client", "psutil", "humanize", "subprocess", "tempfile", "pathlib"),
-    *("email", "shutil", "tui.app", "engine.index", "engine.inspector", "engine.plans"),
+    *("socket", "engine.syslogging", "email", "shutil"),
+    *("tui.app", "engine.index", "engine.inspector", "engine.plans"),
 }
 
 REPORT = """

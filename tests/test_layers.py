@@ -16,7 +16,8 @@ SEAM = {"engine.store", "engine.verbs", "engine.policy", "engine.text"}
 TOOLS = {
     *("engine.files", "engine.locks", "engine.limits", "engine.metrics", "engine.logtail"),
     *("engine.config", "engine.shellconf", "engine.watch"),
-    *("engine.holder", "engine.breaker", "engine.syslogging"),
+    *("engine.holder", "engine.lockfile", "engine.breaker", "engine.syslogging"),
+    *("engine.accounts", "engine.mounts"),
 }
 MIRROR = {
     *("engine.index", "engine.filters", "engine.inspector", "engine.plans", "engine.journal"),
@@ -47,6 +48,7 @@ LAYERS: dict[str, set[str]] = {
     },
     "engine.handlers.*": {
         *("engine.mail.*", "engine.model", "engine.text", "engine.config", "engine.handlers.*"),
+        "engine.accounts",
     },
     **{
         name: {

@@ -41,8 +41,8 @@ class Hint(NamedTuple):
 
 
 LIST, TASK, PLAN, HELP, QUIT = "list", "task", "plan", "help", "quit"
-PROBLEMS = "problems"
-_TEXTS = frozenset({TASK, PROBLEMS, HELP, PLAN})
+PROBLEMS, LOCK = "problems", "lock"
+_TEXTS = frozenset({TASK, PROBLEMS, HELP, PLAN, LOCK})
 _LIST = frozenset({LIST})
 _MOVING = _LIST | _TEXTS
 
@@ -96,6 +96,7 @@ KEYS: tuple[Key, ...] = (
         _LIST,
         verb="purge",
     ),
+    Key("unlock", ("U",), "U", "unlock", "who has the lock, and a plan to free it", "Act", _LIST),
     Key(
         "arm",
         ("!",),
@@ -103,7 +104,7 @@ KEYS: tuple[Key, ...] = (
         "arm",
         "allow writes for 15 minutes since the last one; again: forbid them",
         "Act",
-        frozenset({LIST, PLAN}),
+        frozenset({LIST, PLAN, LOCK}),
     ),
     Key(
         "yes",
@@ -125,13 +126,32 @@ KEYS: tuple[Key, ...] = (
         each=True,
     ),
     Key(
+        "yes",
+        ("y",),
+        "y",
+        "free it",
+        "free a lock whose holder is gone: there is nobody to signal",
+        "Act",
+        frozenset({LOCK}),
+    ),
+    Key(
+        "digit",
+        DIGITS,
+        "0-9",
+        "type the PID",
+        "free a stuck lock by its holder's PID: the last right digit applies",
+        "Act",
+        frozenset({LOCK}),
+        each=True,
+    ),
+    Key(
         "rub_out",
         ("backspace",),
         "Bksp",
         "",
         "take the last digit back",
         "Act",
-        frozenset({PLAN}),
+        frozenset({PLAN, LOCK}),
     ),
     Key("worker", ("W",), "W", "worker", "start a worker here, or stop that one", "Act", _LIST),
     Key(
@@ -141,7 +161,7 @@ KEYS: tuple[Key, ...] = (
         "help",
         "this page",
         "Leave",
-        frozenset({LIST, TASK, PROBLEMS, PLAN}),
+        frozenset({LIST, TASK, PROBLEMS, PLAN, LOCK}),
     ),
     Key(
         "back",
@@ -160,6 +180,15 @@ KEYS: tuple[Key, ...] = (
         "back to the list",
         "Leave",
         frozenset({TASK, PROBLEMS}),
+    ),
+    Key(
+        "back",
+        ("escape", "q"),
+        "Esc",
+        "back",
+        "back to the list; what runs goes on",
+        "Leave",
+        frozenset({LOCK}),
     ),
     Key("back", ("escape", "q", "?"), "Esc", "back", "close the help", "Leave", frozenset({HELP})),
     Key(

@@ -376,8 +376,8 @@ ALARMING = frozenset({Verdict.STALE, Verdict.STUCK, Verdict.UNKNOWN})
 """Verdicts on a lock that are shown however small the screen is."""
 
 
-def lock(evidence: LockEvidence | None, now: float, width: int) -> Line:
-    """What the queue's lock is doing, and the evidence."""
+def lock(evidence: LockEvidence | None, now: float, width: int, key: str = "") -> Line:
+    """What the queue's lock is doing, and the evidence; where that alarms, a key to press."""
     if evidence is None:
         return cut(((" lock  not looked at yet", "dim"),), width)
     words = [evidence.verdict.value]
@@ -389,7 +389,24 @@ def lock(evidence: LockEvidence | None, now: float, width: int) -> Line:
     sign = {Verdict.STUCK: "! CRIT ", Verdict.STALE: "! WARN "}.get(evidence.verdict, "")
     reason = f"  {shown(evidence.reason)}" if evidence.reason else ""
     look = _LOCK_LOOKS[evidence.verdict]
-    return cut(((" lock  ", "title"), (sign + text, look), (reason, "dim")), width)
+    line: Line = ((" lock  ", "title"), (sign + text, look), (reason, "dim"))
+    if not key or evidence.verdict not in ALARMING:
+        return cut(line, width)
+    what = "" if width < NARROW else " unlock" if is_freeable(evidence) else " why"
+    return join(line, ((f" {key}", "key"), (f"{what} ", "")), width)
+
+
+def is_freeable(evidence: LockEvidence) -> bool:
+    """Whether a plan can be had that frees the lock: its holder is stuck or gone, for certain."""
+    return evidence.verdict in (Verdict.STUCK, Verdict.STALE) and not evidence.doubt
+
+
+def lock_verdict(evidence: LockEvidence) -> Run:
+    """The verdict in a few words: `STUCK 47m  PID 4711`."""
+    silent = evidence.verdict in (Verdict.STUCK, Verdict.STALE) and evidence.since is not None
+    words = evidence.verdict.upper() + (f" {span(evidence.age)}" if silent else "")
+    pid = f"  PID {evidence.pid}" if evidence.pid is not None else ""
+    return words + pid, _LOCK_LOOKS[evidence.verdict] or "strong"
 
 
 # Scope and hints
@@ -489,14 +506,15 @@ def _extra(name: str, text: str, now: float) -> str:
     return moment(float(text), now) if name.endswith("_since") and _is_number(text) else text
 
 
-def labelled(rows: Iterable[Run], width: int) -> list[Line]:
-    """Names and values in two columns; long values go on in the next lines."""
+def labelled(rows: Iterable[Run], width: int, names: int = 12) -> list[Line]:
+    """Names and values in two columns, the first so wide; long values go on in the next lines."""
     lines: list[Line] = []
-    room = max(8, width - 14)
+    room = max(8, width - names - 2)
     for name, value in rows:
-        look = "bad" if name == "last error" else ""
+        unknown = "unknown" if value.startswith("?") else ""
+        look = "bad" if name == "last error" else unknown
         for number, part in enumerate(folded(value, room)):
-            label = fit(name, 12, right=True) if number == 0 else " " * 12
+            label = fit(name, names, right=True) if number == 0 else " " * names
             lines.append(((label + "  ", "dim"), (part, look)))
     return lines
 

@@ -31,6 +31,16 @@ class Signs(NamedTuple):
     log: tuple[LogLine, ...] = ()
 
 
+def lock_of(place: Place) -> LockEvidence | None:
+    """What is to be said of a place's lock now; None where it has none."""
+    if place.lock is None:
+        return None
+    try:
+        return place.lock()
+    except (OSError, StoreError) as error:
+        return LockEvidence(Verdict.UNKNOWN, reason=str(error))
+
+
 class Watch:
     """Looks at one place; reads a file again only when it has changed."""
 
@@ -44,15 +54,7 @@ class Watch:
     def look(self) -> Signs:
         """How it looks now."""
         queue, mail = (file.read() for file in self._files)
-        return Signs(self._lock(), queue, mail, self._follow())
-
-    def _lock(self) -> LockEvidence | None:
-        if self._place.lock is None:
-            return None
-        try:
-            return self._place.lock()
-        except (OSError, StoreError) as error:
-            return LockEvidence(Verdict.UNKNOWN, reason=str(error))
+        return Signs(lock_of(self._place), queue, mail, self._follow())
 
     def _follow(self) -> tuple[LogLine, ...]:
         new = merged([_polled(tail) for tail in self._tails])

@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 
+from engine.accounts import Account
 from engine.handlers import Context, Failed
 from engine.model import Task
 from engine.text import ERROR_LIMIT
@@ -29,13 +30,11 @@ _TICK = 1.0
 class Command:
     """Runs one program for each task; the task's fields are in its environment, as TASK_*."""
 
-    def __init__(
-        self, argv: Sequence[str], timeout: float, owner: tuple[int, int] | None = None
-    ) -> None:
-        """`owner` is the uid and gid to run it as; None: our own."""
+    def __init__(self, argv: Sequence[str], timeout: float, account: Account | None = None) -> None:
+        """`account` is whom to run it as; None: as we are."""
         self._argv = tuple(argv)
         self._timeout = timeout
-        self._owner = owner
+        self._account = account
 
     def __call__(self, task: Task, context: Context) -> None:
         """Run it to its end.
@@ -44,18 +43,20 @@ class Command:
             Failed: it cannot be started, ends with another status than 0, or takes too long;
                 the text is its last output.
         """
+        account = self._account
+        login = {} if account is None else account.environment
         try:
             process = subprocess.Popen(
                 self._argv,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **environment(task)},
+                env={**os.environ, **login, **environment(task)},
                 pass_fds=context.inherit,
                 start_new_session=True,
-                user=self._owner and self._owner[0],
-                group=self._owner and self._owner[1],
-                extra_groups=self._owner and [],
+                user=account and account.uid,
+                group=account and account.gid,
+                extra_groups=account and account.groups,
             )
         except (OSError, subprocess.SubprocessError) as error:
             raise Failed(f"cannot start {self._argv[0]}: {error}") from error

@@ -54,7 +54,7 @@ def test_everything_can_be_said(written: Callable[[str], Config], tmp_path: Path
     got = written("""
         places: [/srv/spool, ~/spool, relative, "redis://host/1"]
         handlers:
-          feeds_sync: {command: [sync, --all], timeout: 30, concurrency: 2}
+          feeds_sync: {command: [sync, --all], timeout: 30, concurrency: 2, run_as: root}
           mail_send: {command: ["true"], rate: {per_hour: 40}}
         queue:
           root: /srv/spool
@@ -63,6 +63,7 @@ def test_everything_can_be_said(written: Callable[[str], Config], tmp_path: Path
           backoff_base: 1.5
           profile: shipped
           rate: {per_hour: 40, burst: 2}
+          run_as: root
           durable: false
         logs: [/var/log/a.log]
         theme: night
@@ -74,7 +75,7 @@ def test_everything_can_be_said(written: Callable[[str], Config], tmp_path: Path
         path=str(tmp_path / "config.yaml"),
         places=("/srv/spool", "/home/me/spool", str(tmp_path / "relative"), "redis://host/1"),
         handlers={
-            "feeds_sync": Handler(("sync", "--all"), 30, 2),
+            "feeds_sync": Handler(("sync", "--all"), 30, 2, run_as="root"),
             "mail_send": Handler(("true",), rate=Rate(40, 5)),
         },
         queue=QueueSettings(
@@ -84,6 +85,7 @@ def test_everything_can_be_said(written: Callable[[str], Config], tmp_path: Path
             backoff_base=1.5,
             profile="shipped",
             rate=Rate(40, 2),
+            run_as="root",
             durable=False,
         ),
         logs=("/var/log/a.log",),
@@ -130,6 +132,13 @@ def test_what_is_left_empty_is_not_said(written: Callable[[str], Config], text: 
         ("handlers: {a: {command: ['']}}", "handlers.a.command", "the program first"),
         ("handlers: {a: {command: [sleep, 5]}}", "handlers.a.command.1", "text (put it in"),
         ("handlers: {a: {command: [x], timeout: 0}}", "handlers.a.timeout", "at least 0.1"),
+        (
+            "handlers: {a: {command: [x], run_as: nosuch}}",
+            "handlers.a.run_as",
+            "a user of this system",
+        ),
+        ("handlers: {a: {command: [x], run_as: 0}}", "handlers.a.run_as", "expected text"),
+        ("queue: {run_as: ''}", "queue.run_as", "the name of a user of this system, not ''"),
         ("handlers: {a b: {command: [x]}}", "handlers.a b", "a kind of a-z, 0-9 and _"),
         ("handlers: {../a: {command: [x]}}", "handlers.../a", "a kind of a-z, 0-9 and _"),
         ("handlers: {1: {command: [x]}}", "handlers.1", "a kind of a-z, 0-9 and _"),

@@ -420,6 +420,7 @@ def test_what_we_accept_every_shell_reads_alike(
         (b'K="\x00"\n', "a control character"),
         (b'\n\nL="v"\n', "line 3: unknown key L"),
         (b'K="v"\nK="w"\n', "line 2: K a second time"),
+        ('K="\u4f60\\\\"\n'.encode(), "line 1: K holds a backslash behind a non-ASCII character"),
     ],
 )
 def test_what_shells_could_read_otherwise_is_refused(data: bytes, why: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.accounts import Account
 from engine.handlers import Context, Failed, Fatal, Retry, command, unknown
 from engine.handlers.command import Command, last_lines
 from engine.model import State, Task
@@ -341,14 +342,16 @@ def test_it_inherits_what_it_shall_and_nothing_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a program as another user")
-def test_it_runs_as_the_owner_of_the_spool() -> None:
-    """Under root a program runs as the user and group that it is given, with no other groups."""
-    handler = Command(["id", "-u"], LONG, owner=(65534, 65534))
-    say = Command(["sh", "-c", "echo $(id -u) $(id -g) $(id -G); exit 1"], LONG, (65534, 65534))
+def test_it_runs_as_whom_it_shall() -> None:
+    """Under root a program runs as the user it is given, with that user's groups and no other, and
+    with that user's name and home.
+    """
+    account = Account(65534, 65534, (65534, 4242), "somebody", "/some/where")
+    say = "echo $(id -u) $(id -g) $(id -G) $HOME $USER $LOGNAME; exit 1"
 
-    handler(TASK, Context())
+    said = failure_of(Command(["sh", "-c", say], LONG, account))
 
-    assert failure_of(say) == "65534 65534 65534"
+    assert said == "65534 65534 65534 4242 /some/where somebody somebody"
 
 
 def test_many_at_once_do_not_mix() -> None:

@@ -1,5 +1,7 @@
 """The worker: what it takes, what it makes of each end, and what it never does."""
 
+import errno
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -8,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import locks, verbs
+from engine import files, locks, verbs
 from engine.handlers import CONTRACT_KINDS, Context, Failed, Fatal, Handler, Retry
 from engine.limits import Buckets
 from engine.model import State, Task
@@ -16,7 +18,7 @@ from engine.policy import Rate, RetryPolicy, contract, shipped
 from engine.store import Store, Unavailable
 from engine.stores.memory import Memory, MemoryStore
 from engine.stores.nftban import NftbanStore, Spool
-from engine.worker import Limits, Run, Services, Worker
+from engine.worker import SLACK, Limits, Run, Services, Worker
 
 NOW = 1_795_170_000.0
 PATIENCE = 30.0
@@ -55,6 +57,7 @@ class Desk:
         slots: Mapping[str, int] | None = None,
         store: Store | None = None,
         retire: Callable[[], None] = lambda: None,
+        timeouts: Mapping[str, float] | None = None,
     ) -> Worker:
         """A worker on these tasks."""
         services = Services(
@@ -63,6 +66,7 @@ class Desk:
             retire=retire,
             limits=limits,
             slots=slots or {},
+            timeouts=timeouts or {},
         )
         return Worker(
             store or MemoryStore(self.memory),
@@ -500,7 +504,7 @@ def test_orphans_are_rescued_once(desk: Desk) -> None:
     assert (now.state, now.attempts, now.due) == (State.PENDING, 1, NOW + 60)
     assert now.error.startswith("worker ended while it ran: ")
     assert (first.done, second.done) == (0, 0)
-    assert len(desk.said("Recovered orphaned task")) == 1
+    assert len(desk.said("Moving orphaned work task back to pending: ")) == 1
 
 
 def test_an_orphan_that_was_tried_often_enough_is_dead(desk: Desk) -> None:
@@ -580,6 +584,34 @@ def test_the_lock_is_renewed_while_it_works(desk: Desk, tmp_path: Path) -> None:
         desk.worker({"job": handler}, lock=lock).work(until_idle=True)
 
     assert stamps == [str(int(NOW + n * locks.RENEWAL)) for n in range(3)]
+
+
+def test_a_hanging_handler_lets_the_lock_grow_old(desk: Desk, tmp_path: Path) -> None:
+    """While a handler is long past its timeout, its worker gives no sign of life any more."""
+    path = tmp_path / "queue.lock"
+    release = threading.Event()
+    stamps: list[str] = []
+
+    def hangs(task: Task, context: Context) -> None:
+        assert release.wait(PATIENCE)
+
+    def passes(task: Task, context: Context) -> None:
+        desk.clock.now += 5 + SLACK + locks.RENEWAL
+        stamps.append(path.read_text().split("\n")[1])
+        if len(stamps) == 3:
+            release.set()
+
+    desk.add("hanging")
+    for number in (1, 2, 3):
+        desk.add("passing", number)
+    handled = {"hanging": hangs, "passing": passes}
+    with locks.acquire(str(path), 1200.0, desk.clock) as lock:
+        worker = desk.worker(
+            handled, lock=lock, concurrency=2, slots={"passing": 1}, timeouts={"hanging": 5.0}
+        )
+        assert worker.work(until_idle=True).done == 4
+
+    assert stamps == [str(int(NOW))] * 3
 
 
 def test_handlers_inherit_the_lock(desk: Desk, tmp_path: Path) -> None:
@@ -724,6 +756,59 @@ def test_a_timers_run_does_not_wait_for_a_store(desk: Desk, tmp_path: Path) -> N
 
     with pytest.raises(Unavailable):
         desk.worker({"job": does}, store=store).process_next()
+    store.close()
+
+
+def refuse(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the disk refuse so many removals of files, from now on."""
+    unlink, left = files.unlink, [times]
+
+    def refused(name: str, *, dir_fd: int | None = None) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        unlink(name, dir_fd=dir_fd)
+
+    monkeypatch.setattr(files, "unlink", refused)
+
+
+def test_an_outcome_the_disk_refused_is_stored_later(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that was done, but could not be removed, is removed when the disk lets it, once."""
+    store = a_spool(tmp_path, desk.clock)
+    store.swap(None, Task("20261120T094115Z-job-00000001", "job", State.PENDING, NOW))
+    ran = Counter[str]()
+
+    def handler(task: Task, context: Context) -> None:
+        ran[task.id] += 1
+        refuse(1, monkeypatch)
+
+    run = desk.worker({"job": handler}, store=store).work(until_idle=True)
+
+    assert (run.done, run.owed, ran.total()) == (1, 0, 1)
+    assert desk.tallies == {"processed_total": 1}
+    assert list(store.look()) == []
+    store.close()
+
+
+def test_an_outcome_that_cannot_be_stored_is_owed(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its outcome stored, a task stays claimed and counts neither as done nor as failed."""
+    store = a_spool(tmp_path, desk.clock)
+    store.swap(None, Task("20261120T094115Z-job-00000001", "job", State.PENDING, NOW))
+
+    def handler(task: Task, context: Context) -> None:
+        refuse(1000, monkeypatch)
+
+    run = desk.worker({"job": handler}, store=store).process_next()
+
+    assert (run.done, run.failed, run.owed) == (0, 0, 1)
+    assert desk.tallies == {}
+    (task,) = store.look({"work"})
+    assert isinstance(task, Task)
+    assert len(desk.said("cannot be stored")) == 1
     store.close()
 
 

@@ -2,14 +2,16 @@
 
 `killed.py FOLDER VERB` makes a spool for each step below FOLDER, in each a child that carries the
 verb out and is killed there: before a call that changes a file, after it, or, where it writes, with
-half of the data written; or in which that call fails as on a broken disk. Answers with a line
-`NAME HOW` for each: `killed`, `refused` (the verb said that it could not), or `done`.
+half of the data written; or in which that call fails as on a broken disk, or is interrupted, or it
+and all that follow find the disk full. Answers with a line `NAME HOW` for each: `killed`, `refused`
+(the verb said that it could not), `raw` (it said so by an error of the system's), or `done`.
 """
 
 import errno
 import os
 import signal
 import sys
+import time
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -43,8 +45,27 @@ VERBS: dict[str, tuple[State | None, Callable[[NftbanStore, Task], object]]] = {
     "restore": (State.TRASH, lambda s, t: s.swap(t, replace(t, state=State.DEAD))),
     "expunge": (State.DEAD, lambda store, task: store.swap(task, None)),
     "recover": (State.PENDING, lambda store, task: store.recover()),
+    "set aside": (State.PENDING, lambda s, t: (list(s.take(NOW, "me", 1)), s.set_aside())),
+    "put back": (State.PENDING, lambda store, task: store.put_back(aside(store))),
 }
 """Where the task stands before, and what is done to it."""
+
+TORN = b'TASK_ID="'
+"""What the file of a task says that is set aside."""
+
+ERRORS = {"broken": errno.EIO, "interrupted": errno.EINTR, "full": errno.ENOSPC}
+"""How calls fail; when the disk is full, all that follow fail as well."""
+
+
+def later() -> float:
+    """A time at which whatever was made until now has been as it is for a minute."""
+    return time.time() + 61
+
+
+def aside(store: NftbanStore) -> str:
+    """The name of the one file that was set aside."""
+    (found,) = store.corrupt()
+    return found.name
 
 
 def a_spool(folder: str) -> Spool:
@@ -83,6 +104,26 @@ def interrupt(spool: Spool) -> None:
     path.rename(Path(spool.desk, moving))
 
 
+def spoil(spool: Spool) -> None:
+    """Tear the pending task."""
+    Path(spool.pending, f"{TASK.id}.task").write_bytes(TORN)
+
+
+def mend(spool: Spool) -> None:
+    """Have the pending task torn, set aside, and mended there."""
+    path = Path(spool.pending, f"{TASK.id}.task")
+    whole = path.read_bytes()
+    path.write_bytes(TORN)
+    store = NftbanStore(spool, later)
+    VERBS["set aside"][1](store, TASK)
+    Path(spool.desk, "corrupt", aside(store)).write_bytes(whole)
+    store.close()
+
+
+FIRST = {"recover": interrupt, "set aside": spoil, "put back": mend}
+"""What happens to the task before the verb, where that is not by the store."""
+
+
 def die() -> None:
     """End at once, with nothing tidied up."""
     os.kill(os.getpid(), signal.SIGKILL)
@@ -95,10 +136,10 @@ def deadly(step: int, how: str) -> list[int]:
     def wrap(name: str, call: Callable[..., object]) -> Callable[..., object]:
         def wrapper(*args: object, **options: object) -> object:
             count[0] += 1
-            if count[0] != step:
+            if count[0] < step or (count[0] > step and how != "full"):
                 return call(*args, **options)
-            if how == "broken":
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            if how in ERRORS:
+                raise OSError(ERRORS[how], os.strerror(ERRORS[how]))
             try:
                 if how == "torn" and name == "write":
                     fd, data = args
@@ -122,26 +163,29 @@ def run(folder: str, verb: str, step: int, how: str) -> str:
     store = NftbanStore(spool._replace(durable=False), lambda: NOW)
     task = prepare(store, state)
     store.close()
-    if verb == "recover":
-        interrupt(spool)
+    clock = later if verb in FIRST else lambda: NOW
+    if verb in FIRST:
+        FIRST[verb](spool)
     child = os.fork()
     if child == 0:
-        store = NftbanStore(spool, lambda: NOW)
+        store = NftbanStore(spool, clock)
         count = deadly(step, how)
         try:
             act(store, task)
-        except (StoreError, OSError):
+        except StoreError:
             os._exit(1)
+        except OSError:
+            os._exit(4)
         os._exit(2 if count[0] < step else 3)
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
         return "killed"
-    return {1: "refused", 2: "over", 3: "done"}[os.WEXITSTATUS(status)]
+    return {1: "refused", 2: "over", 3: "done", 4: "raw"}[os.WEXITSTATUS(status)]
 
 
 def main(root: str, verb: str) -> None:
     """Every step in every manner, until the verb is over before it comes to that step."""
-    for how in ("before", "torn", "after", "broken"):
+    for how in ("before", "torn", "after", *ERRORS):
         step, ended = 0, ""
         while ended != "over":
             step += 1

@@ -6,7 +6,6 @@ import asyncio
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,10 +13,12 @@ import resvg_py
 
 from tests.tui.spools import (
     a_console,
+    a_stuck_lock,
     disk_place,
     in_utc,
     loaded,
     make_spool,
+    recover_command,
     some_tasks,
     until,
 )
@@ -31,8 +32,12 @@ SHOTS: dict[str, tuple[str, ...]] = {
     "plan": ("4", "*", "R"),
     "problems": ("6",),
     "help": ("?",),
+    "lock": ("U",),
 }
 """What is drawn: a name, and the keys that lead there."""
+
+STUCK = frozenset({"lock"})
+"""What is drawn with a stuck lock, and armed."""
 
 SIZES = ((80, 24), (120, 40))
 
@@ -49,12 +54,17 @@ def font() -> str:
     return next((family for family in FAMILIES if family in there), there[0] if there else "")
 
 
-async def draw(root: Path, keys: Sequence[str], size: tuple[int, int]) -> str:
-    """The console after some keys, as SVG."""
-    console = a_console(disk_place(root, "/var/lib/nftban"))
+async def draw(root: Path, name: str, size: tuple[int, int]) -> str:
+    """The console after the keys that lead there, as SVG."""
+    place, stuck = disk_place(root, "/var/lib/nftban"), name in STUCK
+    place = place._replace(recover=recover_command())
+    if stuck:
+        # Values, not a process: its PID, its times and its file would differ each time.
+        place = place._replace(lock=a_stuck_lock)
+    console = a_console(place, start_armed=stuck)
     async with console.run_test(size=size) as pilot:
         await loaded(pilot)
-        await pilot.press(*keys)
+        await pilot.press(*SHOTS[name])
         await settled(pilot.app, pilot)  # type: ignore[arg-type]
         return console.export_screenshot(title="spooldeck")
 
@@ -87,9 +97,9 @@ def main(target: Path) -> None:
         root = Path(folder) / "nftban"
         make_spool(root, some_tasks())
         (root / "queue" / "dlq" / "20261120T093000Z-mail_send-0badf00d.task").write_bytes(b"")
-        for name, keys in SHOTS.items():
+        for name in SHOTS:
             for size in SIZES:
-                drawn = asyncio.run(draw(root, keys, size))
+                drawn = asyncio.run(draw(root, name, size))
                 # Its names hold a number of chance; without it, what did not change stays the same.
                 svg = re.sub(r"terminal-\d+", f"terminal-{name}", drawn)
                 path = target / f"{name}-{size[0]}x{size[1]}.svg"

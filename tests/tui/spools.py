@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -73,6 +74,31 @@ def a_memory(tasks: list[Task]) -> Memory:
 def free() -> LockEvidence:
     """A lock that nobody holds."""
     return LockEvidence(Verdict.FREE, reason="no lock file")
+
+
+def a_stuck_lock() -> LockEvidence:
+    """A lock whose holder was silent for 47 minutes, proven in every way."""
+    facts = (
+        ("holder", "PID 4711: /usr/bin/python3 -m tui.cli queue work"),
+        ("started", "2026-11-20 08:12:31Z"),
+        ("last sign of life", "2026-11-20 08:55:08Z, 2820 s ago"),
+        ("limit", "1200 s without one"),
+        ("boot", "this one"),
+        ("PID namespace", "ours"),
+        ("host", "mx1, this one"),
+        ("user", "uid 997"),
+        ("flock", "held by PID 4711"),
+        ("follows", "its holder may be ended"),
+    )
+    why = "PID 4711 lives, but gave no sign of life for 2820 s (limit 1200 s)"
+    verdict = Verdict.STUCK
+    return LockEvidence(verdict, 4711, NOW - 2820, 2820, why, "", facts, "1f.00c0ffee", (4711,))
+
+
+def recover_command(root: str = "/var/lib/nftban") -> tuple[str, ...]:
+    """What frees the lock of a place, as the command line would have it."""
+    argv = (sys.executable, "-m", "tui.cli", "--root", root, "queue", "recover")
+    return (*argv, "--yes", "--seen")
 
 
 def a_place(memory: Memory, **fields: object) -> Place:

@@ -362,7 +362,7 @@ def test_a_task_that_is_not_dead_is_not_retried(root: str, spooldeck: Run) -> No
     unknown = spooldeck("--root", root, "queue", "dlq", "retry", "../../etc/passwd")
 
     assert unknown.returncode == 1
-    assert unknown.stderr == "spooldeck: Task not found in DLQ: ../../etc/passwd\n"
+    assert unknown.stderr == "Task not found in DLQ: ../../etc/passwd\n"
 
 
 def test_list_as_json_is_one_object_a_line(root: str, spooldeck: Run) -> None:

@@ -13,6 +13,7 @@ from tests.tui.spools import a_console, a_memory, a_place
 from tui import keys
 from tui.app import Console
 from tui.screens.help import HelpScreen, lines
+from tui.screens.lock import LockScreen
 from tui.screens.plan import PlanScreen
 from tui.screens.problems import ProblemsScreen
 from tui.screens.queue import QueueScreen
@@ -24,6 +25,7 @@ SCREENS: dict[str, type[Screen[Any]]] = {
     keys.TASK: TaskScreen,
     keys.PROBLEMS: ProblemsScreen,
     keys.PLAN: PlanScreen,
+    keys.LOCK: LockScreen,
     keys.HELP: HelpScreen,
     keys.QUIT: QuitScreen,
 }
@@ -49,7 +51,7 @@ def test_each_key_of_the_table_is_bound(screen: str) -> None:
         assert callable(getattr(owner, f"action_{name}"))
 
 
-@pytest.mark.parametrize("screen", [keys.LIST, keys.TASK, keys.PROBLEMS, keys.PLAN])
+@pytest.mark.parametrize("screen", [keys.LIST, keys.TASK, keys.PROBLEMS, keys.PLAN, keys.LOCK])
 def test_the_help_lists_every_key(screen: str) -> None:
     """The help of a screen has a line for each of its keys, under its heading."""
     said = ["".join(text for text, _ in line) for line in lines(screen, (), 80)]
@@ -58,7 +60,7 @@ def test_the_help_lists_every_key(screen: str) -> None:
         assert f"  {key.shown:<9}{key.about}" in said
 
 
-@pytest.mark.parametrize("screen", [keys.LIST, keys.TASK, keys.PROBLEMS, keys.PLAN])
+@pytest.mark.parametrize("screen", [keys.LIST, keys.TASK, keys.PROBLEMS, keys.PLAN, keys.LOCK])
 def test_help_fits_the_reference_screen(screen: str) -> None:
     """No line of the help is wider than 80 cells."""
     assert max(len("".join(text for text, _ in row)) for row in lines(screen, (), 80)) <= 80
@@ -73,19 +75,19 @@ def test_what_a_key_plans_is_a_verb() -> None:
 
 def test_no_lower_case_key_writes() -> None:
     """Lower-case letters never open a plan, start anything or arm."""
-    writing = {"arm", "worker", *(key.action for key in keys.verbs())}
+    writing = {"arm", "worker", "unlock", *(key.action for key in keys.verbs())}
 
     assert not [k for k in keys.on(keys.LIST) if k.action in writing and k.shown.islower()]
 
 
 async def test_the_help_leaves_out_what_is_not_offered() -> None:
-    """A console that may only read offers no verb, no mark and no worker, in help and hints."""
+    """A console that may only read offers no verb, lock, mark or worker, in help and hints."""
     console = a_console(a_place(a_memory([])), read_only=True)
     async with console.run_test():
         without = console.queues[0]._without()
 
     hints = {hint.words for hint in keys.hints(keys.LIST, without=without)}
-    assert not hints & {"retry", "purge", "arm", "worker", "mark", "all"}
+    assert not hints & {"retry", "purge", "arm", "worker", "unlock", "mark", "all"}
 
 
 def test_flow_control_is_left_to_the_terminal() -> None:

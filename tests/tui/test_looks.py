@@ -10,7 +10,15 @@ import pytest
 from textual.pilot import Pilot
 
 from tests.tui.screenshots import SHOTS, settled
-from tests.tui.spools import a_console, a_memory, a_place, loaded, make_spool, some_tasks
+from tests.tui.spools import (
+    a_console,
+    a_memory,
+    a_place,
+    loaded,
+    make_spool,
+    recover_command,
+    some_tasks,
+)
 from tui import theme as themes
 from tui.app import Console
 
@@ -28,12 +36,13 @@ def a_deck(root: Path, theme: str = "", start_armed: bool = False) -> Console:
         queue_metrics=str(root / "metrics" / "queue.prom"),
         mail_metrics=str(root / "metrics" / "mail.prom"),
         logs=(str(root / "log" / "queue.log"),),
+        recover=recover_command(),
     )
     return a_console(place, theme=theme, start_armed=start_armed)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-@pytest.mark.parametrize("shot", [name for name in SHOTS if name != "problems"])
+@pytest.mark.parametrize("shot", [name for name in SHOTS if name not in ("problems", "lock")])
 def test_looks(snap_compare: Compare, tmp_path: Path, shot: str, size: tuple[int, int]) -> None:
     """Each screen looks as it did."""
     console = a_deck(tmp_path)

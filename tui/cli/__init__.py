@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import SUPPRESS, Action, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from typing import NoReturn, TypeAlias
 
@@ -74,7 +74,8 @@ def _run(words: list[str]) -> int:
     loaded = config.load(getattr(arguments, "config", None), os.environ)
     command: Command = arguments.command
     place = getattr(arguments, "root", None) or getattr(arguments, "place", None) or ""
-    return command(Setup(loaded, config.queue_for(loaded, place, os.environ)), arguments)
+    queue = config.queue_for(loaded, place, os.environ)
+    return command(Setup(loaded, queue, tuple(words)), arguments)
 
 
 def _first_word(words: Sequence[str]) -> str:
@@ -98,6 +99,13 @@ class _Parser(ArgumentParser):
     def _get_formatter(self) -> RawDescriptionHelpFormatter:
         # A width of its own: asking for the terminal's would load shutil at every start.
         return RawDescriptionHelpFormatter(self.prog, width=80)
+
+    def _get_values(self, action: Action, arg_strings: list[str]) -> object:
+        # Until Python 3.12.5 a `--` is dropped even where it is the description itself; the one
+        # that ends options never stands alone here, since TYPE comes before and takes it.
+        if arg_strings == ["--"] and action.dest in ("description", "payload"):
+            return "--"
+        return super()._get_values(action, arg_strings)
 
     def error(self, message: str) -> NoReturn:
         """Name the command, so that one knows whose help to ask for."""
@@ -163,7 +171,11 @@ def _parser() -> ArgumentParser:
     task.add_argument("kind", metavar="TYPE")
     task.add_argument("description", nargs="?", default="", metavar="DESCRIPTION")
     task.add_argument("payload", nargs="?", default="", metavar="PAYLOAD")
-    add(queue_words, "process-next", "work:process_next", "handle the next due task, if any")
+    once = add(queue_words, "process-next", "work:process_next", "handle the next due task, if any")
+    once.add_argument("--quiet", action="store_true", help="no words where exit 1 or 2 says it")
+    once.add_argument(
+        "--timer", action="store_true", help="for a timer: codes 1 to 3 become 0, the log has why"
+    )
     work = add(queue_words, "work", "work:work", "handle tasks until stopped")
     work.add_argument("--concurrency", type=_count, default=1, metavar="N")
     work.add_argument("--until-idle", action="store_true", help="end when nothing is due")

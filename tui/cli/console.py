@@ -12,7 +12,7 @@ from engine import config
 from engine.store import Store, Unavailable
 from engine.stores import queue_folder
 from engine.text import shown
-from tui.cli.wiring import EX_UNAVAILABLE, EX_USAGE, Setup, fail
+from tui.cli.wiring import EX_UNAVAILABLE, EX_USAGE, Setup, fail, program
 
 if TYPE_CHECKING:
     from tui.place import Place
@@ -57,7 +57,7 @@ def _place(setup: Setup, name: str) -> Place:
         )
     here = Setup(setup.config, config.queue_for(setup.config, name, os.environ))
     limits = here.limits()
-    argv = [sys.executable, "-m", "tui.cli", "--root", os.path.abspath(name)]
+    argv = [*program(), "--root", os.path.abspath(name)]
     if here.config.path:
         argv += ["--config", here.config.path]
 
@@ -105,7 +105,7 @@ def demo(setup: Setup, arguments: Namespace) -> int:
     """Throw-away spools with a worker, a stuck lock and traffic, and the console on them."""
     from engine.demo import Demo
 
-    worker = [sys.executable, "-m", "tui.cli", "queue", "work", "--concurrency", "4"]
+    worker = [*program(), "queue", "work", "--concurrency", "4"]
     with Demo(arguments.tasks, arguments.keep, worker) as show:
         loaded = config.load(show.config_path, os.environ)
         settings = Setup(loaded, setup.queue)

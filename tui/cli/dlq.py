@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterable
@@ -68,6 +69,7 @@ def show(setup: Setup, arguments: Namespace) -> int:
 
 def retry(setup: Setup, arguments: Namespace) -> int:
     """These dead tasks back to pending; exit 1 when one of them was not to be had."""
+    setup.require_change()
     store = setup.open()
     wanted = list(dict.fromkeys(arguments.ids))
     found = {
@@ -77,7 +79,8 @@ def retry(setup: Setup, arguments: Namespace) -> int:
     }
     missing = [ident for ident in wanted if ident not in found]
     for ident in missing:
-        complain(f"Task not found in DLQ: {shown(ident)}")
+        # The contract's own words, which callers look for.
+        print(f"Task not found in DLQ: {shown(ident)}", file=sys.stderr)
     failed = _retry(setup, store, found.values())
     store.close()
     return 1 if missing or failed else 0
@@ -89,7 +92,7 @@ def _retry(setup: Setup, store: NftbanStore, tasks: Iterable[Task]) -> int:
     report = plans.apply(store, plans.freeze("retry", tasks, now), now)
     for ident in report.done:
         print(f"Task {ident} moved from DLQ to pending queue")
-        setup.log("INFO", f"DLQ task retried: {ident}")
+        setup.log_if_allowed("INFO", f"DLQ task retried: {ident}")
     for ident in report.gone:
         complain(f"{ident}: changed since it was seen; left alone")
     for ident, reason in report.failed:
@@ -99,6 +102,8 @@ def _retry(setup: Setup, store: NftbanStore, tasks: Iterable[Task]) -> int:
 
 def retry_all(setup: Setup, arguments: Namespace) -> int:
     """Every dead task back to pending."""
+    if not arguments.dry_run:
+        setup.require_change()
     store = setup.open()
     dead = _dead(store)
     if arguments.dry_run:
@@ -114,6 +119,8 @@ def retry_all(setup: Setup, arguments: Namespace) -> int:
 
 def purge(setup: Setup, arguments: Namespace) -> int:
     """Delete for good what died more than so many days ago (contract: `dlq purge`)."""
+    if not arguments.dry_run:
+        setup.require_change()
     now = time.time()
     days = setup.queue.retention_days if arguments.days is None else arguments.days
     store = setup.open()
@@ -131,6 +138,5 @@ def purge(setup: Setup, arguments: Namespace) -> int:
     for outcome in outcomes:
         if outcome.error is not None and outcome.move.old is not None:
             complain(f"{outcome.move.old.id}: not purged: {outcome.error}")
-    if gone:
-        setup.log("INFO", f"Purged {gone} tasks from DLQ (older than {days:g} days)")
+    setup.log_if_allowed("INFO", f"Purged {gone} DLQ tasks older than {days:g} days")
     return 0 if gone == len(expired) else 1

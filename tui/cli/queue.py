@@ -8,12 +8,12 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator
 
-from engine import files, verbs
+from engine import verbs
 from engine.model import Problem, State, Task
 from engine.policy import at
 from engine.store import Full, Unsupported
 from engine.stores.nftban import NftbanStore
-from engine.text import shown
+from engine.text import plain, shown
 from tui.cli.wiring import EX_NOPERM, EX_USAGE, Setup, complain, fail
 
 FULL = 1
@@ -21,9 +21,14 @@ FULL = 1
 
 def add(setup: Setup, arguments: Namespace) -> int:
     """Add a task; its id is printed once the disk has it."""
+    setup.require_change()
     payload = arguments.payload
     if payload:
-        payload = os.path.abspath(payload)
+        absolute = os.path.abspath(payload)
+        if os.path.realpath(absolute) != os.path.realpath(payload):
+            # Without its `..` behind a symbolic link it would be the path of another file.
+            fail(EX_USAGE, f"payload path {payload[:80]!r}: expected no .. behind a symbolic link")
+        payload = absolute
     task = verbs.enqueue(
         arguments.kind,
         time.time(),
@@ -42,23 +47,15 @@ def add(setup: Setup, arguments: Namespace) -> int:
     except Full:
         # The contract's own words, which callers look for.
         print("ERROR: Queue full", file=sys.stderr)
-        _log(setup, "ERROR", f"Queue full ({setup.queue.max_pending} pending)")
+        most = f"{setup.queue.max_pending} tasks"
+        setup.log_if_allowed("ERROR", f"Queue at capacity ({most}). Rejecting task: {task.kind}")
         return FULL
     finally:
         store.close()
     print(task.id)
-    _log(setup, "INFO", f"Task queued: {task.id} ({task.kind}: {task.description})")
+    said = f"{task.kind}: {plain(task.description)}"  # as it was stored, addresses unreadable
+    setup.log_if_allowed("INFO", f"Task queued: {task.id} ({said})")
     return 0
-
-
-def _log(setup: Setup, level: str, text: str) -> None:
-    """A line in the queue's log; one who may add tasks need not be one who may write there."""
-    try:
-        files.make_folders(setup.queue.log_dir)
-    except OSError:
-        return
-    if os.access(setup.queue.log_dir, os.W_OK):
-        setup.log(level, text)
 
 
 def list_tasks(setup: Setup, arguments: Namespace) -> int:

@@ -6,13 +6,15 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple, NoReturn
 
-from engine import config, files, locks, metrics, policy
+from engine import accounts, config, files, locks, metrics, policy
+from engine.accounts import Account
 from engine.config import Config, Queue
 from engine.handlers import Handler
 from engine.logtail import contract_line
 from engine.model import LockEvidence, State
 from engine.store import Unavailable
 from engine.stores.nftban import NftbanStore, Spool
+from engine.text import shown
 from engine.worker import Limits, Services
 
 EX_USAGE, EX_UNAVAILABLE, EX_IOERR, EX_NOPERM, EX_CONFIG = 64, 69, 74, 77, 78
@@ -37,6 +39,8 @@ class Setup(NamedTuple):
 
     config: Config
     queue: Queue
+    words: tuple[str, ...] = ()
+    """The command line as it was typed, without the program's name."""
 
     @property
     def lock_path(self) -> str:
@@ -66,6 +70,10 @@ class Setup(NamedTuple):
         Raises:
             Unavailable: it cannot be reached.
         """
+        self._require_folders()
+        return NftbanStore(self.spool())
+
+    def _require_folders(self) -> None:
         queue = self.queue
         if not all(map(os.path.isdir, (queue.pending, queue.work, queue.dlq))):
             where = os.path.dirname(queue.pending)
@@ -73,7 +81,69 @@ class Setup(NamedTuple):
                 f"{queue.root}: no queue, expected the folders pending, work and dlq in {where} "
                 f"(spooldeck init {queue.root} makes them)"
             )
-        return NftbanStore(self.spool())
+
+    def require_change(self) -> None:
+        """Make sure that we may change its tasks, before anything is touched.
+
+        Raises:
+            Fail: we may not; the text has the command line that may.
+        """
+        queue = self.queue
+        desk = self.spool().desk
+        for path in (queue.pending, queue.work, queue.dlq, desk, f"{desk}/held", f"{desk}/trash"):
+            self._refuse_at(_barrier(path, made=path.startswith(desk)))
+
+    def require_lock(self) -> None:
+        """Make sure that we may take its lock and work on it, before anything is touched.
+
+        Raises:
+            Fail: we may not; the text has the command line that may.
+            Unavailable: there is no queue.
+        """
+        self.require_change()
+        self._require_folders()
+        self._refuse_at(_barrier(self.queue.run_dir, made=True))
+        for path in self._beside():
+            if not os.path.isdir(path):
+                self._refuse_at(_barrier(path, made=True))
+
+    def require_work(self) -> None:
+        """Make sure that a worker of ours can do what it is there for, before anything is touched.
+
+        Raises:
+            Fail: it cannot; the text says why, and what can be done about it.
+            Unavailable: there is no queue.
+        """
+        self.require_lock()
+        for kind in self.config.handlers:
+            self.account(kind)
+
+    def _refuse_at(self, path: str) -> None:
+        if not path:
+            return
+        owner, us = os.stat(path).st_uid, os.geteuid()
+        if us in (0, owner):
+            mend = f"a read-only file system, or chmod u+rwx {shown(path)}"
+        else:
+            mend = f"use {self.as_typed(accounts.for_sudo(owner))}"
+        fail(EX_NOPERM, f"{shown(path)} is not writable for us: {mend}")
+
+    def as_typed(self, user: str) -> str:
+        """The command line that was typed, for another user; it means the same there."""
+        import shlex
+
+        # sudo keeps neither our environment nor our home, where the configuration may lie.
+        told = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith("NFTBAN_")]
+        named = any(word.split("=")[0] == "--config" for word in self.words)
+        found = self.config.path if not named and self.config.path != config.SEARCH[-1] else ""
+        words = [
+            *("sudo", "-u", user),
+            *(["env", *told] if told else []),
+            "spooldeck",
+            *(["--config", os.path.abspath(found)] if found else []),
+            *self.words,
+        ]
+        return shown(shlex.join(words))
 
     def examine_lock(self) -> LockEvidence:
         """What its lock file says."""
@@ -110,12 +180,25 @@ class Setup(NamedTuple):
             return {}
         from engine.handlers.command import Command
 
-        # As root, what a task runs is run as the owner of the spool it came from.
-        owner = files.owner_for(os.stat(self.queue.pending))
         return {
-            kind: Command(handler.command, handler.timeout, owner)
+            kind: Command(handler.command, handler.timeout, self.account(kind))
             for kind, handler in self.config.handlers.items()
         }
+
+    def account(self, kind: str) -> Account | None:
+        """Whom a kind's program is run as: `run_as`, or the owner of the spool its task came from.
+
+        None: as we are.
+
+        Raises:
+            Fail: we cannot run it as that user.
+        """
+        own = self.config.handlers[kind].run_as
+        where = f"handlers.{kind}.run_as" if own else "queue.run_as"
+        try:
+            return accounts.chosen(own or self.queue.run_as, os.stat(self.queue.pending))
+        except accounts.NotRoot as error:
+            fail(EX_NOPERM, f"{where} is {error}: only root can, use {self.as_typed('root')}")
 
     def make_folders(self) -> None:
         """Make what a worker writes into beside the spool.
@@ -123,21 +206,46 @@ class Setup(NamedTuple):
         Raises:
             OSError: one could not be made.
         """
-        for path in (
-            self.queue.run_dir,
-            self.queue.log_dir,
-            self.queue.counters,
-            os.path.dirname(self.queue.queue_metrics),
-        ):
-            files.make_folders(path)
+        owner = files.owner_for(os.stat(self.queue.pending))
+        for path in (self.queue.run_dir, *self._beside()):
+            make_folder_for(owner, path)
+
+    def _beside(self) -> tuple[str, ...]:
+        queue = self.queue
+        return queue.log_dir, queue.counters, os.path.dirname(queue.queue_metrics)
 
     def log(self, level: str, text: str) -> None:
         """Add a line to the queue's log; a log that cannot be written stops nobody."""
-        line = contract_line(level, text, time.time())
         try:
-            files.append(self.log_path, line)
+            self._write_log(level, text)
         except OSError as error:
-            complain(f"{self.log_path}: {error.strerror}; not logged: {text}")
+            complain(f"{shown(self.log_path)}: {error.strerror}; not logged: {shown(text)}")
+
+    def log_if_allowed(self, level: str, text: str) -> None:
+        """The same for commands: who may change the queue need not be one who may write its log."""
+        try:
+            make_folder_for(files.owner_for(os.stat(self.queue.pending)), self.queue.log_dir)
+            self._write_log(level, text)
+        except PermissionError:
+            return
+        except OSError as error:
+            complain(f"{shown(self.log_path)}: {error.strerror}; not logged: {shown(text)}")
+
+    def _write_log(self, level: str, text: str) -> None:
+        now = time.time()
+        if level in ("ERROR", "ALERT"):
+            self._tell_syslog(level, text, now)
+        files.append(self.log_path, contract_line(level, text, now))
+
+    def alert(self, text: str) -> None:
+        """Tell whoever is on call, by syslog alone."""
+        self._tell_syslog("ALERT", text, time.time())
+
+    def _tell_syslog(self, level: str, text: str, now: float) -> None:
+        if self.queue.syslog:
+            from engine import syslogging  # only what goes wrong needs it
+
+            syslogging.send(self.queue.syslog, level, text, now)
 
     def services(self, store: NftbanStore) -> Services:
         """What a worker on this queue is handed."""
@@ -155,11 +263,17 @@ class Setup(NamedTuple):
             except OSError as error:
                 complain(f"{self.queue.counters}/{name}: {error.strerror}; not counted")
 
+        def tidy() -> None:
+            for line in store.set_aside(lambda: tally("corrupt_total")):
+                self.log("WARN", f"Broken file: {line}")
+
         return Services(
             log=self.log,
+            alert=self.alert,
             tally=tally,
             publish=publish,
             retire=lambda: self.retire(store),
+            tidy=tidy,
             limits=self.limits(),
             slots={kind: h.concurrency for kind, h in self.config.handlers.items()},
             timeouts={kind: h.timeout for kind, h in self.config.handlers.items()},
@@ -174,7 +288,7 @@ class Setup(NamedTuple):
         outcomes = store.swap_all(Move(task, None) for task in dead)
         gone = sum(outcome.error is None for outcome in outcomes)
         if gone:
-            self.log("INFO", f"Auto-purged {gone} tasks from DLQ (older than {days:g} days)")
+            self.log("INFO", f"Auto-purged {gone} DLQ tasks older than {days:g} days")
 
     def metrics(self, store: NftbanStore, now: float) -> bytes:
         """The text of queue.prom as of now."""
@@ -190,6 +304,50 @@ class Setup(NamedTuple):
         return metrics.render_queue(gauges, totals, now)
 
 
+def program() -> list[str]:
+    """What starts this same program again, whatever folder one stands in then."""
+    # -P: else a folder named tui in the working directory would be run in place of ours.
+    return [sys.executable, "-P", "-m", "tui.cli"]
+
+
 def complain(text: str) -> None:
     """One line for the operator, on standard error."""
     print(f"spooldeck: {text}", file=sys.stderr)
+
+
+def _barrier(path: str, *, made: bool) -> str:
+    """The folder that keeps us from writing in `path`; "" when none does.
+
+    One that is `made` when missing is judged by the folder that it would be made in.
+    """
+    try:
+        os.stat(path)
+    except PermissionError:
+        return _barrier(os.path.dirname(path), made=made)
+    except FileNotFoundError:
+        return _barrier(os.path.dirname(path), made=made) if made else ""
+    except NotADirectoryError:
+        return ""  # whoever opens it says what was expected
+    return "" if os.access(path, os.W_OK | os.X_OK) else path
+
+
+def make_folder_for(owner: tuple[int, int] | None, path: str) -> None:
+    """Make a folder, and what is missing above it, and give all of it to the queue's owner.
+
+    Raises:
+        OSError: it could not be made.
+    """
+    missing = []
+    above = path
+    while not os.path.isdir(above):
+        missing.append(above)
+        above = os.path.dirname(above)
+    files.make_folders(path)
+    if owner is None:
+        return
+    for folder in missing:
+        fd = files.open_folder(folder)
+        try:
+            files.fchown(fd, *owner)
+        finally:
+            os.close(fd)

@@ -22,30 +22,52 @@ DONE, NOTHING, LOCKED, FAILED = 0, 1, 2, 3
 
 def process_next(setup: Setup, arguments: Namespace) -> int:
     """One task at most."""
+    setup.require_work()
+    if not arguments.timer:
+        return _one_task(setup, arguments)[0]
+    setup.log_if_allowed("INFO", "Queue processor started by systemd timer")
+    code, said = _one_task(setup, arguments)
+    if said:
+        setup.log_if_allowed(_TIMER_LEVELS[code], said)
+    # None of these ends is a failure of the run: the queue itself sees to the next attempt.
+    return DONE
+
+
+_TIMER_LEVELS = {DONE: "INFO", NOTHING: "DEBUG", LOCKED: "DEBUG", FAILED: "WARN"}
+
+
+def _one_task(setup: Setup, arguments: Namespace) -> tuple[int, str]:
+    """The contract's exit code, and what its queue processor, run by the timer, adds to the log.
+
+    Raises:
+        Fail: the lock was lost, or the outcome could not be stored: no ordinary end.
+    """
     began = time.monotonic()
-    with _Work(setup) as work:
+    with _Work(setup, quiet=arguments.quiet) as work:
         if work.worker is None:
-            return LOCKED
+            return LOCKED, "Queue processor already running, skipping this cycle"
         run = work.run(work.worker.process_next)
         if run.done or run.failed:
             taken = int(time.monotonic() - began)
             setup.log("DEBUG", f"Queue processor completed in {taken}s")
+        waiting = work.pending if arguments.timer else 0
     if run.lost:
-        complain(run.lost)
-        return LOCKED
+        fail(LOCKED, run.lost)
     if run.owed:
-        complain("the outcome could not be stored; the next worker counts a failed attempt")
-        return FAILED
+        fail(FAILED, "the outcome could not be stored; the next worker counts a failed attempt")
     if run.failed:
-        return FAILED
+        return FAILED, "Task processing returned error (rc=3), retry scheduled"
     if run.done:
-        return DONE
-    complain(_why_nothing(run))
-    return NOTHING
+        return DONE, "Queue cycle completed successfully"
+    if not arguments.quiet:
+        complain(_why_nothing(run))
+    why = "; ".join(_refusals(run)) or "waiting for backoff"
+    return NOTHING, f"No eligible tasks ({waiting} pending, {why})" if waiting else ""
 
 
 def work(setup: Setup, arguments: Namespace) -> int:
     """Task after task, woken by what happens in the queue."""
+    setup.require_work()
     with _Work(setup, arguments.concurrency) as work:
         if work.worker is None:
             return LOCKED
@@ -65,9 +87,10 @@ class _Work:
 
     worker: Worker | None = None
 
-    def __init__(self, setup: Setup, concurrency: int = 1) -> None:
+    def __init__(self, setup: Setup, concurrency: int = 1, *, quiet: bool = False) -> None:
         self._setup = setup
         self._concurrency = concurrency
+        self._quiet = quiet
         self._store: NftbanStore | None = None
         self._lock: locks.PidLock | None = None
         self._lost = False
@@ -82,11 +105,12 @@ class _Work:
         try:
             self._lock = locks.acquire(setup.lock_path, setup.queue.stuck_threshold)
         except locks.Busy as busy:
-            complain(_who(busy.evidence))
+            self._lock = self._freed(store, busy.evidence)
+        if self._lock is None:
             self._close()
             return self
         if self._lock.taken_over:
-            setup.log("WARN", f"Stale lock taken over: {self._lock.taken_over}")
+            setup.log("WARN", f"Removing stale lock ({self._lock.taken_over})")
         for line in store.recover():
             setup.log("WARN", f"Recovered {line}")
         self.worker = Worker(
@@ -99,6 +123,32 @@ class _Work:
             services=setup.services(store),
         )
         return self
+
+    def _freed(self, store: NftbanStore, lock: LockEvidence) -> locks.PidLock | None:
+        """The lock of somebody else, who is ended for it when stuck; None: they are left alone."""
+        from engine.breaker import Doubt
+        from tui.cli.recover import take_from, who
+
+        setup = self._setup
+        if lock.verdict is Verdict.STUCK:
+            try:
+                return take_from(setup, store, lock, complain)
+            except locks.Busy as busy:
+                lock = busy.evidence
+            except Doubt as doubt:
+                lock = lock._replace(doubt=str(doubt))
+        elif lock.verdict is Verdict.HELD:
+            age = f"PID: {lock.pid or 'unknown'}, age: {lock.age:.0f}s"
+            setup.log("DEBUG", f"Queue processor running ({age})")
+        if not self._quiet:
+            complain(who(lock))
+        return None
+
+    @property
+    def pending(self) -> int:
+        """Tasks that wait."""
+        assert self._store is not None
+        return self._store.counts()[State.PENDING]
 
     def run(self, work: Callable[[], Run]) -> Run:
         """Work; a first signal ends it after what is in hand, a second ends that, too."""
@@ -143,15 +193,12 @@ class _Work:
             self._store.close()
 
 
-def _who(evidence: LockEvidence) -> str:
-    since = f", last sign of life {at(evidence.since)}" if evidence.since is not None else ""
-    if evidence.verdict is Verdict.STUCK:
-        return f"lock stuck: {evidence.reason}; left alone"
-    return f"lock held: {evidence.reason}{since}"
+def _refusals(run: Run) -> list[str]:
+    return [f"{why} for {kind}" for kind, why in sorted(run.refused.items())]
 
 
 def _why_nothing(run: Run) -> str:
-    reasons = [f"{why} for {kind}" for kind, why in sorted(run.refused.items())]
+    reasons = _refusals(run)
     if run.token_at is not None:
         reasons.append(f"next token {at(run.token_at)}")
     if run.next_due is not None:

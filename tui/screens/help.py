@@ -13,6 +13,7 @@ TITLES = {
     keys.TASK: "a task",
     keys.PROBLEMS: "the problems",
     keys.PLAN: "a plan",
+    keys.LOCK: "the lock",
 }
 
 

@@ -14,8 +14,7 @@ from engine.verbs import VERBS
 from tui import keys, present
 from tui.arming import Arming
 from tui.present import BLANK, Line
-from tui.screens.pages import Page
-from tui.widgets.lines import Lines
+from tui.screens.deed import Deed
 
 HAPPENS: Mapping[str, str] = {
     "retry": "due at once, its attempts and its last error forgotten. It keeps its id and so its "
@@ -34,11 +33,12 @@ LISTED = 1000
 """Tasks that are listed one by one; all of them are counted."""
 
 
-class PlanScreen(Page):
+class PlanScreen(Deed):
     """One plan, from looking at it to its result."""
 
     KIND = keys.PLAN
     BINDINGS = keys.bindings(keys.PLAN)
+    WANTS = "count"
 
     def __init__(
         self,
@@ -49,23 +49,18 @@ class PlanScreen(Page):
         clock: Callable[[], float],
         done: Callable[[Report], None],
     ) -> None:
-        super().__init__()
+        super().__init__(arming, clock)
         self._plan, self._scope = plan, scope
-        self._inspector, self._arming, self._clock = inspector, arming, clock
-        self._when_done = done
-        self._typed = ""
+        self._inspector, self._when_done = inspector, done
         self._applying = False
         self._report: Report | None = None
-        self._title: Line = ()
-        self._was_armed = False
 
     @property
-    def _amount(self) -> int:
-        return len(self._plan.rows)
-
-    @property
-    def _needs_count(self) -> bool:
-        return self._amount > 1 or not all(edge.undoable for edge in self._edges())
+    def wanted(self) -> str:
+        """The count of a plan for many, or for one that is lost."""
+        amount = len(self._plan.rows)
+        safe = amount <= 1 and all(edge.undoable for edge in self._edges())
+        return "" if safe else str(amount)
 
     def _edges(self) -> list[Edge]:
         edges = self._inspector.edges
@@ -73,111 +68,39 @@ class PlanScreen(Page):
         ways = [way for way in VERBS[self._plan.verb].edges if way[0] in states]
         return [edges[way] for way in ways if way in edges]
 
-    # What it shows
-
     def lay_out(self, width: int) -> None:
         """The plan or its result, for this width."""
         states = self._inspector.states
-        self._was_armed = self._arming.armed
         if self._report is None:
             text = planned(self._plan, self._scope, states, self._edges(), width)
         else:
             text = accounted(self._report, width)
         what = "result" if self._report else "plan, nothing is written yet"
-        verb = self._plan.verb
-        title = (
-            (f" {verb} {present.count(self._amount, 'task')}", "strong"),
-            (f"   {what}", "dim"),
-        )
-        self._title = title
+        amount = present.count(len(self._plan.rows), "task")
         self.show((), text, self._ask())
-        self._paint_mode()
-        words = {"arm": keys.arm_words(self._was_armed)}
+        self.show_title(((f" {self._plan.verb} {amount}", "strong"), (f"   {what}", "dim")))
+        words = {"arm": keys.arm_words(self._arming.armed)}
         if self._report:
             words["back"] = "close"
-        self.show_hints(self._grey(), self._without(), words)
-
-    def _paint_mode(self) -> None:
-        arming, width = self._arming, self.size.width
-        mode = present.mode(arming.left, arming.read_only, self._clock())
-        self.query_one("#title", Lines).show([present.join(self._title, mode, width)])
+        self.show_hints(self.grey(), self.without(), words)
 
     def _ask(self) -> Line:
+        verb, amount = self._plan.verb, len(self._plan.rows)
         if self._report is not None:
             return ()
         if self._applying:
             return ((" applying ...", "strong"),)
-        if not self._amount:
+        if not amount:
             return ((" nothing to do: none of these tasks is there any more", "warning"),)
-        if not self._arming.armed:
-            return (
-                (" OBSERVE: this plan cannot be applied; ! arms, and the plan stays", "warning"),
-            )
-        if self._needs_count:
-            digits = self._typed + "_" * (len(str(self._amount)) - len(self._typed))
-            return (
-                (f" type {self._amount} to {self._plan.verb} {self._amount:,}: ", "strong"),
-                (f"[ {digits} ]", "armed"),
-            )
-        return ((f" y to {self._plan.verb} this task", "strong"),)
+        return self.question(f"type {amount} to {verb} {amount:,}", f"{verb} this task")
 
-    def _grey(self) -> set[str]:
-        return set() if self._arming.armed else {"yes", "digit"}
-
-    def _without(self) -> set[str]:
-        if self._report is not None or self._applying or not self._amount:
-            return {"yes", "digit", "arm"}
-        return {"yes"} if self._needs_count else {"digit"}
-
-    def on_mount(self) -> None:
-        """The time that is left for writing goes by."""
-        super().on_mount()
-        self.set_interval(1.0, self._tick)
-
-    def _tick(self) -> None:
-        if self._arming.armed is self._was_armed:
-            self._paint_mode()
-        else:
-            self.lay_out(self.size.width)
-
-    # Keys
-
-    def action_arm(self) -> None:
-        """Arm, or disarm; the plan stays."""
-        self._arming.toggle()
-        self._typed = ""
-        self.lay_out(self.size.width)
-
-    def action_yes(self) -> None:
-        """Apply a plan for one task, where nothing of it is lost."""
-        refusal = self._refusal()
-        if not refusal and self._needs_count:
-            refusal = f"this plan asks for its count: type {self._amount}"
-        if refusal:
-            self.say(refusal)
-        else:
-            self._apply()
-
-    def action_digit(self, digit: str) -> None:
-        """One more digit of the count; the last right one applies."""
-        refusal = self._refusal()
-        if not refusal and not self._needs_count:
-            refusal = "this plan asks for no count: y applies"
-        if refusal:
-            self.say(refusal)
-            return
-        wanted, typed = str(self._amount), self._typed + digit
-        self._typed = typed if wanted.startswith(typed) else ""
-        self.lay_out(self.size.width)
-        if typed == wanted:
-            self._apply()
-        elif not self._typed:
-            self.say(f"{typed} is not the count: nothing was done; type {wanted}, or Esc discards")
-
-    def action_rub_out(self) -> None:
-        """Take the last digit back."""
-        self._typed = self._typed[:-1]
-        self.lay_out(self.size.width)
+    def settled(self) -> str:
+        """It has been applied, is being applied, or there is nothing left of it."""
+        if self._report is not None:
+            return "this plan has been applied: Esc closes it"
+        if self._applying:
+            return "it is being applied already"
+        return "" if self._plan.rows else "there is nothing to apply"
 
     def action_back(self) -> None:
         """Close it; a plan that was not applied is dropped."""
@@ -186,27 +109,12 @@ class PlanScreen(Page):
         else:
             self.dismiss()
 
-    def _refusal(self) -> str:
-        if self._report is not None:
-            return "this plan has been applied: Esc closes it"
-        if self._applying:
-            return "it is being applied already"
-        if self._arming.read_only:
-            return "read only: nothing can be applied"
-        if not self._amount:
-            return "there is nothing to apply"
-        if not self._arming.armed:
-            return "OBSERVE: press ! first to allow writes for 15 minutes"
-        return ""
-
-    def _apply(self) -> None:
+    def carry_out(self) -> None:
+        """Apply it, and account for every task."""
         self._applying = True
-        self._typed = ""
-        self._arming.used()
-        self.lay_out(self.size.width)
-        self.run_worker(self._carry_out(), name="apply")
+        self.run_worker(self._apply(), name="apply")
 
-    async def _carry_out(self) -> None:
+    async def _apply(self) -> None:
         try:
             self._report = await self._inspector.apply(self._plan)
         except StoreError as error:

@@ -24,10 +24,12 @@ from tui.arming import Arming
 from tui.child import Worker
 from tui.place import Place
 from tui.present import BLANK, Line
+from tui.recovery import Recovery
 from tui.watch import Signs, Watch
 from tui.why import why_waiting
 from tui.widgets.filter_line import FilterLine
 from tui.widgets.lines import Lines, LongText
+from tui.widgets.lock_line import LockLine
 from tui.widgets.task_list import Spot, TaskList
 
 LATELY = 10
@@ -75,6 +77,7 @@ class QueueScreen(Screen[None]):
         self._around, self._arming, self._clock = around, around.arming, around.clock
         self.inspector = Inspector(place.open, clock=around.clock)
         self.worker = Worker(place.work)
+        self.recovery = Recovery(place.recover)
         self._watch = Watch(place)
         self._signs = Signs()
         self._counted: deque[tuple[float, Mapping[State, int]]] = deque(maxlen=COUNTED)
@@ -96,7 +99,8 @@ class QueueScreen(Screen[None]):
     def _make_widgets(self) -> None:
         self.list = TaskList(self.inspector, self._clock, id="tasks")
         self._header, self._mode = Lines(id="header"), Lines(id="mode")
-        self._tab_line, self._lock_line = Lines(id="tabs"), Lines(id="lock")
+        self._tab_line = Lines(id="tabs")
+        self._lock_line = LockLine(self.place, self._arming.read_only)
         self._filter = FilterLine(id="filter")
         self._problem_text = LongText(id="problems")
         self._details, self._side_figures = Lines(id="details"), Lines(id="side-figures")
@@ -135,6 +139,7 @@ class QueueScreen(Screen[None]):
         if self._let_go:
             return
         self._let_go = True
+        self.recovery.leave()
         await asyncio.to_thread(self.worker.leave if keep_worker else self.worker.finish)
         await self.inspector.close()
         await asyncio.to_thread(self._watch.close)
@@ -504,6 +509,24 @@ class QueueScreen(Screen[None]):
             f"{len(report.done):,} {past}, {len(report.gone):,} gone, {len(report.failed):,} failed"
         )
 
+    def action_unlock(self) -> None:
+        """Who has the lock, and a plan to free it."""
+        from tui.screens.lock import LockScreen
+
+        if refusal := self._lock_line.refusal:
+            self.say(refusal)
+            return
+        shared = (self.recovery, self._free, self._arming, self._clock)
+        self.app.push_screen(LockScreen(self.place, self.inspector, *shared))
+
+    def _free(self, seen: str) -> None:
+        freeing = self.recovery.run(seen)
+
+        async def tell() -> None:
+            self.say(await freeing)
+
+        self.run_worker(tell(), name="recovery", group="recovery")
+
     def action_arm(self) -> None:
         """Allow writes for a while, or forbid them."""
         self.say(self._arming.toggle())
@@ -627,13 +650,8 @@ class QueueScreen(Screen[None]):
         self._tab_line.show([line])
 
     def _paint_lock(self) -> None:
-        if self.place.lock is None:
-            line: Line = ((" lock  this place has none", "dim"),)
-        else:
-            line = present.lock(self._signs.lock, self._clock(), self.size.width)
-        evidence = self._signs.lock
-        self.set_class(evidence is not None and evidence.verdict in present.ALARMING, "-alarm")
-        self._lock_line.show([line])
+        self._lock_line.tell(self._signs.lock, self._clock(), self.size.width)
+        self.set_class(self._lock_line.alarms, "-alarm")
 
     def _paint_filter(self) -> None:
         line = self._filter
@@ -703,7 +721,7 @@ class QueueScreen(Screen[None]):
     def _without(self) -> set[str]:
         without = {"next_place", "previous_place"} if self._around.places == 1 else set()
         if self._arming.read_only:
-            without |= {key.action for key in keys.verbs()} | {"arm", "worker"}
+            without |= {key.action for key in keys.verbs()} | {"arm", "worker", "unlock"}
             without |= {"mark", "mark_all", "unmark"}
         return without
 
@@ -711,6 +729,8 @@ class QueueScreen(Screen[None]):
         grey = {key.action for key in keys.verbs() if self.refusal(key.verb)}
         if not self.place.work or not (self._arming.armed or self.worker.pid):
             grey.add("worker")
+        if self._lock_line.refusal:
+            grey.add("unlock")
         if not self._filter.is_on:
             grey.add("back")
         return grey

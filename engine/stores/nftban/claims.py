@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 
 from engine import files, policy
 from engine.files import Refused
 from engine.model import Lease, State, Task
-from engine.store import Wants
+from engine.store import Unavailable, Wants
 from engine.stores.nftban import form
 from engine.stores.nftban.desk import Desk
 from engine.stores.nftban.folder import Folder
@@ -15,6 +16,9 @@ from engine.stores.nftban.line import Line
 
 REVALIDATE = 60.0
 """Seconds for which a waiting file is believed to wait while its name and inode stay."""
+
+HOPELESS = 10
+"""Files that the system could not read, one after the other, before it is the system's fault."""
 
 
 class Claims:
@@ -31,6 +35,11 @@ class Claims:
         self._folders, self._desk = folders, desk
         self._hint, self._clock = hint, clock
         self._waiting: dict[str, tuple[int, float]] = {}
+        self._claimed: set[str] = set()
+        self._astray: list[str] = []
+        """Ids that stand in work/ by a claim that came to nothing."""
+        self.broken: dict[tuple[State, str], None] = {}
+        """What lay in a worker's way and was no task file: state and file name, in order."""
         self._validated = 0.0
         self.due: float | None = None
         """When the next of those that wait comes due, as far as the last take saw."""
@@ -39,6 +48,9 @@ class Claims:
         """Due tasks in the order of their file names, each claimed by a rename as it is asked for.
 
         Afterwards `due` says when the next of those that wait comes due.
+
+        Raises:
+            Unavailable: the folders cannot be read; or of all that may be due, nothing could.
         """
         pending = self._folders[State.PENDING]
         pending.check()
@@ -46,19 +58,35 @@ class Claims:
         self.due = self._hint.read(pending.fd, now) if self._hint is not None else None
         if self.due is not None:
             return
-        seen = os.fstat(pending.fd)
-        line = Line(self._candidates(pending, now))
-        claimed = passed_over = 0
+        try:
+            self._give_back_astray()
+            seen = os.fstat(pending.fd)
+            line = Line(self._candidates(pending, now))
+        except OSError as error:
+            raise Unavailable(f"{pending.path}: {error.strerror}") from error
+        claimed = passed_over = failures = 0
+        failure: Unavailable | None = None
         while claimed < limit:
             candidate = line.next(wants)
             if candidate is None:
                 break
-            task = self._claim(*candidate, now, owner, wants)
+            try:
+                task = self._claim(*candidate, now, owner, wants)
+            except OSError as error:
+                # One unreadable block must not stop a queue; a system out of descriptors does.
+                failures += 1
+                failure = Unavailable(f"{pending.path}/{candidate[0]}: {error.strerror}")
+                if failures >= HOPELESS:
+                    raise failure from error
+                continue
             if task is not None:
                 claimed += 1
+                failures = 0
                 yield task
             elif candidate[0] not in self._waiting:
                 passed_over += 1
+        if failure is not None and not claimed:
+            raise failure
         self.due = min((due for _, due in self._waiting.values()), default=None)
         nothing_is_due = not claimed + passed_over + len(line)
         if self._hint is not None and self.due is not None and nothing_is_due:
@@ -75,6 +103,10 @@ class Claims:
         known, waiting = self._waiting, {}
         # One id in two places is left: moving it would destroy the other.
         in_hand = set(os.listdir(self._folders[State.ACTIVE].fd))
+        self._claimed &= in_hand
+        for name in in_hand - self._claimed:
+            if name.endswith(form.SUFFIX):
+                self.broken[State.ACTIVE, name] = None  # nobody's claim, and perhaps no task file
         candidates = []
         for candidate in listed:
             name, inode = candidate
@@ -93,13 +125,11 @@ class Claims:
         try:
             ident = form.id_of(name)
             if ident is None:
-                return None
-            fd = files.open_guarded(name, pending.fd)
-            try:
-                data, seen = files.read_guarded(fd)
-            finally:
-                os.close(fd)
+                raise Refused(form.NO_TASK_NAME)
+            data, seen = pending.read(name)
             record = form.parse(data, ident)
+            if form.is_being_written(data, seen, now):
+                return None  # its last field may still come; without it, it is another task
             if record.due > now:
                 due = form.trusted_due(record, seen, self._clock())
                 if due > now:
@@ -108,16 +138,34 @@ class Claims:
             if not wants(record.kind, ""):
                 return None
             files.rename(name, name, src_dir_fd=pending.fd, dst_dir_fd=work.fd)
-            there = os.stat(name, dir_fd=work.fd, follow_symlinks=False)
         except FileNotFoundError:
             return None  # somebody else was faster
         except Refused:
-            return None  # look() says what is wrong with it
+            self.broken[State.PENDING, name] = None  # look() says what is wrong with it
+            return None
+        try:
+            there = work.state_of(name)
+        except FileNotFoundError:
+            # Gone again, or work/ is no longer the folder that everybody sees.
+            self._astray.append(ident)
+            self._give_back_astray()
+            return None
+        except OSError:
+            self._astray.append(ident)
+            raise
         if not files.same_file(seen, there):
             # Rewritten between reading and claiming: it may not be due any more.
-            self._desk.give_back(ident)
+            self._astray.append(ident)
+            self._give_back_astray()
             return None
+        self._claimed.add(name)
         return form.as_task(record, State.ACTIVE, there, Lease(owner, now), self._clock())
+
+    def _give_back_astray(self) -> None:
+        while self._astray:
+            with suppress(FileNotFoundError):  # not in work/ any more
+                self._desk.give_back(self._astray[0])
+            del self._astray[0]
 
 
 def _hinted(name: str, pending: int, now: float) -> float:

@@ -8,25 +8,29 @@ on the desk is said by the flock on its inode, never by a PID; the token in its 
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from engine import files
 from engine.files import Refused
-from engine.model import Problem, State
+from engine.model import State
 from engine.store import Gone, Unavailable
 from engine.stores.nftban import form
 from engine.stores.nftban.folder import Folder
 
 NAME = ".spooldeck"
-LITTER_AGE = 60.0
-"""Seconds after which a draft whose writer is gone is litter; its task was never acknowledged."""
 LEAVING = "gone"
 """Stands for "to nowhere" in a withdrawn file's name."""
+
+RECHECK = 1.0
+"""Seconds for which an add believes that the folders are where they were; it notices afterwards
+when its task is not where everybody looks, so this only saves a detour.
+"""
 
 
 class Change(NamedTuple):
@@ -58,7 +62,10 @@ class _Draft:
 
 
 class Desk:
-    """The desk of one spool."""
+    """The desk of one spool.
+
+    `patience` is for how many seconds it waits for another process to finish placing a file.
+    """
 
     def __init__(
         self,
@@ -67,96 +74,106 @@ class Desk:
         *,
         durable: bool,
         due_in_mtime: bool,
+        patience: float = files.PATIENCE,
     ) -> None:
-        self._folder = Folder(path, NAME, make=True)
-        self._twice = Folder(f"{path}/twice", f"{NAME}/twice", make=True)
+        pending = folders[State.PENDING]
+        self.folder = Folder(path, NAME, pending, make=True)
+        self.twice = Folder(f"{path}/twice", f"{NAME}/twice", pending, make=True)
+        self.owes = False
+        """Whether a change was left for recovery to finish."""
         self._folders = folders
-        self._by_word = {folder.word: state for state, folder in folders.items()}
         self._durable = durable
         self._due_in_mtime = due_in_mtime
+        self._patience = patience
         self._token = f"{os.getpid()}-{time.time_ns():x}"
         self._count = 0
         self._lock_fd = -1
+        self._checked = float("-inf")
 
     def close(self) -> None:
         """Let go of its descriptors."""
-        self._folder.close()
-        self._twice.close()
+        self.folder.close()
+        self._let_go_of_what_is_in_it()
+
+    def _let_go_of_what_is_in_it(self) -> None:
+        self.twice.close()
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
 
+    def check(self, *states: State) -> None:
+        """Make sure that the desk and some folders are those that everybody sees.
+
+        Raises:
+            Unavailable: one is missing.
+        """
+        if not self.folder.check():
+            self._let_go_of_what_is_in_it()
+        for state in states:
+            self._folders[state].check()
+
     # ---- adding
 
-    def add(self, records: list[form.Record]) -> list[str | Exception]:
+    def add(self, records: list[form.Record], now: float) -> list[str | Exception]:
         """Put new task files into pending/; for each its revision, or why it is not there.
 
         Durable together: an answer counts only once the method has returned.
         """
         pending = self._folders[State.PENDING]
-        drafts: list[tuple[str, int] | Exception] = [
-            self._try_draft(record.id, form.render(record), record.due, pending)
-            for record in records
-        ]
-        self._sync_drafts(drafts)
-        failed = [draft for draft in drafts if isinstance(draft, Exception)]
-        if len(failed) == len(drafts):
-            return list(failed)  # perhaps there is not even a desk
-        answers: list[str | Exception] = []
-        with self._placing():
-            for record, draft in zip(records, drafts, strict=True):
-                answers.append(self._place_new(record.id, draft, pending))
+        try:
+            if not 0 <= now - self._checked < RECHECK:
+                self.check(State.PENDING)
+                self._checked = now
+            drafts: list[tuple[str, int] | Exception] = [
+                self._try_draft(record, pending) for record in records
+            ]
+            self._sync_drafts(drafts)
+        except Unavailable as error:
+            return [error] * len(records)
+        try:
+            with self.placing():
+                answers = [
+                    self._place_new(record.id, draft, pending)
+                    for record, draft in zip(records, drafts, strict=True)
+                ]
+        except (OSError, Unavailable) as error:
+            # Nobody let us place anything: all drafts are on the desk still.
+            return [
+                draft if isinstance(draft, Exception) else self._drop(record.id, draft, error)
+                for record, draft in zip(records, drafts, strict=True)
+            ]
         if self._durable:
-            pending.sync()
+            self._confirm(pending, answers)
         return answers
 
-    def add_one(self, record: form.Record) -> str:
-        """As `add`, for one file.
-
-        Raises:
-            Gone: a task of its id stands there.
-            Unavailable: the disk refused.
-        """
-        pending = self._folders[State.PENDING]
+    def _confirm(self, folder: Folder, answers: list[str | Exception]) -> None:
+        """Make what was placed durable; if the disk refuses, no answer says that it is."""
         try:
-            draft = self._draft(record.id, form.render(record), record.due, pending)
-            if self._durable:
-                try:
-                    files.fsync(draft[1])
-                except OSError:
-                    self._drop(draft)
-                    raise
-            with self._placing():
-                answer = self._place_new(record.id, draft, pending)
-            if self._durable:
-                pending.sync()
+            folder.sync()
         except OSError as error:
-            raise Unavailable(f"{record.id}: cannot be written: {error.strerror}") from error
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+            for at, answer in enumerate(answers):
+                if isinstance(answer, str):
+                    answers[at] = _unsure(folder, error)
 
-    def _try_draft(
-        self, ident: str, data: bytes, due: int, like: Folder
-    ) -> tuple[str, int] | Exception:
+    def _try_draft(self, record: form.Record, like: Folder) -> tuple[str, int] | Exception:
         try:
-            return self._draft(ident, data, due, like)
-        except OSError as error:
-            return Unavailable(f"{ident}: cannot be written: {error.strerror}")
+            return self._draft(record.id, form.render(record), record.due, like)
+        except (OSError, Unavailable) as error:
+            self._checked = float("-inf")
+            return _failure(record.id, error)
 
     def _draft(self, ident: str, data: bytes, due: int, like: Folder) -> tuple[str, int]:
         """A whole file on the desk, in our hand; not durable yet."""
         self._count += 1
         name = f"T.{ident}.{self._token}-{self._count}"
-        fd = files.create(name, self._folder.fd, like.owner)
+        fd = files.create(name, self.folder.fd, like.owner)
         try:
             files.claim_flock(fd)
             files.write_all(fd, data)
             if self._due_in_mtime and due:
                 files.utime(fd, (due, due))
-        except OSError:
-            os.close(fd)
-            files.forget(name, self._folder.fd)
+        except OSError as error:
+            self._drop(ident, (name, fd), error)
             raise
         return name, fd
 
@@ -175,33 +192,37 @@ class Desk:
             try:
                 files.fsync(draft[1])
             except OSError as error:
-                drafts[at] = Unavailable(f"cannot be made durable: {error.strerror}")
-                self._drop(draft)
+                drafts[at] = self._drop("", draft, error)
 
     def _place_new(
         self, ident: str, draft: tuple[str, int] | Exception, pending: Folder
     ) -> str | Exception:
         if isinstance(draft, Exception):
             return draft
+        name, fd = draft
         try:
-            if self._stands(ident):
-                raise FileExistsError
-            files.rename(
-                draft[0], ident + form.SUFFIX, src_dir_fd=self._folder.fd, dst_dir_fd=pending.fd
-            )
-        except FileExistsError:
-            self._drop(draft)
-            return Gone(f"{ident} is there already")
-        except OSError as error:
-            self._drop(draft)
-            return Unavailable(f"{pending.path}: {error.strerror}")
-        rev = files.revision(os.fstat(draft[1]))
-        os.close(draft[1])
+            if self.stands(ident):
+                return self._drop(ident, draft, Gone(f"{ident} is there already"))
+            self._move(name, ident + form.SUFFIX, pending)
+            rev = self._arrived(name, ident, pending, fd)
+            if not rev:
+                # The folder that we held was no longer the one that everybody sees.
+                pending.check()
+                self._move(name, ident + form.SUFFIX, pending)
+                rev = self._arrived(name, ident, pending, fd)
+        except (OSError, Unavailable) as error:
+            return self._drop(ident, draft, error)
+        if not rev:
+            return self._drop(ident, draft, Unavailable(f"{pending.path}: keeps being replaced"))
+        os.close(fd)
         return rev
 
-    def _drop(self, draft: tuple[str, int]) -> None:
+    def _drop(self, ident: str, draft: tuple[str, int], error: Exception) -> Exception:
+        """Take a draft off the desk; answers with the error that was the reason."""
         os.close(draft[1])
-        files.forget(draft[0], self._folder.fd)
+        with suppress(OSError, Unavailable):  # if it stays, recovery sweeps it
+            files.forget(draft[0], self.folder.fd)
+        return _failure(ident, error)
 
     # ---- changing
 
@@ -212,8 +233,14 @@ class Desk:
         """
         drafts = [_Draft(change) for change in changes]
         try:
+            ends = {change.end for change in changes if change.end is not None}
+            self.check(*{change.start for change in changes} | ends)
+            self._lock()
+        except (OSError, Unavailable) as error:
+            return [_failure(change.id, error) for change in changes]
+        try:
             for draft in drafts:
-                self._attempt(self._see, draft)
+                self._attempt(partial(self._see, now=now), draft)
             self._sync_changes(drafts)
             for draft in drafts:
                 self._attempt(self._withdraw, draft)
@@ -230,16 +257,11 @@ class Desk:
             return
         try:
             step(draft)
-        except (Gone, Unavailable) as error:
-            draft.error = error
-        except Refused as refusal:
-            draft.error = Unavailable(f"{draft.change.id}: {refusal}")
-        except OSError as error:
-            draft.error = Unavailable(f"{draft.change.id}: {error.strerror}")
-        if draft.error is not None:
+        except (Gone, Unavailable, Refused, OSError) as error:
+            draft.error = _failure(draft.change.id, error)
             self._undo(draft)
 
-    def _see(self, draft: _Draft) -> None:
+    def _see(self, draft: _Draft, now: float) -> None:
         """Open and lock the file, make sure that it is what was seen, and draft its new text."""
         change = draft.change
         folder = self._folders[change.start]
@@ -250,12 +272,14 @@ class Desk:
             raise Gone(change.id) from None
         if not files.claim_flock(draft.seen_fd):
             raise Gone(f"{change.id}: somebody else is moving it")
-        draft.data, draft.seen = files.read_guarded(draft.seen_fd)
+        draft.data, draft.seen = files.read_guarded(draft.seen_fd, folder=folder.judge)
         if files.revision(draft.seen) != change.rev:
             raise Gone(change.id)
         if change.end is None:
             return
         record = form.parse(draft.data, change.id)
+        if form.is_being_written(draft.data, draft.seen, now):
+            raise Gone(f"{change.id}: somebody is writing it")
         after = change.rewrite(record)
         # A file that says the same is not written again: what came back is byte for byte itself.
         data = draft.data if after == record else form.render(after)
@@ -280,18 +304,19 @@ class Desk:
         end = LEAVING if change.end is None else self._folders[change.end].word
         self._count += 1
         ours = f"D.{change.id}.{start.word}.{end}.{draft.crc:08x}.{self._token}-{self._count}"
+        draft.withdrawn = ours
         try:
             files.rename(
                 change.id + form.SUFFIX,
                 ours,
                 src_dir_fd=start.fd,
-                dst_dir_fd=self._folder.fd,
+                dst_dir_fd=self.folder.fd,
             )
         except FileNotFoundError:
+            draft.withdrawn = ""
             raise Gone(change.id) from None
-        draft.withdrawn = ours
         # A rename changes ctime, so inode, size and mtime decide whether this is what was read.
-        there = os.stat(ours, dir_fd=self._folder.fd, follow_symlinks=False)
+        there = os.stat(ours, dir_fd=self.folder.fd, follow_symlinks=False)
         if not files.same_file(seen, there):
             raise Gone(change.id)
 
@@ -304,18 +329,31 @@ class Desk:
             self._attempt(self._rewrite, draft)
             if draft.error is None:
                 left.add(draft.change.start)
-        if self._durable:
-            for state in left:
+        for state in left if self._durable else ():
+            try:
                 self._folders[state].sync()
+            except OSError as error:
+                # What was committed stays on the desk: recovery knows where it goes.
+                for draft in drafts:
+                    if draft.error is None and draft.change.start is state:
+                        self._leave(draft, error)
+        gone = [d for d in drafts if d.error is None and d.change.end is None]
+        if gone and self._durable:
+            # Otherwise recovery may find again, after a power cut, what was removed here.
+            try:
+                self.folder.sync()
+            except OSError as error:
+                for draft in gone:
+                    self._leave(draft, error)
 
     def _rewrite(self, draft: _Draft) -> None:
         if draft.change.end is None:
-            files.unlink(draft.withdrawn, dir_fd=self._folder.fd)
+            files.unlink(draft.withdrawn, dir_fd=self.folder.fd)
             return
         if draft.drafted is None:
             return
         name, fd = draft.drafted
-        desk = self._folder.fd
+        desk = self.folder.fd
         files.rename(name, draft.withdrawn, src_dir_fd=desk, dst_dir_fd=desk)
         os.close(draft.seen_fd)
         draft.seen_fd, draft.drafted = fd, None
@@ -324,33 +362,54 @@ class Desk:
         staying = [d for d in drafts if d.error is None and d.change.end is not None]
         if not staying:
             return
-        arrived = set()
-        with self._placing():
+        try:
+            with self.placing():
+                for draft in staying:
+                    self._place_committed(draft)
+        except OSError as error:
             for draft in staying:
-                end = draft.change.end
-                assert end is not None
-                try:
-                    if not self._place_or_set_aside(draft.withdrawn, draft.change.id, end):
-                        draft.error = Gone(f"{draft.change.id}: stood twice, one set aside")
-                        continue
-                except (OSError, Unavailable) as error:
-                    # Committed but not in place: left to recovery, which knows where it goes.
-                    draft.error = Unavailable(f"{draft.change.id}: interrupted: {error}")
-                    continue
-                arrived.add(end)
-                draft.rev = files.revision(os.fstat(draft.seen_fd))
-        if self._durable:
-            for state in arrived:
+                self._leave(draft, error)
+        for state in {d.change.end for d in staying if d.error is None} if self._durable else ():
+            assert state is not None
+            try:
                 self._folders[state].sync()
+            except OSError as error:
+                for draft in staying:
+                    if draft.error is None and draft.change.end is state:
+                        draft.error = _unsure(self._folders[state], error)
+
+    def _place_committed(self, draft: _Draft) -> None:
+        ident, end = draft.change.id, draft.change.end
+        assert end is not None
+        folder = self._folders[end]
+        try:
+            if not self.place_or_keep_twice(draft.withdrawn, ident, folder):
+                draft.error = Gone(f"{ident}: stood twice, one set aside")
+                return
+            draft.rev = self._arrived(draft.withdrawn, ident, folder, draft.seen_fd)
+        except (OSError, Unavailable) as error:
+            self._leave(draft, error)
+            return
+        if not draft.rev:
+            self._leave(draft, Unavailable(f"{folder.path}: another folder has taken its place"))
+
+    def _leave(self, draft: _Draft, error: Exception) -> None:
+        """Committed but not known to be in place: recovery ends it; nothing is said to be done."""
+        self.owes = True
+        words = error.strerror if isinstance(error, OSError) else error
+        draft.error = Unavailable(f"{draft.change.id}: interrupted, to be recovered: {words}")
 
     def _undo(self, draft: _Draft) -> None:
         """Before the commit: the file back where it stood, the draft off the desk."""
-        if draft.withdrawn:
-            with self._placing():
-                self._place_or_set_aside(draft.withdrawn, draft.change.id, draft.change.start)
-            draft.withdrawn = ""
+        ident, start = draft.change.id, self._folders[draft.change.start]
+        try:
+            if draft.withdrawn and there(draft.withdrawn, self.folder.fd):
+                with self.placing():
+                    self.place_or_keep_twice(draft.withdrawn, ident, start)
+        except (OSError, Unavailable) as error:
+            self._leave(draft, error)
         if draft.drafted is not None:
-            self._drop(draft.drafted)
+            self._drop(ident, draft.drafted, Gone(ident))
             draft.drafted = None
 
     def _let_go(self, draft: _Draft) -> None:
@@ -360,187 +419,105 @@ class Desk:
 
     # ---- placing
 
-    def _placing(self) -> files.Flock:
-        """Held while files are put in place, so that none is put over another."""
-        if self._lock_fd < 0:
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            self._lock_fd = os.open(".lock", flags, files.FILE_MODE, dir_fd=self._folder.fd)
-            owner = self._folder.owner
-            if owner is not None:
-                files.fchown(self._lock_fd, *owner)
-        return files.Flock(self._lock_fd)
-
-    def _place(self, name: str, ident: str, folder: Folder) -> None:
-        """Rename a file of the desk into a state folder where nothing of its name stands.
+    def placing(self) -> files.Flock:
+        """Held while files are put in place, so that none is put over another.
 
         Raises:
-            FileExistsError: something stands there.
+            OSError: it cannot be had; TimeoutError when another process keeps it.
         """
-        target, there = ident + form.SUFFIX, folder.fd
-        if _there(target, there):
-            raise FileExistsError(errno.EEXIST, "exists already", target)
-        files.rename(name, target, src_dir_fd=self._folder.fd, dst_dir_fd=there)
+        return files.Flock(self._lock(), self._patience)
 
-    def _place_or_set_aside(self, name: str, ident: str, state: State) -> bool:
-        """Whether the file is in its place now; else it is kept apart."""
-        try:
-            self._place(name, ident, self._folders[state])
-        except FileExistsError:
-            self._set_aside(name, ident)
+    def _lock(self) -> int:
+        if self._lock_fd < 0:
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            fd = os.open(".lock", flags, files.FILE_MODE, dir_fd=self.folder.fd)
+            try:
+                if self.folder.owner is not None:
+                    files.fchown(fd, *self.folder.owner)
+            except OSError:
+                os.close(fd)
+                raise
+            self._lock_fd = fd
+        return self._lock_fd
+
+    def stands(self, ident: str) -> bool:
+        """Whether a task of this id stands in any state."""
+        name = ident + form.SUFFIX
+        for folder in self._folders.values():  # noqa: SIM110 (any() is slower by half)
+            if folder.holds(name):
+                return True
+        return False
+
+    def place_or_keep_twice(self, name: str, ident: str, folder: Folder) -> bool:
+        """Whether a file of the desk is in its place now; else one stood there, and it is kept
+        apart under a name of its own. To be called while `placing`.
+
+        Raises:
+            OSError: it is on the desk still.
+        """
+        target = ident + form.SUFFIX
+        if there(target, folder.fd):
+            self.keep_twice(name, ident)
             return False
+        self._move(name, target, folder)
         return True
 
-    def _set_aside(self, name: str, ident: str) -> None:
-        """Two files claim one id: the one in hand is kept apart, under a name of its own."""
+    def keep_twice(self, name: str, ident: str) -> None:
+        """Two files claim one id: the one in hand is kept apart."""
         self._count += 1
-        files.rename(
-            name,
-            f"{ident}{form.SUFFIX}.{self._token}-{self._count}",
-            src_dir_fd=self._folder.fd,
-            dst_dir_fd=self._twice.fd,
-        )
+        self._move(name, f"{ident}{form.SUFFIX}.{self._token}-{self._count}", self.twice)
         if self._durable:
-            self._twice.sync()
+            self.twice.sync()
+
+    def _move(self, name: str, target: str, folder: Folder) -> None:
+        files.rename(name, target, src_dir_fd=self.folder.fd, dst_dir_fd=folder.fd)
+
+    def _arrived(self, name: str, ident: str, folder: Folder, fd: int) -> str:
+        """The revision of a file that was just placed; "" when its folder turned out not to be the
+        one that everybody sees, and the file is back on the desk.
+        """
+        try:
+            return files.revision(folder.state_of(ident + form.SUFFIX))
+        except FileNotFoundError:
+            if folder.leads_here():
+                return files.revision(os.fstat(fd))  # somebody has claimed it already
+        try:
+            desk, target = self.folder.fd, ident + form.SUFFIX
+            files.rename(target, name, src_dir_fd=folder.fd, dst_dir_fd=desk)
+        except FileNotFoundError:
+            return files.revision(os.fstat(fd))  # claimed by who holds that folder, as we did
+        return ""
 
     def give_back(self, ident: str) -> None:
-        """A file that was claimed but should not have been goes back to pending/."""
-        name, work = ident + form.SUFFIX, self._folders[State.ACTIVE]
-        with self._placing():
-            if not _there(name, self._folders[State.PENDING].fd):
-                files.rename(
-                    name,
-                    name,
-                    src_dir_fd=work.fd,
-                    dst_dir_fd=self._folders[State.PENDING].fd,
-                )
+        """A file that was claimed but should not have been goes back to pending/.
 
-    # ---- what an interrupted process left
-
-    def recover(self, now: float) -> list[str]:
-        """Finish or take back what dead processes left on the desk; says what was done."""
-        if not self._folder.exists():
-            return []
-        said = []
-        for name in sorted(os.listdir(self._folder.fd)):
-            if name.startswith("D."):
-                said += self._recover_withdrawn(name)
-            elif name.startswith("T."):
-                self._sweep_draft(name, now)
-        return said
-
-    def _recover_withdrawn(self, name: str) -> list[str]:
-        moving = Moving.read(name)
-        if moving is None or moving.start not in self._by_word:
-            return []
-        try:
-            fd = files.open_guarded(name, self._folder.fd)
-        except (FileNotFoundError, Refused):
-            return []
-        try:
-            if not files.claim_flock(fd) or not self._is_still(name, fd):
-                return []  # its owner lives, or somebody else has just recovered it
-            state = self._where_to(fd, moving)
-            self._folder.sync()
-            with self._placing():
-                if self._stands(moving.id):
-                    self._set_aside(name, moving.id)
-                    return [f"{moving.id}: stood twice, one set aside in {self._twice.path}"]
-                self._place(name, moving.id, self._folders[state])
-            self._folders[state].sync()
-            return [f"{moving.id}: interrupted, back in {self._folders[state].word}"]
-        finally:
-            os.close(fd)
-
-    def _where_to(self, fd: int, moving: Moving) -> State:
-        data = os.read(fd, files.TASK_LIMIT)
-        if moving.end in self._by_word and zlib.crc32(data) == moving.crc:
-            return self._by_word[moving.end]
-        start = self._by_word[moving.start]
-        if start is State.DEAD and b"\nTASK_DLQ_EPOCH=" not in data:
-            # Another program was taking it out of the dead-letter queue.
-            return State.PENDING
-        return start
-
-    def _is_still(self, name: str, fd: int) -> bool:
-        try:
-            there = os.stat(name, dir_fd=self._folder.fd, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        return there.st_ino == os.fstat(fd).st_ino
-
-    def _stands(self, ident: str) -> bool:
-        name = ident + form.SUFFIX
-        return any(folder.holds(name) for folder in self._folders.values())
-
-    def _sweep_draft(self, name: str, now: float) -> None:
-        try:
-            fd = files.open_guarded(name, self._folder.fd)
-        except (FileNotFoundError, Refused):
-            return
-        try:
-            old = now - os.fstat(fd).st_ctime > LITTER_AGE
-            if old and files.claim_flock(fd) and self._is_still(name, fd):
-                files.forget(name, self._folder.fd)
-        finally:
-            os.close(fd)
-
-    def moving(self) -> Iterator[Moving]:
-        """What is withdrawn at this moment, by living processes or dead ones."""
-        if self._folder.exists():
-            for name in sorted(os.listdir(self._folder.fd)):
-                moving = Moving.read(name)
-                if moving is not None:
-                    yield moving
-
-    def problems(self) -> Iterator[Problem]:
-        """What lies on the desk with nobody at work on it, and what was set aside."""
-        for moving in self.moving():
-            try:
-                fd = files.open_guarded(moving.name, self._folder.fd)
-            except (FileNotFoundError, Refused):
-                continue
-            try:
-                if files.is_unclaimed(fd):
-                    yield Problem(
-                        f"{NAME}/{moving.name}",
-                        f"a move from {moving.start} to {moving.end} was interrupted; "
-                        "the next worker finishes it",
-                    )
-            finally:
-                os.close(fd)
-        if self._twice.exists():
-            for name in sorted(os.listdir(self._twice.fd)):
-                yield Problem(f"{NAME}/twice/{name}", "a second file of one task, set aside")
+        Raises:
+            OSError: it is in work/ still.
+        """
+        name, pending = ident + form.SUFFIX, self._folders[State.PENDING]
+        with self.placing():
+            if not there(name, pending.fd):
+                work = self._folders[State.ACTIVE]
+                files.rename(name, name, src_dir_fd=work.fd, dst_dir_fd=pending.fd)
 
 
-class Moving(NamedTuple):
-    """A withdrawn file, as its name tells it."""
-
-    name: str
-    id: str
-    start: str
-    """The word of the state it comes from."""
-    end: str
-    """The word of the state it goes to; `LEAVING` for none."""
-    crc: int
-    """CRC-32 of what it will say there."""
-
-    @classmethod
-    def read(cls, name: str) -> Moving | None:
-        """From a file name on the desk; None for any other."""
-        parts = name.split(".")
-        if len(parts) != 6 or parts[0] != "D":
-            return None
-        try:
-            return cls(name, parts[1], parts[2], parts[3], int(parts[4], 16))
-        except ValueError:
-            return None
-
-
-def _there(name: str, dir_fd: int) -> bool:
+def there(name: str, dir_fd: int) -> bool:
+    """Whether anything of that name lies in an open folder."""
     # Not os.access: told not to follow links, it is five system calls in some C libraries.
     try:
         os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
     except FileNotFoundError:
         return False
     return True
+
+
+def _failure(ident: str, error: Exception) -> Exception:
+    """What went wrong, as one of the errors that a store answers with."""
+    if isinstance(error, Gone | Unavailable):
+        return error
+    words = error.strerror if isinstance(error, OSError) else error
+    return Unavailable(f"{ident}: {words}" if ident else f"cannot be written: {words}")
+
+
+def _unsure(folder: Folder, error: OSError) -> Unavailable:
+    return Unavailable(f"{folder.path}: in place, but the disk did not confirm: {error.strerror}")

@@ -17,6 +17,8 @@ SUFFIX = ".task"
 LONGEST = 4096
 """Characters of a description or a path that a new task may have; with them it stays readable."""
 
+NO_TASK_NAME = "not named like a task: expected ID.task"
+
 DEAD_REASON = "max_retries_exceeded"
 """The only reason the contract knows."""
 
@@ -41,6 +43,13 @@ def is_kind(text: str) -> bool:
 def is_number(text: str) -> bool:
     """Whether it is a whole number as bash, too, would read it: no sign, no leading zero."""
     return 0 < len(text) <= 12 and not text.strip(_DIGITS) and (text[0] != "0" or text == "0")
+
+
+def is_plain_path(text: str) -> bool:
+    """Whether a path is written plainly, and needs no cleaning to stand in a task file."""
+    if not text:
+        return True
+    return plain(text) == text and not {"", ".", ".."} & set(text.removeprefix("/").split("/"))
 
 
 _ID = _LETTERS + _DIGITS + "_:-"
@@ -127,6 +136,15 @@ def parse_canonical(data: bytes) -> Record | None:
 _CANONICAL = _SAFE + b'\n"'
 
 
+SETTLING = 60.0
+"""Seconds for which a file that lacks fields may be one that somebody is still writing."""
+
+
+def is_being_written(data: bytes, seen: os.stat_result, now: float) -> bool:
+    """Whether more may come: the real program writes in place, a field at a time, this one last."""
+    return b"\nTASK_PAYLOAD_FILE=" not in data and abs(now - seen.st_mtime) < SETTLING
+
+
 _REQUIRED = ("TASK_ID", "TASK_TYPE", "TASK_DESCRIPTION", "TASK_CREATED_EPOCH")
 
 
@@ -141,7 +159,7 @@ def parse_strict(data: bytes) -> Record:
         if key not in values:
             raise Refused(f"{key} is missing")
     if not is_id(values["TASK_ID"]):
-        raise Refused("TASK_ID is no task id")
+        raise Refused("TASK_ID is no task id, expected letters, digits, _ : -, at most 160")
     if not is_kind(values["TASK_TYPE"]):
         raise Refused("TASK_TYPE is no type, expected a-z 0-9 _, at most 64")
     dead = _number(values, "TASK_DLQ_EPOCH") if "TASK_DLQ_EPOCH" in values else None
@@ -230,10 +248,11 @@ def new_record(task: Task) -> Record:
     for name, text in (("description", task.description), ("payload path", task.payload)):
         if len(text) > LONGEST:
             raise Refused(f"{name} of {len(text):,} characters: expected at most {LONGEST:,}")
-    if plain(task.payload) != task.payload:
+    if not is_plain_path(task.payload):
         # Cleaning a path would make it another path.
         raise Refused(
-            f"payload path {task.payload[:80]!r}: expected letters, digits, space, _ . - : /"
+            f"payload path {task.payload[:80]!r}: expected letters, digits, space, _ . - : / "
+            "and no component that is empty or only dots"
         )
     return Record(
         task.id,

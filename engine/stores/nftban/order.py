@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from engine.model import State
+from engine.store import Unavailable
 
 _STATES = tuple(State)
 _PAGE = 1000
@@ -27,14 +28,15 @@ class SortedNames:
     def __enter__(self) -> SortedNames:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._db.close()
+        if isinstance(error, sqlite3.Error):
+            raise Unavailable(f"names cannot be sorted: {error}") from error
 
     def add(self, state: State, names: Iterable[str]) -> None:
         """Take in the names of one state, in any order."""
         number = _STATES.index(state)
-        # A name that is no text cannot be stored; it comes back escaped, and is refused.
-        rows = ((_storable(name), number) for name in names)
+        rows = ((storable(name), number) for name in names)
         while page := list(islice(rows, _PAGE)):
             self._db.executemany("INSERT INTO name VALUES (?, ?)", page)
 
@@ -54,5 +56,6 @@ class SortedNames:
         ]
 
 
-def _storable(name: str) -> str:
+def storable(name: str) -> str:
+    """The name as text; one that is none comes back escaped, and is refused as a task's name."""
     return name.encode("utf-8", "backslashreplace").decode("utf-8")

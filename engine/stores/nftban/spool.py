@@ -1,8 +1,13 @@
 """The store over a spool folder: each state a folder, each move a rename that only one can win."""
 
+from __future__ import annotations
+
 import os
+import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from heapq import heapify, heappop
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,8 +39,10 @@ from engine.stores.nftban import desk, form
 from engine.stores.nftban.claims import Claims
 from engine.stores.nftban.folder import Folder
 from engine.stores.nftban.hint import NextDue
+from engine.stores.nftban.recovery import LITTER_AGE, Recovery
 
 if TYPE_CHECKING:
+    from engine.stores.nftban.corrupt import Aside, Corrupt
     from engine.stores.nftban.order import SortedNames
 
 MAX_PENDING = 10_000
@@ -54,6 +61,9 @@ STATES: Mapping[State, str] = {
     State.DEAD: "dlq",
     State.TRASH: "trash",
 }
+
+CONTRACT = (State.PENDING, State.ACTIVE, State.DEAD)
+"""The states whose folders the contract names; those of the others are made on demand."""
 
 _outcome = frozenset({"attempts", "due", "error"})
 
@@ -95,8 +105,6 @@ class Spool(NamedTuple):
         return f"{os.path.dirname(self.pending.rstrip('/'))}/{desk.NAME}"
 
 
-_NO_TASK_NAME = "not named like a task: expected ID.task"
-
 DUE_IN_MTIME = "due-in-mtime"
 """A file on the desk: the modification time of a pending file is when it is due.
 
@@ -129,22 +137,38 @@ class NftbanStore:
     states = STATES
     controls: Mapping[str, Control] = {}
 
-    def __init__(self, spool: Spool, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        spool: Spool,
+        clock: Callable[[], float] = time.time,
+        patience: float = files.PATIENCE,
+    ) -> None:
+        """`patience` is for how many seconds a stopped process may keep us from placing a file."""
         self._spool = spool
         self._clock = clock
         own = spool.desk
         _refuse_nested(spool)
+        pending = Folder(spool.pending, "pending")
         self._folders = {
-            State.PENDING: Folder(spool.pending, "pending"),
-            State.ACTIVE: Folder(spool.work, "work"),
-            State.HELD: Folder(f"{own}/held", "held", make=True),
-            State.DEAD: Folder(spool.dlq, "dlq"),
-            State.TRASH: Folder(f"{own}/trash", "trash", make=True),
+            State.PENDING: pending,
+            State.ACTIVE: Folder(spool.work, "work", pending),
+            State.HELD: Folder(f"{own}/held", "held", pending, make=True),
+            State.DEAD: Folder(spool.dlq, "dlq", pending),
+            State.TRASH: Folder(f"{own}/trash", "trash", pending, make=True),
         }
         self._by_word = {word: state for state, word in STATES.items()}
         self._open_folders()
         ours_alone = os.path.exists(f"{own}/{DUE_IN_MTIME}")
-        self._desk = desk.Desk(own, self._folders, durable=spool.durable, due_in_mtime=ours_alone)
+        self._desk = desk.Desk(
+            own,
+            self._folders,
+            durable=spool.durable,
+            due_in_mtime=ours_alone,
+            patience=patience,
+        )
+        self._recovery = Recovery(self._desk, self._folders)
+        self._opened_corrupt: Corrupt | None = None
+        self._recovered = float("-inf")
         hint = NextDue(f"{own}/next-due") if ours_alone else None
         self._claims = Claims(self._folders, self._desk, hint, clock)
         self.edges = self._open_edges()
@@ -153,32 +177,54 @@ class NftbanStore:
         self._room = 0
 
     def _open_folders(self) -> None:
+        own = self._spool.desk
         try:
-            devices = {
-                os.fstat(self._folders[state].fd).st_dev
-                for state in (State.PENDING, State.ACTIVE, State.DEAD)
-            }
+            home = own if os.path.isdir(own) else os.path.dirname(own) or "."
+            device = os.stat(home).st_dev
+            for state, folder in self._folders.items():
+                if state in CONTRACT:
+                    there = folder.seen.st_dev
+                else:
+                    there = os.stat(folder.path).st_dev if folder.exists() else device
+                if there != device:
+                    # A rename between file systems does not exist; copying is not one step.
+                    raise Unavailable(
+                        f"{folder.path} lies on another file system than {home}: "
+                        "expected one file system for pending, work, dlq and .spooldeck beside them"
+                    )
+        except OSError as error:
+            self._close_folders()
+            raise Unavailable(f"{own}: {error.strerror}") from error
         except Unavailable:
             self._close_folders()
             raise
-        if len(devices) > 1:
-            # A rename between file systems does not exist, and copying would not be one step.
-            self._close_folders()
-            raise Unavailable(f"{self._spool.pending}: work and dlq lie on another file system")
 
     def _open_edges(self) -> Edges:
+        why = self._no_writing()
+        return {way: edge._replace(refused=why) for way, edge in EDGES.items()} if why else EDGES
+
+    def _no_writing(self) -> str:
+        """Why nothing may be changed here by us; "" when it may."""
         needed = [folder.path for folder in self._folders.values() if folder.exists()]
         own = self._spool.desk
         needed.append(own if os.path.isdir(own) else os.path.dirname(own))
         for path in needed:
             if not os.access(path, os.W_OK | os.X_OK):
-                why = f"{path} is not writable for us{_whose(path)}"
-                return {way: edge._replace(refused=why) for way, edge in EDGES.items()}
-        return EDGES
+                return f"{path} is not writable for us{_whose(path)}"
+        for state in CONTRACT:
+            folder = self._folders[state]
+            if folder.seen.st_mode & stat.S_IWOTH:
+                return f"{folder.path} may be written by everybody: use chmod o-w {folder.path}"
+            if not folder.trusts_us():
+                # What we put there would be refused by every reader.
+                return f"{folder.path} belongs to somebody else{_whose(folder.path)}"
+        return ""
 
     def close(self) -> None:
         """Let go of the folders."""
         self._desk.close()
+        if self._opened_corrupt is not None:
+            self._opened_corrupt.close()
         self._close_folders()
 
     def _close_folders(self) -> None:
@@ -207,11 +253,11 @@ class NftbanStore:
                 yield from self._look_for(name)
 
     def _look_at_all(self) -> Iterator[Task | Missing | Problem]:
-        from engine.stores.nftban.order import SortedNames
+        from engine.stores.nftban.order import SortedNames, storable
 
         for state in STATES:
             for name in islice(self._names(state), PEEK):
-                yield from self._look_at(name, state)
+                yield from self._look_at(storable(name), state)
         with SortedNames() as names:
             for state in STATES:
                 names.add(state, self._names(state))
@@ -219,12 +265,14 @@ class NftbanStore:
                 for name in names.of(state):
                     yield from self._look_at(name, state)
             yield from _doubles(names)
-        yield from self._desk.problems()
+        yield from self._recovery.problems()
+        if self._has_corrupt():
+            yield from self._corrupt.problems()
 
     def _names(self, state: State) -> Iterator[str]:
         """Every name in a state's folder, as the folder lists them."""
         folder = self._folders[state]
-        if not folder.exists() and state in (State.HELD, State.TRASH):
+        if not folder.exists() and state not in CONTRACT:
             return
         try:
             with os.scandir(folder.fd) as entries:
@@ -240,6 +288,8 @@ class NftbanStore:
             return  # moved on since its folder was listed; the next look finds it
         except Refused as refusal:
             yield Problem(f"{STATES[state]}/{name}", str(refusal), state)
+        except OSError as error:
+            yield Problem(f"{STATES[state]}/{name}", f"cannot be read now: {error.strerror}", state)
 
     def _look_for(self, name: str) -> Iterator[Task | Missing | Problem]:
         ident = name.removesuffix(form.SUFFIX)
@@ -259,7 +309,7 @@ class NftbanStore:
             words = " and ".join(STATES[task.state] for task in tasks)
             where = f"{STATES[tasks[-1].state]}/{ident}{form.SUFFIX}"
             yield Problem(where, f"stands in {words} at once")
-        elif not found and not any(moving.id == ident for moving in self._desk.moving()):
+        elif not found and not any(moving.id == ident for moving in self._recovery.moving()):
             # One on the desk will be in a folder again in a moment, and rings there.
             strangers = self._strangers(name) if name == ident else []
             yield from strangers
@@ -271,7 +321,7 @@ class NftbanStore:
         if not name or set(name) & {"/", "\0"} or name in (".", ".."):
             return []
         return [
-            Problem(f"{word}/{name}", _NO_TASK_NAME, state)
+            Problem(f"{word}/{name}", form.NO_TASK_NAME, state)
             for state, word in STATES.items()
             if self._folders[state].holds(name)
         ]
@@ -282,15 +332,12 @@ class NftbanStore:
         Raises:
             FileNotFoundError: it has moved on.
             Refused: it is no task file, with the reason.
+            OSError: it cannot be read now.
         """
         ident = form.id_of(name)
         if ident is None:
-            raise Refused(_NO_TASK_NAME)
-        fd = files.open_guarded(name, self._folders[state].fd)
-        try:
-            data, seen = files.read_guarded(fd)
-        finally:
-            os.close(fd)
+            raise Refused(form.NO_TASK_NAME)
+        data, seen = self._folders[state].read(name)
         # Nothing but a claim renames a file into work/, and a rename sets ctime.
         lease = Lease("", seen.st_ctime) if state is State.ACTIVE else None
         return form.as_task(form.parse(data, ident), state, seen, lease, self._clock())
@@ -300,20 +347,19 @@ class NftbanStore:
 
         Raises:
             Gone: it is not there as it was seen.
+            Unavailable: it cannot be read now.
         """
         folder = self._folders.get(task.state)
         if folder is None or not folder.exists():
             raise Gone(task.id)
         try:
-            fd = files.open_guarded(task.id + form.SUFFIX, folder.fd)
-        except (FileNotFoundError, Refused):
+            data, seen = folder.read(task.id + form.SUFFIX)
+        except FileNotFoundError:
             raise Gone(task.id) from None
-        try:
-            data, seen = files.read_guarded(fd)
         except Refused as refusal:
             raise Gone(f"{task.id}: {refusal}") from refusal
-        finally:
-            os.close(fd)
+        except OSError as error:
+            raise Unavailable(f"{task.id}: {error.strerror}") from error
         if files.revision(seen) != task.rev:
             raise Gone(task.id)
         return data
@@ -344,16 +390,16 @@ class NftbanStore:
             assert new is not None
             self._make_room(0)
             try:
-                return self._desk.add_one(form.new_record(new))
+                (answer,) = self._desk.add([form.new_record(new)], self._clock())
             except Refused as refusal:
                 raise Unsupported(str(refusal)) from refusal
-        if new is None and old.state is State.ACTIVE:
-            answer: str | Exception = self._ack(old)
+        elif new is None and old.state is State.ACTIVE:
+            answer = self._ack(old)
         else:
             (answer,) = self._desk.change([self._change(old, new)], self._clock())
         if isinstance(answer, Exception):
             raise answer
-        if new is None and old.payload:
+        if new is None and old is not None and old.payload:
             self._remove_payload(old.payload)
         return answer
 
@@ -383,7 +429,7 @@ class NftbanStore:
             except Refused as refusal:
                 answers[at] = Unsupported(str(refusal))
         if adds:
-            added = self._desk.add([record for _, record in adds])
+            added = self._desk.add([record for _, record in adds], self._clock())
             answers |= {at: answer for (at, _), answer in zip(adds, added, strict=True)}
         if changes:
             done = self._desk.change([change for _, change in changes], self._clock())
@@ -407,19 +453,18 @@ class NftbanStore:
             lambda record: record if new is None else form.changed(record, old, new, now),
         )
 
-    def _ack(self, task: Task) -> str:
+    def _ack(self, task: Task) -> str | Exception:
         """Done: unlink the file, unless it is another one than was claimed."""
         work, name = self._folders[State.ACTIVE], task.id + form.SUFFIX
         try:
-            there = os.stat(name, dir_fd=work.fd, follow_symlinks=False)
-            if files.revision(there) != task.rev:
-                raise Gone(task.id)
-            files.unlink(name, dir_fd=work.fd)
+            if files.revision(work.state_of(name)) == task.rev:
+                files.unlink(name, dir_fd=work.fd)
+                return ""
         except FileNotFoundError:
-            raise Gone(task.id) from None
+            work.check()  # if it was replaced, then its task is gone with it, but not the next one
         except OSError as error:
-            raise Unavailable(f"{task.id}: {error.strerror}") from error
-        return ""
+            return Unavailable(f"{task.id}: {error.strerror}")
+        return Gone(task.id)
 
     def _make_room(self, coming: int) -> None:
         """Count one more pending task, `coming` others being on their way already.
@@ -439,7 +484,7 @@ class NftbanStore:
 
     def _remove_payload(self, path: str) -> None:
         """Remove what a task's payload names, if it lies below the mail spool; else leave it."""
-        if not self._spool.mail_spool:
+        if not self._spool.mail_spool or not form.is_plain_path(path):
             return
         try:
             fd, name = files.open_below(self._spool.mail_spool, path)
@@ -472,18 +517,19 @@ class NftbanStore:
             state: len(pending if state is State.PENDING else self._listed(state))
             for state in STATES
         }
+        heapify(pending)
         while pending:
-            first = min(pending)
             try:
-                return counts, max(0.0, now - self._read(first, State.PENDING).created)
-            except (FileNotFoundError, Refused):
-                pending.remove(first)
+                first = self._read(heappop(pending), State.PENDING)
+            except (OSError, Refused):
+                continue  # moved on, or no task file
+            return counts, max(0.0, now - first.created)
         return counts, 0.0
 
     def _listed(self, state: State) -> list[str]:
         """The names of a state that are task files', in any order."""
         folder = self._folders[state]
-        if not folder.exists() and state in (State.HELD, State.TRASH):
+        if not folder.exists() and state not in CONTRACT:
             return []
         try:
             with os.scandir(folder.fd) as entries:
@@ -507,8 +553,8 @@ class NftbanStore:
                 if by_mtime and not policy.older_than(os.stat(name, dir_fd=fd).st_mtime, now, days):
                     continue
                 task = self._read(name, State.DEAD)
-            except (FileNotFoundError, Refused):
-                continue
+            except (OSError, Refused):
+                continue  # moved on, or cannot be read: what does not say when it died, stays
             since = task.extra.get("dead_since")
             if since is not None and policy.older_than(int(since), now, days):
                 yield task
@@ -521,14 +567,77 @@ class NftbanStore:
             for state in STATES:
                 names.add(state, self._names(state))
             yield from _doubles(names)
-        yield from self._desk.problems()
+        yield from self._recovery.problems()
+        if self._has_corrupt():
+            yield from self._corrupt.problems()
 
     def recover(self) -> list[str]:
-        """Finish or take back what dead processes left half done; says what was done, in words."""
-        return self._desk.recover(self._clock())
+        """Finish or take back what dead processes left half done; says what was done, in words.
+
+        Raises:
+            Unavailable: the desk cannot be read, or a process that does not go on keeps its lock.
+        """
+        now = self._recovered = self._clock()
+        said = self._recovery.recover(now)
+        with suppress(OSError, Unavailable):  # a reason without its file harms nobody
+            if self._has_corrupt():
+                self._corrupt.sweep(now)
+        return said
+
+    # ---- broken files
+
+    @property
+    def _corrupt(self) -> Corrupt:
+        if self._opened_corrupt is None:
+            from engine.stores.nftban.corrupt import Corrupt  # a start without any pays nothing
+
+            self._opened_corrupt = Corrupt(self._desk, self._folders)
+        return self._opened_corrupt
+
+    def _has_corrupt(self) -> bool:
+        return os.path.isdir(f"{self._spool.desk}/corrupt")
+
+    def set_aside(self, count: Callable[[], None] = lambda: None) -> list[str]:
+        """Move out of the way what the last takes met and was no task file; says what was done.
+
+        Only for whoever holds the queue's lock, and only what nobody has touched for a minute.
+        Calls `count` for each file. Finishes as well what a change of ours had to leave undone.
+        """
+        said: list[str] = []
+        now = self._clock()
+        if self._desk.owes and not 0 <= now - self._recovered < LITTER_AGE:
+            with suppress(Unavailable):  # it stays on the desk, where look() shows it
+                said = self.recover()
+        broken = self._claims.broken
+        if broken:
+            self._claims.broken = {}
+            said += self._corrupt.set_aside(broken, now, count)
+        return said
+
+    def corrupt(self) -> Iterator[Aside]:
+        """Every file that was set aside, with its reason.
+
+        Raises:
+            Unavailable: they cannot be listed.
+        """
+        return self._corrupt.all()
+
+    def put_back(self, name: str) -> str:
+        """Put one that was mended back where it came from; says where that is.
+
+        Raises:
+            Refused: it is still no task file, with line and expectation; nothing was moved.
+            Gone: a task of its id stands there by now; nothing was moved.
+            Unsupported: there is no such file, it is not known where it came from, or we may not.
+            Unavailable: the disk refused; it lies in one of the two places.
+        """
+        refused = self.edges[None, State.PENDING].refused
+        if refused:
+            raise Unsupported(refused)
+        return self._corrupt.put_back(name)
 
 
-def _doubles(names: "SortedNames") -> Iterator[Problem]:
+def _doubles(names: SortedNames) -> Iterator[Problem]:
     for name, states in names.doubles():
         words = " and ".join(STATES[state] for state in states)
         yield Problem(f"{STATES[states[-1]]}/{name}", f"stands in {words} at once")

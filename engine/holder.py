@@ -1,0 +1,388 @@
+"""What the kernel says about the process that a lock file names, and what follows from that.
+
+Seeing and deciding are apart: `look` and its like see, and what follows is decided from values
+alone, so that a lock can be judged again, and nothing is decided from two different moments.
+
+Sources: proc(5), proc_pid_fdinfo(5), pidfd_open(2); NFTBan Queue and Mail Contract, "Lock file".
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from engine import lockfile
+from engine.lockfile import Claim
+from engine.policy import at
+from engine.text import shown
+
+SLACK = 2.0
+"""Seconds by which two clock readings of one moment may differ: whole seconds on either side."""
+
+REMOTE = ("nfs", "cifs", "smb", "fuse", "9p", "ceph", "afs", "gfs", "ocfs", "lustre", "virtiofs")
+"""Beginnings of the names of file systems whose files other machines may have open, too."""
+
+PROGRAMS = ("nftban", "spooldeck")
+"""What the command line of a program with a two-line lock must name."""
+
+
+# ---- what /proc says
+
+
+class Here(NamedTuple):
+    """Who is looking, as far as that decides what can be known from here."""
+
+    pid: int
+    uid: int
+    boot: str
+    pid_ns: int
+    host: str
+    ancestors: frozenset[int]
+    """Our parent, its parent, and so on."""
+
+
+class Process(NamedTuple):
+    """One live process, as /proc shows it to us."""
+
+    pid: int
+    hidden: str = ""
+    """Why nothing below is known; "" when it is."""
+    started: int = 0
+    """Clock ticks between the machine's start and its own."""
+    parent: int = 0
+    uids: frozenset[int] = frozenset()
+    """Its real, effective, saved and file system uid; more than one for a setuid program."""
+    command: str = ""
+    """Its command line, foreign text."""
+    taker: int | None = None
+    """If it has the open file whose flock is the lock's: the PID that the kernel says took it (0
+    for one that is gone, seen from a container)."""
+    files_hidden: bool = False
+    """Whether we may not see which files it has open."""
+
+
+def here() -> Here:
+    """Ourselves."""
+    ancestors = set()
+    pid = os.getppid()
+    while pid > 0 and pid not in ancestors:
+        ancestors.add(pid)
+        try:
+            _, pid, _, _ = lockfile.stat_of(pid)
+        except OSError:
+            break  # hidden: if that one held a lock, its being hidden would save it
+    return Here(
+        *(
+            os.getpid(),
+            os.geteuid(),
+            lockfile.boot_id(),
+            lockfile.pid_namespace(),
+            lockfile.host_name(),
+        ),
+        frozenset(ancestors),
+    )
+
+
+def look(pid: int, lock: os.stat_result) -> Process | None:
+    """What can be seen of a process; None when none of that number lives.
+
+    `lock` is the state of the lock file, of whose flock is told whether the process has it.
+    """
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError as error:
+        # The number of a thread is no process: EINVAL, and ENOENT from Linux 6.15 on.
+        if error.errno in (errno.ESRCH, errno.EINVAL, errno.ENOENT):
+            return None
+        if error.errno != errno.ENOSYS:
+            raise
+        return Process(pid, "this kernel has no pidfds") if _answers(pid) else None
+    try:
+        process = _look(pid, lock)
+        if has_ended(pidfd):
+            return None
+        # While this process is not waited for, its number is nobody else's: all that was read
+        # was its own, if /proc counts as we do.
+        if f"\nPid:\t{pid}\n".encode() not in lockfile.read(f"/proc/self/fdinfo/{pidfd}"):
+            return Process(pid, "/proc is that of another PID namespace")
+        return process
+    except (FileNotFoundError, ProcessLookupError):
+        return None if has_ended(pidfd) else Process(pid, "/proc does not show it to us")
+    except PermissionError:
+        return Process(pid, "/proc hides it from us")
+    finally:
+        os.close(pidfd)
+
+
+def has_ended(pidfd: int, seconds: float = 0.0) -> bool:
+    """Whether a process ends within so many seconds, or has ended; waited for by others or not."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(1000 * seconds))
+
+
+def _answers(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _look(pid: int, lock: os.stat_result) -> Process:
+    _, parent, _, started = lockfile.stat_of(pid)
+    uids: frozenset[int] = frozenset()
+    for line in lockfile.read(f"/proc/{pid}/status").split(b"\n"):
+        if line.startswith(b"Uid:"):
+            uids = frozenset(map(int, line.split()[1:]))
+    command = lockfile.read(f"/proc/{pid}/cmdline").rstrip(b"\0").replace(b"\0", b" ")
+    process = Process(pid, "", started, parent, uids, command.decode("utf-8", "replace"))
+    try:
+        return process._replace(taker=_taker(pid, lock))
+    except PermissionError:
+        return process._replace(files_hidden=True)
+
+
+def _taker(pid: int, lock: os.stat_result) -> int | None:
+    """As `Process.taker`: whom the kernel names for the flock on the lock, if it is open there."""
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            # Looked at by name first: a file on a dead server would keep us waiting.
+            if not os.readlink(f"/proc/{pid}/fd/{fd}").startswith("/"):
+                continue
+            for line in lockfile.read(f"/proc/{pid}/fdinfo/{fd}").split(b"\n"):
+                # lock:	1: FLOCK  ADVISORY  WRITE 5011 fe:00:2146309 0 EOF
+                words = line.split()
+                if words[:1] == [b"lock:"] and words[2:5] == [b"FLOCK", b"ADVISORY", b"WRITE"]:
+                    file = os.stat(f"/proc/{pid}/fd/{fd}")
+                    if os.path.samestat(file, lock):
+                        return int(words[5])
+        except FileNotFoundError:
+            continue  # closed since it was listed
+    return None
+
+
+def all_with(lock: os.stat_result) -> tuple[Process, ...]:
+    """Every process that we can see to have the open file whose flock is the lock's."""
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            if _taker(int(name), lock) is None:
+                continue
+        except (PermissionError, FileNotFoundError, ProcessLookupError):
+            continue  # another user's, or gone since
+        process = look(int(name), lock)
+        if process is not None and process.taker is not None:
+            found.append(process)
+    return tuple(found)
+
+
+def remote(fd: int) -> str:
+    """The name of the file system of an open file, if other machines may share it; else ""."""
+    for line in lockfile.read(f"/proc/self/fdinfo/{fd}").split(b"\n"):
+        if line.startswith(b"mnt_id:"):
+            mount = line.split()[1]
+            break
+    else:
+        return ""
+    for line in lockfile.read("/proc/self/mountinfo").split(b"\n"):
+        if line.split(b" ", 1)[0] == mount:
+            kind = line.partition(b" - ")[2].split(b" ")[0].decode("ascii", "replace")
+            return kind if kind.startswith(REMOTE) else ""
+    return ""
+
+
+# ---- what follows
+
+
+class Scene(NamedTuple):
+    """All that was found out about a lock that names a process."""
+
+    claim: Claim
+    busy: bool
+    """Whether somebody has its flock."""
+    named: Process | None
+    """The live process of that number."""
+    others: tuple[Process, ...]
+    """Those others that were seen to have its flock; looked for only where that one has it not."""
+    here: Here
+    owner: int
+    """Uid of the owner of the lock's folder."""
+    remote: str
+    """Which file system that other machines may share it lies on; "" for none."""
+    mtime: float
+    booted: float
+    """When this machine was started, by today's clock; epoch seconds UTC."""
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether its PID means nothing here: written on another machine or in a container."""
+        mark, here = self.claim.mark, self.here
+        return mark is not None and (mark.host, mark.boot, mark.pid_ns) != (
+            *(here.host, here.boot, here.pid_ns),
+        )
+
+    @property
+    def holder(self) -> Process | None:
+        """The process that the lock means; None when it is gone, or its number another's now."""
+        named, mark = self.named, self.claim.mark
+        if named is None or self.is_elsewhere:
+            return None
+        if mark is not None:
+            return named if named.hidden or named.started == mark.started else None
+        # One that is hidden from us started at some time after the machine did.
+        return named if self.started_at(named) <= self.latest + SLACK else None
+
+    @property
+    def latest(self) -> float:
+        """When it was last written to, at the latest; epoch seconds UTC."""
+        return max(self.claim.written, self.mtime)
+
+    def started_at(self, process: Process) -> float:
+        """When a process started, by today's clock."""
+        return self.booted + process.started / os.sysconf("SC_CLK_TCK")
+
+    @property
+    def targets(self) -> tuple[Process, ...]:
+        """Whom there is to end before the lock is free: its holder, or else who has its flock."""
+        return (self.holder,) if self.holder is not None else self.others
+
+
+def doubt(scene: Scene) -> str:
+    """Why nobody may be signalled for this lock; "" when there is no reason left."""
+    return next(filter(None, _doubts(scene)), "")
+
+
+def _doubts(scene: Scene) -> Iterator[str]:
+    claim, mark, here = scene.claim, scene.claim.mark, scene.here
+    if scene.remote:
+        yield f"the lock lies on a file system that other machines may share ({scene.remote})"
+    if mark is not None:
+        if mark.host != here.host:
+            yield f"it was taken on the host {shown(mark.host)}, and this is {here.host}"
+        if mark.boot != here.boot:
+            yield "it was taken before this machine was started"
+        if mark.pid_ns != here.pid_ns:
+            yield f"PID {claim.pid} is a number of another PID namespace (a container's)"
+    targets = scene.targets
+    if not targets:
+        yield "whoever holds the flock cannot be seen from here"
+    for process in targets:
+        yield _unfit(process, scene)
+        if process is scene.holder:
+            yield from _foreign(process, scene) if mark is None else _ours(process, scene)
+        elif process.taker not in (claim.pid, 0) or process.pid == claim.pid or mark is None:
+            # Its taker is on record in the kernel: this is no child of the holder, but somebody
+            # who took the flock since, perhaps to free this queue as we do.
+            yield f"PID {process.pid} has the flock, but not from PID {claim.pid}"
+
+
+def _unfit(process: Process, scene: Scene) -> str:
+    """Why a process must not be signalled, whatever else it is."""
+    pid, here = process.pid, scene.here
+    if pid == 1:
+        return "PID 1 is never signalled"
+    if pid == here.pid:
+        return f"PID {pid} is this process"
+    if pid in here.ancestors:
+        return f"PID {pid} started this process, directly or not"
+    if process.hidden:
+        return f"nothing can be proven of PID {pid}: {process.hidden}"
+    if len(process.uids) != 1:
+        return f"PID {pid} runs under several uids"
+    (uid,) = process.uids
+    if here.uid not in (0, uid):
+        who = "root" if uid == 0 else f"uid {uid}"
+        return f"PID {pid} runs as {who}, and we may not signal it (sudo spooldeck queue recover)"
+    if uid not in (0, scene.owner):
+        return f"PID {pid} runs as uid {uid}, and the lock's folder belongs to uid {scene.owner}"
+    if process.files_hidden:
+        return f"whether PID {pid} holds the flock is hidden from us"
+    return ""
+
+
+def _ours(process: Process, scene: Scene) -> Iterator[str]:
+    mark = scene.claim.mark
+    assert mark is not None
+    pid = process.pid
+    if mark.uid not in process.uids:
+        yield f"PID {pid} runs under another uid than {mark.uid}, which took the lock"
+    if process.taker is None:
+        yield f"PID {pid} does not hold the flock of this lock: its file says more than is true"
+    elif process.taker != pid:
+        yield f"PID {pid} has the flock from PID {process.taker}, which took it"
+
+
+def _foreign(process: Process, scene: Scene) -> Iterator[str]:
+    pid = process.pid
+    if abs(scene.mtime - scene.claim.written) > SLACK:
+        yield "its file was touched after it was written, so its times prove nothing"
+    if scene.busy and process.taker != pid:
+        yield f"somebody else than PID {pid} has the flock"
+    if not any(program in process.command for program in PROGRAMS):
+        yield f"PID {pid} is no worker by its command line: {shown(process.command[:80])}"
+
+
+def silence(scene: Scene, now: float, up: float) -> float:
+    """Seconds since the holder's last sign of life; 0 for one that lies in the future."""
+    mark = scene.claim.mark
+    if mark is not None and mark.boot == scene.here.boot:
+        return max(0.0, up - mark.alive_at)
+    return max(0.0, now - scene.mtime)
+
+
+def facts(scene: Scene, age: float, threshold: float) -> tuple[tuple[str, str], ...]:
+    """What was found out, for a person to judge by; `age` and `threshold` in seconds."""
+    claim, mark, named = scene.claim, scene.claim.mark, scene.named
+    found = [("holder", _whose(claim, named, scene.holder))]
+    if named is not None and not named.hidden:
+        found.append(("started", at(scene.started_at(named))))
+    now = scene.latest if mark is None else scene.booted + mark.alive_at
+    found += [
+        ("last sign of life", f"{at(now)}, {age:.0f} s ago"),
+        ("limit", f"{threshold:.0f} s without one"),
+    ]
+    if mark is None:
+        found.append(("written by", "another program: PID and time, no more"))
+    else:
+        same = mark.boot == scene.here.boot, mark.pid_ns == scene.here.pid_ns
+        found += [
+            ("boot", "this one" if same[0] else "an earlier one, or another machine's"),
+            ("PID namespace", "ours" if same[1] else "another one: a container's"),
+            ("host", shown(mark.host) + (", this one" if mark.host == scene.here.host else "")),
+            ("user", f"uid {mark.uid}"),
+        ]
+    if scene.remote:
+        found.append(("file system", scene.remote))
+    found.append(("flock", _who_has_it(scene)))
+    return tuple(found)
+
+
+def _whose(claim: Claim, named: Process | None, holder: Process | None) -> str:
+    if named is None:
+        return f"PID {claim.pid}, gone"
+    if named.hidden:
+        return f"PID {claim.pid}: {named.hidden}"
+    command = shown(named.command[:200]) or "(no command line)"
+    if holder is None:
+        return f"PID {claim.pid} is another process now: {command}"
+    return f"PID {claim.pid}: {command}"
+
+
+def _who_has_it(scene: Scene) -> str:
+    if not scene.busy:
+        return "free: nobody has it"
+    having = [p for p in (scene.named, *scene.others) if p is not None and p.taker is not None]
+    if having:
+        return "held by " + ", ".join(
+            f"PID {p.pid}" if p is scene.named else f"PID {p.pid} ({shown(p.command[:80])})"
+            for p in having
+        )
+    return "? held, but by whom is hidden from us"

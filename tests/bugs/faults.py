@@ -1,0 +1,752 @@
+"""The faults that the tests must find: each a small change of the engine that breaks one promise."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Fault(NamedTuple):
+    """A fault, and who finds it."""
+
+    name: str
+    what: str
+    """What it breaks, in words."""
+    file: str
+    edits: tuple[tuple[str, str], ...]
+    """Text that stands in the file exactly once, and what stands there instead."""
+    tests: tuple[str, ...]
+    """Tests that pass without it; at least one of them fails with it."""
+    patience: float = 60.0
+    """Seconds after which a test with this fault hangs, which is to fail."""
+
+
+_FILES, _FORM, _POLICY = "engine/files.py", "engine/stores/nftban/form.py", "engine/policy.py"
+_T_FILES, _T_FORM = "tests/engine/test_files.py", "tests/stores/test_nftban_form.py"
+_T_SPOOL, _POWER = "tests/stores/test_nftban_spool.py", "tests/crash/test_powercut.py"
+
+
+def _power(verb: str) -> tuple[str, ...]:
+    return (f"{_POWER}::test_a_power_cut_takes_nothing_that_was_answered[{verb}]",)
+
+
+def _files(test: str) -> tuple[str, ...]:
+    return (f"{_T_FILES}::{test}",)
+
+
+READING = (
+    Fault(
+        "follows links",
+        "a task file may be a symbolic link to any file",
+        _FILES,
+        (("_GUARDED = os.O_RDONLY | os.O_NOFOLLOW | ", "_GUARDED = os.O_RDONLY | "),),
+        _files("test_what_is_no_plain_file_is_refused"),
+    ),
+    Fault(
+        "blocks on a FIFO",
+        "a FIFO in pending/ stops every worker",
+        _FILES,
+        (("os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY", "os.O_CLOEXEC | os.O_NOCTTY"),),
+        _files("test_what_is_no_plain_file_is_refused"),
+        patience=2.0,
+    ),
+    Fault(
+        "reads second links",
+        "a task file may be a hard link to a file elsewhere",
+        _FILES,
+        (("    if seen.st_nlink > 1:", "    if False:"),),
+        _files("test_what_is_no_plain_file_is_refused"),
+    ),
+    Fault(
+        "reads files of any size",
+        "a sparse file of a gigabyte exhausts the memory",
+        _FILES,
+        (
+            ("    if seen.st_size > limit:", "    if False:"),
+            ("    if len(data) > limit:", "    if False:"),
+        ),
+        _files("test_what_is_no_plain_file_is_refused"),
+    ),
+    Fault(
+        "accepts no newline at the end",
+        "the first half of a file that is just being written is a task",
+        _FILES,
+        (('    if not data.endswith(b"\\n"):', "    if False:"),),
+        _files("test_what_shells_could_read_otherwise_is_refused"),
+    ),
+    Fault(
+        "accepts a key twice",
+        "we and a shell read different values from one file",
+        _FILES,
+        (("        if key in values:", "        if False:"),),
+        _files("test_what_shells_could_read_otherwise_is_refused"),
+    ),
+    Fault(
+        "takes every backslash for an escape",
+        "we and a shell read different values from one file",
+        _FILES,
+        (
+            (
+                'if c == "\\\\" and rest[at + 1 : at + 2] in _ESCAPED:',
+                'if c == "\\\\" and rest[at + 1 :]:',
+            ),
+        ),
+        _files("test_what_every_shell_reads_alike_is_accepted"),
+    ),
+    Fault(
+        "lets a shell's dollar pass",
+        "a value is accepted that a shell expands, or runs",
+        _FILES,
+        (('        if c in "$`":', '        if c in "`":'),),
+        _files("test_what_shells_could_read_otherwise_is_refused"),
+    ),
+    Fault(
+        "climbs out by ..",
+        "a payload path in a task file removes any file",
+        _FILES,
+        (('part in ("", ".", "..")', 'part in ("", ".")'),),
+        _files("test_a_path_that_leads_elsewhere_is_refused"),
+    ),
+    Fault(
+        "enters linked folders",
+        "a payload path in a task file removes a file elsewhere, through a link",
+        _FILES,
+        (
+            (
+                "_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW",
+                "_FOLDER = os.O_RDONLY | os.O_DIRECTORY",
+            ),
+        ),
+        _files("test_a_folder_is_not_opened_through_a_link"),
+    ),
+    Fault(
+        "trusts files of anybody",
+        "whoever can write one file has a task run",
+        _FILES,
+        (
+            (
+                "    if folder is not None and (why := distrust(seen, folder)):",
+                '    if folder is not None and (why := ""):',
+            ),
+        ),
+        ("tests/stores/test_hostile.py::test_what_is_no_task_file_is_set_aside[open to all]",),
+    ),
+    Fault(
+        "believes a backslash behind any character",
+        "in a GBK locale bash runs what we read as text",
+        _FILES,
+        (('rest[at - 1 : at] > "\\x7f":', "False:"),),
+        _files("test_what_shells_could_read_otherwise_is_refused"),
+    ),
+    Fault(
+        "believes the file, not its name",
+        "one file's outcome is written over another task",
+        _FORM,
+        (("    if record.id != ident:", "    if False:"),),
+        (f"{_T_FORM}::test_a_bad_file_is_refused_with_its_reason",),
+    ),
+)
+
+WRITING = (
+    Fault(
+        "escapes nothing",
+        "a value that we write is expanded, or run, by a shell that sources it",
+        _FILES,
+        (("_ESCAPED.get(c, c)", "c"),),
+        _files("test_a_value_is_written_for_any_shell"),
+    ),
+    Fault(
+        "writes beyond ASCII",
+        "bash in some locales swallows the backslash behind a multi-byte character",
+        _FILES,
+        (
+            ('if c < "\\x7f" else "_" for c in value', 'if c < "\\x7f" else c for c in value'),
+            ('.encode("ascii")\n\n\ndef parse_ass', ".encode()\n\n\ndef parse_ass"),
+        ),
+        _files("test_a_value_is_written_for_any_shell"),
+    ),
+    Fault(
+        "writes once",
+        "what a short write left out is missing",
+        _FILES,
+        (("    while done < len(data):", "    while False:"),),
+        _files("test_every_byte_is_written"),
+    ),
+    Fault(
+        "publishes in place",
+        "a reader of the metrics sees half of them",
+        _FILES,
+        (
+            ('    new = f"{name}.', '    new = name or f"{name}.'),
+            (
+                "        fd = create(new, dir_fd, owner_for(os.fstat(dir_fd)), mode)",
+                "        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode, dir_fd=dir_fd)",
+            ),
+        ),
+        _files("test_what_cannot_be_published_leaves_the_old"),
+    ),
+    Fault(
+        "opens what is there as new",
+        "a draft is written over another process's",
+        _FILES,
+        (("_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL", "_NEW = os.O_WRONLY | os.O_CREAT"),),
+        _files("test_a_new_file_is_new"),
+    ),
+    Fault(
+        "forgets new folders' names",
+        "a power cut takes a new folder with every task moved into it",
+        _FILES,
+        (("            fsync(above)\n", ""),),
+        _power("hold, no desk yet"),
+    ),
+)
+
+COUNTING = (
+    Fault(
+        "parks tasks for years",
+        "a clock that jumped once starves a task for good",
+        _POLICY,
+        (("    if due <= now + FURTHEST:", "    if True:"),),
+        ("tests/engine/test_policy.py::test_a_clock_that_jumped_parks_no_task",),
+    ),
+    Fault(
+        "buries a retry late",
+        "a task is tried once more than the contract says",
+        _POLICY,
+        (("None if retries >= limit else", "None if retries > limit else"),),
+        ("tests/engine/test_policy.py::test_failures_wait_as_the_tables_say",),
+    ),
+    Fault(
+        "rescues for nothing",
+        "a task that kills its worker each time is tried for ever",
+        "engine/rescuer.py",
+        (
+            (
+                "Move(task, outcome_of_failure(task, reason, retry, now))",
+                "Move(task, verbs.unclaim(task))",
+            ),
+        ),
+        ("tests/engine/test_rescuer.py::test_a_task_that_ends_its_workers_is_given_up",),
+    ),
+    Fault(
+        "retries with old attempts",
+        "a task taken out of the dead-letter queue dies at its first failure",
+        "engine/verbs.py",
+        (('due=0.0, attempts=0, error="")', 'due=0.0, error="")'),),
+        ("tests/stores/test_nftban_form.py::test_a_tasks_life_in_golden_files",),
+    ),
+    Fault(
+        "counts without the lock",
+        "two processes raise a counter and one count is lost",
+        "engine/metrics.py",
+        (
+            (
+                "as lock, files.Flock(lock), self._opened(name) as fd:",
+                "as lock, self._opened(name) as fd:",
+            ),
+        ),
+        ("tests/engine/test_counting.py::test_reading_and_writing_a_number_are_one[counter]",),
+    ),
+    Fault(
+        "spends without the lock",
+        "two processes take one token",
+        "engine/limits.py",
+        (
+            (
+                "                with files.Flock(fd):\n                    if",
+                "                if True:\n                    if",
+            ),
+        ),
+        ("tests/engine/test_counting.py::test_reading_and_writing_a_number_are_one[bucket]",),
+    ),
+)
+
+RUNNING = (
+    Fault(
+        "hands on every descriptor",
+        "whoever a handler leaves behind holds the queue's lock, and all else that was open",
+        "engine/handlers/command.py",
+        (("                pass_fds=context.inherit,", "                close_fds=False,"),),
+        ("tests/engine/test_handlers.py::test_it_inherits_what_it_shall_and_nothing_else",),
+    ),
+    Fault(
+        "runs through a shell",
+        "what an argument holds is run",
+        "engine/handlers/command.py",
+        (
+            ("                self._argv,\n", '                " ".join(self._argv),\n'),
+            ("start_new_session=True,", "start_new_session=True, shell=True,"),
+        ),
+        ("tests/engine/test_handlers.py::test_nothing_is_expanded",),
+    ),
+    Fault(
+        "ends only the first process",
+        "what a handler has started runs on when its time is over",
+        "engine/handlers/command.py",
+        (("os.killpg(process.pid, number)", "os.kill(process.pid, number)"),),
+        ("tests/engine/test_handlers.py::test_whom_it_leaves_behind_ends_with_it",),
+        patience=3.0,
+    ),
+    Fault(
+        "ends with a handler's error",
+        "a handler's bug is the worker's end, and its task stays claimed",
+        "engine/worker.py",
+        (
+            (
+                "            except Exception as error:\n                # Whatever",
+                "            except Failed as error:\n                # Whatever",
+            ),
+        ),
+        ("tests/engine/test_worker.py::test_whatever_a_handler_raises_is_its_tasks_failure",),
+        patience=3.0,
+    ),
+    Fault(
+        "stores without looking at the lock",
+        "a worker whose lock was taken away writes its outcome over the next one's",
+        "engine/worker.py",
+        (
+            (
+                "        log = self._services.log\n        if self._lock is not None:\n            self._lock.check()",
+                "        log = self._services.log",
+            ),
+        ),
+        ("tests/engine/test_worker.py::test_a_worker_that_lost_its_lock_touches_nothing",),
+    ),
+    Fault(
+        "drops an outcome that cannot be stored",
+        "a full disk makes a task that was done be done again",
+        "engine/worker.py",
+        (("            self._owed.append(owed)\n", "            pass\n"),),
+        ("tests/engine/test_worker.py::test_an_outcome_the_disk_refused_is_stored_later",),
+    ),
+)
+
+_DESK = "engine/stores/nftban/desk.py"
+_CLAIMS = "engine/stores/nftban/claims.py"
+_RECOVERY = "engine/stores/nftban/recovery.py"
+_ASIDE = "engine/stores/nftban/corrupt.py"
+
+
+def _spool(*tests: str) -> tuple[str, ...]:
+    return tuple(f"{_T_SPOOL}::{test}" for test in tests)
+
+
+MOVING = (
+    Fault(
+        "unlinks before it renames",
+        "a process killed between the two loses the task",
+        _DESK,
+        (
+            (
+                "        files.rename(name, draft.withdrawn, src",
+                "        files.unlink(draft.withdrawn, dir_fd=desk)\n        files.rename(name, draft.withdrawn, src",
+            ),
+        ),
+        _power("edit"),
+    ),
+    Fault(
+        "rewrites in place",
+        "a process killed while it writes, or a power cut, leaves half a task",
+        _DESK,
+        (
+            (
+                "        files.rename(name, draft.withdrawn, src_dir_fd=desk, dst_dir_fd=desk)\n",
+                """\
+        with open(os.open(draft.withdrawn, os.O_WRONLY, dir_fd=desk), "wb") as file:
+            files.ftruncate(file.fileno(), 0)
+            files.write_all(file.fileno(), files.read_guarded(files.open_guarded(name, desk))[0])
+            files.fsync(file.fileno())
+        files.unlink(name, dir_fd=desk)
+""",
+            ),
+        ),
+        _power("edit"),
+    ),
+    Fault(
+        "syncs no draft",
+        "a power cut leaves an empty file in place of an acknowledged task",
+        _DESK,
+        (("                files.fsync(draft[1])\n", "                pass\n"),),
+        _power("enqueue"),
+    ),
+    Fault(
+        "syncs not where a new task stands",
+        "a power cut takes an acknowledged task",
+        _DESK,
+        (("            self._confirm(pending, answers)\n", "            pass\n"),),
+        _power("enqueue"),
+    ),
+    Fault(
+        "syncs not where a task goes to",
+        "a power cut undoes what was acknowledged",
+        _DESK,
+        (
+            (
+                "            assert state is not None\n            try:\n                self._folders[state].sync()",
+                "            assert state is not None\n            try:\n                pass",
+            ),
+        ),
+        _power("retry"),
+    ),
+    Fault(
+        "syncs not what a task leaves",
+        "a power cut leaves a task in two states at once",
+        _DESK,
+        (("        for state in left if self._durable else ():", "        for state in ():"),),
+        _power("take, nack"),
+    ),
+    Fault(
+        "syncs not what is removed for good",
+        "a power cut brings an expunged task back",
+        _DESK,
+        (("        if gone and self._durable:", "        if False:"),),
+        _power("expunge"),
+    ),
+    Fault(
+        "answers before it is done",
+        "what was acknowledged is lost when the process or the power dies at once",
+        "engine/stores/nftban/spool.py",
+        (
+            (
+                "            yield from self._group(group)",
+                "            yield from map(Outcome, group)\n            self._group(group)",
+            ),
+        ),
+        _power("enqueue, 3 together"),
+    ),
+    Fault(
+        "swallows the disk's error",
+        "a change that the disk refused is said to be done",
+        _DESK,
+        (
+            (
+                "            draft.error = _failure(draft.change.id, error)\n            self._undo(draft)",
+                "            draft.error = None if isinstance(error, OSError) else _failure('', error)",
+            ),
+        ),
+        _spool("test_a_killed_process_loses_nothing[edit]"),
+    ),
+    Fault(
+        "swallows the last fsync's error",
+        "a task is acknowledged that the disk does not have",
+        _DESK,
+        (("                    answers[at] = _unsure(folder, error)", "                    pass"),),
+        ("tests/stores/test_durable_answers.py::test_no_fsync_may_fail_unsaid[enqueue-alone]",),
+    ),
+    Fault(
+        "places over what stands there",
+        "of two tasks with one id one is destroyed",
+        _DESK,
+        (
+            (
+                "        if there(target, folder.fd):\n            self.keep_twice",
+                "        if False:\n            self.keep_twice",
+            ),
+        ),
+        _spool("test_where_a_file_stands_already_the_other_is_set_aside"),
+    ),
+    Fault(
+        "adds over what stands there",
+        "a new task destroys one of the same id",
+        _DESK,
+        (("            if self.stands(ident):\n", "            if False:\n"),),
+        ("tests/stores/test_conformance.py::test_an_id_is_given_only_once[nftban-pending]",),
+    ),
+    Fault(
+        "changes what it has not seen",
+        "of two who change a task at once, one's change is lost",
+        _DESK,
+        (("        if files.revision(draft.seen) != change.rev:", "        if False:"),),
+        _spool("test_a_file_rewritten_in_place_is_gone"),
+    ),
+    Fault(
+        "completes another task than it claimed",
+        "a task that took the place of a claimed one is removed undone",
+        "engine/stores/nftban/spool.py",
+        (
+            (
+                "            if files.revision(work.state_of(name)) == task.rev:",
+                "            if work.state_of(name):",
+            ),
+        ),
+        _spool("test_a_file_rewritten_in_place_is_gone"),
+    ),
+    Fault(
+        "withdraws whatever is there",
+        "a file that another program put there meanwhile is overwritten",
+        _DESK,
+        (("        if not files.same_file(seen, there):", "        if False:"),),
+        _spool("test_a_file_replaced_as_we_grasp_it_is_put_back"),
+    ),
+    Fault(
+        "claims whatever is there",
+        "a task is run that was rewritten, and may not be due",
+        _CLAIMS,
+        (("        if not files.same_file(seen, there):", "        if False:"),),
+        _spool("test_a_file_replaced_as_we_claim_it_is_given_back"),
+    ),
+    Fault(
+        "claims what is being written",
+        "a task runs without the fields that its writer has not come to",
+        _CLAIMS,
+        (("            if form.is_being_written(data, seen, now):", "            if False:"),),
+        ("tests/stores/test_half_written.py::test_a_file_that_is_being_written_is_nobodys",),
+    ),
+    Fault(
+        "moves what is being written",
+        "what its writer adds to a file goes into one that is there no more",
+        _DESK,
+        (("        if form.is_being_written(draft.data, draft.seen, now):", "        if False:"),),
+        ("tests/stores/test_half_written.py::test_a_file_that_is_being_written_is_nobodys",),
+    ),
+    Fault(
+        "believes a hint for ever",
+        "a task that came due is not found until another arrives",
+        "engine/stores/nftban/hint.py",
+        (("        fresh = written <= now < written + BELIEVED", "        fresh = True"),),
+        ("tests/stores/test_nftban_take.py::test_a_hint_in_doubt_is_no_hint",),
+    ),
+    Fault(
+        "grasps what another holds",
+        "two processes move one task at once",
+        _DESK,
+        (("        if not files.claim_flock(draft.seen_fd):", "        if False:"),),
+        _spool("test_a_file_in_somebodys_hand_is_gone"),
+    ),
+    Fault(
+        "calls a draft a task",
+        "the other program, which searches folders to any depth, runs half a file",
+        _DESK,
+        (
+            (
+                '        name = f"T.{ident}.{self._token}-{self._count}"',
+                '        name = f"T.{ident}.{self._token}-{self._count}.task"',
+            ),
+        ),
+        _spool("test_no_draft_is_ever_called_a_task"),
+    ),
+    Fault(
+        "recovers from the living",
+        "a task that a stopped process is moving stands twice when it goes on",
+        _RECOVERY,
+        (
+            (
+                "            if not files.claim_flock(fd) or not self._is_still(name, fd, desk.folder):",
+                "            if False:",
+            ),
+        ),
+        _spool("test_what_a_living_process_moves_is_left_alone"),
+    ),
+    Fault(
+        "recovers whatever it finds as done",
+        "a change that was not committed is carried out with the old text",
+        _RECOVERY,
+        ((" and zlib.crc32(data) == moving.crc:", ":"),),
+        _spool("test_a_committed_move_is_finished_any_other_taken_back"),
+    ),
+    Fault(
+        "sweeps drafts at once",
+        "a draft that another process is writing is gone",
+        _RECOVERY,
+        (("            if old and files.claim_flock(fd) and", "            if"),),
+        _spool("test_only_old_drafts_of_the_dead_are_litter"),
+    ),
+    Fault(
+        "keeps second names for second tasks",
+        "a task of which a power cut left two names can never be read again",
+        _RECOVERY,
+        (("            if self._has_second_name(fd, moving.id):", "            if False:"),),
+        _power("take, unclaim"),
+    ),
+    Fault(
+        "sets aside at once",
+        "a file that the other program is just writing is taken from under its hands",
+        _ASIDE,
+        (("        if now - seen.st_ctime < UNCHANGED:", "        if False:"),),
+        ("tests/stores/test_hostile.py::test_what_may_still_be_written_is_left",),
+    ),
+    Fault(
+        "sets aside without a durable reason",
+        "a power cut leaves a file of which nobody knows what it was",
+        _ASIDE,
+        (
+            (
+                "            files.fsync(fd)\n            self._folder.sync()\n        except",
+                "        except",
+            ),
+        ),
+        _power("set aside"),
+    ),
+)
+
+_LOCKS, _HOLDER, _BREAKER = "engine/locks.py", "engine/holder.py", "engine/breaker.py"
+
+
+def _locks(test: str) -> tuple[str, ...]:
+    return (f"tests/engine/test_locks.py::{test}",)
+
+
+def _breaker(test: str) -> tuple[str, ...]:
+    return (f"tests/engine/test_breaker.py::{test}",)
+
+
+LOCKING = (
+    Fault(
+        "locks as POSIX does",
+        "the lock is gone as soon as its holder closes any other descriptor of the file",
+        _FILES,
+        (
+            (
+                "        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)",
+                "        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)",
+            ),
+        ),
+        _locks("test_a_process_does_not_take_its_own_lock_twice"),
+    ),
+    Fault(
+        "removes a stale lock to make it anew",
+        "of two who break a lock at once, both have it",
+        _LOCKS,
+        (
+            (
+                "        claim = lockfile.claim_of_ours(os.urandom(_TOKEN).hex(), clock(), uptime())\n        _write(fd, claim)\n        if not",
+                "        files.unlink(path)\n        claim = lockfile.claim_of_ours(os.urandom(_TOKEN).hex(), clock(), uptime())\n        _write(fd, claim)\n        if not",
+            ),
+        ),
+        _breaker("test_a_stuck_holder_ends_at_sigterm"),
+    ),
+    Fault(
+        "releases whatever lock is there",
+        "a worker whose lock was taken away removes the next one's",
+        _LOCKS,
+        (
+            (
+                "            if _is_at(self.path, self.fd):\n                files.unlink(self.path)",
+                "            files.unlink(self.path)",
+            ),
+        ),
+        _locks("test_a_lock_that_was_taken_away_is_lost"),
+    ),
+    Fault(
+        "ignores the other program's lock",
+        "two programs work on one queue",
+        _LOCKS,
+        (("        if not there or pid == scene.here.pid:", "        if True:"),),
+        _locks("test_the_real_programs_lock_is_respected"),
+    ),
+    Fault(
+        "takes an empty lock at once",
+        "a lock that is just being written is taken over",
+        _LOCKS,
+        (("    elif abs(now - since) <= WRITING:", "    elif False:"),),
+        _locks("test_an_empty_lock_may_be_one_being_written"),
+    ),
+    Fault(
+        "breaks the lock of somebody at work",
+        "a healthy worker is ended in the middle of its task",
+        _BREAKER,
+        (
+            (
+                "            if evidence.verdict is not Verdict.STUCK:\n                raise",
+                "            pass",
+            ),
+            (
+                '(now.verdict, now.doubt, now.seen) == (Verdict.STUCK, "", seen)',
+                '(now.doubt, now.seen) == ("", seen)',
+            ),
+        ),
+        _breaker("test_a_holder_at_work_is_left_alone"),
+    ),
+    Fault(
+        "kills by number",
+        "a process that was given the holder's number meanwhile is killed",
+        _BREAKER,
+        (("signal.pidfd_send_signal(pidfd, number)", "os.kill(pid, number)"),),
+        ("tests/engine/test_pid_reuse.py::test_a_number_given_away_before_the_signal_is_spared",),
+    ),
+    Fault(
+        "believes a number without its start",
+        "a process that was given the holder's number is taken for the holder",
+        _HOLDER,
+        (
+            (
+                "return named if named.hidden or named.started == mark.started else None",
+                "return named",
+            ),
+        ),
+        _breaker("test_a_number_that_was_given_away_is_nobodys"),
+    ),
+    Fault(
+        "believes a lock of another boot",
+        "after a restart a process with the old holder's number is signalled",
+        _HOLDER,
+        (("        if mark.boot != here.boot:", "        if False:"),),
+        _breaker("test_a_lock_that_does_not_fit_its_holder_is_left_alone"),
+    ),
+    Fault(
+        "believes a lock of another host",
+        "a process with the number of a holder on another machine is signalled",
+        _HOLDER,
+        (("        if mark.host != here.host:", "        if False:"),),
+        _breaker("test_a_lock_that_does_not_fit_its_holder_is_left_alone"),
+    ),
+    Fault(
+        "believes whoever wrote the file",
+        "a forged lock file has an innocent process ended",
+        _HOLDER,
+        (("    if process.taker is None:\n        yield", "    if False:\n        yield"),),
+        _breaker("test_a_forged_lock_whose_flock_is_held_by_another_harms_nobody"),
+    ),
+    Fault(
+        "ends who started it",
+        "the shell or service that runs the recovery is ended by it",
+        _HOLDER,
+        (("    if pid in here.ancestors:", "    if False:"),),
+        _breaker("test_we_do_not_end_who_started_us"),
+        patience=15.0,
+    ),
+    Fault(
+        "takes what hides for dead",
+        "a holder of another user, whom we may not look into, has its lock taken from it",
+        _HOLDER,
+        (
+            ('        return Process(pid, "/proc hides it from us")', "        return None"),
+            ("        return process._replace(files_hidden=True)", "        raise"),
+        ),
+        _locks("test_a_process_that_may_not_be_signalled_lives"),
+    ),
+    Fault(
+        "takes the dead for living",
+        "a holder that nobody has waited for keeps its lock for good",
+        _HOLDER,
+        (
+            (
+                "        if has_ended(pidfd):\n            return None\n        # While",
+                "        # While",
+            ),
+        ),
+        ("tests/engine/test_holder.py::test_who_has_ended_is_not_there",),
+    ),
+    Fault(
+        "looks only once",
+        "after SIGTERM the lock is another's, and SIGKILL is sent all the same",
+        _BREAKER,
+        (
+            (
+                "            if not _may_end(look(), pid, seen) or holder.has_ended(pidfd):",
+                "            if number is signal.SIGTERM and not _may_end(look(), pid, seen):",
+            ),
+        ),
+        _breaker("test_what_changes_after_sigterm_stays_sigkill"),
+        patience=15.0,
+    ),
+    Fault(
+        "measures silence by the date",
+        "a clock set ahead makes every healthy worker stuck",
+        _HOLDER,
+        (("    if mark is not None and mark.boot == scene.here.boot:", "    if False:"),),
+        _breaker("test_a_clock_that_jumps_makes_nobody_stuck"),
+    ),
+)
+
+FAULTS: tuple[Fault, ...] = (*READING, *WRITING, *COUNTING, *MOVING, *RUNNING, *LOCKING)
+"""All of them, in the order in which they are listed."""

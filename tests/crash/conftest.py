@@ -1,0 +1,37 @@
+"""The table of what was killed and refused, at the end of a run of the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.crash.swept import Result, Sweeper
+
+_RESULTS = pytest.StashKey[dict[str, Result]]()
+
+
+@pytest.fixture(scope="session")
+def sweeper(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Sweeper]:
+    """Sweeps scenarios, each when it is asked for."""
+    results = pytestconfig.stash.setdefault(_RESULTS, {})
+    with Sweeper(tmp_path_factory.mktemp("sweep"), results) as sweeper:
+        yield sweeper
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """How many points each command has, and how many runs went through them."""
+    results = config.stash.get(_RESULTS, {})
+    if results:
+        terminalreporter.section("killed and refused at every point")
+        terminalreporter.write_line(f"{'command':20} {'points':>7} {'runs':>7} {'failures':>9}")
+        for name, result in results.items():
+            terminalreporter.write_line(
+                f"{name:20} {result.points:7} {result.runs:7} {len(result.failures):9}"
+            )
+        runs = sum(result.runs for result in results.values())
+        terminalreporter.write_line(f"{runs:,} runs")

@@ -1,0 +1,114 @@
+"""Processes around a lock: those that hold it, those that only look as if, and what they wrote."""
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypedDict
+
+from engine import lockfile
+from engine.lockfile import Claim, Mark
+
+Child = subprocess.Popen[str]
+THRESHOLD = 1200.0
+"""Seconds; the contract's default."""
+
+INNOCENT = """
+import signal, sys
+def told(number, frame):
+    print("signalled", number, flush=True)
+for number in set(range(1, 32)) - {9, 17, 19}:
+    signal.signal(number, told)
+if len(sys.argv) > 1:
+    import fcntl, os
+    fd = os.open(sys.argv[1], os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+print("ready", flush=True)
+sys.stdin.readline()
+print("unharmed", flush=True)
+"""
+"""A process that says so if it gets any signal; it holds the flock of the file it is given."""
+
+HOLDER = """
+import os, signal, subprocess, sys
+from engine import locks
+lock = locks.acquire(sys.argv[1], 1200.0)
+{manner}
+print("held", flush=True)
+while not sys.stdin.readline():
+    signal.pause()
+lock.release()
+print("released", flush=True)
+"""
+"""A worker that has the lock; what it does otherwise is to be filled in."""
+
+PLAIN = ""
+DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+POLITE = "signal.signal(signal.SIGTERM, lambda *_: (lock.release(), os._exit(0)))"
+PARENT = """
+child = subprocess.Popen(["sleep", "600"], pass_fds=(lock.fd,), start_new_session=True)
+print(child.pid, flush=True)
+"""
+"""Manners: ends at SIGTERM; ignores it; releases the lock then; has a handler with the flock."""
+
+
+class Clocks(TypedDict):
+    """Both clocks that a lock is judged by."""
+
+    clock: Callable[[], float]
+    uptime: Callable[[], float]
+
+
+def later(seconds: float) -> Clocks:
+    """The clocks as they will be so many seconds from now."""
+    return {
+        "clock": lambda: time.time() + seconds,
+        "uptime": lambda: lockfile.uptime() + seconds,
+    }
+
+
+AN_HOUR_ON = later(3600)
+"""When who has given no sign of life since now counts as stuck."""
+
+
+def said(child: Child) -> str:
+    """A child's next line."""
+    assert child.stdout is not None
+    return child.stdout.readline().strip()
+
+
+def tell(child: Child) -> None:
+    """Let a child go on."""
+    assert child.stdin is not None
+    child.stdin.write("\n")
+    child.stdin.flush()
+
+
+def is_unharmed(child: Child) -> bool:
+    """Whether an innocent process lives and has got no signal, by its own words."""
+    tell(child)
+    return said(child) == "unharmed"
+
+
+def written(path: Path, text: bytes | str, age: float = 0.0) -> None:
+    """A lock file as some other program left it, so many seconds ago."""
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    os.utime(path, (time.time() - age, time.time() - age))
+
+
+def true_claim(pid: int) -> Claim:
+    """What a lock file would say if that process had taken the lock just now."""
+    _, _, group, started = lockfile.stat_of(pid)
+    uid = Path(f"/proc/{pid}").stat().st_uid
+    mark = Mark(
+        *(lockfile.boot_id(), started, lockfile.pid_namespace(), lockfile.host_name()),
+        *(uid, group, "0123456789abcdef", int(lockfile.uptime())),
+    )
+    return Claim(pid, int(time.time()), mark)
+
+
+def marked(claim: Claim, **changes: object) -> Claim:
+    """The same with other marks."""
+    assert claim.mark is not None
+    return claim._replace(mark=Mark._make((claim.mark._asdict() | changes).values()))

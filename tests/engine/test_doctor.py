@@ -1,0 +1,687 @@
+"""What is wrong with a place: real places, each made ill in one way, and what is said of it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from engine import accounts, config, doctor, locks, metrics, mounts, verbs
+from engine.doctor import Finding, Grade, Program
+from engine.handlers import CONTRACT_KINDS
+from engine.model import State
+from engine.mounts import Mount
+from engine.stores.nftban import NftbanStore, Spool, make_spool
+
+ROOT = os.geteuid() == 0
+as_root = pytest.mark.skipif(not ROOT, reason="only root can give files away")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A place with all its folders."""
+    root = tmp_path / "data"
+    make_spool(spool_at(root))
+    for name in ("run", "log", "metrics", "metrics/counters", "mailspool"):
+        (root / name).mkdir(mode=0o750)
+    return root
+
+
+def spool_at(root: Path) -> Spool:
+    """Where the tasks of a place lie."""
+    queue = root / "queue"
+    return Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq")
+
+
+def store_at(root: Path) -> NftbanStore:
+    """The store of a place."""
+    return NftbanStore(spool_at(root))
+
+
+def findings(
+    root: Path,
+    check: str,
+    *,
+    later: float = 0.0,
+    handlers: Mapping[str, Program] | None = None,
+    **changes: object,
+) -> list[Finding]:
+    """What one check says of a place, so many seconds from now."""
+    handlers = handlers or {}
+    now = time.time() + later
+    queue = config.queue_for(config.Config(), str(root), {})._replace(**changes)  # type: ignore[arg-type]
+    patient = doctor.Patient(
+        queue=queue,
+        handlers=handlers,
+        claimed=lambda kind: kind in handlers or kind not in CONTRACT_KINDS,
+        spooldeck=f"spooldeck --root {root}",
+        config="/etc/some.yaml",
+        lock=locks.examine(f"{queue.run_dir}/queue.lock", 1200, lambda: now),
+        now=now,
+        sight=doctor.walk(lambda: store_at(root), now),
+        seen=doctor.found_at(doctor.paths_of(queue)),
+    )
+    return [finding for name, finding in doctor.examine(patient) if name == check]
+
+
+def the_one(root: Path, check: str, **more: object) -> Finding:
+    """The only finding of a check."""
+    (finding,) = findings(root, check, **more)  # type: ignore[arg-type]
+    return finding
+
+
+def add(root: Path, kind: str = "report", created: float | None = None) -> Path:
+    """A pending task's file."""
+    store = store_at(root)
+    now = time.time() if created is None else created
+    task = verbs.enqueue(kind, now, os.urandom(4).hex())
+    store.swap(None, task)
+    store.close()
+    return root / "queue" / "pending" / f"{task.id}.task"
+
+
+def bury(root: Path, number: int) -> None:
+    """Dead tasks."""
+    for _ in range(number):
+        add(root)
+    store = store_at(root)
+    for task in list(store.take(time.time() + 1, "test", number)):
+        store.swap(task, verbs.bury(task, "no use"))
+    store.close()
+
+
+# ---- a place that is well
+
+
+def test_nothing_is_found_in_a_place_that_is_well(root: Path) -> None:
+    """Of a new place every check but that of its disk says that all is well."""
+    names = {check.name for check in doctor.CHECKS} - {"disk"}
+
+    assert {name for name in names if the_one(root, name).grade is not Grade.OK} == set()
+
+
+def test_a_place_in_use_is_well(root: Path) -> None:
+    """Tasks that wait, a few dead ones and fresh metrics are nothing to mend."""
+    add(root)
+    bury(root, 3)
+    (root / "metrics" / "queue.prom").write_bytes(
+        metrics.render_queue(metrics.QueueGauges(1, 0, 3), {}, time.time())
+    )
+    handlers = {"report": Program(["true"], None)}
+
+    bad = [
+        (check.name, finding)
+        for check in doctor.CHECKS
+        for finding in findings(root, check.name, handlers=handlers)
+        if finding.grade is not Grade.OK and check.name != "disk"
+    ]
+
+    assert bad == []
+
+
+@pytest.mark.parametrize(
+    ("grades", "act"),
+    [([], False), ([Grade.OK, Grade.HIDDEN], False), ([Grade.OK, Grade.WARN], True)],
+)
+def test_what_needs_an_act(grades: list[Grade], act: bool) -> None:
+    """Only what is wrong needs somebody; what is hidden from us is no fault."""
+    assert doctor.needs_act(Finding(grade, "") for grade in grades) is act
+
+
+def test_a_line_is_safe_and_carries_its_mend() -> None:
+    """Foreign names cannot act on the terminal; the mending stands below what is wrong."""
+    lines = doctor.line("broken", Finding(Grade.WARN, "a\x1b[2Jb", "rm -- x"))
+
+    assert lines == ["warn  broken    a\ufffd[2Jb", "                mend: rm -- x"]
+
+
+# ---- folders
+
+
+def test_a_missing_folder(root: Path) -> None:
+    """A state's folder that is not there is bad, one beside the queue a warning."""
+    (root / "queue" / "dlq").rmdir()
+    (root / "log").rmdir()
+
+    dlq, log = findings(root, "folders")
+
+    assert (dlq.grade, log.grade) == (Grade.BAD, Grade.WARN)
+    assert dlq.what == f"dlq: {root}/queue/dlq: No such file or directory"
+    assert log.what == f"not there yet: {root}/log"
+    assert dlq.mend == log.mend == f"spooldeck init {root}"
+    assert the_one(root, "broken").grade is Grade.HIDDEN
+    assert the_one(root, "tasks").grade is Grade.BAD
+
+
+def test_a_link_in_place_of_a_folder(root: Path) -> None:
+    """A symbolic link is not followed, and it says so."""
+    (root / "queue" / "work").rename(root / "elsewhere")
+    (root / "queue" / "work").symlink_to(root / "elsewhere")
+
+    found = the_one(root, "folders")
+
+    assert found.grade is Grade.BAD
+    assert f"{root}/queue/work is a symbolic link" in found.what
+
+
+@pytest.mark.parametrize(
+    ("folder", "mode", "grade", "said"),
+    [
+        ("queue/pending", 0o777, Grade.BAD, "anybody may put tasks there"),
+        ("queue/dlq", 0o755, Grade.WARN, "everybody may look in; expected 750"),
+        ("queue/work", 0o770, Grade.WARN, "its group may write; expected 750"),
+        ("queue/pending", 0o550, Grade.BAD, "its owner cannot work there"),
+        ("run", 0o1777, Grade.BAD, "anybody may put tasks there"),
+        ("queue/pending", 0o2750, Grade.OK, ""),
+        ("run", 0o755, Grade.OK, ""),
+        ("queue/pending", 0o700, Grade.OK, ""),
+        ("queue", 0o777, Grade.BAD, "anybody may rename the queue away"),
+        ("queue", 0o1777, Grade.OK, ""),
+    ],
+)
+def test_modes(root: Path, folder: str, mode: int, grade: Grade, said: str) -> None:
+    """Queue folders are 750 or less; nobody else may write anywhere, above the queue neither."""
+    (root / folder).chmod(mode)
+
+    found = the_one(root, "modes")
+
+    assert found.grade is grade
+    assert said in found.what
+    if said:
+        assert f"{root}/{folder}: mode {mode:o}" in found.what
+        assert found.mend.startswith("chmod ")
+        assert found.mend.endswith(f" {root}/{folder}")
+
+
+def test_the_mending_of_a_mode_mends_it(root: Path) -> None:
+    """What is said to be typed is enough."""
+    (root / "queue" / "pending").chmod(0o2777)
+
+    subprocess.run(the_one(root, "modes").mend.split(), check=True)
+
+    assert the_one(root, "modes").grade is Grade.OK
+    assert (root / "queue" / "pending").stat().st_mode & 0o7777 == 0o2750
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("path", "grade"),
+    [
+        ("queue/dlq", Grade.BAD),
+        ("run", Grade.WARN),
+        ("log/queue.log", Grade.WARN),
+        ("metrics/queue.prom", Grade.WARN),
+        ("metrics/counters/failed_total", Grade.WARN),
+        ("queue/pending/20261120T094115Z-x-0000.task", Grade.WARN),
+    ],
+)
+def test_owners(root: Path, path: str, grade: Grade) -> None:
+    """A folder or file of another user than the queue's is found, with the chown that mends it."""
+    there = root / path
+    if not there.is_dir():
+        there.write_text("")
+    os.chown(there, 65534, 65534)
+
+    found = the_one(root, "owners")
+
+    assert found.grade is grade
+    assert str(there) in found.what
+    assert found.mend.split()[-1] == str(there)
+    subprocess.run(found.mend.split(), check=True)
+    assert the_one(root, "owners").grade is Grade.OK
+
+
+def test_a_folder_in_another(root: Path) -> None:
+    """A dead-letter queue inside pending/ would be worked on; so would a mail spool."""
+    inner = f"{root}/queue/pending/dlq"
+
+    (found,) = findings(root, "nesting", dlq=inner)
+
+    assert found.grade is Grade.BAD
+    assert found.what == f"{inner} lies in {root}/queue/pending: its files would be taken for tasks"
+    assert "/etc/some.yaml" in found.mend
+
+
+def test_room(root: Path, tmp_path: Path) -> None:
+    """Less room than for a full queue is a warning, with the figures."""
+    free = os.statvfs(root)
+    most = free.f_bavail * free.f_frsize // free.f_bsize * 2
+
+    found = findings(root, "room", max_pending=most)[0]
+
+    assert found.grade is Grade.WARN
+    assert f"and {most:,} more may be added" in found.what
+    assert found.mend.startswith("df -h ")
+
+
+# ---- the disk
+
+INFO = """\
+27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard
+30 27 0:27 / /run rw - tmpfs tmpfs rw,mode=755
+31 27 8:1 / /srv/with\\040space rw,noatime - ext4 /dev/sda1 rw,data=writeback
+32 31 0:40 / /srv/with\\040space/nfs rw - nfs4 host:/export\\134x rw,vers=4.2
+33 27 0:41 / /data rw - overlay overlay rw,lowerdir=/a
+34 27 8:17 / /data rw master:1 propagate_from:2 - xfs /dev/sdb1 rw,nobarrier
+broken line
+"""
+
+
+def test_mounts_are_read_as_the_kernel_writes_them() -> None:
+    """Optional fields, escaped names and both kinds of options are understood; damage is passed."""
+    first, *_, last = parsed = mounts.parse(INFO)
+
+    assert len(parsed) == 6
+    options = frozenset({"rw", "relatime", "discard"})
+    assert first == Mount("254:0", "/", "ext4", "/dev/vda", options)
+    assert last.kind == "xfs"
+    assert parsed[3].point == "/srv/with space/nfs"
+    assert parsed[3].source == "host:/export\\x"
+
+
+@pytest.mark.parametrize(
+    ("path", "point", "kind"),
+    [
+        ("/etc", "/", "ext4"),
+        ("/running", "/", "ext4"),
+        ("/run/x", "/run", "tmpfs"),
+        ("/srv/with space/nfs/a/b", "/srv/with space/nfs", "nfs4"),
+        ("/srv/with space/nfsx", "/srv/with space", "ext4"),
+        ("/data/queue", "/data", "xfs"),
+        ("/", "/", "ext4"),
+    ],
+)
+def test_the_mount_of_a_path(path: str, point: str, kind: str) -> None:
+    """The longest mount point counts, and of two on one point the later."""
+    found = mounts.holding(path, mounts.parse(INFO))
+
+    assert found is not None
+    assert (found.point, found.kind) == (point, kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "journal", "why"),
+    [
+        ("ext4", "rw", True, ""),
+        ("ext4", "rw", None, ""),
+        ("ext4", "rw", False, "no journal"),
+        ("ext2", "rw", False, "no journal"),
+        ("ext4", "rw,data=writeback", True, "mounted with data=writeback"),
+        ("xfs", "rw,nobarrier", None, "mounted with nobarrier"),
+        ("ext4", "rw,barrier=0", True, "mounted with barrier=0"),
+        ("xfs", "rw", None, ""),
+        ("btrfs", "rw", None, ""),
+        ("nfs4", "rw", None, "other hosts"),
+        ("cifs", "rw", None, "other hosts"),
+        ("fuse.sshfs", "rw", None, "depends on that program"),
+        ("fuse", "rw", None, "depends on that program"),
+        ("overlay", "rw", None, "container"),
+        ("tmpfs", "rw", None, "gone at a restart"),
+        ("vfat", "rw", None, "neither owners nor a journal"),
+    ],
+)
+def test_what_a_file_system_does_not_keep(
+    kind: str, options: str, journal: bool | None, why: str
+) -> None:
+    """Each kind of file system that may lose or repeat tasks is named with the reason."""
+    mount = Mount("8:1", "/", kind, "/dev/sda1", frozenset(options.split(",")))
+
+    said = mounts.weakness(mount, journal)
+
+    assert why in said
+    assert bool(said) is bool(why)
+    assert mounts.is_known(kind)
+
+
+def test_a_kind_that_nobody_knows_is_not_judged() -> None:
+    """Of an unknown file system nothing is claimed."""
+    assert not mounts.is_known("somefs")
+
+
+@pytest.mark.parametrize(
+    ("task", "jbd2", "has"),
+    [
+        ("771", None, True),
+        ("<none>", None, False),
+        (None, ["sda1-8"], True),
+        (None, ["sda11-8"], False),
+        (None, [], False),
+        (None, None, None),
+    ],
+)
+def test_where_the_kernel_tells_of_a_journal(
+    tmp_path: Path, task: str | None, jbd2: list[str] | None, has: bool | None
+) -> None:
+    """The file system's own word counts, then the list of journals; without both nobody knows."""
+    (tmp_path / "sys/dev/block").mkdir(parents=True)
+    (tmp_path / "sys/block/sda1").mkdir(parents=True)
+    (tmp_path / "sys/dev/block/8:1").symlink_to("../../block/sda1")
+    if task is not None:
+        (tmp_path / "sys/fs/ext4/sda1").mkdir(parents=True)
+        (tmp_path / "sys/fs/ext4/sda1/journal_task").write_text(task + "\n")
+    for name in jbd2 or []:
+        (tmp_path / "proc/fs/jbd2" / name).mkdir(parents=True)
+    if jbd2 is not None:
+        (tmp_path / "proc/fs/jbd2").mkdir(parents=True, exist_ok=True)
+    mount = Mount("8:1", "/", "ext4", "/dev/sda1", frozenset())
+
+    assert mounts.has_journal(mount, str(tmp_path / "sys"), str(tmp_path / "proc")) is has
+
+
+# ---- the lock, and what was left behind
+
+
+def test_a_stale_lock(root: Path) -> None:
+    """A lock whose process is gone is a warning; recovery is tried dry first."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    (root / "run" / "queue.lock").write_text(f"{gone.pid}\n1795239223\n")
+
+    found = the_one(root, "lock")
+
+    assert found.grade is Grade.WARN
+    assert "the lock is stale" in found.what
+    assert found.mend == f"spooldeck --root {root} queue recover --dry-run"
+
+
+@pytest.fixture
+def stuck(root: Path) -> Iterator[None]:
+    """A process that has the lock's flock and has been silent for an hour."""
+    path = root / "run" / "queue.lock"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    child = subprocess.Popen(["sleep", "600"], pass_fds=[fd])
+    then = int(time.time()) - 3600
+    os.write(fd, b"%d\n%d\n" % (child.pid, then))
+    os.utime(path, (then, then))
+    os.close(fd)
+    yield
+    child.kill()
+    child.wait()
+
+
+def test_a_stuck_lock(root: Path, stuck: None) -> None:
+    """A lock whose holder lives and is silent is bad."""
+    found = findings(root, "lock")[0]
+
+    assert found.grade is Grade.BAD
+    assert "the lock is stuck" in found.what
+
+
+def test_a_lock_from_the_future(root: Path) -> None:
+    """A lock written after now is a sign of a clock that was set back."""
+    path = root / "run" / "queue.lock"
+    path.write_text(f"{os.getpid()}\n9999999999\n")
+    os.utime(path, (time.time() + 9000,) * 2)
+
+    assert "is from the future" in findings(root, "lock")[-1].what
+
+
+def test_litter(root: Path) -> None:
+    """A draft that nobody has finished for a minute is named; a young one may be in the making."""
+    drafts = (
+        "run/queue.lock.0a1b2c",
+        "metrics/queue.prom.00ff.tmp",
+        "queue/.spooldeck/T.x.1-2-3",
+    )
+    for name in drafts:
+        (root / name).write_text("")
+    (root / "run" / "queue.lock.alerted").write_text("")
+
+    young, old = findings(root, "litter"), findings(root, "litter", later=120)
+
+    assert [finding.grade for finding in young] == [Grade.OK]
+    assert [finding.mend for finding in old] == [f"rm -- {root}/{name}" for name in drafts]
+
+
+def test_a_draft_in_somebody_s_hand_is_no_litter(root: Path) -> None:
+    """However old a draft is, while its writer lives it is his."""
+    with (root / "queue/.spooldeck/T.x.1-2-3").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+        assert the_one(root, "litter", later=120).grade is Grade.OK
+
+
+def test_a_half_done_move(root: Path) -> None:
+    """A file that a dead process left on the desk is named, and who finishes it."""
+    path = add(root)
+    moving = f"D.{path.stem}.pending.dlq.00000000.1-2-3"
+    path.rename(root / "queue" / ".spooldeck" / moving)
+
+    found = the_one(root, "desk")
+
+    assert found.grade is Grade.WARN
+    assert f"{moving}: a move from pending to dlq was interrupted" in found.what
+    assert "queue recover" in found.mend
+
+
+def test_a_task_that_stands_twice(root: Path) -> None:
+    """One id in two folders is for a person to decide."""
+    path = add(root)
+    (root / "queue" / "dlq" / path.name).write_bytes(path.read_bytes())
+
+    found = the_one(root, "desk")
+
+    assert found.grade is Grade.WARN
+    assert "stands in pending and dlq at once" in found.what
+
+
+def test_what_was_set_aside(root: Path) -> None:
+    """Broken files that were set aside are counted, the reasons beside them not."""
+    aside = root / "queue" / ".spooldeck" / "corrupt"
+    aside.mkdir(mode=0o750)
+    for name in ("x.pending.1", "x.pending.1.why", "y.pending.2"):
+        (aside / name).write_text("")
+
+    found = the_one(root, "corrupt")
+
+    assert found.what == f"2 broken files were set aside in {aside}"
+    assert found.mend.endswith(" queue corrupt list")
+    assert the_one(root, "desk").grade is Grade.OK
+
+
+def test_files_that_are_no_tasks(root: Path) -> None:
+    """The first few broken files are named, and how many more there are."""
+    for number in range(5):
+        (root / "queue" / "pending" / f"broken{number}.task").write_text("TASK_ID=$(id)\n")
+
+    found = findings(root, "broken")
+
+    assert [finding.grade for finding in found] == [Grade.WARN] * 4
+    assert f"{root}/queue/pending/broken0.task: " in found[0].what
+    assert found[3].what == "and 2 more broken files"
+
+
+# ---- time
+
+
+def test_a_task_from_the_future(root: Path) -> None:
+    """What was created, changed or written after now is said, with the clock's own word."""
+    path = add(root, created=time.time() + 86400)
+
+    ahead = the_one(root, "clock")
+    back = findings(root, "clock", later=-3600)
+
+    assert ahead.grade is Grade.WARN
+    assert f"{path.stem}, created " in ahead.what
+    assert any(f"{path}, changed " in finding.what for finding in back)
+
+
+def test_a_clock_that_was_never_set(root: Path) -> None:
+    """A clock before 2020 is bad."""
+    assert findings(root, "clock", later=-time.time() + 1000)[0].grade is Grade.BAD
+
+
+# ---- who does the work
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("no-such-program-anywhere", "no such program"),
+        ("/nonexistent/x", "no such program"),
+        ("{root}/plain", "cannot be run as"),
+        ("{root}/script", "wants /nonexistent/python, which is not there"),
+    ],
+)
+def test_a_handler_that_cannot_be_run(root: Path, name: str, said: str) -> None:
+    """A program that is not there or may not be executed is found before a task meets it."""
+    (root / "plain").write_text("#!/bin/sh\n")
+    (root / "plain").chmod(0o644)
+    (root / "script").write_text("#! /nonexistent/python -u\n")
+    (root / "script").chmod(0o755)
+
+    found = the_one(
+        root, "handlers", handlers={"report": Program([name.format(root=root), "-x"], None)}
+    )
+
+    assert found.grade is Grade.BAD
+    assert said in found.what
+
+
+@as_root
+@pytest.mark.parametrize(("mode", "grade"), [(0o700, Grade.BAD), (0o755, Grade.OK)])
+def test_a_handler_is_looked_at_with_the_eyes_of_its_user(mode: int, grade: Grade) -> None:
+    """What root could run but the queue's owner cannot is bad."""
+    script = Path(f"/tmp/spooldeck-doctor-{os.getpid()}")
+    script.write_text("#!/bin/sh\n")
+    script.chmod(mode)
+    try:
+        program = Program([str(script)], accounts.named("nobody"))
+        found = doctor.CHECKS[[check.name for check in doctor.CHECKS].index("handlers")]
+        said = list(found.look(_patient_with({"report": program})))
+    finally:
+        script.unlink()
+
+    assert [finding.grade for finding in said] == ([] if grade is Grade.OK else [grade])
+
+
+def _patient_with(handlers: Mapping[str, Program]) -> doctor.Patient:
+    queue = config.queue_for(config.Config(), "/nonexistent", {})
+    return doctor.Patient(
+        queue=queue,
+        handlers=handlers,
+        claimed=lambda kind: True,
+        spooldeck="spooldeck",
+        config="",
+        lock=locks.examine("/nonexistent/queue.lock", 1200),
+        now=time.time(),
+        sight=doctor.Sight(),
+        seen={},
+    )
+
+
+def test_kinds_without_a_handler(root: Path) -> None:
+    """Tasks that nobody handles are counted by kind, and what will become of them."""
+    for kind in ("feeds_sync", "feeds_sync", "report", "fine"):
+        add(root, kind)
+
+    alone, failing = findings(root, "kinds", handlers={"fine": Program(["true"], None)})
+
+    assert alone.what == "2 feeds_sync tasks wait without a handler: they are left alone"
+    assert failing.what == "1 report task waits without a handler: they will fail at once"
+    assert "/etc/some.yaml" in alone.mend
+
+
+def test_too_many_dead(root: Path) -> None:
+    """Eleven dead tasks are a reason to look, ten are not."""
+    bury(root, 10)
+    before = the_one(root, "dead").grade
+    bury(root, 1)
+
+    found = the_one(root, "dead")
+
+    assert (before, found.grade) == (Grade.OK, Grade.WARN)
+    assert found.what == "11 tasks in the dead-letter queue (over 10)"
+
+
+@pytest.mark.parametrize(
+    ("ran", "later", "grade", "said"),
+    [
+        (None, 60, Grade.OK, "no worker has run yet"),
+        (None, 1000, Grade.WARN, "no worker has run yet"),
+        (-3000, 1000, Grade.WARN, "the last worker ran"),
+        (0, 600, Grade.OK, "the last worker ran"),
+    ],
+)
+def test_a_worker_that_does_not_run(
+    root: Path, ran: float | None, later: float, grade: Grade, said: str
+) -> None:
+    """A task that is due for a quarter of an hour while nobody runs is a reason to look."""
+    add(root)
+    if ran is not None:
+        data = metrics.render_queue(metrics.QueueGauges(1, 0, 0), {}, time.time() + ran)
+        (root / "metrics" / "queue.prom").write_bytes(data)
+
+    found = the_one(root, "worker", later=later)
+
+    assert found.grade is grade
+    assert said in found.what
+
+
+def test_a_task_in_nobody_s_hand(root: Path) -> None:
+    """What is claimed while no worker is there waits for somebody to recover it."""
+    add(root)
+    store = store_at(root)
+    list(store.take(time.time() + 1, "dead", 1))
+    store.close()
+
+    found = the_one(root, "worker")
+
+    assert found.what == "1 task is in work, but no worker is there"
+    assert found.mend.endswith("queue recover --dry-run")
+
+
+def test_metrics_that_are_none(root: Path) -> None:
+    """A metrics file that cannot be understood is said, and does not end the doctor."""
+    (root / "metrics" / "queue.prom").write_text("}{\n")
+
+    assert the_one(root, "worker").grade is Grade.WARN
+
+
+@pytest.fixture
+def stranger() -> Iterator[int]:
+    """The PID of a process that is not ours."""
+    child = subprocess.Popen(["sleep", "600"])
+    yield child.pid
+    child.kill()
+    child.wait()
+
+
+@pytest.mark.parametrize("sign", ["run/queue.lock", "metrics/queue.prom.tmp"])
+def test_another_program_beside_us(root: Path, stranger: int, sign: str) -> None:
+    """Where we keep due times in modification times, a sign of another program is a warning; the
+    mending ends it.
+    """
+    (root / sign).write_text(f"{stranger}\n{int(time.time())}\n")
+
+    found = the_one(root, "beside")
+
+    assert found.grade is Grade.WARN
+    assert found.what.startswith(f"{root}/{sign} is another program's, but ")
+    subprocess.run(found.mend.replace("rm", "rm -f").split(), check=True)
+    assert the_one(root, "beside").grade is Grade.OK
+
+
+# ---- the walk
+
+
+def test_what_one_walk_sees(root: Path) -> None:
+    """Counts by state and kind, since when something is due, and what is no task."""
+    began = time.time()
+    bury(root, 1)
+    add(root, "report", began - 50)
+    add(root, "other", began - 90)
+    (root / "queue" / "pending" / "x.task").write_text("")
+
+    sight = doctor.walk(lambda: store_at(root), began + 10)
+
+    assert (sight.counts[State.PENDING], sight.counts[State.DEAD]) == (2, 1)
+    assert sight.kinds == {"report": 1, "other": 1}
+    assert (sight.due, sight.due_since) == (2, int(began - 90))
+    assert [problem.where for problem in sight.broken] == ["pending/x.task"]

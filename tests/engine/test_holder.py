@@ -1,0 +1,235 @@
+"""What a lock file says, what /proc says of a process, and when nobody may be signalled."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine import holder, lockfile
+from engine.holder import Here, Process, Scene, doubt
+from engine.lockfile import Claim, Mark, compose, parse
+from tests.engine.lockers import INNOCENT, said
+
+Start = Callable[..., subprocess.Popen[str]]
+
+BOOT = "0478a6fb-54b1-47f2-ae6a-cb7a3a69ea7e"
+BOOTED = 1_795_000_000.0
+TAKEN = 1_795_167_737
+"""Epoch seconds at which the scene's lock was written last."""
+
+OURS = Claim(4242, TAKEN, Mark(BOOT, 990_000, 4026531836, "mx1", 993, 4242, "ab" * 8, 167_737))
+THEIRS = Claim(4242, TAKEN)
+HERE = Here(5000, 0, BOOT, 4026531836, "mx1", frozenset({4999, 1}))
+WORKER = Process(4242, "", 990_000, 1, frozenset({993}), "spooldeck queue work", 4242)
+BASH = WORKER._replace(command="bash /usr/lib/nftban/queue.sh", taker=None)
+CHILD = Process(4300, "", 990_500, 4242, frozenset({993}), "/bin/sh handle.sh", 4242)
+
+
+def scene(**changes: object) -> Scene:
+    """A stuck lock of ours, of which all is known and all fits."""
+    plain = Scene(OURS, True, WORKER, (), HERE, 993, "", float(TAKEN), BOOTED)
+    return Scene._make((plain._asdict() | changes).values())
+
+
+# ---- the file
+
+
+@pytest.mark.parametrize("claim", [OURS, THEIRS])
+def test_what_is_written_is_read(claim: Claim) -> None:
+    """A lock file says what it was made from, with whatever a longer one left behind it."""
+    assert parse(compose(claim)) == claim
+    if claim.mark is not None:
+        assert parse(compose(claim) + b"tail of\nanother\n") == claim
+
+
+def test_the_contracts_lines_come_first() -> None:
+    """Whoever reads only the PID and the time finds them in the contract's form."""
+    assert compose(OURS).startswith(b"4242\n1795167737\n" + BOOT.encode() + b"\n990000\n")
+    assert compose(THEIRS) == b"4242\n1795167737\n"
+
+
+@given(st.integers(0, 9_999_999_999), st.integers(-999_999_999, 9_999_999_999))
+def test_no_sign_of_life_changes_the_length(written: int, alive_at: int) -> None:
+    """Whatever the clocks say, a file written over the one before leaves nothing of it."""
+    assert OURS.mark is not None
+    claim = Claim(4242, written, OURS.mark._replace(alive_at=alive_at))
+
+    assert len(compose(claim)) == len(compose(OURS))
+    assert parse(compose(claim)) == claim
+
+
+@given(st.binary(max_size=300) | st.from_regex(rb"[0-9\n+-]{0,40}", fullmatch=True))
+def test_any_bytes_name_a_process_or_none(data: bytes) -> None:
+    """No text whatever makes the reader fail or answer with a number that is no PID."""
+    claim = parse(data)
+
+    assert claim is None or 1 <= claim.pid <= lockfile.MOST
+
+
+@given(st.integers(0, len(compose(OURS)) - 1))
+def test_a_file_that_ends_early_is_not_completed(end: int) -> None:
+    """A torn lock of ours names nobody, but for the two lines that are another program's form."""
+    claim = parse(compose(OURS)[:end])
+
+    assert claim is None or claim == THEIRS
+
+
+@given(st.integers(0, len(compose(OURS)) - 1), st.integers(0, 255))
+def test_a_changed_byte_is_another_claim_or_none(at: int, byte: int) -> None:
+    """No damage to one byte passes for the same lock."""
+    data = bytearray(compose(OURS))
+    before, data[at] = data[at], byte
+
+    assert byte == before or parse(bytes(data)) != OURS or data[at : at + 1] in b"+-"
+
+
+# ---- doubts
+
+
+def test_where_all_fits_there_is_no_doubt() -> None:
+    """The holder, a handler it left behind, and the real program: proven, they may be ended."""
+    assert doubt(scene()) == ""
+    assert doubt(scene(named=None, others=(CHILD,))) == ""
+    assert doubt(scene(named=None, others=(CHILD._replace(taker=0),))) == ""
+    assert doubt(scene(claim=THEIRS, named=BASH, busy=False)) == ""
+    assert doubt(scene(named=WORKER._replace(uids=frozenset({0})), claim=_by_root())) == ""
+
+
+def _by_root() -> Claim:
+    assert OURS.mark is not None
+    return OURS._replace(mark=OURS.mark._replace(uid=0))
+
+
+DOUBTS: list[tuple[dict[str, object], str]] = [
+    ({"remote": "nfs4"}, "other machines may share (nfs4)"),
+    ({"here": HERE._replace(host="mx2")}, "taken on the host mx1, and this is mx2"),
+    ({"here": HERE._replace(boot=BOOT[::-1])}, "before this machine was started"),
+    ({"here": HERE._replace(pid_ns=7)}, "number of another PID namespace"),
+    ({"here": HERE._replace(pid=4242)}, "PID 4242 is this process"),
+    ({"here": HERE._replace(ancestors=frozenset({4242}))}, "started this process"),
+    ({"here": HERE._replace(uid=1000)}, "we may not signal it (sudo"),
+    ({"named": WORKER._replace(hidden="/proc hides it from us")}, "hides it from us"),
+    ({"named": WORKER._replace(uids=frozenset({993, 0}))}, "several uids"),
+    ({"named": WORKER._replace(uids=frozenset())}, "several uids"),
+    ({"named": WORKER._replace(uids=frozenset({0}))}, "another uid than 993"),
+    ({"named": WORKER._replace(uids=frozenset({33}))}, "folder belongs to uid 993"),
+    ({"owner": 33}, "runs as uid 993, and the lock's folder belongs to uid 33"),
+    ({"named": WORKER._replace(taker=None)}, "does not hold the flock"),
+    ({"named": WORKER._replace(taker=4243)}, "has the flock from PID 4243"),
+    ({"named": WORKER._replace(taker=None, files_hidden=True)}, "is hidden from us"),
+    ({"named": None}, "cannot be seen from here"),
+    ({"named": WORKER._replace(started=990_001)}, "cannot be seen from here"),
+    ({"named": None, "others": (CHILD._replace(taker=4301),)}, "but not from PID 4242"),
+    ({"named": None, "others": (CHILD._replace(pid=1),)}, "PID 1 is never signalled"),
+    ({"named": None, "others": (CHILD._replace(pid=5000),)}, "PID 5000 is this process"),
+    ({"named": None, "others": (CHILD._replace(pid=4999),)}, "started this process"),
+    ({"named": None, "others": (CHILD._replace(pid=4242),)}, "but not from PID 4242"),
+    ({"named": None, "others": (CHILD, CHILD._replace(uids=frozenset({33})))}, "uid 33"),
+    ({"claim": OURS._replace(pid=1), "named": WORKER._replace(pid=1)}, "PID 1 is never"),
+]
+FOREIGN_DOUBTS: list[tuple[dict[str, object], str]] = [
+    ({"mtime": TAKEN + 3.0}, "touched after it was written"),
+    ({"named": BASH._replace(command="/usr/sbin/cron -f")}, "no worker by its command line"),
+    ({"named": BASH._replace(command="")}, "no worker by its command line"),
+    ({"named": BASH._replace(hidden="/proc does not show it to us")}, "does not show it"),
+    ({"named": BASH._replace(uids=frozenset({33}))}, "folder belongs to uid 993"),
+    ({"named": BASH._replace(started=16_774_000)}, "cannot be seen from here"),
+    ({"busy": True}, "somebody else than PID 4242 has the flock"),
+    ({"busy": True, "named": None, "others": (CHILD,)}, "but not from PID 4242"),
+    ({"remote": "fuse.sshfs"}, "other machines may share (fuse.sshfs)"),
+    ({"here": HERE._replace(ancestors=frozenset({4242}))}, "started this process"),
+]
+
+
+@pytest.mark.parametrize(("changes", "why"), DOUBTS, ids=lambda v: v if isinstance(v, str) else "")
+def test_one_thing_that_does_not_fit_is_a_doubt(changes: dict[str, object], why: str) -> None:
+    """Each single thing that is not as it should be keeps everybody from being signalled."""
+    assert why in doubt(scene(**changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"), FOREIGN_DOUBTS, ids=lambda v: v if isinstance(v, str) else ""
+)
+def test_so_with_the_real_programs_lock(changes: dict[str, object], why: str) -> None:
+    """Of a lock that holds no more than a PID and a time, all the rest must fit."""
+    theirs: dict[str, object] = {"claim": THEIRS, "named": BASH, "busy": False}
+
+    assert why in doubt(scene(**(theirs | changes)))
+
+
+# ---- looking
+
+
+def test_a_process_is_seen_as_it_is(tmp_path: Path, start: Start) -> None:
+    """A process is shown with its start, its user, its command line, and the flock that it has."""
+    lock, other = tmp_path / "lock", tmp_path / "other"
+    lock.touch()
+    other.touch()
+    child = start(INNOCENT, str(lock))
+    assert said(child) == "ready"
+
+    seen = holder.look(child.pid, lock.stat())
+    assert seen is not None
+
+    assert seen.taker == child.pid
+    assert seen.parent == os.getpid()
+    assert seen.uids == {os.geteuid()}
+    assert seen.command.startswith(f"{sys.executable} -c ")
+    assert not seen.hidden
+    elsewhere = holder.look(child.pid, other.stat())
+    assert elsewhere is not None
+    assert elsewhere.taker is None
+    assert [process.pid for process in holder.all_with(lock.stat())] == [child.pid]
+
+
+def test_who_has_ended_is_not_there(tmp_path: Path, start: Start) -> None:
+    """A process that nobody has waited for yet is as dead as one that is gone."""
+    child = start(INNOCENT)
+    assert said(child) == "ready"
+    child.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+
+    zombie = holder.look(child.pid, tmp_path.stat())
+    child.wait()
+
+    assert zombie is None
+    assert holder.look(child.pid, tmp_path.stat()) is None
+
+
+def test_a_thread_is_no_process(tmp_path: Path, start: Start) -> None:
+    """The number of a thread answers to kill(2), but no process has it."""
+    child = start(
+        "import sys, threading\n"
+        "thread = threading.Thread(target=sys.stdin.readline)\n"
+        "thread.start()\n"
+        "print(thread.native_id, flush=True)\n"
+    )
+    thread = int(said(child))
+    os.kill(thread, 0)
+
+    assert holder.look(thread, tmp_path.stat()) is None
+
+
+def test_our_ancestors_are_known() -> None:
+    """Our parent and all above it, up to the first process."""
+    ancestors = holder.here().ancestors
+
+    assert os.getppid() in ancestors
+    assert os.getpid() not in ancestors
+
+
+def test_a_local_file_system_is_no_remote_one(tmp_path: Path) -> None:
+    """A temporary folder of this machine is not taken for one that others share."""
+    fd = os.open(tmp_path, os.O_RDONLY)
+
+    assert holder.remote(fd) == ""
+
+    os.close(fd)

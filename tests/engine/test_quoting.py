@@ -1,0 +1,287 @@
+"""No shell runs anything from a file that we wrote or accepted, or reads it otherwise than we do.
+
+Each value, text and path is chosen by chance; a failure names the seed, and `FUZZ_SEED` sets it.
+"""
+
+import os
+import random
+import secrets
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from engine import files, text
+from engine.files import Refused
+from engine.stores.nftban import form
+from tests.rivals import fuzz
+
+SEED = int(os.environ.get("FUZZ_SEED") or secrets.randbelow(1 << 32))
+VALUES = 600
+NEEDED = ("bash", "dash")
+"""What root's scripts are run by; without them nothing would be shown."""
+
+
+@pytest.fixture(scope="module")
+def shells() -> dict[str, tuple[str, ...]]:
+    """The shells that are installed."""
+    found = fuzz.shells()
+    missing = [name for name in NEEDED if name not in found]
+    if missing and not os.environ.get("CI"):
+        pytest.skip(f"{' and '.join(missing)} not installed")
+    assert not missing
+    return found
+
+
+@pytest.fixture(scope="module")
+def laws() -> dict[str, tuple[int, fuzz.Step]]:
+    """What is held, on values of this seed."""
+    return fuzz.steps(random.Random(SEED), VALUES)
+
+
+@pytest.fixture(scope="module")
+def locale_named(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], fuzz.Locale]:
+    """A locale by its name or by the charmap that it is made of."""
+    folder = tmp_path_factory.mktemp("locales")
+    known = {locale.name: locale for locale in fuzz.plain_locales()}
+
+    def named(name: str) -> fuzz.Locale:
+        if name not in known:
+            try:
+                known[name] = fuzz.make_locale(name, folder)
+            except LookupError as error:
+                pytest.skip(f"no {name} here: {error}")
+        return known[name]
+
+    return named
+
+
+LOCALES = ("C", "C.UTF-8", *fuzz.CHARMAPS)
+
+
+@pytest.mark.parametrize("law", ["values written", "task files written", "texts accepted"])
+@pytest.mark.parametrize("locale", LOCALES)
+def test_every_shell_reads_what_we_read_and_runs_nothing(
+    tmp_path: Path,
+    shells: dict[str, tuple[str, ...]],
+    laws: dict[str, tuple[int, fuzz.Step]],
+    locale_named: Callable[[str], fuzz.Locale],
+    locale: str,
+    law: str,
+) -> None:
+    """In whatever locale, what we wrote or accepted is text to every shell, and the same text."""
+    yard, chosen = fuzz.Yard(tmp_path / "yard"), locale_named(locale)
+    number, step = laws[law]
+    assert number > 50
+
+    wrong = [line for name, words in shells.items() for line in step(yard, name, words, chosen)]
+
+    assert wrong == [], f"FUZZ_SEED={SEED}"
+
+
+@pytest.mark.parametrize(
+    ("locale", "line"),
+    [
+        ("C", b'K0="$(touch pwned)"\n'),
+        ("C", b'K0="a"; touch pwned; #"\n'),
+        ("C", b'K0="a" > pwned\n'),
+        ("C", b'K0="a"\n\xef\xbb\xbfK1="b"\n'),
+        ("GBK", 'K0="\u4f60\\"; touch pwned; #"\n'.encode()),
+    ],
+)
+def test_the_yard_sees_what_a_shell_runs(
+    tmp_path: Path,
+    shells: dict[str, tuple[str, ...]],
+    locale_named: Callable[[str], fuzz.Locale],
+    locale: str,
+    line: bytes,
+) -> None:
+    """A text that makes bash run or say anything does not pass, and our reader refuses it."""
+    yard, chosen = fuzz.Yard(tmp_path / "yard"), locale_named(locale)
+
+    assert fuzz.parse(line, fuzz.KEYS) is None
+    with pytest.raises(fuzz.Ran):
+        yard.sourced(shells["bash"], chosen, [line], fuzz.KEYS)
+
+
+HOSTILE = st.lists(st.sampled_from(fuzz.NASTY) | st.binary(max_size=3), max_size=8).map(b"".join)
+VALUE = st.text(max_size=20) | HOSTILE.map(lambda data: data.decode("utf-8", "surrogateescape"))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(VALUE, min_size=1, max_size=5))
+def test_what_is_written_is_read_back(values: list[str]) -> None:
+    """The reader gives back what the writer was given, in ASCII and on one line."""
+    named = {f"K{number}": value for number, value in enumerate(values)}
+
+    read = files.parse_assignments(files.assignments(named), named.__contains__)
+
+    assert list(read.values()) == list(map(fuzz.cleaned, values))
+
+
+TEXT = st.lists(st.sampled_from(fuzz.TOKENS) | st.binary(max_size=3), max_size=12).map(b"".join)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.binary(max_size=80) | TEXT | TEXT.map(lambda data: b'K0="' + data + b'"\n'))
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+    """Of no bytes is the reader's answer anything but values on one line, or a refusal."""
+    values = fuzz.parse(data, fuzz.KEYS)
+
+    for value in (values or {}).values():
+        assert not any(c in value for c in "\n\r\0\x1b\x7f")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_any_task_file_is_read_or_refused(rng: random.Random) -> None:
+    """A task file that somebody has been at is a record whose name is safe, or it is refused."""
+    try:
+        record = form.parse(fuzz.foreign_task(rng), fuzz.IDENT)
+    except Refused as refused:
+        assert str(refused)
+        return
+    assert record.id == fuzz.IDENT and form.is_kind(record.kind)
+
+
+# ---- TASK_PAYLOAD_FILE
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    """A mail spool with one mail, and beside it a file that is nobody's business."""
+    mail = tmp_path / "mailspool" / "mail-1"
+    mail.mkdir(parents=True)
+    (mail / "meta.sh").write_text("mail")
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "mailspool-evil").mkdir()
+    (tmp_path / "mailspool-evil" / "meta.sh").write_text("evil")
+    (tmp_path / "mailspool" / "link").symlink_to(tmp_path, target_is_directory=True)
+    (tmp_path / "mailspool" / "self").symlink_to("mail-1", target_is_directory=True)
+    (tmp_path / "mailspool" / "a b").mkdir()
+    (tmp_path / "mailspool" / "a b" / "meta.sh").write_text("mail")
+    return tmp_path / "mailspool"
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        *("", "/", "//", "/.", "/..", "/../secret", "/mail-1/../../secret", "/mail-1/./meta.sh"),
+        *("//mail-1/meta.sh", "/mail-1//meta.sh", "/mail-1/meta.sh/", "/mail-1/", "-evil/meta.sh"),
+        *(
+            "/link/secret",
+            "/self/meta.sh",
+            "/mail-1/meta.sh\0",
+            "/mail-1\0/meta.sh",
+            "/gone/meta.sh",
+        ),
+        *("/mail-1/meta.sh/x", "/mail-1/" + "x" * 300 + "/y", "/\ud800/meta.sh"),
+    ],
+)
+def test_a_payload_path_that_leads_elsewhere_is_not_opened(spool: Path, tail: str) -> None:
+    """Only a plain path below the mail spool names a payload; nothing else is even looked at."""
+    with pytest.raises((Refused, OSError)):
+        fd, name = files.open_below(str(spool), f"{spool}{tail}")
+        os.close(fd)
+        raise AssertionError(name)
+
+
+@pytest.mark.parametrize("path", ["", "/", "/etc/passwd", "mail-1/meta.sh", "../secret", "~/x"])
+def test_a_payload_path_from_elsewhere_is_refused(spool: Path, path: str) -> None:
+    """A path that does not begin with the mail spool is refused unopened."""
+    with pytest.raises(Refused, match="does not lie plainly below"):
+        files.open_below(str(spool), path)
+
+
+@pytest.mark.parametrize("tail", ["/mail-1/meta.sh", "/a b/meta.sh"])
+def test_a_plain_payload_path_is_opened(spool: Path, tail: str) -> None:
+    """A file below the mail spool is found by its folder's descriptor and its last name."""
+    fd, name = files.open_below(f"{spool}/", f"{spool}{tail}")
+    data = os.open(name, os.O_RDONLY, dir_fd=fd)
+    os.close(fd)
+
+    assert (name, os.read(data, 9)) == ("meta.sh", b"mail")
+    os.close(data)
+
+
+def test_a_folder_that_becomes_a_link_on_the_way_leads_nowhere(
+    spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever a folder of the path is swapped for a symbolic link, no other file is reached."""
+    (spool.parent / "outside" / "deep").mkdir(parents=True)
+    (spool.parent / "outside" / "deep" / "meta.sh").write_text("secret")
+    (spool / "mail-1" / "deep").mkdir()
+    (spool / "mail-1" / "deep" / "meta.sh").write_text("mail")
+    really, opened = files.open_folder, []
+
+    def swapped_before(step: int) -> Callable[..., int]:
+        def open_folder(path: str, dir_fd: int | None = None) -> int:
+            opened.append(path)
+            if len(opened) == step:
+                (spool / "mail-1").rename(spool / "moved")
+                (spool / "mail-1").symlink_to(spool.parent / "outside")
+            return really(path, dir_fd)
+
+        return open_folder
+
+    reached = []
+    for step in (1, 2, 3):
+        opened.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "open_folder", swapped_before(step))
+            try:
+                fd, name = files.open_below(str(spool), f"{spool}/mail-1/deep/meta.sh")
+            except NotADirectoryError:
+                reached.append("nothing")
+            else:
+                data = os.open(name, os.O_RDONLY, dir_fd=fd)
+                reached.append(os.read(data, 9).decode())
+                os.close(data)
+                os.close(fd)
+        (spool / "mail-1").unlink()
+        (spool / "moved").rename(spool / "mail-1")
+
+    assert reached == ["nothing", "nothing", "mail"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/x/a\nb", "/x/a\x1b[2J", "/x/caf\u00e9", "/x/$(id)", "/x/`id`", '/x/"', "/x/a\\b"),
+        *("/x/a;b", "/x/a@b", "/x/a\tb", "/x/\u202egpj", "/" + "x" * 5000),
+    ],
+)
+def test_a_payload_path_that_would_need_cleaning_is_refused_whole(
+    tmp_path: Path, path: str
+) -> None:
+    """The command stores a path as it was given or not at all, and says so in one line."""
+    run = [sys.executable, "-m", "tui.cli", "--root", str(tmp_path), "queue", "add"]
+    for folder in ("pending", "work", "dlq"):
+        (tmp_path / "queue" / folder).mkdir(parents=True)
+
+    ran = subprocess.run([*run, "mail_send", "a mail", path], capture_output=True, text=True)
+
+    assert (ran.returncode, ran.stdout) == (64, "")
+    assert ran.stderr.startswith("spooldeck: payload path ") and ran.stderr.count("\n") == 1
+    assert text.shown(ran.stderr[:-1]) == ran.stderr[:-1]
+    assert list((tmp_path / "queue" / "pending").iterdir()) == []
+
+
+def test_a_payload_path_is_not_another_one_without_its_dots(tmp_path: Path) -> None:
+    """A path is made absolute; one that leads up from a symbolic link is refused, not shortened."""
+    for folder in ("queue/pending", "queue/work", "queue/dlq", "far/away"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "link").symlink_to("far/away")
+    run = [sys.executable, "-m", "tui.cli", "--root", str(tmp_path), "queue", "add", "job", "x"]
+
+    bad = subprocess.run([*run, "link/../meta.sh"], cwd=tmp_path, capture_output=True, text=True)
+    good = subprocess.run([*run, "far/../a.sh"], cwd=tmp_path, capture_output=True, text=True)
+
+    assert (bad.returncode, bad.stdout, bad.stderr.count("\n")) == (64, "", 1)
+    (stored,) = (tmp_path / "queue" / "pending").iterdir()
+    assert stored.stem == good.stdout.strip()
+    assert f'TASK_PAYLOAD_FILE="{tmp_path}/a.sh"' in stored.read_text()

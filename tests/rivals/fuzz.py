@@ -1,0 +1,423 @@
+"""What shells make of the files that we write and of those that we accept, on many hostile values.
+
+`python tests/rivals/fuzz.py --values N --seed S` is the big run: each value through every shell
+that is installed, in every locale that can be made. tests/engine/test_quoting.py runs a slice.
+"""
+
+import argparse
+import random
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from engine import files, verbs
+from engine.files import Refused
+from engine.model import State, Task
+from engine.stores.nftban import form
+
+WORDS: Mapping[str, tuple[str, ...]] = {
+    "bash": ("bash",),
+    "bash --posix": ("bash", "--posix"),
+    "dash": ("dash",),
+    "busybox sh": ("busybox", "sh"),
+    "mksh": ("mksh",),
+    "zsh --emulate sh": ("zsh", "--emulate", "sh"),
+    "yash": ("yash", "--posixly-correct"),
+}
+"""Every shell that somebody may source our files with, and how it is called."""
+
+CHARMAPS = {"GBK": "zh_CN.GBK", "BIG5": "zh_TW.BIG5", "SHIFT_JIS": "ja_JP.SJIS"}
+"""Those in which the second byte of a character may be a backslash or a backtick."""
+
+NOW = 1_795_170_000.0
+IDENT = "20261120T094115Z-job-00000001"
+UNSET = b"(unset)"
+
+
+class Locale(NamedTuple):
+    """A locale that is there, and the environment that chooses it."""
+
+    name: str
+    environ: Mapping[str, str]
+    wide: str
+    """How Python decodes its bytes."""
+
+
+def shells() -> dict[str, tuple[str, ...]]:
+    """Those of the known shells that are installed, each by its whole path."""
+    found = {name: (shutil.which(words[0]), words[1:]) for name, words in WORDS.items()}
+    return {name: (path, *rest) for name, (path, rest) in found.items() if path}
+
+
+def plain_locales() -> list[Locale]:
+    """The two that every C library of today has."""
+    return [
+        Locale("C", {"LC_ALL": "C"}, "latin-1"),
+        Locale("C.UTF-8", {"LC_ALL": "C.UTF-8"}, "utf-8"),
+    ]
+
+
+def make_locale(charmap: str, folder: Path) -> Locale:
+    """A locale in which a character's second byte can be ASCII, made below a folder.
+
+    Raises:
+        LookupError: it cannot be made here, with the reason.
+    """
+    name = CHARMAPS[charmap]
+    if shutil.which("localedef") is None:
+        raise LookupError("localedef is not installed")
+    said = subprocess.run(
+        # -c: Shift-JIS has a yen sign where ASCII has the backslash; localedef only warns of it.
+        ["localedef", "-c", "-i", name.partition(".")[0], "-f", charmap, str(folder / name)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if not (folder / name).is_dir():
+        raise LookupError(f"localedef: {said.stderr.strip()[-200:] or said.returncode}")
+    locale = Locale(name, {"LC_ALL": name, "LOCPATH": str(folder)}, charmap.lower())
+    bash = shutil.which("bash")
+    if bash is not None:
+        measure = "K=$(printf '\\203\\134'); printf %s ${#K}"
+        length = subprocess.run(
+            [bash, "-c", measure], env=dict(locale.environ), capture_output=True, check=True
+        )
+        if charmap != "BIG5" and length.stdout != b"1":
+            raise LookupError(f"bash does not know {name}: {length.stderr.decode()}")
+    return locale
+
+
+class Ran(AssertionError):
+    """A shell did something else than to read values."""
+
+
+class Yard:
+    """Where a shell is let loose: an empty folder, and commands that tell when they are run."""
+
+    def __init__(self, root: Path) -> None:
+        self._empty, self._poison, self._texts = root / "empty", root / "poison", root / "texts"
+        self._ask, self._canary = root / "ask", root / "canary"
+        self.read = 0
+        """Variables that shells were asked for so far."""
+        for folder in (self._empty, self._poison, self._texts):
+            folder.mkdir(parents=True)
+        for name in ("touch", "id", "pwned", "rm", "cat", "ls", "a", "K0", "w"):
+            command = self._poison / name
+            command.write_text(f"#!/bin/sh\n: > '{self._canary}'\n")
+            command.chmod(0o755)
+
+    def clear(self) -> None:
+        """Remove whatever a shell has made."""
+        for path in (self._canary, *self._empty.iterdir()):
+            path.unlink(missing_ok=True)
+
+    def sourced(
+        self, shell: Sequence[str], locale: Locale, texts: Sequence[bytes], names: Sequence[str]
+    ) -> list[list[bytes]]:
+        """What one shell holds in these variables after it has sourced each text.
+
+        Raises:
+            Ran: it ran something, made a file, or complained.
+        """
+        asked = " ".join(f'"${{{name}-{UNSET.decode()}}}"' for name in names)
+        lines = [f"poison={self._poison}"]
+        for number, text in enumerate(texts):
+            (self._texts / str(number)).write_bytes(text)
+            # Only mksh has no printf of its own and needs a PATH, which sourcing must not see.
+            lines.append(
+                f"unset {' '.join(names)}; . ../texts/{number}; PATH=/usr/bin:/bin; "
+                f"printf '%s\\0' {asked}; PATH=$poison"
+            )
+        self._ask.write_text("\n".join(lines) + "\n")
+        ran = subprocess.run(
+            [*shell, str(self._ask)],
+            cwd=self._empty,
+            env={"PATH": str(self._poison), **locale.environ},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+        made = [path.name for path in self._empty.iterdir()]
+        if ran.returncode or ran.stderr or made or self._canary.exists():
+            said = ran.stderr.decode("utf-8", "replace").strip()[-300:]
+            raise Ran(
+                f"{shell} in {locale.name}: status {ran.returncode}, made {made}, said {said}"
+            )
+        values = ran.stdout.split(b"\0")[:-1]
+        self.read += len(values)
+        if len(values) != len(texts) * len(names):
+            raise Ran(f"{shell} in {locale.name}: {len(values)} values")
+        return [values[at : at + len(names)] for at in range(0, len(values), len(names))]
+
+
+# ---- what is thrown at them
+
+NASTY: tuple[bytes, ...] = (
+    *(b"\\", b'"', b"$", b"`", b"'", b"!", b"!!", b"#", b";", b"&", b"|", b"~", b"*", b"?"),
+    *(b"<", b">", b"(", b")", b"=", b"%s", b"-n", b"[a]", b"{a,b}", b" ", b"\t", b"\n", b"\r"),
+    *(b"\\\n", b"\r\n", b"\0", b"\x01", b"\x07", b"\x1b[2J", b"\x7f", b"\x80", b"\x81", b"\xff"),
+    *(b"$(touch pwned)", b"`touch pwned`", b"${HOME}", b"$((1+1))", b"$'a'", b"\\x41", b"\\0"),
+    *(
+        b'"; touch pwned; #',
+        b'\\"; touch pwned; #',
+        b"\n touch pwned\n",
+        b"> pwned",
+        b'\\"',
+        b"\\\\",
+    ),
+    *(b"\\n", b"\\w", b"\xef\xbb\xbf", b"\xc2\x85", b"\xe2\x80\xa8", b"\xe2\x80\xae", b"a", b"B9"),
+    *(
+        "\u4f60\\".encode(),
+        '\u4f60"; touch pwned; #'.encode(),
+        "\u00e9".encode(),
+        b"\x83\\",
+        b"\xc4",
+    ),
+    *("\u4f60".encode("gbk"), "\u8aaa".encode("big5"), "\u8868".encode("shift_jis"), b""),
+)
+"""What means something to a shell, a terminal or a decoder; the last row ends in a backslash."""
+
+CODECS = ("utf-8", "latin-1", "utf-8", "gbk")
+
+
+def hostile(rng: random.Random) -> str:
+    """A value as it may come from anywhere: bytes of any kind, decoded in some way."""
+    data = b"".join(
+        rng.choice(NASTY) if rng.random() < 0.7 else bytes([rng.randrange(256)])
+        for _ in range(rng.randrange(12))
+    )
+    codec = rng.choice(CODECS)
+    return data.decode(codec, "replace" if codec == "gbk" else "surrogateescape")
+
+
+def cleaned(value: str) -> str:
+    """What is left of a value in a file of assignments: ASCII, on one line."""
+    return "".join(" " if c < " " or c == "\x7f" else c if c < "\x7f" else "_" for c in value)
+
+
+def a_task(rng: random.Random) -> Task:
+    """A task all of whose words are hostile."""
+    return Task(
+        IDENT, "job", State.PENDING, NOW, description=hostile(rng) or "-", error=hostile(rng)
+    )
+
+
+VERBS: tuple[Callable[[Task], Task], ...] = (
+    lambda task: verbs.nack(task, NOW + 60, task.error + "\\"),
+    lambda task: verbs.bury(task, "$(touch pwned)", 1),
+    lambda task: verbs.retry(task, NOW),
+)
+
+
+def rewritten(text: bytes) -> Iterator[bytes]:
+    """A task file that somebody else wrote, as we write it after each verb; none if refused."""
+    seen = Path("/").stat()
+    try:
+        record = form.parse(text, IDENT)
+    except Refused:
+        return
+    task = form.as_task(record, State.ACTIVE, seen, None, NOW)
+    for verb in VERBS:
+        after = form.changed(record, task, verb(task), NOW)
+        if after != record:  # a file that says the same is moved, not written again
+            yield form.render(after)
+
+
+TOKENS: tuple[bytes, ...] = (
+    *(b'K0="', b'K1="', b'"', b"\n", b" ", b"\t", b"#", b"\\", b"a", b"$", b"`", b"'", b";", b"&"),
+    *(b"K2=", b"export ", b'K0+="', b"\\\n", b"\\$", b'\\"', b"\\`", b"\\\\", b"\\n", b"\\x", b"!"),
+    *(b'K1="b"\n', b'K2="x" # c\n', b'K1="x"touch pwned\n', b"#\n", b'"x\n', b"\r", b"\0", b"="),
+    *(
+        b"touch pwned",
+        b"$(touch pwned)",
+        b"\xef\xbb\xbf",
+        b"\xc3\xa9",
+        b"\xe4\xbd\xa0",
+        b"# \xe4\xbd",
+    ),
+    *("\u4f60\\".encode(), '\u4f60\\"; touch pwned; #'.encode(), "\u4f60".encode("gbk"), b"\x7f"),
+    *(
+        b"# \xe4\xbd\xa0\n",
+        b"\x0b",
+        b"\x0c",
+        b"\x85",
+        b"\xc2\xa0",
+        b"\xe3\x80\x80",
+        b"=~",
+        b"K0=(a)",
+    ),
+)
+
+
+def foreign(rng: random.Random) -> bytes:
+    """A text that is nearly a file of assignments, as somebody else may have left it."""
+    text = b"".join(rng.choice(TOKENS) for _ in range(rng.randrange(1, 9)))
+    return text if rng.random() < 0.3 else b'K0="' + text + b'"\n'
+
+
+def foreign_task(rng: random.Random) -> bytes:
+    """A task file in which somebody else has been at work."""
+    text = form.render(form.new_record(a_task(rng)))
+    for _ in range(rng.randrange(1, 4)):
+        at = rng.randrange(len(text))
+        text = text[:at] + rng.choice(TOKENS) + text[at + rng.randrange(2) :]
+    return text
+
+
+# ---- what holds
+
+KEYS = ("K0", "K1", "K2")
+SLICE = 2000
+"""Values that one shell is given at once."""
+
+
+def parse(text: bytes, names: Iterable[str]) -> dict[str, str] | None:
+    """What our strict reader makes of it; None where it refuses."""
+    known = frozenset(names)
+    try:
+        return files.parse_assignments(text, lambda key: key in known or key.startswith("TASK_"))
+    except Refused as refused:
+        assert str(refused)
+        return None
+
+
+def accepted(
+    texts: Iterable[bytes], names: Sequence[str] = KEYS
+) -> Iterator[tuple[bytes, list[bytes]]]:
+    """Those texts that the reader takes, and what it reads in them under each name."""
+    for text in texts:
+        values = parse(text, names)
+        if values is not None:
+            yield text, [values[n].encode() if n in values else UNSET for n in names]
+
+
+def can_read(shell: str, locale: Locale, text: bytes) -> bool:
+    """Whether the shell promises anything for these bytes: yash decodes what it reads.
+
+    In Shift-JIS it takes the backslash for a yen sign, in its own scripts as well.
+    """
+    if shell != "yash" or (text.isascii() and locale.wide != "shift_jis"):
+        return True
+    if locale.wide in ("latin-1", "shift_jis"):
+        return False
+    try:
+        text.decode(locale.wide)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def differences(
+    pairs: Sequence[tuple[bytes, list[bytes]]],
+    names: Sequence[str],
+    yard: Yard,
+    shell: str,
+    argv: Sequence[str],
+    locale: Locale,
+) -> list[str]:
+    """What this shell reads in each text in another way than we do, or runs; none expected."""
+    pairs = [pair for pair in pairs if can_read(shell, locale, pair[0])]
+    try:
+        read = yard.sourced(argv, locale, [text for text, _ in pairs], names)
+    except Ran as ran:
+        if len(pairs) == 1:
+            yard.clear()
+            return [f"{ran}; by {pairs[0][0][:400]!r}"]
+        half = len(pairs) // 2
+        yard.clear()
+        found = differences(pairs[:half], names, yard, shell, argv, locale)
+        return found or differences(pairs[half:], names, yard, shell, argv, locale)
+    return [
+        f"{shell} in {locale.name}: {text!r} is {theirs!r}, not {ours!r}"
+        for (text, ours), theirs in zip(pairs, read, strict=True)
+        if theirs != ours
+    ]
+
+
+def many(rng: random.Random, values: int) -> tuple[bytes, list[bytes]]:
+    """One file of so many assignments, and what every shell must read in it."""
+    hostiles = [hostile(rng) for _ in range(values)]
+    text = files.assignments((f"K{n}", value) for n, value in enumerate(hostiles))
+    read = parse(text, [f"K{n}" for n in range(values)])
+    assert read is not None and list(read.values()) == list(map(cleaned, hostiles))
+    return text, [value.encode("ascii") for value in read.values()]
+
+
+def tasks(rng: random.Random, number: int) -> list[tuple[bytes, list[bytes]]]:
+    """So many task files of ours, new ones and rewritten foreign ones, and what they say."""
+    texts = [form.render(form.new_record(a_task(rng))) for _ in range(number // 2)]
+    while len(texts) < number:
+        texts += rewritten(foreign_task(rng))
+    pairs = list(accepted(texts, form.FIELDS))
+    refused = set(texts) - {text for text, _ in pairs}
+    assert not refused, f"the reader refuses what the writer wrote: {refused}"
+    return pairs
+
+
+Step = Callable[[Yard, str, Sequence[str], Locale], list[str]]
+
+
+def steps(rng: random.Random, size: int) -> dict[str, tuple[int, Step]]:
+    """One slice of everything: how many values or texts each law is held to, and how."""
+    text, read = many(rng, size)
+    names = [f"K{n}" for n in range(size)]
+    ours = tasks(rng, max(2, size // 10))
+    theirs = list(islice(accepted(iter(lambda: foreign(rng), None)), max(2, size // 4)))
+    return {
+        "values written": (size, partial(differences, [(text, read)], names)),
+        "task files written": (len(ours), partial(differences, ours, form.FIELDS)),
+        "texts accepted": (len(theirs), partial(differences, theirs, KEYS)),
+    }
+
+
+def run(
+    yard: Yard, locales: Sequence[Locale], rng: random.Random, values: int
+) -> tuple[dict[str, int], list[str]]:
+    """How much every shell in every locale was held to, law by law, and what differed."""
+    counted: dict[str, int] = dict.fromkeys(steps(rng, 2), 0)
+    wrong: list[str] = []
+    while counted["values written"] < values and not wrong:
+        for law, (number, step) in steps(rng, SLICE).items():
+            counted[law] += number
+            for name, words in shells().items():
+                for locale in locales:
+                    wrong += step(yard, name, words, locale)
+    return counted, wrong
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print how much was compared, and everything that differed; 1 if anything did."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--values", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 32))
+    arguments = parser.parse_args(argv)
+    say = sys.stdout.write
+    with tempfile.TemporaryDirectory(prefix="spooldeck-fuzz-") as temporary:
+        folder = Path(temporary)
+        locales = plain_locales()
+        for charmap in CHARMAPS:
+            try:
+                locales.append(make_locale(charmap, folder))
+            except LookupError as error:
+                say(f"without {charmap}: {error}\n")
+        names = ", ".join(locale.name for locale in locales)
+        say(f"seed {arguments.seed}; {', '.join(shells())}; {names}\n")
+        sys.stdout.flush()
+        yard = Yard(folder / "yard")
+        counted, wrong = run(yard, locales, random.Random(arguments.seed), arguments.values)
+    say(", ".join(f"{number:,} {law}" for law, number in counted.items()))
+    say(f": {yard.read:,} variables read by shells, {len(wrong)} texts otherwise than by us\n")
+    for line in wrong:
+        say(f"{line}\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""`make soak`: rivals on one spool for some minutes; exits 1 if they broke a promise.
+
+One game after another, each with a spool and a schedule of its own: among ourselves, beside a
+program whose lock excludes nobody, and with operators who break the lock of whoever is at work.
+"""
+
+import argparse
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent.parent))
+
+from tests.rivals.field import BESIDE, BREAKING, OURS, Counts, Field
+
+GAMES = {
+    "among ourselves": OURS,
+    "beside another program": BESIDE,
+    "with impatient operators": BREAKING,
+}
+GAME = 60.0
+"""Seconds of play before a game is drained and counted."""
+
+
+def game(folder: Path, seed: int, crew: tuple[str, ...], seconds: float) -> Counts:
+    """One game, told about every ten seconds; its ledger is left in the folder."""
+    began = told = time.monotonic()
+
+    def going() -> bool:
+        nonlocal told
+        now = time.monotonic()
+        if now - told >= 10:
+            told = now
+            words = ", ".join(f"{event} {n}" for event, n in sorted(field.events.items()))
+            sys.stdout.write(f"  {now - began:4.0f} s: {words}\n")
+            sys.stdout.flush()
+        return now - began < seconds
+
+    with Field(folder, seed, crew) as field:
+        field.play(going)
+        counts = field.finish()
+    (folder / "lines").write_text("".join(f"{' '.join(line)}\n" for line in field.lines))
+    return counts
+
+
+def main() -> int:
+    """Play until the time is over, and say what every game came to."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 32))
+    parser.add_argument("--game", choices=GAMES, help="only this one")
+    arguments = parser.parse_args()
+    deadline = time.monotonic() + 60 * arguments.minutes
+    played, broken = 0, 0
+    while (left := deadline - time.monotonic()) > 5 or not played:
+        seed = arguments.seed + played
+        name = arguments.game or list(GAMES)[played % len(GAMES)]
+        sys.stdout.write(f"seed {seed}, {name}\n")
+        folder = Path(tempfile.mkdtemp(prefix="spooldeck-soak-"))
+        counts = game(folder, seed, GAMES[name], min(GAME, left))
+        sys.stdout.write(f"  {counts}\n")
+        wrong = counts.broken(shared="standin" in GAMES[name])
+        for line in wrong:
+            sys.stdout.write(f"  BROKEN {line}\n")
+        if wrong:
+            sys.stdout.write(f"  kept: {folder}\n")
+        else:
+            shutil.rmtree(folder)
+        played, broken = played + 1, broken + bool(wrong)
+    sys.stdout.write(f"{played} games from seed {arguments.seed}, {broken} broken\n")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

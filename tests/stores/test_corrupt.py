@@ -1,0 +1,242 @@
+"""Files that were set aside: never without their reason, never in two places, and back again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine import files, verbs
+from engine.files import Refused
+from engine.model import State, Task
+from engine.store import Gone, Unsupported
+from engine.stores.nftban import NftbanStore, Spool, form
+
+Opener = Callable[..., NftbanStore]
+
+IDENT = "20261120T094115Z-job-00000001"
+NAME = f"{IDENT}.task"
+NEW = Task(IDENT, "job", State.PENDING, 1_795_170_000.0, description="before")
+FILE = form.render(form.new_record(NEW))
+TORN = b'TASK_ID="'
+KILLED = Path(__file__).with_name("killed.py")
+
+
+def later() -> float:
+    """A time at which what was made until now has been as it is for more than a minute."""
+    return time.time() + 61
+
+
+def names(folder: str | Path) -> list[str]:
+    """What lies in a folder."""
+    return sorted(path.name for path in Path(folder).iterdir())
+
+
+@pytest.fixture
+def set_aside(spool: Spool, open_spool: Opener) -> Callable[..., Path]:
+    """Set a broken file aside; where it lies now."""
+
+    def aside(word: str = "pending", name: str = NAME) -> Path:
+        Path(spool.pending).with_name(word).joinpath(name).write_bytes(TORN)
+        store = open_spool(later)
+        list(store.take(later(), "me", 9))
+        (said,) = store.set_aside()
+        return Path(spool.desk, "corrupt", said.rpartition(" ")[2])
+
+    return aside
+
+
+# ---- back
+
+
+@pytest.mark.parametrize("word", ["pending", "work"])
+def test_a_mended_file_is_a_task_again(
+    spool: Spool, open_spool: Opener, set_aside: Callable[..., Path], word: str
+) -> None:
+    """It goes back into pending/ under its own name, byte for byte, and its reason goes."""
+    path = set_aside(word)
+    path.write_bytes(FILE)
+    store = open_spool()
+
+    where = store.put_back(path.name)
+
+    assert where == f"pending/{NAME}"
+    assert Path(spool.pending, NAME).read_bytes() == FILE
+    assert names(path.parent) == []
+    assert [task.id for task in store.take(later(), "me", 1)] == [IDENT]
+
+
+def test_what_is_still_broken_stays(
+    spool: Spool, open_spool: Opener, set_aside: Callable[..., Path]
+) -> None:
+    """What is wrong with it and in which line is said, and nothing moves."""
+    path = set_aside()
+    path.write_bytes(FILE.replace(b"before", b"$(id)"))
+
+    with pytest.raises(Refused, match=r"^line 3: TASK_DESCRIPTION holds an unescaped \$"):
+        open_spool().put_back(path.name)
+
+    assert names(path.parent) == [path.name, f"{path.name}.why"]
+    assert names(spool.pending) == []
+
+
+def test_over_a_task_of_its_id_nothing_is_put(
+    spool: Spool, open_spool: Opener, set_aside: Callable[..., Path]
+) -> None:
+    """A task that has taken its id since stays, wherever it stands, and so does the file."""
+    path = set_aside()
+    path.write_bytes(FILE)
+    store = open_spool()
+    store.swap(None, NEW)
+    (held,) = (item for item in store.look({IDENT}) if isinstance(item, Task))
+    store.swap(held, verbs.hold(held, later()))
+
+    with pytest.raises(Gone, match="is there already"):
+        store.put_back(path.name)
+
+    assert path.read_bytes() == FILE
+    assert Path(f"{path}.why").exists()
+
+
+def test_an_editor_may_replace_the_file(
+    spool: Spool, open_spool: Opener, set_aside: Callable[..., Path]
+) -> None:
+    """Mended by root with an editor that writes a new file, it is its folder's owner's again."""
+    path = set_aside()
+    (path.parent / "new").write_bytes(FILE)
+    (path.parent / "new").rename(path)
+    if os.geteuid() == 0:
+        for folder in (spool.pending, spool.work, spool.dlq, spool.desk, path.parent):
+            os.chown(folder, 65534, 65534)
+
+    open_spool().put_back(path.name)
+
+    there, owner = Path(spool.pending, NAME).stat(), Path(spool.pending).stat()
+    assert (there.st_uid, there.st_gid) == (owner.st_uid, owner.st_gid)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("../pending/good.task", "..", ".", "", "/etc/passwd", "a/b", "nowhere", "-rf", "a\nb"),
+        *("a\0b", "\udcff", "\x1b[2J", "{}.why", "x" * 300, "../corrupt/{}"),
+    ],
+)
+def test_only_a_name_in_corrupt_is_a_name(
+    spool: Spool, open_spool: Opener, set_aside: Callable[..., Path], name: str
+) -> None:
+    """A name that leads elsewhere, or nowhere, is refused, and nothing moves."""
+    path = set_aside()
+    path.write_bytes(FILE)
+    Path(spool.pending, "good.task").write_bytes(FILE)
+
+    with pytest.raises(Unsupported):
+        open_spool().put_back(name.format(path.name))
+
+    assert path.exists()
+    assert names(spool.pending) == ["good.task"]
+
+
+def test_a_file_that_no_task_can_be_called_stays(
+    open_spool: Opener, set_aside: Callable[..., Path]
+) -> None:
+    """A file that had a hostile name has none to go back to, and that is said."""
+    path = set_aside(name="a b.task")
+    path.write_bytes(FILE)
+
+    with pytest.raises(Refused, match=r"it was called a b\.task, not named like a task"):
+        open_spool().put_back(path.name)
+
+    assert path.exists()
+
+
+@pytest.mark.parametrize("what", ["none", "torn", "link", "hostile state"])
+def test_without_a_good_reason_nothing_goes_back(
+    open_spool: Opener, set_aside: Callable[..., Path], tmp_path: Path, what: str
+) -> None:
+    """Where nothing tells where it came from, the file is listed and stays."""
+    path = set_aside()
+    path.write_bytes(FILE)
+    why = Path(f"{path}.why")
+    said = why.read_bytes()
+    why.unlink()
+    if what == "torn":
+        why.write_bytes(said[:-9])
+    elif what == "link":
+        (tmp_path / "elsewhere").write_bytes(said)
+        why.symlink_to(tmp_path / "elsewhere")
+    elif what == "hostile state":
+        why.write_bytes(said.replace(b'"pending"', b'"../../x"'))
+    store = open_spool()
+
+    (aside,) = store.corrupt()
+    with pytest.raises(Unsupported, match="not known where it came from"):
+        store.put_back(path.name)
+
+    assert aside.name == path.name
+    assert path.exists()
+
+
+@pytest.mark.parametrize(("age", "in_hand", "kept"), [(0, 0, 1), (61, 0, 0), (61, 1, 1)])
+def test_a_reason_whose_file_never_came_is_swept(
+    spool: Spool, open_spool: Opener, age: int, in_hand: int, kept: int
+) -> None:
+    """Left by a process that ended there, it goes after a minute; one in somebody's hand stays."""
+    corrupt = Path(spool.desk, "corrupt")
+    corrupt.mkdir(parents=True)
+    (corrupt / "x.pending.1.why").write_bytes(b"half")
+    with (corrupt / "x.pending.1.why").open("rb") as file:
+        if in_hand:
+            assert files.claim_flock(file.fileno())
+
+        open_spool(lambda: time.time() + age).recover()
+
+    assert len(names(corrupt)) == kept
+
+
+# ---- ended in between
+
+
+@pytest.mark.parametrize(("verb", "data"), [("set aside", TORN), ("put back", FILE)])
+def test_a_killed_process_loses_no_broken_file(verb: str, data: bytes, tmp_path: Path) -> None:
+    """Killed or refused by the disk at any step, the file lies in one of the two places, with its
+    reason where it needs one; and done again, it is done.
+    """
+    said = subprocess.run(
+        [sys.executable, str(KILLED), str(tmp_path), verb],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+
+    points = [line.rsplit(" ", 1) for line in said.stdout.splitlines()]
+    assert "killed" in {how for _, how in points} <= {"killed", "done", "refused"}
+    for name, how in points:
+        place = tmp_path / name
+        spool = Spool(f"{place}/pending", f"{place}/work", f"{place}/dlq")
+        corrupt, pending = Path(spool.desk, "corrupt"), Path(spool.pending)
+        store = NftbanStore(spool, lambda: time.time() + 122)
+        store.recover()
+        aside = list(store.corrupt())
+        files_there = [*pending.iterdir(), *(corrupt / each.name for each in aside)]
+
+        assert [path.read_bytes() for path in files_there] == [data], (name, files_there)
+        assert [each.word for each in aside] in ([], ["pending"]), name
+        kept = {n for each in aside for n in (each.name, f"{each.name}.why")}
+        assert set(names(corrupt) if corrupt.exists() else ()) == kept, name
+        if how == "done" and verb == "put back":
+            assert not aside, name
+        if verb == "put back":
+            for each in aside:
+                store.put_back(each.name)
+        else:
+            list(store.take(later() + 61, "me", 9))
+            store.set_aside()
+        assert bool(list(store.corrupt())) is (verb == "set aside"), name
+        store.close()

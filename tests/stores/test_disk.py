@@ -1,0 +1,461 @@
+"""A disk that refuses, a process that stops, a folder that is replaced: nothing is lost, and
+nothing is said that does not hold.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine import files, verbs
+from engine.model import Move, Problem, State, Task
+from engine.store import Gone, StoreError, Unavailable
+from engine.stores.nftban import NftbanStore, Spool, form
+
+Opener = Callable[..., NftbanStore]
+
+NOW = 1_795_170_000.0
+IDENT = "20261120T094115Z-job-00000001"
+NAME = f"{IDENT}.task"
+TASK = Task(IDENT, "job", State.PENDING, NOW, description="a job")
+FILE = form.render(form.new_record(TASK))
+
+
+def second(number: int) -> Task:
+    """Another task, behind the first."""
+    return replace(TASK, id=f"{IDENT[:-1]}{number}")
+
+
+def standing(spool: Spool) -> list[str]:
+    """Every whole copy of the task, wherever it lies below the queue's folder, by its folder."""
+    queue = Path(spool.pending).parent
+    return sorted(
+        path.parent.relative_to(queue).as_posix()
+        for path in queue.rglob("*")
+        if path.is_file() and not path.name.startswith("T.") and IDENT in path.name
+    )
+
+
+def put(store: NftbanStore, state: State) -> Task:
+    """The task in a state, as it is seen there."""
+    store.swap(None, TASK)
+    if state is State.ACTIVE:
+        (claimed,) = store.take(NOW, "me", 1)
+        return claimed
+    (seen,) = (item for item in store.look({IDENT}) if isinstance(item, Task))
+    if state is State.PENDING:
+        return seen
+    store.swap(seen, replace(seen, state=State.TRASH))
+    (seen,) = (item for item in store.look({IDENT}) if isinstance(item, Task))
+    if state is State.DEAD:
+        store.swap(seen, replace(seen, state=State.DEAD))
+        (seen,) = (item for item in store.look({IDENT}) if isinstance(item, Task))
+    return seen
+
+
+# ---- a process that is stopped
+
+
+@contextmanager
+def stopped_with(path: Path) -> Iterator[None]:
+    """Another process has the flock of a file, and was stopped."""
+    path.parent.mkdir(exist_ok=True)
+    program = (
+        "import fcntl, os, signal, sys\n"
+        "file = open(sys.argv[1], 'a')\n"
+        "fcntl.flock(file, fcntl.LOCK_EX)\n"
+        "os.kill(os.getpid(), signal.SIGSTOP)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, str(path)]) as process:
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+def test_a_stopped_process_stops_nobody(spool: Spool) -> None:
+    """Whoever waits for the desk's lock waits for so long as it was told, then says so; nothing
+    has moved, or recovery knows where it goes.
+    """
+    with closing(NftbanStore(spool, lambda: NOW, patience=0.05)) as store:
+        task = put(store, State.ACTIVE)
+        with stopped_with(Path(spool.desk, ".lock")):
+            held = r"held for 0\.05 s; its holder may be stopped"
+            with pytest.raises(Unavailable, match=held):
+                store.swap(None, second(2))
+            with pytest.raises(Unavailable, match=held):
+                store.swap(task, verbs.nack(task, NOW + 60, "failed"))
+            (outcome,) = store.swap_all([Move(None, second(3))])
+            assert isinstance(outcome.error, Unavailable)
+            with pytest.raises(Unavailable):
+                store.recover()
+            assert standing(spool) == [".spooldeck"]
+
+        assert store.recover() == [f"{IDENT}: interrupted, back in pending"]
+        store.swap(None, second(2))
+        assert standing(spool) == ["pending"]
+        assert [t.attempts for t in store.look({IDENT}) if isinstance(t, Task)] == [1]
+
+
+def test_a_lock_is_waited_for_in_pauses(tmp_path: Path) -> None:
+    """A lock that is let go of in time is had, and no clock is read for it."""
+    with (tmp_path / "x").open("w") as theirs, (tmp_path / "x").open("w") as ours:
+        fcntl.flock(theirs, fcntl.LOCK_EX)
+        pauses: list[float] = []
+
+        def pause(seconds: float) -> None:
+            pauses.append(seconds)
+            if len(pauses) == 3:
+                fcntl.flock(theirs, fcntl.LOCK_UN)
+
+        with files.Flock(ours.fileno(), 10.0, pause):
+            assert not files.claim_flock(theirs.fileno())
+        assert len(pauses) == 3
+        fcntl.flock(theirs, fcntl.LOCK_EX)
+        with (
+            pytest.raises(TimeoutError, match="held for 1 s"),
+            files.Flock(ours.fileno(), 1.0, pauses.append),
+        ):
+            pass
+        assert 1.0 <= sum(pauses[3:]) < 1.1
+
+
+def test_looking_takes_no_lock(spool: Spool, open_spool: Opener) -> None:
+    """A lock taken to see whether somebody works on a file would make a recovery pass it by."""
+    Path(spool.desk).mkdir()
+    for number, word in enumerate(("held", "trash")):
+        moving = f"D.{second(number).id}.pending.{word}.{zlib.crc32(FILE):08x}.1-0-1"
+        Path(spool.desk, moving).write_bytes(FILE)
+    store, locks = open_spool(), list[str]()
+    watching = [locks]
+
+    def watch(event: str, _: object) -> None:
+        for seen in watching:
+            if event.startswith("fcntl"):
+                seen.append(event)
+
+    sys.addaudithook(watch)
+
+    with Path(spool.desk, moving).open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        locks.clear()
+        shown = [item.where for item in store.look() if isinstance(item, Problem)]
+    watching.clear()
+
+    assert locks == []
+    assert len(shown) == 1 and second(0).id in shown[0]
+
+
+# ---- a disk that refuses
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EINTR, errno.ENOSPC, errno.EROFS])
+@pytest.mark.parametrize("name", ["rename", "write", "unlink", "fsync", "fchown"])
+@pytest.mark.parametrize("state", [State.PENDING, State.ACTIVE, State.DEAD])
+def test_no_error_of_the_disk_is_raw(
+    spool: Spool,
+    open_spool: Opener,
+    monkeypatch: pytest.MonkeyPatch,
+    state: State,
+    name: str,
+    number: int,
+) -> None:
+    """Whatever a call says, add, take, change, finish and recover answer in their own errors, and
+    the task stands once.
+    """
+    if os.geteuid() == 0:
+        for folder in (spool.pending, spool.work, spool.dlq):
+            os.chown(folder, 65534, 65534)  # so that files are given away
+    store = open_spool(durable=True)
+    task = put(store, state)
+    with monkeypatch.context() as patch:
+        patch.setattr(files, name, _refusing(number))
+        for attempt in (
+            lambda: store.swap(None, second(2)),
+            lambda: list(store.take(NOW, "me", 1)),
+            lambda: store.swap(task, _next(task)),
+            lambda: list(store.swap_all([Move(task, _next(task))])),
+            store.recover,
+            store.set_aside,
+        ):
+            try:
+                attempt()
+            except StoreError as error:
+                assert isinstance(error, Unavailable | Gone), error
+    assert len(standing(spool)) == 1
+    store.recover()
+    assert len(standing(spool)) == 1
+    assert standing(spool)[0] != ".spooldeck"
+
+
+def _refusing(number: int) -> Callable[..., None]:
+    def call(*args: object, **options: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return call
+
+
+def _next(task: Task) -> Task:
+    if task.state is State.ACTIVE:
+        return verbs.bury(task, "no", 1)
+    return replace(task, state=State.TRASH)
+
+
+def test_a_promise_that_the_disk_did_not_confirm_is_not_given(
+    spool: Spool, open_spool: Opener
+) -> None:
+    """A task that is in place but not known to be durable is not said to be added."""
+    store = open_spool(durable=True)
+    put(store, State.PENDING)
+    folder = os.stat(spool.pending).st_ino  # noqa: PTH116
+    fsync = files.fsync
+
+    def refuse(fd: int) -> None:
+        if os.fstat(fd).st_ino == folder:
+            raise OSError(errno.EIO, "Input/output error")
+        fsync(fd)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "fsync", refuse)
+        with pytest.raises(Unavailable, match="in place, but the disk did not confirm"):
+            store.swap(None, second(2))
+
+    assert len({item for item in store.look() if isinstance(item, Task)}) == 2
+
+
+def test_out_of_descriptors_nothing_is_broken(spool: Spool, open_spool: Opener) -> None:
+    """A process that may open no more files says so: no task is refused, moved or lost for it."""
+    store = open_spool(lambda: time.time() + 61)
+    for number in range(3):
+        store.swap(None, second(number))
+    first_free = os.dup(0)
+    os.close(first_free)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    said: list[str] = []
+    claimed: list[Task] = []
+    try:
+        for more in range(6):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (first_free + more, hard))
+            for attempt in (
+                lambda: claimed.extend(store.take(NOW, "me", 1)),
+                lambda: store.swap(None, second(7)),
+                store.recover,
+                store.set_aside,
+            ):
+                try:
+                    attempt()
+                except Unavailable as error:
+                    said.append(str(error))
+                except Gone:
+                    continue
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert any("Too many open files" in words for words in said)
+    assert claimed
+    assert not Path(spool.desk, "corrupt").exists()
+    shown = list(store.look())
+    assert not [item for item in shown if not isinstance(item, Task)]
+    assert len(set(shown)) == 4
+
+
+def test_one_unreadable_file_stops_no_queue(
+    spool: Spool, open_spool: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file on a bad block is passed by and stays; when nothing can be read, that is said."""
+    store = open_spool()
+    for number in range(3):
+        store.swap(None, second(number))
+    bad = {second(0).id, second(1).id}
+    read = files.open_guarded
+
+    def opened(name: str, folder: int) -> int:
+        if name.removesuffix(".task") in bad:
+            raise OSError(errno.EIO, "Input/output error")
+        return read(name, folder)
+
+    monkeypatch.setattr(files, "open_guarded", opened)
+
+    assert [task.id for task in store.take(NOW, "me", 9)] == [second(2).id]
+    with pytest.raises(Unavailable, match="Input/output error"):
+        list(store.take(NOW, "me", 9))
+    assert store.set_aside() == []
+    bad.clear()
+    assert len(list(store.take(NOW, "me", 9))) == 2
+
+
+def test_a_claim_that_came_to_nothing_is_given_back(
+    spool: Spool, open_spool: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task of which we cannot see that we have it is not kept in work/ by nobody."""
+    store = open_spool()
+    store.swap(None, TASK)
+    stat = os.stat
+
+    def fails(path: object, *args: object, **options: object) -> object:
+        if str(path) == f"{spool.work}/{NAME}":
+            raise OSError(errno.EIO, "Input/output error")
+        return stat(path, *args, **options)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", fails)
+        with pytest.raises(Unavailable):
+            list(store.take(NOW, "me", 1))
+
+    assert [task.id for task in store.take(NOW, "me", 1)] == [IDENT]
+
+
+def test_what_a_change_left_undone_is_finished_by_the_same_worker(
+    spool: Spool, open_spool: Opener
+) -> None:
+    """A worker that runs for weeks does not leave a task on the desk for its successor."""
+    store = open_spool(durable=True)
+    task = put(store, State.ACTIVE)
+    folder = os.stat(spool.work).st_ino  # noqa: PTH116
+    fsync = files.fsync
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            files,
+            "fsync",
+            lambda fd: _refusing(errno.EIO)() if os.fstat(fd).st_ino == folder else fsync(fd),
+        )
+        with pytest.raises(Unavailable, match="interrupted, to be recovered"):
+            store.swap(task, verbs.nack(task, NOW + 60, "failed"))
+    assert standing(spool) == [".spooldeck"]
+
+    said = store.set_aside()
+
+    assert said == [f"{IDENT}: interrupted, back in pending"]
+    assert store.set_aside() == []
+    assert standing(spool) == ["pending"]
+
+
+# ---- what somebody may still be writing
+
+
+@pytest.mark.parametrize("data", [b"", FILE[:70], FILE[:-1]])
+@pytest.mark.parametrize(("age", "back"), [(59, False), (61, True)])
+def test_a_torn_file_on_the_desk_waits_for_a_minute(
+    spool: Spool, open_spool: Opener, data: bytes, age: int, back: bool
+) -> None:
+    """The real program may be writing it: it goes back only when nothing has changed since."""
+    Path(spool.desk).mkdir()
+    left = Path(spool.desk, f"D.{IDENT}.pending.held.00000000.1-0-1")
+    left.write_bytes(data)
+
+    said = open_spool(lambda: time.time() + age).recover()
+
+    assert bool(said) is back
+    assert left.exists() is not back
+    assert standing(spool) == (["pending"] if back else [".spooldeck"])
+
+
+# ---- folders that are replaced
+
+
+@pytest.mark.parametrize("word", ["pending", "work", "dlq", ".spooldeck", "all"])
+@pytest.mark.parametrize("verb", ["add", "take", "ack", "nack", "bury", "hold"])
+@pytest.mark.parametrize("within", [False, True])
+def test_what_was_done_is_where_everybody_looks(
+    spool: Spool,
+    open_spool: Opener,
+    monkeypatch: pytest.MonkeyPatch,
+    word: str,
+    verb: str,
+    within: bool,
+) -> None:
+    """A folder replaced before a verb, or within it before its first move: what it says was done
+    is seen by way of the path, else it says that it was not; the task stands at most once.
+    """
+    starts = {"add": None, "take": State.PENDING, "hold": State.PENDING}
+    store = open_spool()
+    state = starts.get(verb, State.ACTIVE)
+    task = TASK if state is None else put(store, state)
+    queue = Path(spool.pending).parent
+    if state is None:
+        store.swap(None, second(2))  # everything is open
+
+    def replaced() -> None:
+        if word == "all":
+            queue.rename(queue.with_name("moved"))
+            for each in ("pending", "work", "dlq"):
+                (queue / each).mkdir(parents=True)
+        else:
+            (queue / word).rename(queue.with_name("moved"))
+            (queue / word).mkdir()
+
+    if within:
+        rename, waiting = files.rename, [replaced]
+
+        def renamed(source: str, target: str, **folders: int) -> None:
+            while waiting:
+                waiting.pop()()
+            rename(source, target, **folders)
+
+        monkeypatch.setattr(files, "rename", renamed)
+    else:
+        replaced()
+    act: dict[str, Callable[[], object]] = {
+        "add": lambda: store.swap(None, task),
+        "take": lambda: list(store.take(NOW, "me", 1)),
+        "ack": lambda: store.swap(task, None),
+        "nack": lambda: store.swap(task, verbs.nack(task, NOW + 60, "no")),
+        "bury": lambda: store.swap(task, verbs.bury(task, "no", 1)),
+        "hold": lambda: store.swap(task, verbs.hold(task, NOW)),
+    }
+    try:
+        answer = act[verb]()
+    except (Unavailable, Gone):
+        answer = None
+
+    goal = {"add": "pending", "take": "work", "nack": "pending", "bury": "dlq"}.get(verb)
+    seen = [item.state for item in open_spool().look({IDENT}) if isinstance(item, Task)]
+    if answer and goal is not None:
+        assert [store.states[state] for state in seen] == [goal]
+    moved = [p for p in queue.with_name("moved").rglob("*") if p.is_file() and IDENT in p.name]
+    left = [p for p in queue.rglob("*") if p.is_file() and IDENT in p.name]
+    whole = [path for path in moved + left if not path.name.startswith("T.")]
+    lost_by_ack = verb == "ack" and answer == ""
+    never_added = verb == "add" and answer is None
+    assert len(whole) == (0 if lost_by_ack or never_added else 1), whole
+
+
+def test_a_mount_for_one_folder_is_refused(spool: Spool) -> None:
+    """Where pending/ is a file system of its own, nothing can be renamed to the desk."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount")
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "none", spool.pending], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("this system lets nobody mount")
+    try:
+        with pytest.raises(Unavailable, match=r"pending lies on another file system than .*queue"):
+            NftbanStore(spool)
+    finally:
+        subprocess.run(["umount", spool.pending], check=True)
+
+
+def test_a_spool_elsewhere_is_refused(spool: Spool) -> None:
+    """The desk lies beside pending/; work and dlq must be on its file system."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
+        if Path(elsewhere).stat().st_dev == Path(spool.pending).stat().st_dev:
+            pytest.skip("no second file system here")
+        Path(elsewhere, "pending").mkdir()
+
+        with pytest.raises(Unavailable, match="lies on another file system"):
+            NftbanStore(spool._replace(pending=f"{elsewhere}/pending"))

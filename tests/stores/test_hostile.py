@@ -1,0 +1,493 @@
+"""Whatever somebody puts into the queue: refused for its reason, set aside, and nobody waits."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine import files, verbs
+from engine.files import parse_assignments
+from engine.model import Problem, State, Task
+from engine.store import Gone
+from engine.stores.nftban import NftbanStore, Spool, form
+from engine.stores.nftban.corrupt import escaped
+
+Opener = Callable[..., NftbanStore]
+
+IDENT = "20261120T094115Z-job-00000001"
+NAME = f"{IDENT}.task"
+GOOD = Task("20261120T094115Z-job-00000009", "job", State.PENDING, 1_795_170_000.0, description="x")
+"""Stands behind whatever is bad, and has to be taken all the same."""
+
+FILE = form.render(
+    form.new_record(Task(IDENT, "job", State.PENDING, 1_795_170_000.0, description="a job"))
+)
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make that")
+
+
+def later() -> float:
+    """A time at which what was made until now has been as it is for more than a minute."""
+    return time.time() + 61
+
+
+def names(folder: str | Path) -> list[str]:
+    """What lies in a folder that may not be there."""
+    return sorted(path.name for path in Path(folder).glob("*"))
+
+
+def problems(store: NftbanStore) -> dict[str, str]:
+    """What is wrong, by where it lies."""
+    return {item.where: item.what for item in store.look() if isinstance(item, Problem)}
+
+
+def taken(store: NftbanStore, now: float) -> list[str]:
+    """The ids of all that a worker gets."""
+    return [task.id for task in store.take(now, "me", 9)]
+
+
+# ---- what is no plain file of somebody who may put files there
+
+
+def _socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        here = os.open(path.parent, os.O_RDONLY)
+        server.bind(f"/proc/self/fd/{here}/{path.name}")  # a path of any length
+        os.close(here)
+
+
+def _sparse(path: Path) -> None:
+    path.write_bytes(FILE)
+    os.truncate(path, 1 << 30)
+
+
+def _linked(path: Path) -> None:
+    outside = path.parents[1] / "outside"
+    outside.write_bytes(FILE)
+    path.hardlink_to(outside)
+
+
+def _node(kind: int, major: int, minor: int) -> Callable[[Path], None]:
+    return lambda path: os.mknod(path, kind | 0o600, os.makedev(major, minor))
+
+
+def _mode(mode: int) -> Callable[[Path], None]:
+    def make(path: Path) -> None:
+        path.write_bytes(FILE)
+        path.chmod(mode)
+
+    return make
+
+
+def _anothers(path: Path) -> None:
+    path.write_bytes(FILE)
+    os.chown(path, 12345, 12345)
+
+
+LINK, DEVICE = "a symbolic link, not followed", "a device, not a task file"
+NAMING = "not named like a task: expected ID.task"
+
+ENTRIES: dict[str, tuple[str, Callable[[Path], object], str]] = {
+    "link to a secret": (NAME, lambda path: path.symlink_to("/etc/shadow"), LINK),
+    "dangling link": (NAME, lambda path: path.symlink_to("nowhere"), LINK),
+    "link to itself": (NAME, lambda path: path.symlink_to(path.name), LINK),
+    "FIFO": (NAME, os.mkfifo, "a FIFO, not a task file"),
+    "socket": (NAME, _socket, "a socket, not a task file"),
+    "endless device": (NAME, _node(stat.S_IFCHR, 1, 5), DEVICE),
+    "device without a driver": (NAME, _node(stat.S_IFCHR, 240, 77), DEVICE),
+    "disk": (NAME, _node(stat.S_IFBLK, 7, 0), DEVICE),
+    "gigabyte": (NAME, _sparse, "1,073,741,824 bytes, expected at most 65,536"),
+    "second link": (NAME, _linked, "has a second hard link"),
+    "another's": (NAME, _anothers, "belongs to user 12345, expected 0 as its folder, or root"),
+    "open to all": (NAME, _mode(0o646), "may be written by everybody, expected mode 640 or less"),
+    "open to a group": (NAME, _mode(0o660), "may be written by its group, expected mode 640"),
+    "empty": (NAME, lambda path: path.write_bytes(b""), "empty: a write was interrupted"),
+    "newline": ("0\nx.task", _mode(0o640), NAMING),
+    "escape": ("0\x1b[2J.task", _mode(0o640), NAMING),
+    "no text": ("0\udcff\udc80.task", _mode(0o640), NAMING),
+    "option": ("-rf.task", _mode(0o640), NAMING),
+    "hidden": (".hidden.task", _mode(0o640), NAMING),
+    "nothing else": (".task", _mode(0o640), NAMING),
+    "long": (f"{'0' * 250}.task", _mode(0o640), NAMING),
+    "a reason's name": ("0.why.task", _mode(0o640), NAMING),
+}
+"""File name, how it is made, and what is said of it."""
+
+ROOTS = ("endless device", "device without a driver", "disk", "another's")
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=needs_root) if k in ROOTS else k for k in ENTRIES]
+)
+def test_what_is_no_task_file_is_set_aside(spool: Spool, open_spool: Opener, kind: str) -> None:
+    """It is refused for its reason, the task behind it comes in the same run, and it is renamed
+    out of the way as it is, with its name, its reason and the time beside it.
+    """
+    name, make, reason = ENTRIES[kind]
+    path = Path(spool.pending, name)
+    try:
+        make(path)
+    except PermissionError:
+        pytest.skip("this system lets nobody make devices")
+    was = path.lstat()
+    store = open_spool(later)
+    store.swap(None, GOOD)
+    count: list[int] = []
+
+    shown = problems(store)
+    came = taken(store, later())
+    said = store.set_aside(lambda: count.append(1))
+
+    assert [what.startswith(reason) for what in shown.values()] == [True], shown
+    assert came == [GOOD.id]
+    assert names(spool.pending) == []
+    assert len(said) == len(count) == 1
+    assert said[0].startswith(f"pending/{escaped(name)}: {reason}")
+    assert said[0].isprintable()
+    (aside,) = store.corrupt()
+    corrupt = Path(spool.desk, "corrupt")
+    assert names(corrupt) == [aside.name, f"{aside.name}.why"]
+    assert not aside.name.strip(
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_:-."
+    )
+    assert aside.name[0] not in "-."
+    now = (corrupt / aside.name).lstat()
+    assert (now.st_ino, now.st_mode, now.st_size, now.st_uid) == (
+        *(was.st_ino, was.st_mode, was.st_size, was.st_uid),
+    )
+    assert (aside.was, aside.word) == (escaped(name), "pending")
+    assert aside.reason.startswith(reason)
+    assert abs(aside.since - later()) < 300
+    (problem,) = problems(store).items()
+    assert problem[0] == f".spooldeck/corrupt/{aside.name}"
+    assert problem[1].startswith(reason)
+    assert problem[1].endswith(f"spooldeck queue corrupt put-back {aside.name}")
+    assert taken(store, later()) == store.set_aside() == []
+
+
+def test_a_name_can_be_had_back(tmp_path: Path) -> None:
+    """What is written down of a name says each of its bytes, in printable characters."""
+    name = "".join(map(chr, range(1, 128))).replace("/", "") + "\udc80\udcff\\x41é"
+
+    text = escaped(name)
+
+    assert text.isascii() and text.isprintable()
+    assert text.encode().decode("unicode_escape").encode("latin-1") == os.fsencode(name)
+
+
+def test_a_folder_is_left_and_said_once(spool: Spool, open_spool: Opener) -> None:
+    """A folder that is called like a task is never moved or removed; a worker says so once."""
+    folder = Path(spool.pending, NAME)
+    folder.mkdir()
+    (folder / "kept").write_text("precious")
+    store = open_spool(later)
+    store.swap(None, GOOD)
+
+    assert taken(store, later()) == [GOOD.id]
+    said = store.set_aside()
+    taken(store, later())
+
+    assert said == [f"pending/{NAME}: a folder, not a task file; left where it is"]
+    assert store.set_aside() == []
+    assert (folder / "kept").read_text() == "precious"
+    assert names(Path(spool.desk, "corrupt")) == []
+
+
+@pytest.mark.parametrize(("age", "moved"), [(59.0, False), (61.0, True)])
+def test_what_may_still_be_written_is_left(
+    spool: Spool, open_spool: Opener, age: float, moved: bool
+) -> None:
+    """The real program writes in place: what changed within the last minute is not touched,
+    whatever time its writer gave it.
+    """
+    path = Path(spool.pending, NAME)
+    path.write_bytes(b"")
+    os.utime(path, (0, 0))
+    store = open_spool(lambda: time.time() + age)
+
+    taken(store, later())
+    said = store.set_aside()
+
+    assert bool(said) is moved
+    assert path.exists() is not moved
+
+
+def test_a_file_that_has_been_mended_is_left(spool: Spool, open_spool: Opener) -> None:
+    """What a take found broken and the real program has finished since is not set aside."""
+    path = Path(spool.pending, NAME)
+    path.write_bytes(FILE[:100])
+    store = open_spool(later)
+    assert taken(store, later()) == []
+    path.write_bytes(FILE)
+
+    assert store.set_aside() == []
+    assert taken(store, later()) == [IDENT]
+
+
+def test_a_file_written_as_it_is_set_aside_goes_back(
+    spool: Spool, open_spool: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What somebody writes between our judging and our moving is put back as it is now."""
+    path = Path(spool.pending, NAME)
+    path.write_bytes(b"")
+    store = open_spool(later)
+    taken(store, later())
+    rename, waiting = files.rename, [lambda: path.write_bytes(FILE)]
+
+    def renamed(source: str, target: str, **folders: int) -> None:
+        while waiting:
+            waiting.pop()()
+        rename(source, target, **folders)
+
+    monkeypatch.setattr(files, "rename", renamed)
+    assert store.set_aside() == []
+
+    assert path.read_bytes() == FILE
+    assert names(Path(spool.desk, "corrupt")) == []
+
+
+def test_what_lies_broken_in_work_is_set_aside(spool: Spool, open_spool: Opener) -> None:
+    """A file torn while the real program had it in hand would lie in work/ for ever."""
+    Path(spool.work, NAME).write_bytes(FILE[:60])
+    Path(spool.work, "notes").write_bytes(b"")
+    store = open_spool(later)
+    store.swap(None, GOOD)
+
+    came = taken(store, later())
+    said = store.set_aside()
+
+    assert came == [GOOD.id]
+    assert len(said) == 1 and said[0].startswith(f"work/{NAME}: no newline at its end")
+    assert names(spool.work) == [f"{GOOD.id}.task", "notes"]
+
+
+def test_good_tasks_are_never_set_aside(spool: Spool, open_spool: Opener) -> None:
+    """Neither what is in our hand, nor what another worker left in work/, is broken."""
+    Path(spool.work, NAME).write_bytes(FILE)
+    store = open_spool(later)
+    store.swap(None, GOOD)
+    taken(store, later())
+
+    taken(store, later())
+
+    assert store.set_aside() == []
+    assert names(spool.work) == [NAME, f"{GOOD.id}.task"]
+
+
+def test_without_broken_files_nothing_is_done(spool: Spool, open_spool: Opener) -> None:
+    """Setting aside costs nothing where everything is in order: no folder, no call."""
+    store = open_spool(later)
+
+    taken(store, later())
+
+    assert store.set_aside() == []
+    assert not Path(spool.desk).exists()
+
+
+def test_many_broken_files_stop_nobody(spool: Spool, open_spool: Opener) -> None:
+    """Of two with one name to show, each keeps its own; the good one comes between them."""
+    for number in range(50):
+        Path(spool.pending, f"0\x01{chr(ord('A') + number)}.task").write_bytes(b"")
+    store = open_spool(later)
+    store.swap(None, GOOD)
+
+    assert taken(store, later()) == [GOOD.id]
+    assert len(store.set_aside()) == 50
+    assert len(names(Path(spool.desk, "corrupt"))) == 100
+    assert len(problems(store)) == 50
+
+
+def test_who_may_write_in_a_folder_may_put_tasks_there(spool: Spool, open_spool: Opener) -> None:
+    """In a folder open to a group, a file that carries the group is its members' work."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    os.chown(spool.pending, 0, 4321)
+    Path(spool.pending).chmod(0o770)
+    path = Path(spool.pending, NAME)
+    path.write_bytes(FILE)
+    os.chown(path, 12345, 4321)
+
+    assert taken(open_spool(), later()) == [IDENT]
+
+
+def test_a_spool_open_to_everybody_is_refused(spool: Spool, open_spool: Opener) -> None:
+    """Where anybody may put tasks, nothing is done, and the way out is said."""
+    Path(spool.pending).chmod(0o777)
+    store = open_spool()
+
+    refused = {edge.refused for edge in store.edges.values()}
+
+    assert refused == {
+        f"{spool.pending} may be written by everybody: use chmod o-w {spool.pending}"
+    }
+
+
+# ---- what a file says
+
+KEY = "TASK_DESCRIPTION"
+ROW = b'TASK_DESCRIPTION="a job"'
+
+
+def with_row(text: str | bytes) -> bytes:
+    """A task file with another third line."""
+    return FILE.replace(ROW, text if isinstance(text, bytes) else text.encode())
+
+
+def with_number(text: str) -> bytes:
+    """A task file with another count of retries."""
+    return FILE.replace(b'TASK_RETRIES="0"', f'TASK_RETRIES="{text}"'.encode())
+
+
+NUMBER = "TASK_RETRIES is {!r}, expected a whole number without leading zeros"
+FORM = 'line 3: expected KEY="value"'
+TAIL = f"line 3: {KEY} is followed by something else than a comment"
+CONTROL = f"line 3: {KEY} holds a control character"
+
+REFUSED: dict[str, tuple[bytes, str]] = {
+    "command": (with_row(f'{KEY}="$(id)"'), f"line 3: {KEY} holds an unescaped $"),
+    "backquotes": (with_row(f'{KEY}="`id`"'), f"line 3: {KEY} holds an unescaped `"),
+    "variable": (with_row(f'{KEY}="$HOME"'), f"line 3: {KEY} holds an unescaped $"),
+    "braces": (with_row(f'{KEY}="${{HOME}}"'), f"line 3: {KEY} holds an unescaped $"),
+    "arithmetic": (with_row(f'{KEY}="$((1))"'), f"line 3: {KEY} holds an unescaped $"),
+    "bare": (with_row(f"{KEY}=job"), FORM),
+    "single quotes": (with_row(f"{KEY}='job'"), FORM),
+    "ANSI quotes": (with_row(f"{KEY}=$'job'"), FORM),
+    "export": (with_row(f'export {KEY}="job"'), FORM),
+    "append": (with_row(f'{KEY}+="job"'), FORM),
+    "element": (with_row(f'{KEY}[0]="job"'), FORM),
+    "joined": (with_row(f'{KEY}="a""b"'), TAIL),
+    "more": (with_row(f'{KEY}="a"; id'), TAIL),
+    "background": (with_row(f'{KEY}="a" id'), TAIL),
+    "glued comment": (with_row(f'{KEY}="a"#b'), TAIL),
+    "continued": (with_row(f'{KEY}="a\\\nb"'), f"line 3: {KEY} goes on in the next line"),
+    "two lines": (with_row(f'{KEY}="a\nb"'), f"line 3: {KEY} has no closing quote"),
+    "NUL": (with_row(f'{KEY}="a\0b"'), CONTROL),
+    "CR within": (with_row(f'{KEY}="a\rb"'), CONTROL),
+    "escape": (with_row(f'{KEY}="\x1b[2J"'), CONTROL),
+    "DEL": (with_row(f'{KEY}="\x7f"'), CONTROL),
+    "C1": (with_row(f'{KEY}="\x9b2J"'), CONTROL),
+    "NUL in a comment": (b"# a\0b\n" + FILE, "line 1: a comment holds a control character"),
+    "CR behind": (with_row(f'{KEY}="a"\r'), TAIL),
+    "CR in a comment": (with_row(f'{KEY}="a" # b\r'), "line 3: a comment holds a control"),
+    "CRLF": (FILE.replace(b"\n", b"\r\n"), "line 1: TASK_ID is followed by something else"),
+    "BOM": (b"\xef\xbb\xbf" + FILE, 'line 1: expected KEY="value"'),
+    "no UTF-8": (with_row(ROW.replace(b"job", b"j\xffb")), "not UTF-8 at byte"),
+    "overlong": (with_row(ROW.replace(b"job", b"\xc0\xaf")), "not UTF-8 at byte"),
+    "surrogate": (with_row(ROW.replace(b"job", b"\xed\xa0\x80")), "not UTF-8 at byte"),
+    "torn": (FILE[:-1], "no newline at its end: a write was interrupted"),
+    "twice": (FILE + b'TASK_RETRIES="1"\n', "line 9: TASK_RETRIES a second time"),
+    **{
+        key: (FILE + f'{key}="/tmp"\n'.encode(), f"line 9: unknown key {key}")
+        for key in ("PATH", "IFS", "LD_PRELOAD", "BASH_ENV", "PS4", "task_id", "TASK")
+    },
+    **{
+        f"number {text}": (with_number(text), NUMBER.format(text))
+        for text in ("08", "-1", "+1", "1e9", "0x1", "", " 1", "1 ", "a", "1" * 13, "a[1]")
+    },
+    "another's id": (
+        FILE.replace(b"00000001", b"00000002"),
+        f"TASK_ID is {IDENT[:-1]}2, expected {IDENT} as in its file name",
+    ),
+    "kind in capitals": (
+        FILE.replace(b'TYPE="job"', b'TYPE="Job"'),
+        "TASK_TYPE is no type, expected a-z 0-9 _, at most 64",
+    ),
+    "long kind": (FILE.replace(b'TYPE="job"', b'TYPE="%s"' % (b"j" * 65)), "TASK_TYPE is no type"),
+    "id that climbs": (FILE.replace(IDENT.encode(), b"../x"), "TASK_ID is no task id, expected"),
+    "a missing line": (FILE.replace(ROW + b"\n", b""), f"{KEY} is missing"),
+}
+"""What a file says, and what is said of it: which line, and what was expected."""
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_shells_might_read_otherwise_is_set_aside(
+    spool: Spool, open_spool: Opener, kind: str
+) -> None:
+    """Nothing in it is expanded, the reason names line or field, the next task comes in the same
+    run, and the file goes out of the way as it is.
+    """
+    data, reason = REFUSED[kind]
+    Path(spool.pending, NAME).write_bytes(data)
+    store = open_spool(later)
+    store.swap(None, GOOD)
+
+    shown = problems(store)
+    came = taken(store, later())
+    said = store.set_aside()
+
+    assert shown[f"pending/{NAME}"].startswith(reason), shown
+    assert came == [GOOD.id]
+    assert len(said) == 1
+    (aside,) = store.corrupt()
+    assert Path(spool.desk, "corrupt", aside.name).read_bytes() == data
+    why = Path(spool.desk, "corrupt", f"{aside.name}.why").read_bytes()
+    assert set(parse_assignments(why, lambda key: True)) == {
+        *("CORRUPT_NAME", "CORRUPT_STATE", "CORRUPT_EPOCH", "CORRUPT_BY", "CORRUPT_REASON")
+    }
+
+
+ACCEPTED: dict[str, tuple[bytes, dict[str, object]]] = {
+    "blank lines and comments": (b"\n# a comment\n \t\n" + FILE, {"description": "a job"}),
+    "a comment behind": (with_row(f'{KEY}="v" # why'), {"description": "v"}),
+    "four escapes": (with_row(f'{KEY}="\\\\ \\" \\$ \\`"'), {"description": '\\ " $ `'}),
+    "another backslash": (with_row(f'{KEY}="a\\nb"'), {"description": "a\\nb"}),
+    "unknown TASK_ field": (FILE + b'TASK_NEW="x"\n', {"extra": {"TASK_NEW": "x"}}),
+    "other kind": (FILE.replace(b'TYPE="job"', b'TYPE="x_9"'), {"kind": "x_9"}),
+    "largest number": (with_number("9" * 12), {"attempts": 999_999_999_999}),
+    "payload elsewhere": (
+        FILE.replace(b'PAYLOAD_FILE=""', b'PAYLOAD_FILE="/etc/passwd"'),
+        {"payload": "/etc/passwd"},
+    ),
+    "payload that climbs": (
+        FILE.replace(b'PAYLOAD_FILE=""', b'PAYLOAD_FILE="/a/../b"'),
+        {"payload": "/a/../b"},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ACCEPTED)
+def test_what_every_shell_reads_alike_is_taken(spool: Spool, open_spool: Opener, kind: str) -> None:
+    """Whatever the contract's form allows is a task, and says what a shell would read."""
+    data, says = ACCEPTED[kind]
+    Path(spool.pending, NAME).write_bytes(data)
+    store = open_spool(later)
+
+    (task,) = store.take(later(), "me", 1)
+
+    assert {key: getattr(task, key) for key in says} == says
+    assert Path(spool.work, NAME).read_bytes() == data
+    assert store.set_aside() == []
+
+
+@pytest.mark.parametrize("bad", ["/a/../b", "/a//b", "/a/./b", "/a/b/", "../b", "/é", "/a\nb"])
+def test_a_payload_that_would_need_cleaning_is_not_added(open_spool: Opener, bad: str) -> None:
+    """A path that is not written plainly is refused at once, and nothing is stored."""
+    store = open_spool()
+
+    with pytest.raises(Exception, match="payload path"):
+        store.swap(None, Task(IDENT, "job", State.PENDING, 0.0, payload=bad))
+
+    assert list(store.look()) == []
+
+
+def test_a_file_changed_between_claim_and_reading_is_not_acted_on(
+    spool: Spool, open_spool: Opener
+) -> None:
+    """What was written over a claimed task since is not finished in its name."""
+    Path(spool.pending, NAME).write_bytes(FILE)
+    store = open_spool()
+    (task,) = store.take(later(), "me", 1)
+    Path(spool.work, NAME).write_bytes(FILE.replace(b"a job", b"other"))
+
+    with pytest.raises(Gone):
+        store.swap(task, None)
+    with pytest.raises(Gone):
+        store.swap(task, verbs.nack(task, later(), "no"))
+
+    assert b"other" in Path(spool.work, NAME).read_bytes()

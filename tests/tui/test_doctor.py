@@ -1,0 +1,346 @@
+"""`spooldeck doctor`: what it prints, how it ends, on real disks, and that it changes nothing."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from engine import verbs
+from engine.model import Move
+from engine.stores.nftban import NftbanStore, Spool, make_spool
+from tests.tui.users import NOBODY, as_user, give, place_for_all, tree
+from tui.cli import main
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount, or be somebody else")
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A queue that everybody can reach."""
+    with place_for_all() as place:
+        yield place
+
+
+def grades(text: str) -> dict[str, str]:
+    """The grade of each check; of several lines the last."""
+    lines = (line.split(maxsplit=2) for line in text.splitlines() if not line.startswith(" "))
+    return {words[1]: words[0] for words in lines}
+
+
+def fill(root: Path, number: int) -> None:
+    """Pending tasks."""
+    queue = root / "queue"
+    spool = Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq", durable=False)
+    store = NftbanStore(spool)
+    tasks = (verbs.enqueue("report", 1_795_239_223, f"{n:08x}") for n in range(number))
+    assert all(outcome.error is None for outcome in store.swap_all(Move(None, t) for t in tasks))
+    store.close()
+
+
+def test_a_well_place_says_so(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each check of a new place is a line; but for the disk that it lies on, each says ok. Nothing
+    is made there.
+    """
+    before = tree(place)
+    capsys.readouterr()
+
+    code = main(["doctor", str(place)])
+
+    lines = capsys.readouterr().out.splitlines()
+    said = grades("\n".join(lines))
+    disk = said.pop("disk")
+    assert set(said.values()) == {"ok"}
+    assert code == (0 if disk in ("ok", "?") else 1)
+    assert tree(place) == before
+    assert len([line for line in lines if "mend:" in line]) == (disk == "warn")
+
+
+def test_what_is_wrong_has_its_mending(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An ill place ends with 1; below each line that is not ok stands what to do, and doing that is
+    enough.
+    """
+    (place / "queue" / "pending").chmod(0o777)
+    capsys.readouterr()
+
+    code = main(["doctor", str(place)])
+
+    lines = capsys.readouterr().out.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("bad"))
+    assert code == 1
+    assert f"{place}/queue/pending: mode 777" in lines[at]
+    mend = lines[at + 1].partition("mend: ")[2]
+    subprocess.run(mend.split(), check=True)
+    main(["doctor", str(place)])
+    assert grades(capsys.readouterr().out)["modes"] == "ok"
+
+
+def test_it_changes_nothing(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not a file is made, moved or touched, not even in a place where there is much to mend and no
+    desk yet.
+    """
+    fill(place, 2)
+    queue = place / "queue"
+    (first, second) = sorted((queue / "pending").iterdir())
+    (queue / "dlq" / first.name).write_bytes(first.read_bytes())
+    second.rename(queue / "work" / second.name)
+    (queue / "pending" / "broken.task").write_text("x")
+    os.mkfifo(queue / "pending" / "fifo.task")
+    (place / "run" / "queue.lock").write_text("4194304\n1795239223\n")
+    (place / "run" / "queue.lock.0abc").write_text("")
+    shutil.rmtree(queue / ".spooldeck")
+    shutil.rmtree(place / "metrics")
+    config = place.parent / "some.yaml"
+    config.write_text("handlers: {mail_send: {command: [nonexistent]}}")
+    before = tree(place)
+    capsys.readouterr()
+
+    code = main(["--config", str(config), "doctor", str(place)])
+
+    assert code == 1
+    assert tree(place) == before
+    said = grades(capsys.readouterr().out)
+    wrong = {check for check, grade in said.items() if grade in ("warn", "bad")}
+    assert {"folders", "lock", "desk", "broken", "handlers", "kinds", "worker"} <= wrong
+
+
+def test_a_place_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where no queue is, it says so and how to make one, and ends with 1."""
+    code = main(["doctor", str(tmp_path / "nothing")])
+
+    out = capsys.readouterr().out
+    assert code == 1
+    assert out.startswith(f"bad   tasks     {tmp_path}/nothing: no queue")
+    assert f"mend: spooldeck init {tmp_path}/nothing" in out
+    assert list(tmp_path.iterdir()) == []
+
+
+@as_root
+def test_who_may_only_look_is_told_what_is_hidden(place: Path) -> None:
+    """A user who may read but not write sees all there is, and the command that sees and mends."""
+    fill(place, 1)
+    (secret,) = (place / "queue" / "pending").iterdir()
+    give(place, 0, 0o755)
+    secret.chmod(0o600)
+    before = tree(place)
+
+    looked = as_user(NOBODY, "doctor", str(place))
+
+    said = grades(looked.stdout)
+    assert looked.returncode == 1
+    assert (said["rights"], said["broken"], said["folders"]) == ("?", "?", "ok")
+    assert f"mend: sudo -u root spooldeck --root {place} doctor" in looked.stdout
+    assert tree(place) == before
+
+
+@as_root
+def test_a_place_that_is_hidden_from_us(place: Path) -> None:
+    """A user who may see nothing gets question marks, the reason, and the command that sees."""
+    give(place, 0, 0o750)
+
+    looked = as_user(NOBODY, "doctor", str(place))
+
+    said = grades(looked.stdout)
+    assert looked.returncode == 1, looked.stderr
+    assert looked.stderr == ""
+    assert said.pop("tasks") == "bad"
+    assert set(said.values()) <= {"?", "ok", "warn"}
+    assert {said[check] for check in ("folders", "owners", "broken", "worker", "lock")} == {"?"}
+    assert "sudo" in looked.stdout
+
+
+@as_root
+def test_a_holder_that_is_hidden_from_us(place: Path) -> None:
+    """Of a lock that another user's process holds, what the kernel keeps from us is a `?`."""
+    path = place / "run" / "queue.lock"
+    give(place, 0, 0o755)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(f"{os.getpid()}\n{int(time.time())}\n")
+        file.flush()
+
+        looked = as_user(NOBODY, "doctor", str(place))
+
+    assert "?     lock      flock ? held, but by whom is hidden from us" in looked.stdout
+
+
+# ---- real disks
+
+
+@pytest.fixture
+def on_a_disk() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs commands of a shell in a mount namespace of its own, where /mnt is theirs."""
+
+    def run(script: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            ["unshare", "--mount", "--propagation", "private", "sh", "-ec", script],
+            capture_output=True,
+            text=True,
+            env={
+                "PATH": os.environ["PATH"],
+                "PYTHONPATH": ":".join(filter(None, sys.path)),
+                "SPOOLDECK": f"{sys.executable} -m tui.cli",
+            },
+            timeout=60,
+            check=False,
+        )
+        if done.returncode in (32, 127) or "Operation not permitted" in done.stderr:
+            pytest.skip(f"no such mounts here: {done.stderr.strip()}")
+        return done
+
+    return run
+
+
+INIT = "cd /mnt; $SPOOLDECK init /mnt/data >/dev/null; "
+DOCTOR = "$SPOOLDECK doctor /mnt/data"
+
+
+def on_ext4(image: Path, journal: bool, options: str = "") -> str:
+    """Mounts a new ext4 of its own on /mnt."""
+    flag = "" if journal else "-O ^has_journal"
+    options = f"loop,{options}" if options else "loop"
+    return (
+        f"truncate -s 64M {image}; mkfs.ext4 -q {flag} {image}; "
+        f"mount -o {options} {image} /mnt; {INIT}"
+    )
+
+
+@as_root
+def test_a_disk_with_a_journal(
+    tmp_path: Path, on_a_disk: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """A new place on a disk that keeps its promises is well in all: exit 0."""
+    seen = on_a_disk(on_ext4(tmp_path / "disk", journal=True) + DOCTOR)
+
+    assert seen.returncode == 0, seen.stdout + seen.stderr
+    assert "is on ext4 (/dev/loop" in seen.stdout
+    assert "at /mnt), with a journal" in seen.stdout
+    assert "mend:" not in seen.stdout
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("journal", "options", "said", "mend"),
+    [
+        (False, "", "has no journal", "tune2fs -j /dev/loop"),
+        (True, "data=writeback", "mounted with data=writeback", "/etc/fstab"),
+        (True, "nobarrier", "mounted with nobarrier", "/etc/fstab"),
+    ],
+)
+def test_a_disk_that_may_lose_tasks(
+    tmp_path: Path,
+    on_a_disk: Callable[..., subprocess.CompletedProcess[str]],
+    journal: bool,
+    options: str,
+    said: str,
+    mend: str,
+) -> None:
+    """A disk without a journal, or mounted carelessly, is a warning with the reason: exit 1."""
+    seen = on_a_disk(on_ext4(tmp_path / "disk", journal, options) + DOCTOR)
+
+    assert seen.returncode == 1, seen.stderr
+    assert grades(seen.stdout)["disk"] == "warn"
+    assert said in seen.stdout
+    assert mend in seen.stdout
+
+
+@as_root
+def test_a_disk_that_gets_its_journal(
+    tmp_path: Path, on_a_disk: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """The command that is said to mend a disk without a journal does."""
+    mend = "$SPOOLDECK doctor /mnt/data | sed -n 's/.*mend: \\(tune2fs.*\\)/\\1/p' | sh >/dev/null"
+    again = f"cd /; umount /mnt; mount -o loop {tmp_path / 'disk'} /mnt; "
+
+    seen = on_a_disk(on_ext4(tmp_path / "disk", journal=False) + f"{mend}; {again}{DOCTOR}")
+
+    assert seen.returncode == 0, seen.stdout + seen.stderr
+
+
+MEMORY = "mount -t tmpfs none /mnt; "
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("script", "check", "grade", "said"),
+    [
+        (MEMORY + INIT, "disk", "warn", "all tasks are gone at a restart"),
+        (
+            MEMORY + "cd /mnt; mkdir a b c d; mount -t overlay -o lowerdir=a,upperdir=b,workdir=c "
+            "none d; cd d; $SPOOLDECK init /mnt/d/data >/dev/null; ln -s d/data /mnt/data; ",
+            "disk",
+            "warn",
+            "a container's layer",
+        ),
+        (
+            MEMORY + INIT + "mount -t tmpfs none /mnt/data/queue/work; ",
+            "devices",
+            "bad",
+            "/mnt/data/queue/work lies on another file system",
+        ),
+        (
+            f"mount -t tmpfs -o size=1m none /mnt; {INIT}",
+            "room",
+            "warn",
+            "(free blocks), and 10,000 more may be added",
+        ),
+        (
+            f"mount -t tmpfs -o nr_inodes=50 none /mnt; {INIT}",
+            "room",
+            "bad",
+            "(free inodes), and 10,000 more may be added",
+        ),
+        (MEMORY + INIT + "mount -o remount,ro /mnt; ", "disk", "bad", "read-only"),
+    ],
+    ids=["tmpfs", "overlay", "two disks", "no space", "no inodes", "read-only"],
+)
+def test_other_disks(
+    on_a_disk: Callable[..., subprocess.CompletedProcess[str]],
+    script: str,
+    check: str,
+    grade: str,
+    said: str,
+) -> None:
+    """Memory, layers, two file systems and full ones are told apart, on real mounts."""
+    seen = on_a_disk(script + DOCTOR)
+
+    assert seen.returncode == 1, seen.stderr
+    assert grades(seen.stdout)[check] == grade, seen.stdout
+    assert said in seen.stdout
+
+
+# ---- many tasks
+
+
+def test_each_task_is_opened_once(tmp_path: Path) -> None:
+    """Of a long queue every task file is opened one time, so that the doctor is no burden."""
+    root = tmp_path / "data"
+    make_spool(Spool(f"{root}/queue/pending", f"{root}/queue/work", f"{root}/queue/dlq"))
+    fill(root, 300)
+    count = (
+        "import sys\n"
+        "opened = []\n"
+        "sys.addaudithook(lambda event, told: opened.append(str(told[0])) "
+        "if event == 'open' else None)\n"
+        "from tui.cli import main\n"
+        "main(sys.argv[1:])\n"
+        "print(sum(name.endswith('.task') for name in opened), file=sys.stderr)\n"
+    )
+
+    run = subprocess.run(
+        [sys.executable, "-c", count, "doctor", str(root)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": ":".join(filter(None, sys.path))},
+    )
+
+    assert run.stderr.split()[-1] == "300"

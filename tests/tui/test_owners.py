@@ -1,0 +1,263 @@
+"""Who may do what: whose are the files that we make, as whom handlers run, who is sent to sudo."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine import verbs
+from engine.model import Task
+from engine.stores.nftban import NftbanStore, Spool
+from tests.tui.users import NAMELESS, NOBODY, as_user, give, place_for_all, tree
+from tui.cli import main
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A queue that everybody can reach."""
+    with place_for_all() as place:
+        yield place
+
+
+def settings(place: Path, text: str) -> str:
+    """A configuration file beside a place."""
+    path = place.parent / "some.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def only_task(place: Path, word: str) -> str:
+    """The text of the one task in a state."""
+    (path,) = (place / "queue" / word).iterdir()
+    return path.read_text()
+
+
+# ---- whose files
+
+
+def test_whatever_root_makes_belongs_to_the_queue_s_owner(place: Path) -> None:
+    """Every file and folder that any command of root's makes in a queue has the owner and group of
+    the queue, so that its owner can go on with it.
+    """
+    for name in ("run", "log", "metrics"):
+        shutil.rmtree(place / name)
+    give(place, NOBODY)
+    broken = place / "queue" / "pending" / "broken.task"
+    broken.write_text("TASK_ID=$(id)\n")
+    os.chown(broken, NOBODY, NOBODY)
+    os.chown(place, 0, 0)  # as the real program has it: the data folder is root's
+    config = settings(
+        place,
+        "queue: {max_retries: 0}\n"
+        "handlers: {report: {command: ['true']}, "
+        "fails: {command: ['false'], rate: {per_hour: 5}}}\n",
+    )
+    here = ("--config", config, "--root", str(place), "queue")
+
+    for kind in ("report", "report", "fails", "fails"):
+        assert main([*here, "add", kind]) == 0
+    assert main([*here, "process-next"]) in (0, 3)
+    assert main([*here, "work", "--until-idle"]) == 0
+    assert main([*here, "dlq", "retry-all"]) == 0
+    assert main([*here, "recover", "--yes"]) == 0
+    assert main([*here, "work", "--until-idle"]) == 0
+    assert main([*here, "add", "report"]) == 0
+    with_the_desk_in_use(place / "queue")
+
+    owners = {path: (path.lstat().st_uid, path.lstat().st_gid) for path in place.rglob("*")}
+    assert [str(path) for path, owner in owners.items() if owner != (NOBODY, NOBODY)] == []
+    made = {path.name for path in owners}
+    assert {"queue.prom", "queue.log", "queue.buckets", ".lock", "processed_total"} <= made
+    assert {"corrupt", "held", "trash"} <= made
+    assert len(list((place / "queue" / ".spooldeck" / "corrupt").iterdir())) == 2
+
+
+def with_the_desk_in_use(queue: Path) -> None:
+    """Hold a task, trash one, and set what is broken aside, which needs to be a minute old."""
+    spool = Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq")
+    store = NftbanStore(spool, lambda: time.time() + 120)
+    first, second, *_ = (task for task in store.look(["pending"]) if isinstance(task, Task))
+    store.swap(first, verbs.hold(first, time.time()))
+    store.swap(second, verbs.purge(second, time.time()))
+    assert list(store.take(time.time(), "root", 9))
+    assert len(store.set_aside()) == 1
+    store.close()
+
+
+def test_the_lock_s_file_belongs_to_the_queue_s_owner(place: Path) -> None:
+    """While root works on somebody's queue, the lock and what its handlers see is the owner's."""
+    give(place, NOBODY)
+    look = f"stat -c %u:%g {place}/run/queue.lock; exit 1"
+    config = settings(place, f"handlers: {{report: {{command: [sh, -c, '{look}']}}}}")
+    here = ("--config", config, "--root", str(place), "queue")
+    main([*here, "add", "report"])
+
+    assert main([*here, "process-next"]) == 3
+
+    assert 'TASK_LAST_ERROR="65534:65534"' in only_task(place, "pending")
+
+
+# ---- as whom handlers run
+
+WHO = 'handlers: {report: {command: [sh, -c, "echo $(id -u) $(id -G) $HOME $USER; exit 1"]%s}}'
+
+
+@pytest.mark.parametrize(
+    ("owner", "text", "said"),
+    [
+        (NOBODY, WHO % "", "65534 65534 /nonexistent nobody"),
+        (NAMELESS, WHO % "", f"{NAMELESS} {NAMELESS} / {NAMELESS}"),
+        (NOBODY, WHO % ", run_as: root", "0 0 /root root"),
+        (0, WHO % ", run_as: nobody", "65534 65534 /nonexistent nobody"),
+        (0, "queue: {run_as: nobody}\n" + WHO % "", "65534 65534 /nonexistent nobody"),
+        (0, "queue: {run_as: nobody}\n" + WHO % ", run_as: root", "0 0 /root root"),
+    ],
+    ids=["owner", "nameless owner", "root by wish", "nobody by wish", "for all", "for one"],
+)
+def test_root_runs_a_handler_as_whom_it_should(
+    place: Path, owner: int, text: str, said: str
+) -> None:
+    """Root runs a queue's handlers as the queue's owner, with that user's groups, name and home,
+    unless `run_as` names somebody else; for one handler before it does for all.
+    """
+    give(place, owner)
+    here = ("--config", settings(place, text), "--root", str(place), "queue")
+    main([*here, "add", "report"])
+
+    assert main([*here, "process-next"]) == 3
+
+    assert f'TASK_LAST_ERROR="{said}"' in only_task(place, "pending")
+
+
+def test_who_is_not_root_runs_handlers_as_nobody_else(place: Path) -> None:
+    """A worker that could not become whom `run_as` names does not start, touches nothing, and says
+    which setting it is and what to type.
+    """
+    main(["--root", str(place), "queue", "add", "report"])
+    give(place, NOBODY)
+    config = settings(place, WHO % ", run_as: root")
+    before = tree(place)
+
+    words = ("--config", config, "--root", str(place), "queue", "process-next")
+    refused = as_user(NOBODY, *words)
+
+    assert refused.returncode == 77
+    assert refused.stderr == (
+        "spooldeck: handlers.report.run_as is root, but we are nobody: only root can, "
+        f"use sudo -u root spooldeck {' '.join(words)}\n"
+    )
+    assert tree(place) == before
+
+
+def test_run_as_may_name_ourselves(place: Path) -> None:
+    """A worker that already is whom `run_as` names needs no root."""
+    main(["--root", str(place), "queue", "add", "report"])
+    give(place, NOBODY)
+    config = settings(place, "handlers: {report: {command: ['true'], run_as: nobody}}")
+
+    done = as_user(NOBODY, "--config", config, "--root", str(place), "queue", "process-next")
+
+    assert done.returncode == 0, done.stderr
+    assert list((place / "queue" / "pending").iterdir()) == []
+
+
+# ---- who may not
+
+VERBS = (
+    ("queue", "add", "report", "two words"),
+    ("queue", "process-next"),
+    ("queue", "process-next", "--timer"),
+    ("queue", "work", "--until-idle"),
+    ("queue", "recover", "--yes"),
+    ("queue", "corrupt", "put-back", "x.pending.0"),
+    ("queue", "dlq", "retry", "20261120T094115Z-report-00000001"),
+    ("queue", "dlq", "retry-all"),
+    ("queue", "dlq", "purge", "0"),
+)
+
+
+@pytest.mark.parametrize("words", VERBS, ids=lambda words: " ".join(words[1:3]))
+def test_who_may_not_write_is_told_what_to_type(place: Path, words: tuple[str, ...]) -> None:
+    """Each verb of somebody who may look at a queue but not change it ends with 77 before anything
+    is touched, with the very command line to use instead.
+    """
+    main(["--root", str(place), "queue", "add", "report"])
+    give(place, 0, 0o755)
+    before = tree(place)
+
+    refused = as_user(NOBODY, "--root", str(place), *words)
+
+    assert refused.returncode == 77, refused.stderr
+    (line,) = refused.stderr.splitlines()
+    typed = " ".join(f"'{word}'" if " " in word else word for word in words)
+    assert line.endswith(
+        f"is not writable for us: use sudo -u root spooldeck --root {place} {typed}"
+    )
+    assert refused.stdout == ""
+    assert tree(place) == before
+
+
+def test_a_hidden_queue_of_a_nameless_owner(place: Path) -> None:
+    """Where even looking is refused, the way in is said as well; an owner without a name is called
+    by number.
+    """
+    give(place, NAMELESS, 0o750)
+
+    refused = as_user(NOBODY, "--root", str(place), "queue", "add", "report")
+
+    assert refused.returncode == 77
+    assert refused.stderr.endswith(
+        f"use sudo -u '#{NAMELESS}' spooldeck --root {place} queue add report\n"
+    )
+
+
+def test_what_only_looks_is_not_refused(place: Path) -> None:
+    """Whoever may read a queue may list it, look at its state, and try a verb dry."""
+    main(["--root", str(place), "queue", "add", "report"])
+    for path in place.rglob("*.task"):
+        path.chmod(0o644)
+    give(place, 0, 0o755)
+    before = tree(place)
+
+    for words in (["list"], ["count"], ["metrics"], ["dlq", "retry-all", "--dry-run"]):
+        looked = as_user(NOBODY, "--root", str(place), "queue", *words)
+        assert looked.returncode == 0, looked.stderr
+
+    assert tree(place) == before
+
+
+def test_settings_go_along_to_sudo(place: Path) -> None:
+    """sudo keeps no environment: what was told by it or found by it stands in the line to type."""
+    give(place, NAMELESS, 0o555)
+    (place.parent / "spooldeck.yaml").write_text("queue: {max_retries: 2}\n")
+
+    counted = as_user(NOBODY, "queue", "count", NFTBAN_DATA_DIR=str(place))
+    refused = as_user(NOBODY, "queue", "add", "report", NFTBAN_DATA_DIR=str(place))
+
+    assert counted.stdout == "0\n", counted.stderr
+    assert refused.returncode == 77
+    assert refused.stderr.endswith(
+        f"use sudo -u '#{NAMELESS}' env NFTBAN_DATA_DIR={place} "
+        f"spooldeck --config {place.parent}/spooldeck.yaml queue add report\n"
+    )
+
+
+def test_who_owns_a_queue_that_is_closed_to_all_is_told_to_open_it(place: Path) -> None:
+    """An owner without the right to write is not sent to become themselves."""
+    give(place, NOBODY)
+    pending = place / "queue" / "pending"
+    pending.chmod(0o500)
+
+    refused = as_user(NOBODY, "--root", str(place), "queue", "add", "report")
+
+    assert refused.returncode == 77
+    assert f"chmod u+rwx {pending}" in refused.stderr
+    assert stat.S_IMODE(pending.stat().st_mode) == 0o500

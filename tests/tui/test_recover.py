@@ -1,0 +1,368 @@
+"""`queue recover`, and the worker that meets a stuck lock: said, asked, done, put on record."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from engine import lockfile, locks, verbs
+from engine.model import State, Task
+from engine.stores import open_store
+from engine.stores.nftban import NftbanStore
+from tests.engine.lockers import (
+    INNOCENT,
+    is_unharmed,
+    marked,
+    said,
+    true_claim,
+    written,
+)
+
+Child: TypeAlias = subprocess.Popen[str]
+Run: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
+
+SILENT = """
+import os, signal, sys, time
+from engine import lockfile, locks
+from engine.stores import open_store
+root, silent = sys.argv[1], float(sys.argv[2])
+lock = locks.acquire(
+    root + "/run/queue.lock",
+    1200.0,
+    lambda: time.time() - silent,
+    lambda: lockfile.uptime() - silent,
+)
+list(open_store(root).take(time.time(), str(os.getpid()), 1))
+{manner}
+print("held", flush=True)
+sys.stdin.read()
+"""
+"""A worker that claimed a task, and gave its last sign of life so many seconds ago."""
+
+DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+
+
+@pytest.fixture
+def spooldeck(tmp_path: Path) -> Run:
+    """Runs the command with no settings from outside, and no terminal."""
+    kept = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "tui.cli", *words],
+            capture_output=True,
+            text=True,
+            env=kept,
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def root(tmp_path: Path, spooldeck: Run) -> Path:
+    """A queue with two tasks."""
+    root = tmp_path / "data"
+    assert spooldeck("init", str(root)).returncode == 0
+    store = open_store(str(root))
+    for token in ("0000000a", "0000000b"):
+        store.swap(None, verbs.enqueue("report", time.time() - 60, token))
+    store.close()
+    return root
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Child]]:
+    """Start a Python program with pipes to it; it is killed when the test is over."""
+    children: list[Child] = []
+
+    def starter(code: str, *args: str) -> Child:
+        pipe = subprocess.PIPE
+        argv = [sys.executable, "-c", code, *args]
+        children.append(subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True))
+        return children[-1]
+
+    yield starter
+    for child in children:
+        child.kill()
+        child.communicate()
+
+
+def silent_worker(
+    start: Callable[..., Child], root: Path, seconds: float = 1300, manner: str = ""
+) -> Child:
+    """A worker with the lock and a task in hand that has been silent for so long."""
+    worker = start(SILENT.format(manner=manner), str(root), str(seconds))
+    assert said(worker) == "held"
+    return worker
+
+
+def seen(root: Path) -> str:
+    """Which lock there is now."""
+    return locks.examine(str(root / "run" / "queue.lock"), 1200.0).seen
+
+
+def attempts(root: Path) -> dict[str, list[int | None]]:
+    """The attempts of each task, by the word for its state."""
+    store = open_store(str(root))
+    assert isinstance(store, NftbanStore)
+    found: dict[str, list[int | None]] = {"pending": [], "work": []}
+    for task in store.look({"pending", "work"}):
+        if isinstance(task, Task):
+            found[store.states[task.state]].append(task.attempts)
+    store.close()
+    return {word: sorted(counts, key=str) for word, counts in found.items()}
+
+
+def log_of(root: Path) -> list[str]:
+    """The queue's log, line by line, without the times."""
+    log = root / "log" / "queue.log"
+    return (
+        [line.partition("] ")[2] for line in log.read_text().splitlines()] if log.exists() else []
+    )
+
+
+CLAIMED = {"pending": [0], "work": [0]}
+GIVEN_BACK = {"pending": [0, 1], "work": []}
+
+
+def test_nothing_is_wrong(root: Path, spooldeck: Run) -> None:
+    """A queue without a lock is left as it is, and that is a success."""
+    run = spooldeck("--root", str(root), "queue", "recover")
+
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.splitlines() == [
+        "the lock is free: no lock file",
+        "nothing was left half done",
+        "the lock is free",
+    ]
+    assert list((root / "run").iterdir()) == []
+
+
+def test_a_dead_workers_task_comes_back(
+    root: Path, spooldeck: Run, start: Callable[..., Child]
+) -> None:
+    """After a kill -9 the lock is taken over and the task in hand counts one failed attempt."""
+    worker = silent_worker(start, root, 0)
+    worker.kill()
+    worker.wait()
+
+    first = spooldeck("--root", str(root), "queue", "recover", "--dry-run")
+    assert attempts(root) == CLAIMED
+    run = spooldeck("--root", str(root), "queue", "recover")
+
+    assert (first.returncode, run.returncode) == (0, 0)
+    assert f"take over the lock file in place: PID {worker.pid} is gone" in first.stdout
+    assert "count a failed attempt of" in first.stdout
+    assert first.stdout.splitlines()[-1] == "nothing was changed"
+    assert "Moving orphaned work task back to pending: " in run.stdout
+    assert attempts(root) == GIVEN_BACK
+    assert not (root / "run" / "queue.lock").exists()
+
+
+def test_a_worker_at_work_is_left_alone(
+    root: Path, spooldeck: Run, start: Callable[..., Child]
+) -> None:
+    """A lock that is held is nobody's to recover: exit 2, with who has it and since when."""
+    worker = silent_worker(start, root, 100)
+
+    run = spooldeck("--root", str(root), "queue", "recover", "--yes")
+
+    assert run.returncode == 2
+    assert f"lock held: PID {worker.pid} is at work, last sign of life 20" in run.stderr
+    assert worker.poll() is None
+    assert attempts(root) == CLAIMED
+
+
+def test_without_a_terminal_it_wants_to_be_told(
+    root: Path, spooldeck: Run, start: Callable[..., Child]
+) -> None:
+    """Nobody is ended because of a pipe: without --yes and without a terminal nothing is done."""
+    worker = silent_worker(start, root)
+
+    plan = spooldeck("--root", str(root), "queue", "recover", "--dry-run")
+    run = spooldeck("--root", str(root), "queue", "recover")
+
+    assert (plan.returncode, run.returncode) == (0, 2)
+    for out in (plan.stdout, run.stdout):
+        assert f"held by PID {worker.pid}" in out
+        assert f"send SIGTERM to PID {worker.pid}" in out
+    assert "--yes" in run.stderr
+    assert worker.poll() is None
+
+
+def test_a_stuck_worker_is_ended(root: Path, spooldeck: Run, start: Callable[..., Child]) -> None:
+    """With --yes, and the lock that was seen, the whole of it: the holder ended, its task back
+    with one attempt counted, the lock released, the recovery counted and on record.
+    """
+    worker = silent_worker(start, root)
+
+    run = spooldeck("--root", str(root), "queue", "recover", "--yes", "--seen", seen(root))
+
+    assert run.returncode == 0, run.stderr
+    assert worker.wait() == -signal.SIGTERM
+    assert run.stdout.splitlines()[-5:-2] == [
+        f"SIGTERM to PID {worker.pid}",
+        f"PID {worker.pid} has ended",
+        f"Removing stale lock (PID {worker.pid} is gone)",
+    ]
+    assert run.stdout.splitlines()[-1] == "the lock is free"
+    assert attempts(root) == GIVEN_BACK
+    assert not (root / "run" / "queue.lock").exists()
+    assert (root / "metrics" / "counters" / "lock_recoveries_total").read_text() == "1\n"
+    log = log_of(root)
+    assert log[0].startswith("[ALERT] Queue processor stuck for 13")
+    assert log[0].endswith(f"(PID: {worker.pid}) - initiating auto-recovery")
+    assert "[INFO] Lock auto-recovery completed" in log
+
+
+def test_another_lock_than_the_one_seen(
+    root: Path, spooldeck: Run, start: Callable[..., Child]
+) -> None:
+    """What was seen is what may be broken: a lock that changed hands is left alone."""
+    worker = silent_worker(start, root)
+
+    run = spooldeck("--root", str(root), "queue", "recover", "--yes", "--seen", "1.abc")
+    free = spooldeck("--root", str(root), "queue", "recover", "--yes", "--seen", locks.NO_LOCK)
+
+    assert (run.returncode, free.returncode) == (2, 2)
+    assert "changed hands" in run.stderr
+    assert "changed hands" in free.stderr
+    assert worker.poll() is None
+
+
+def test_in_doubt_nobody_is_signalled(
+    root: Path, spooldeck: Run, start: Callable[..., Child]
+) -> None:
+    """A stuck lock whose holder cannot be proven: exit 2 and why, dry or not; and the innocent
+    process that it names is unharmed.
+    """
+    lock = root / "run" / "queue.lock"
+    written(lock, "")
+    innocent = start(INNOCENT)
+    forger = start(INNOCENT, str(lock))
+    assert said(innocent) == said(forger) == "ready"
+    silent = int(lockfile.uptime()) - 1300
+    written(lock, lockfile.compose(marked(true_claim(innocent.pid), alive_at=silent)))
+
+    plan = spooldeck("--root", str(root), "queue", "recover", "--dry-run")
+    run = spooldeck("--root", str(root), "queue", "recover", "--yes")
+
+    for one in (plan, run):
+        assert one.returncode == 2
+        assert f"PID {innocent.pid} does not hold the flock" in one.stderr
+    assert is_unharmed(innocent)
+    assert is_unharmed(forger)
+
+
+@pytest.mark.parametrize("typed", ["the PID", "another", "nothing"])
+def test_on_a_terminal_the_pid_is_typed(
+    root: Path, start: Callable[..., Child], typed: str
+) -> None:
+    """Only who types the PID of whom it will end has it ended."""
+    worker = silent_worker(start, root)
+    answers = {"the PID": f"{worker.pid}\n", "another": f"{worker.pid + 1}\n", "nothing": "\x04"}
+    pid, terminal = pty.fork()
+    if pid == 0:
+        argv = [sys.executable, "-m", "tui.cli", "--root", str(root), "queue", "recover"]
+        os.execve(argv[0], argv, {"HOME": "/", "PYTHONPATH": str(Path.cwd()), "LC_ALL": "C.UTF-8"})
+    shown = b""
+    while b"to end it and free the lock:" not in shown:
+        shown += os.read(terminal, 4096)
+    assert f"type the PID, {worker.pid},".encode() in shown
+
+    os.write(terminal, answers[typed].encode())
+    while True:
+        try:
+            shown += os.read(terminal, 4096)
+        except OSError:
+            break
+    os.close(terminal)
+
+    _, status = os.waitpid(pid, 0)
+    if typed == "the PID":
+        assert os.waitstatus_to_exitcode(status) == 0, shown
+        assert worker.wait() == -signal.SIGTERM
+        assert attempts(root) == GIVEN_BACK
+    else:
+        assert os.waitstatus_to_exitcode(status) == 2, shown
+        assert b"nothing was done" in shown
+        assert worker.poll() is None
+        assert attempts(root) == CLAIMED
+
+
+# ---- the worker itself
+
+
+@pytest.mark.parametrize("words", [["process-next"], ["work", "--until-idle"]], ids=lambda w: w[0])
+def test_a_worker_frees_itself_of_a_stuck_one(
+    root: Path, spooldeck: Run, start: Callable[..., Child], words: list[str]
+) -> None:
+    """The contract's recovery: the next worker ends the stuck one, gives its task back and goes
+    on with its own work in the same call.
+    """
+    worker = silent_worker(start, root)
+
+    run = spooldeck("--root", str(root), "queue", *words)
+
+    assert run.returncode in (0, 1, 3), run.stderr
+    assert worker.wait() == -signal.SIGTERM
+    assert f"SIGTERM to PID {worker.pid}" in run.stderr
+    store = open_store(str(root))
+    assert not [t for t in store.look({"work"}) if isinstance(t, Task) and t.state is State.ACTIVE]
+    store.close()
+    assert sum("Moving orphaned work task" in line for line in log_of(root)) == 1
+    assert (root / "metrics" / "counters" / "lock_recoveries_total").read_text() == "1\n"
+
+
+def test_a_timer_alerts_once(root: Path, spooldeck: Run, start: Callable[..., Child]) -> None:
+    """Of a stuck lock that must be left alone the log has one alert, however often a worker
+    comes by; the next lock is news again.
+    """
+    lock = root / "run" / "queue.lock"
+    for times in (3, 2):
+        written(lock, "")
+        forger = start(INNOCENT, str(lock))
+        assert said(forger) == "ready"
+        claim = true_claim(os.getpid())
+        silent = int(lockfile.uptime()) - 1300
+        changes = {"alive_at": silent, "token": f"{times:016x}"}
+        written(lock, lockfile.compose(marked(claim, **changes)))
+
+        codes = [
+            spooldeck("--root", str(root), "queue", "process-next").returncode for _ in range(times)
+        ]
+
+        assert codes == [2] * times
+        assert is_unharmed(forger)
+
+    alerts = [line for line in log_of(root) if line.startswith("[ALERT]")]
+    assert len(alerts) == 2
+    assert all("left alone: " in line for line in alerts)
+    assert lock.with_name("queue.lock.alerted").exists()
+    assert attempts(root) == {"pending": [0, 0], "work": []}
+
+
+def test_the_mark_of_an_alert_goes_with_its_lock(
+    root: Path, spooldeck: Run, start: Callable[..., Child]
+) -> None:
+    """Once the lock is free again, nothing is left beside it."""
+    worker = silent_worker(start, root, 1300, DEAF)
+    written(root / "run" / "queue.lock.alerted", seen(root))
+    worker.kill()
+    worker.wait()
+
+    assert spooldeck("--root", str(root), "queue", "recover").returncode == 0
+
+    assert list((root / "run").iterdir()) == []

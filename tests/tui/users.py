@@ -1,0 +1,88 @@
+"""Places of this and that user's, and the command line in another user's hands; root only."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from tui.cli import main
+
+NOBODY = 65534
+NAMELESS = 64321
+"""A number without a name."""
+
+Tree: TypeAlias = "dict[str, tuple[int, ...]]"
+"""By path, all that a change would change."""
+
+DROPPED = """
+import importlib, os, pkgutil, sys
+# The interpreter may lie where only root can read: everything is loaded beforehand.
+import difflib, encodings.ascii, grp, json, prometheus_client.parser, pwd, shlex, sqlite3, yaml
+import engine, tui.cli
+for package in (engine, tui.cli):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+uid = int(sys.argv.pop(1))
+os.setgroups([])
+os.setresgid(uid, uid, uid)
+os.setresuid(uid, uid, uid)
+sys.exit(tui.cli.main())
+"""
+"""Runs the command line as another user."""
+
+
+@contextmanager
+def place_for_all() -> Iterator[Path]:
+    """A queue made by `init`, in a folder that everybody can reach, where we stand."""
+    folder = Path(tempfile.mkdtemp(prefix="spooldeck-test-"))
+    folder.chmod(0o755)
+    with pytest.MonkeyPatch.context() as here:
+        here.chdir(folder)
+        here.setenv("HOME", str(folder))
+        for name in [name for name in os.environ if name.startswith(("NFTBAN_", "XDG_"))]:
+            here.delenv(name)
+        try:
+            assert main(["init", str(folder / "data")]) == 0
+            yield folder / "data"
+        finally:
+            shutil.rmtree(folder)
+
+
+def as_user(uid: int, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """The command line in a process of another user, without any group of ours."""
+    return subprocess.run(
+        [sys.executable, "-c", DROPPED, str(uid), *words],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": ":".join(filter(None, sys.path)), **environ},
+        timeout=60,
+        check=False,
+    )
+
+
+def give(folder: Path, uid: int, mode: int | None = None) -> None:
+    """Everything in a folder to one user; with a mode, all its folders get it."""
+    for path in [folder, *folder.rglob("*")]:
+        os.chown(path, uid, uid, follow_symlinks=False)
+        if mode is not None and path.is_dir():
+            path.chmod(mode)
+
+
+def tree(folder: Path) -> Tree:
+    """Everything in a folder, with all that a change would change."""
+    return {
+        str(path): (s.st_mode, s.st_uid, s.st_gid, s.st_nlink, s.st_size, s.st_ctime_ns)
+        for path in [folder, *folder.rglob("*")]
+        for s in [path.lstat()]
+    }

@@ -1,0 +1,55 @@
+"""`doctor`: everything that is wrong with a place, each with the command that mends it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from argparse import Namespace
+
+from engine import doctor as checks
+from tui.cli.wiring import Fail, Setup
+
+WELL, ATTENTION = 0, 1
+
+
+def doctor(setup: Setup, arguments: Namespace) -> int:
+    """Look, and say what was found; exit 0 when nobody has to act, else 1. Changes nothing."""
+    findings = []
+    for name, finding in checks.examine(_patient(setup)):
+        print("\n".join(checks.line(name, finding)))
+        findings.append(finding)
+    return ATTENTION if checks.needs_act(findings) else WELL
+
+
+def _patient(setup: Setup) -> checks.Patient:
+    now = time.time()
+    queue = setup.queue
+    return checks.Patient(
+        queue=queue,
+        handlers={kind: _program(setup, kind) for kind in setup.config.handlers},
+        claimed=setup.handled,
+        spooldeck=_spooldeck(setup),
+        config=setup.config.path,
+        lock=setup.examine_lock(),
+        now=now,
+        sight=checks.walk(setup.open, now),
+        seen=checks.found_at(checks.paths_of(queue)),
+    )
+
+
+def _program(setup: Setup, kind: str) -> checks.Program:
+    argv = setup.config.handlers[kind].command
+    try:
+        return checks.Program(argv, setup.account(kind))
+    except Fail as failure:
+        return checks.Program(argv, None, str(failure))
+    except OSError:
+        return checks.Program(argv, None)  # whose queue it is cannot be seen; other checks say so
+
+
+def _spooldeck(setup: Setup) -> str:
+    words = ["spooldeck", "--root", setup.queue.root]
+    if setup.config.path:
+        words += ["--config", os.path.abspath(setup.config.path)]
+    return shlex.join(words)

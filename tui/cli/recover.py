@@ -1,0 +1,200 @@
+"""`queue recover`: a queue freed of a worker that is stuck or gone, and its tasks given back."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+
+from engine import breaker, files, locks
+from engine.locks import PidLock
+from engine.model import LockEvidence, State, Task, Verdict
+from engine.policy import at
+from engine.stores.nftban import NftbanStore
+from engine.text import shown
+from engine.worker import Worker
+from tui.cli.wiring import Setup, complain
+
+DONE, LEFT_ALONE = 0, 2
+"""Exit codes: the queue is free and its tasks are back; the lock stays with whoever has it."""
+
+
+def recover(setup: Setup, arguments: Namespace) -> int:
+    """Free the queue's lock, finish what was interrupted, give orphaned tasks back."""
+    if not arguments.dry_run:
+        setup.require_lock()
+    store = setup.open()
+    try:
+        return _recover(setup, store, arguments)
+    except (locks.Busy, breaker.Doubt) as why:
+        evidence = setup.examine_lock()
+        complain(f"nothing was taken: {shown(str(why))}; the lock is {evidence.verdict} now")
+        return LEFT_ALONE
+    finally:
+        store.close()
+
+
+def _recover(setup: Setup, store: NftbanStore, arguments: Namespace) -> int:
+    evidence = setup.examine_lock()
+    _say(f"the lock is {evidence.verdict}: {evidence.reason}")
+    # None at all is none to be mistaken for another.
+    if arguments.seen not in ("", evidence.seen) and evidence.verdict is not Verdict.FREE:
+        raise breaker.Doubt("the lock changed hands since it was seen")
+    if evidence.verdict in (Verdict.HELD, Verdict.UNKNOWN):
+        complain(who(evidence))
+        return LEFT_ALONE
+    _show(store, evidence)
+    if evidence.doubt:
+        complain(who(evidence))
+        return LEFT_ALONE
+    if arguments.dry_run:
+        _say("nothing was changed")
+        return DONE
+    if evidence.verdict is Verdict.STUCK and not arguments.yes and not _is_meant(evidence):
+        return LEFT_ALONE
+    setup.make_folders()
+    if evidence.verdict is Verdict.STUCK:
+        lock = take_from(setup, store, evidence, _say)
+    else:
+        lock = locks.acquire(setup.lock_path, setup.queue.stuck_threshold, seen=evidence.seen)
+    with lock:
+        _give_back(setup, store, lock)
+        forget_alert(setup)
+    _say("the lock is free")
+    return DONE
+
+
+def who(evidence: LockEvidence) -> str:
+    """A lock that is left alone, in words: who has it, since when, and why nothing is done."""
+    since = f", last sign of life {at(evidence.since)}" if evidence.since is not None else ""
+    if evidence.verdict is Verdict.STUCK:
+        return f"lock stuck: {shown(evidence.reason)}; left alone: {shown(evidence.doubt)}"
+    if evidence.verdict is Verdict.UNKNOWN:
+        return f"lock unknown: {shown(evidence.reason)}"
+    return f"lock held: {shown(evidence.reason)}{since}"
+
+
+def _show(store: NftbanStore, evidence: LockEvidence) -> None:
+    """Print the evidence, and what follows from it, step by step."""
+    for name, words in evidence.facts:
+        _say(f"  {name:<18} {words}")
+    if evidence.doubt:
+        return
+    orphans = [
+        f"count a failed attempt of {task.id}, which nobody works on"
+        for task in store.look({store.states[State.ACTIVE]})
+        if isinstance(task, Task) and task.state is State.ACTIVE
+    ]
+    for number, step in enumerate((*breaker.ladder(evidence), *orphans), 1):
+        _say(f"  step {number:<13} {step}")
+
+
+def _is_meant(evidence: LockEvidence) -> bool:
+    """Whether the operator types the PID of who is to be ended."""
+    wanted = str(evidence.holders[0])
+    if not sys.stdin.isatty():
+        complain(f"PID {wanted} would be ended: say so with --yes, or ask on a terminal")
+        return False
+    sys.stdout.write(f"type the PID, {wanted}, to end it and free the lock: ")
+    sys.stdout.flush()
+    typed = sys.stdin.readline()
+    if typed.strip() != wanted:
+        complain("that is not the PID: nothing was done")
+        return False
+    return True
+
+
+def _give_back(setup: Setup, store: NftbanStore, lock: PidLock) -> None:
+    """Under the lock: what was interrupted is finished, what was claimed is failed once."""
+
+    said = []
+
+    def told(level: str, text: str) -> None:
+        said.append(text)
+        _say(text)
+        setup.log(level, text)
+
+    if lock.taken_over:
+        told("WARN", f"Removing stale lock ({lock.taken_over})")
+    for line in store.recover():
+        told("WARN", f"Recovered {line}")
+    services = setup.services(store)
+    Worker(
+        store,
+        {},
+        setup.retry_policy(),
+        owner=str(os.getpid()),
+        lock=lock,
+        services=services._replace(log=told),
+    ).rescue()
+    services.publish()
+    if not said:
+        _say("nothing was left half done")
+
+
+def _say(text: str) -> None:
+    print(shown(text), flush=True)
+
+
+def take_from(
+    setup: Setup, store: NftbanStore, evidence: LockEvidence, say: Callable[[str], None]
+) -> PidLock:
+    """A stuck lock, its holder ended for it; counted, and on record in the queue's log.
+
+    Raises:
+        Doubt: its holder is left alone, or does not end; an alert says so, once for each lock.
+        Busy: it is in other hands by now.
+    """
+    # A timer meets the same lock every few minutes: only the first time is news.
+    told = _alerted(setup)
+    news = _content(told) != evidence.seen
+    alert = "ALERT" if news else "DEBUG"
+    stuck = f"Queue processor stuck for {evidence.age:.0f}s (PID: {evidence.pid or 'unknown'})"
+
+    def step(text: str) -> None:
+        say(text)
+        kill = text.removeprefix("SIGKILL to ")
+        forced = f"Graceful termination failed, force killing {kill}"
+        setup.log(*(("INFO", text) if kill == text else ("WARN", forced)))
+
+    try:
+        if not evidence.doubt:
+            setup.log(alert, f"{stuck} - initiating auto-recovery")
+        lock = breaker.free(setup.lock_path, setup.queue.stuck_threshold, evidence.seen, say=step)
+    except breaker.Doubt as doubt:
+        setup.log(alert, f"{stuck} - left alone: {doubt}")
+        if news:
+            _remember(told, evidence.seen)
+        raise
+    forget_alert(setup)
+    setup.services(store).tally("lock_recoveries_total")
+    setup.log("INFO", "Lock auto-recovery completed")
+    return lock
+
+
+def forget_alert(setup: Setup) -> None:
+    """Remove the mark that a lock was alerted of, which is gone now."""
+    told = _alerted(setup)
+    with contextlib.suppress(FileNotFoundError):
+        files.unlink(told)
+
+
+def _alerted(setup: Setup) -> str:
+    return f"{setup.lock_path}.alerted"
+
+
+def _content(path: str) -> str:
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read(256)
+    except OSError:
+        return ""
+
+
+def _remember(path: str, text: str) -> None:
+    try:
+        files.publish(path, text.encode())
+    except OSError as error:
+        complain(f"{path}: {error.strerror}; the alert will come again")

@@ -1,0 +1,87 @@
+"""The child that takes a lock from its holder: the console runs it, and signals nobody itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Coroutine, Mapping
+
+from engine.text import shown_lines
+from tui.present import Run
+
+LOOK = 0.2
+"""Seconds between two looks at what the child has said."""
+
+MOST = 65536
+"""Bytes of the child's words that are shown; it says a dozen lines."""
+
+LEFT_ALONE = 2
+"""Its exit code where the lock stays with whoever has it (contract: lock held)."""
+
+ENDS: Mapping[int, tuple[str, str]] = {
+    0: ("the lock is free again", "good"),
+    LEFT_ALONE: ("the lock was left alone", "warning"),
+}
+"""What its exit codes mean, and how that looks."""
+
+
+class Recovery:
+    """One run at a time; a run goes on whatever becomes of the screen, or of the console."""
+
+    def __init__(self, command: tuple[str, ...]) -> None:
+        self._command = command
+        self._left = False
+        self.running = False
+        self.lines: tuple[str, ...] = ()
+        """What the child of the last run has said so far, safe to show."""
+        self.outcome: Run = ("", "")
+        """What came of the last run, and how that looks; "" before it has ended."""
+
+    def run(self, seen: str) -> Coroutine[None, None, str]:
+        """Free the lock that was seen, and no other; answers with what came of it, in words."""
+        # At once, and not when the loop comes to it: nobody shall see the run before this one.
+        self.running, self.lines, self.outcome = True, (), ("", "")
+        return self._run(seen)
+
+    async def _run(self, seen: str) -> str:
+        try:
+            self.outcome = _outcome(await asyncio.to_thread(self._free, seen))
+        except OSError as error:
+            self.outcome = (f"nothing was done, its command did not start: {error}", "bad")
+        finally:
+            self.running = False
+        words, look = self.outcome
+        last = self.lines[-1] if self.lines and look != "good" else ""
+        return f"unlock: {words}" + (f": {last}" if last else "")
+
+    def leave(self) -> None:
+        """The console is closing: do not wait for the child, which goes on."""
+        self._left = True
+
+    def _free(self, seen: str) -> int:
+        # A file and not a pipe: a child that outlives the console must still be able to write.
+        with tempfile.TemporaryFile() as said:
+            child = subprocess.Popen(
+                (*self._command, seen),
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            while child.returncode is None and not self._left:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(LOOK)
+                self.lines = tuple(shown_lines(os.pread(said.fileno(), MOST, 0)))
+            if child.returncode is None:
+                child.returncode = 0  # not ours to wait for any more
+            return child.returncode
+
+
+def _outcome(code: int) -> Run:
+    if code < 0:
+        return f"its command was ended by {signal.Signals(-code).name}", "bad"
+    return ENDS.get(code, (f"its command ended with {code}", "bad"))

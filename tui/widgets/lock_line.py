@@ -1,0 +1,38 @@
+"""The line of the list that says what the lock is doing, and the key that opens it."""
+
+from __future__ import annotations
+
+from engine.model import LockEvidence
+from tui import present
+from tui.place import Place
+from tui.present import Line
+from tui.widgets.lines import Lines
+
+KEY = "U"
+"""Opens the lock, as the table of keys has it."""
+
+
+class LockLine(Lines):
+    """What is said of a place's lock; its screen must not hide it while it alarms."""
+
+    def __init__(self, place: Place, read_only: bool) -> None:
+        super().__init__(id="lock")
+        self._place, self._read_only = place, read_only
+        self.alarms = False
+
+    @property
+    def refusal(self) -> str:
+        """Why the lock cannot be opened on screen; "" when it can."""
+        if self._read_only:
+            return "read only: no lock is freed from here"
+        if self._place.lock is None:
+            return "this place has no lock"
+        return "" if self._place.recover else "no command is known that frees this place's lock"
+
+    def tell(self, evidence: LockEvidence | None, now: float, width: int) -> None:
+        """Show what was seen last; `now` in epoch seconds UTC."""
+        line: Line = ((" lock  this place has none", "dim"),)
+        if self._place.lock is not None:
+            line = present.lock(evidence, now, width, "" if self.refusal else KEY)
+        self.alarms = evidence is not None and evidence.verdict in present.ALARMING
+        self.show([line])
