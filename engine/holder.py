@@ -330,11 +330,14 @@ def _foreign(process: Process, scene: Scene) -> Iterator[str]:
         yield f"PID {pid} is no worker by its command line: {shown(process.command[:80])}"
 
 
-def silence(scene: Scene, now: float, up: float) -> float:
-    """Seconds since the holder's last sign of life; 0 for one that lies in the future."""
+def silence(scene: Scene, now: float, up: float, slept: float) -> float:
+    """Seconds since the holder's last sign of life; 0 for one that lies in the future.
+
+    `up`: seconds since the machine was started, for `slept` of which it slept.
+    """
     mark = scene.claim.mark
     if mark is not None and mark.boot == scene.here.boot:
-        return max(0.0, up - mark.alive_at)
+        return max(0.0, up - mark.alive_at - max(0.0, slept - mark.slept))
     return max(0.0, now - scene.mtime)
 
 

@@ -12,6 +12,8 @@ It holds one value a line, the contract's two first:
     its process group
     a random token, another one each time the lock is taken
     its last sign of life again, in seconds of CLOCK_BOOTTIME, which no change of the date moves
+    for how many of those seconds the machine had slept (CLOCK_BOOTTIME less CLOCK_MONOTONIC): a
+    worker that slept with it was not silent
 
 A file of exactly the first two is another program's. A number is never guessed at: what has any
 other form names nobody.
@@ -39,6 +41,11 @@ def uptime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+def slept() -> float:
+    """Seconds for which this machine has slept since it was started."""
+    return max(0.0, uptime() - time.clock_gettime(time.CLOCK_MONOTONIC))
+
+
 class Mark(NamedTuple):
     """What a lock file of ours says besides the contract's two lines, in its order."""
 
@@ -50,6 +57,7 @@ class Mark(NamedTuple):
     group: int
     token: str
     alive_at: int
+    slept: int
 
 
 class Claim(NamedTuple):
@@ -71,7 +79,7 @@ def claim_of_ours(token: str, now: float, up: float) -> Claim:
     _, _, group, started = stat_of("self")
     mark = Mark(
         *(boot_id(), started, pid_namespace(), host_name()),
-        *(os.geteuid(), group, token, int(up)),
+        *(os.geteuid(), group, token, int(up), int(slept())),
     )
     return Claim(os.getpid(), int(now), mark)
 
@@ -80,7 +88,8 @@ def compose(claim: Claim) -> bytes:
     """The file. Its length changes with no sign of life: a later one is written over this one."""
     lines = [str(claim.pid), f"{max(0, claim.written):010d}"]
     if claim.mark is not None:
-        lines += [*map(str, claim.mark[:-1]), f"{claim.mark.alive_at:+011d}"]
+        lines += [*map(str, claim.mark[:-2]), f"{claim.mark.alive_at:+011d}"]
+        lines.append(f"{claim.mark.slept:010d}")
     return ("\n".join(lines) + "\n").encode()
 
 
@@ -102,18 +111,19 @@ def _mark(lines: list[bytes]) -> Mark | None:
     if len(lines) <= len(Mark._fields):
         return None
     try:
-        boot, started, pid_ns, host, uid, group, token, alive_at = (
+        boot, started, pid_ns, host, uid, group, token, alive_at, slept = (
             line.decode() for line in lines[: len(Mark._fields)]
         )
     except UnicodeDecodeError:
         return None
-    numbers = [_number(text.encode()) for text in (started, pid_ns, uid, group, alive_at[1:])]
+    counts = (started, pid_ns, uid, group, alive_at[1:], slept)
+    numbers = [_number(text.encode()) for text in counts]
     if None in numbers or alive_at[:1] not in ("+", "-") or not _is_hex(token):
         return None
     if len(boot) != 36 or not _is_hex(boot.replace("-", "")):
         return None
-    a, b, c, d, e = (number or 0 for number in numbers)
-    return Mark(boot, a, b, host, c, d, token, -e if alive_at[0] == "-" else e)
+    a, b, c, d, e, f = (number or 0 for number in numbers)
+    return Mark(boot, a, b, host, c, d, token, -e if alive_at[0] == "-" else e, f)
 
 
 def _number(text: bytes) -> int | None:

@@ -120,7 +120,7 @@ def _judge(
         if os.pread(fd, lockfile.LIMIT + 1, 0) != data:
             # It changed hands meanwhile: those seen may be the next holder's, not this one's.
             return _judge(path, fd, free, threshold, now, up)
-    age = holder.silence(scene, now, up)
+    age = holder.silence(scene, now, up, lockfile.slept())
     verdict, reason = judge(scene, age, threshold)
     doubt = holder.doubt(scene) if verdict in (Verdict.HELD, Verdict.STUCK) else ""
     return LockEvidence(
@@ -222,7 +222,7 @@ class PidLock:
         self.check()
         mark = self._claim.mark
         assert mark is not None
-        mark = mark._replace(alive_at=int(self._uptime()))
+        mark = mark._replace(alive_at=int(self._uptime()), slept=int(lockfile.slept()))
         _write(self.fd, self._claim._replace(written=int(now), mark=mark))
         self._renewed = now
 

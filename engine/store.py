@@ -90,6 +90,9 @@ class Store(Protocol):
     def swap(self, old: Task | None, new: Task | None) -> str:
         """Put `new` where `old` was seen, if it still is; answers with the new revision.
 
+        Durable when it answers, but for the leaving of a task that is done: a power cut may bring
+        it back, and it is done once more.
+
         Raises:
             Gone: the task is not there as `old` says; nothing changed.
             Unsupported: no such edge, a refused one, or a field that the edge does not name.

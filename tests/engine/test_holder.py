@@ -25,7 +25,7 @@ BOOTED = 1_795_000_000.0
 TAKEN = 1_795_167_737
 """Epoch seconds at which the scene's lock was written last."""
 
-OURS = Claim(4242, TAKEN, Mark(BOOT, 990_000, 4026531836, "mx1", 993, 4242, "ab" * 8, 167_737))
+OURS = Claim(4242, TAKEN, Mark(BOOT, 990_000, 4026531836, "mx1", 993, 4242, "ab" * 8, 167_737, 60))
 THEIRS = Claim(4242, TAKEN)
 HERE = Here(5000, 0, BOOT, 4026531836, "mx1", frozenset({4999, 1}))
 WORKER = Process(4242, "", 990_000, 1, frozenset({993}), "spooldeck queue work", 4242)
@@ -64,6 +64,21 @@ def test_no_sign_of_life_changes_the_length(written: int, alive_at: int) -> None
 
     assert len(compose(claim)) == len(compose(OURS))
     assert parse(compose(claim)) == claim
+
+
+@pytest.mark.parametrize(
+    ("up", "slept", "silent"),
+    [
+        (167_737 + 30, 60, 30),
+        (167_737 + 3600, 60, 3600),
+        (167_737 + 3600, 60 + 3590, 10),  # the machine slept, and the holder with it
+        (167_737 + 30, 0, 30),
+        (167_000, 60, 0),  # from the future
+    ],
+)
+def test_a_machine_asleep_is_no_silent_holder(up: float, slept: float, silent: float) -> None:
+    """Silent is who gives no sign of life while the machine is awake."""
+    assert holder.silence(scene(), TAKEN + 9999.0, up, slept) == silent
 
 
 @given(st.binary(max_size=300) | st.from_regex(rb"[0-9\n+-]{0,40}", fullmatch=True))

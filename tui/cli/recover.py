@@ -45,7 +45,8 @@ def _recover(setup: Setup, store: NftbanStore, arguments: Namespace) -> int:
     if evidence.verdict in (Verdict.HELD, Verdict.UNKNOWN):
         complain(who(evidence))
         return LEFT_ALONE
-    _show(store, evidence)
+    if not arguments.seen:  # who names the lock has seen its evidence, and the steps
+        _show(store, evidence)
     if evidence.doubt:
         complain(who(evidence))
         return LEFT_ALONE
