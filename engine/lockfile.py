@@ -79,7 +79,8 @@ def claim_of_ours(token: str, now: float, up: float) -> Claim:
     _, _, group, started = stat_of("self")
     mark = Mark(
         *(boot_id(), started, pid_namespace(), host_name()),
-        *(os.geteuid(), group, token, int(up), int(slept())),
+        *(os.geteuid(), group, token),
+        *(int(up), int(slept())),
     )
     return Claim(os.getpid(), int(now), mark)
 

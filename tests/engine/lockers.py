@@ -103,7 +103,8 @@ def true_claim(pid: int) -> Claim:
     uid = Path(f"/proc/{pid}").stat().st_uid
     mark = Mark(
         *(lockfile.boot_id(), started, lockfile.pid_namespace(), lockfile.host_name()),
-        *(uid, group, "0123456789abcdef", int(lockfile.uptime()), int(lockfile.slept())),
+        *(uid, group, "0123456789abcdef"),
+        *(int(lockfile.uptime()), int(lockfile.slept())),
     )
     return Claim(pid, int(time.time()), mark)
 
