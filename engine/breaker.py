@@ -48,7 +48,7 @@ def ladder(evidence: LockEvidence) -> tuple[str, ...]:
         ]
     if evidence.pid in evidence.holders:
         steps.append(f"do the same, once, to what PID {evidence.pid} leaves behind with its flock")
-    return (*steps, "take over the lock file in place")
+    return (*steps, "take over the lock file in place, and release it at the end")
 
 
 def free(
