@@ -51,6 +51,17 @@ def ladder(evidence: LockEvidence) -> tuple[str, ...]:
     return (*steps, "take over the lock file in place, and release it at the end")
 
 
+def by_hand(evidence: LockEvidence) -> str:
+    """What a person can do about a lock that is left alone."""
+    if evidence.pid is None:
+        return "See to the lock file itself: what is wrong with it stands above."
+    return (
+        f"Who it is: ps -o pid,user,lstart,args -p {evidence.pid}. If that is a worker which will "
+        "not come back, end it yourself; once it is gone, the lock is free without a signal. If it "
+        "is no worker at all, the lock file is false: remove it."
+    )
+
+
 def free(
     path: str,
     threshold: float,

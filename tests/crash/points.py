@@ -147,10 +147,16 @@ def faults(points: list[str], errors: Iterable[str]) -> list[Fault]:
     """Everything that can go wrong on a way with these points.
 
     Killed after a point is killed before the next one, because nothing between two points changes
-    a file; the one that follows the last point is the end of the process.
+    a file; the one that follows the last point is the end of the process. And killed after what
+    leaves every file as it was is killed before it.
     """
     numbered = list(enumerate(points, 1))
-    killed = [Fault(step) for step, _ in enumerate([*points, "end"], 1)]
+    before = ["", *points]
+    killed = [Fault(step) for step, last in enumerate(before, 1) if last not in LEAVES_AS_IT_WAS]
     torn = [Fault(step, "torn") for step, name in numbered if name == "write"]
     refused = [Fault(step, how) for how in errors for step, name in numbered if _strikes(how, name)]
     return killed + torn + refused
+
+
+LEAVES_AS_IT_WAS = {"flock", "fsync", "fdatasync", "sync"}
+"""A lock ends with its process, and a kill loses nothing that was written."""

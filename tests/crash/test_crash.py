@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,12 +27,12 @@ def test_at_every_point_nothing_is_lost(name: str, sweeper: Sweeper) -> None:
 
 
 BREAKS = {
-    "a reader may see half of the metrics": (
-        "engine/files.py",
-        'new = f"{name}.{os.getpid()}.tmp"',
-        "new = name",
-        "next-nothing",
-        "queue.prom is not whole",
+    "a rescue forgets to count": (
+        "engine/rescuer.py",
+        "    moves = [Move(task, outcome_of_failure(task, reason, retry, now)) for task in orphans]",
+        "    moves = [Move(task, verbs.unclaim(task)) for task in orphans]",
+        "next-done",
+        "its attempt was not counted",
     ),
     "an outcome that was not stored is forgotten": (
         "engine/worker.py",
@@ -46,13 +49,57 @@ BREAKS = {
 def test_a_broken_engine_is_found(name: str, tmp_path: Path) -> None:
     """The sweep of a copy in which one line was spoiled reports failures."""
     file, right, wrong, scenario, said = BREAKS[name]
-    for part in ("engine", "tui", "themes", "tests/crash"):
-        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
-    path = tmp_path / file
-    assert path.read_text().count(right) == 1, "this line has changed: name another one"
-    path.write_text(path.read_text().replace(right, wrong))
+    copy = copied(tmp_path, file, right, wrong)
 
-    with Sweeper(tmp_path / "sweep", {}, tmp_path) as sweeper:
+    with Sweeper(tmp_path / "sweep", {}, copy) as sweeper:
         result = sweeper.sweep(scenario)
 
     assert any(said in failure for failure in result.failures), result.failures
+
+
+def copied(tmp_path: Path, file: str, right: str, wrong: str) -> Path:
+    """This project with one line spoiled."""
+    copy = tmp_path / "copy"
+    for part in ("engine", "tui", "themes", "tests/crash"):
+        shutil.copytree(ROOT / part, copy / part)
+    path = copy / file
+    text = path.read_text()
+    assert text.count(right) == 1, f"{file}: this line has changed; name another one"
+    path.write_text(text.replace(right, wrong))
+    return copy
+
+
+def crash(copy: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """`make crash` in a copy of the project."""
+    return subprocess.run(
+        [sys.executable, "tests/crash/crash.py", *words],
+        cwd=copy,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(copy)} | more,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_real_command_s_faults_are_found(tmp_path: Path) -> None:
+    """Under strace, too, a spoiled line is found: exit 1, and a table that counts the failures."""
+    if shutil.which("strace") is None and "CI" not in os.environ:
+        pytest.skip("strace is not installed")
+    spoiled = ("engine/verbs.py", "state=State.HELD)", "state=State.TRASH)")
+
+    run = crash(copied(tmp_path, *spoiled), "--verb", "hold", "--slice", "9")
+
+    assert run.returncode == 1, run.stderr
+    assert "not held/0" in run.stdout
+    _, points, runs, failures = run.stdout.splitlines()[-1].split()
+    assert int(points) >= SCENARIOS["hold"].floor
+    assert int(runs) >= 5
+    assert int(failures) >= 1
+
+
+def test_without_strace_it_is_never_passed(tmp_path: Path) -> None:
+    """Where there is no strace, that is said in one line, with exit code 2."""
+    run = crash(ROOT, PATH=str(tmp_path))
+
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr == "crash: strace is missing; install it (Debian: apt-get install strace)\n"

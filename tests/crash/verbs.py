@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.stores.nftban import NftbanStore, Spool, form, make_spool
-from tests.crash.points import ERRORS
+from tests.crash.points import ERRORS as ALL
 from tests.crash.wrapper import CLOCK, MARK, fixed_random
 
 CREATED = 1_700_000_000
@@ -27,8 +27,6 @@ longer than the 60 s for which it might be somebody's work."""
 
 MUCH_LATER = 300.0
 """The same for the recovery; short of the 1200 s after which a lock is stuck."""
-
-IN_SHORT = ("EIO",)
 
 WAITS_LONG = 2_000_000_000
 
@@ -83,8 +81,8 @@ class Scenario(NamedTuple):
     """Whether the lock is in the hand of a process that lives and gives no sign of life."""
     strange: bool = False
     """Whether something that is no task lies in pending/."""
-    errors: tuple[str, ...] = ERRORS
-    """What each point is refused with; fewer where only the outcome differs from another's."""
+    errors: tuple[str, ...] = ("EIO",)
+    """What each point is refused with; all there is where a way is taken that no other takes."""
 
 
 def of(*stands: Stand) -> Stands:
@@ -336,7 +334,8 @@ SCENARIOS: Mapping[str, Scenario] = {
             prepared(bare, another_s),
             {NEW: _added},
             code=0,
-            floor=14,
+            floor=20,
+            errors=ALL,
             counted=0,
         ),
         Scenario(
@@ -345,7 +344,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             _patient,
             {NEW: _added, **_waits},
             code=0,
-            floor=9,
+            floor=12,
         ),
         Scenario(
             "next-first",
@@ -353,7 +352,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             prepared(bare, task(DONE, WAITING), another_s),
             {DONE: attempt(WAITING, 0, NOWHERE, FAILED_ONCE)},
             code=0,
-            floor=30,
+            floor=36,
             ran=1,
             counted=0,
         ),
@@ -363,7 +362,8 @@ SCENARIOS: Mapping[str, Scenario] = {
             prepared(_patient, task(DONE, WAITING, payload="mailspool/a-mail")),
             _SUCCESS,
             code=0,
-            floor=25,
+            floor=26,
+            errors=ALL,
             ran=1,
         ),
         Scenario(
@@ -372,7 +372,8 @@ SCENARIOS: Mapping[str, Scenario] = {
             prepared(_patient, task(FAILS, WAITING)),
             _FAILURE,
             code=3,
-            floor=35,
+            floor=41,
+            errors=ALL,
             ran=1,
         ),
         Scenario(
@@ -381,9 +382,8 @@ SCENARIOS: Mapping[str, Scenario] = {
             prepared(shared, _patient, task(FAILS, WAITING)),
             _FAILURE,
             code=3,
-            floor=35,
+            floor=40,
             ran=1,
-            errors=IN_SHORT,
         ),
         Scenario(
             "next-buried",
@@ -391,9 +391,8 @@ SCENARIOS: Mapping[str, Scenario] = {
             prepared(_patient, task(FAILS, LAST_TRY)),
             {FAILS: attempt(LAST_TRY, 3, DEAD, DEAD), **_waits},
             code=3,
-            floor=35,
+            floor=40,
             ran=1,
-            errors=IN_SHORT,
         ),
         Scenario(
             "next-fatal",
@@ -401,9 +400,8 @@ SCENARIOS: Mapping[str, Scenario] = {
             prepared(_patient, task(HOPELESS, WAITING)),
             {HOPELESS: attempt(WAITING, 3, DEAD_AT_ONCE, FAILED_ONCE), **_waits},
             code=3,
-            floor=35,
+            floor=40,
             ran=1,
-            errors=IN_SHORT,
         ),
         Scenario(
             "next-unknown",
@@ -411,17 +409,16 @@ SCENARIOS: Mapping[str, Scenario] = {
             prepared(_patient, task(UNKNOWN, WAITING)),
             {UNKNOWN: attempt(WAITING, 3, FAILED_ONCE, FAILED_ONCE), **_waits},
             code=3,
-            floor=35,
-            errors=IN_SHORT,
+            floor=40,
         ),
-        Scenario("next-nothing", _next, _patient, _waits, code=1, floor=10),
+        Scenario("next-nothing", _next, _patient, _waits, code=1, floor=18),
         Scenario(
             "next-limited",
             ("--config", "{root}/slow.yaml", *_next),
             prepared(_patient, tokens, task(DONE, WAITING)),
             _SUCCESS,
             code=0,
-            floor=28,
+            floor=32,
             ran=1,
         ),
         Scenario(
@@ -430,7 +427,8 @@ SCENARIOS: Mapping[str, Scenario] = {
             prepared(_patient, stranger, task(DONE, WAITING)),
             _SUCCESS,
             code=0,
-            floor=25,
+            floor=40,
+            errors=ALL,
             ran=1,
             strange=True,
         ),
@@ -440,7 +438,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             prepared(_leftovers, lock_of_the_dead, task(DONE, WAITING)),
             {DONE: attempt(WAITING, 0, NOWHERE, FAILED_ONCE), **_rescues},
             code=0,
-            floor=50,
+            floor=66,
             ran=1,
         ),
         Scenario(
@@ -449,7 +447,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             _dead,
             {DEAD_1: moved(DEAD, WAITING), DEAD_2: stays(DEAD), DEAD_3: stays(DEAD)},
             code=0,
-            floor=11,
+            floor=15,
         ),
         Scenario(
             "dlq-retry-all",
@@ -457,7 +455,8 @@ SCENARIOS: Mapping[str, Scenario] = {
             _dead,
             dict.fromkeys((DEAD_1, DEAD_2, DEAD_3), moved(DEAD, WAITING)),
             code=0,
-            floor=26,
+            floor=31,
+            errors=ALL,
         ),
         Scenario(
             "dlq-purge",
@@ -465,7 +464,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             _dead,
             {**dict.fromkeys((DEAD_1, DEAD_2), moved(DEAD, NOWHERE)), DEAD_3: stays(DEAD)},
             code=0,
-            floor=7,
+            floor=11,
         ),
         Scenario(
             "hold",
@@ -473,7 +472,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             task(PARKED, WAITING),
             {PARKED: moved(WAITING, HELD)},
             code=0,
-            floor=8,
+            floor=11,
         ),
         Scenario(
             "release",
@@ -481,7 +480,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             task(PARKED, HELD),
             {PARKED: moved(HELD, WAITING)},
             code=0,
-            floor=6,
+            floor=10,
         ),
         Scenario(
             "trash",
@@ -489,7 +488,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             task(PARKED, DEAD),
             {PARKED: moved(DEAD, Stand("trash", 3))},
             code=0,
-            floor=8,
+            floor=11,
         ),
         Scenario(
             "restore",
@@ -497,7 +496,15 @@ SCENARIOS: Mapping[str, Scenario] = {
             task(PARKED, Stand("trash", 3)),
             {PARKED: moved(Stand("trash", 3), Stand("pending", 3))},
             code=0,
-            floor=6,
+            floor=14,
+        ),
+        Scenario(
+            "promote",
+            ("@promote", PATIENT),
+            _patient,
+            {PATIENT: moved(WAITING, WAITING)},
+            code=0,
+            floor=11,
         ),
         Scenario(
             "expunge",
@@ -505,7 +512,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             task(PARKED, DEAD),
             {PARKED: moved(DEAD, NOWHERE)},
             code=0,
-            floor=4,
+            floor=7,
         ),
         Scenario(
             "next-worker",
@@ -513,17 +520,17 @@ SCENARIOS: Mapping[str, Scenario] = {
             prepared(_leftovers, lock_of_the_dead),
             _rescues,
             code=1,
-            floor=40,
+            floor=58,
+            errors=ALL,
         ),
-        Scenario("recover", ("queue", "recover", "--yes"), _leftovers, _rescues, code=0, floor=40),
+        Scenario("recover", ("queue", "recover", "--yes"), _leftovers, _rescues, code=0, floor=68),
         Scenario(
             "recover-stale",
             ("queue", "recover", "--yes"),
             prepared(_leftovers, lock_of_the_dead),
             _rescues,
             code=0,
-            floor=40,
-            errors=IN_SHORT,
+            floor=75,
         ),
         Scenario(
             "recover-stuck",
@@ -531,9 +538,8 @@ SCENARIOS: Mapping[str, Scenario] = {
             prepared(_leftovers, impatient),
             _rescues,
             code=0,
-            floor=40,
+            floor=94,
             stuck=True,
-            errors=IN_SHORT,
         ),
         Scenario(
             "put-back",
@@ -541,7 +547,8 @@ SCENARIOS: Mapping[str, Scenario] = {
             aside_and_mended,
             {MENDED: moved(Stand("corrupt"), WAITING)},
             code=0,
-            floor=5,
+            floor=13,
+            errors=ALL,
         ),
     )
 }

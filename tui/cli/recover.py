@@ -48,6 +48,7 @@ def _recover(setup: Setup, store: NftbanStore, arguments: Namespace) -> int:
     if not arguments.seen:  # who names the lock has seen its evidence, and the steps
         _show(store, evidence)
     if evidence.doubt:
+        _say(breaker.by_hand(evidence))
         complain(who(evidence))
         return LEFT_ALONE
     if arguments.dry_run:

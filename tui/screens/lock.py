@@ -138,7 +138,10 @@ class LockScreen(Deed):
             text += [BLANK, *plan_lines(steps, self._place.recover, width)]
         elif now.verdict in present.ALARMING and not self._withdrawn:
             text += [BLANK, present.heading("no plan, and what can be done by hand", width)]
-            text += [*_folded(why_nothing(now), width, "warning"), *_folded(by_hand(now), width)]
+            text += [
+                *_folded(why_nothing(now), width, "warning"),
+                *_folded(breaker.by_hand(now), width),
+            ]
         return [BLANK, *text, BLANK, *evidence]
 
     @property
@@ -242,16 +245,6 @@ def why_nothing(evidence: LockEvidence | None) -> str:
     if not known or not present.is_freeable(evidence) or not breaker.ladder(evidence):
         return "nothing is offered: who holds the lock is not known"
     return ""
-
-
-def by_hand(evidence: LockEvidence) -> str:
-    """What a human can do about a lock that nothing is offered for."""
-    if evidence.pid is None:
-        return "See to the lock file itself: what is wrong with it stands above."
-    return (
-        f"Who it is: ps -o pid,user,lstart,args -p {evidence.pid}. If that is a worker which "
-        "will not come back, end it yourself; once it is gone, U frees the lock without a signal."
-    )
 
 
 def evidence_lines(evidence: LockEvidence, width: int) -> list[Line]:
