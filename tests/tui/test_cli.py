@@ -539,3 +539,39 @@ def test_a_theme_that_is_not_there_is_one_line(root: str) -> None:
     (line,) = run.stderr.decode().splitlines()
     assert "theme nosuch" in line
     assert "ansi, dark, mono" in line
+
+
+def shell(root: str, line: str) -> subprocess.CompletedProcess[str]:
+    """A command line as a shell runs it, with `$spooldeck` for the command on this queue."""
+    command = f"{sys.executable} -m tui.cli --root {root}"
+    return subprocess.run(
+        ["/bin/sh", "-c", line.replace("$spooldeck", command)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_an_answer_that_cannot_be_written_is_an_error(root: str) -> None:
+    """With a full disk behind its output, a command ends with 74, whatever it did."""
+    run = shell(root, "$spooldeck queue count >/dev/full")
+
+    assert (run.returncode, run.stdout) == (74, "")
+    assert run.stderr.count("\n") == 1 and "No space left" in run.stderr
+
+
+def test_complaints_that_cannot_be_written_change_no_exit_code(root: str) -> None:
+    """With a full disk behind its standard error, a command ends as it would have."""
+    assert shell(root, "$spooldeck queue process-next 2>/dev/full").returncode == 1
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_outputs_are_stood_in_for(root: str, closed: str) -> None:
+    """Where its caller closed standard streams, no file of the queue is taken for one of them."""
+    added = shell(root, f"$spooldeck queue add job {closed}")
+    ran = shell(root, f"$spooldeck queue process-next {closed}")
+
+    assert (added.returncode, ran.returncode) == (0, 3)
+    (task,) = tasks_at(root, "pending")
+    assert task.error == "Unknown task type: job"

@@ -25,6 +25,7 @@ from tui.cli.wiring import (
     Fail,
     Setup,
     complain,
+    drop,
 )
 
 Command: TypeAlias = Callable[[Setup, Namespace], int]
@@ -38,7 +39,30 @@ _WITH_VALUE = ("--config", "--root", "--theme")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and answer with its exit code; never a traceback."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    _stand_in()
+    code = _answer(list(sys.argv[1:] if argv is None else argv))
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):  # whoever read our output has gone: no news
+            complain(f"the answer could not be written: {error.strerror}")
+        drop(sys.stdout)
+        return EX_IOERR
+    return code
+
+
+def _stand_in() -> None:
+    """Open what our caller closed: the first file that we open would be taken for our output."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "r+" if number == 0 else "w", closefd=False))
+
+
+def _answer(words: list[str]) -> int:
     try:
         return _run(words)
     except Fail as failure:
@@ -55,8 +79,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         complain(str(error))
         return EX_NOPERM
     except BrokenPipeError:
-        # Whoever read our output has gone; nothing more can be said to them.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EX_IOERR
     except OSError as error:
         where = f"{shown(os.fsdecode(error.filename))}: " if error.filename else ""

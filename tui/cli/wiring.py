@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, TextIO
 
 from engine import accounts, config, files, locks, metrics, policy
 from engine.accounts import Account
@@ -312,7 +312,17 @@ def program() -> list[str]:
 
 def complain(text: str) -> None:
     """One line for the operator, on standard error."""
-    print(f"spooldeck: {text}", file=sys.stderr)
+    try:
+        print(f"spooldeck: {text}", file=sys.stderr)
+    except OSError:
+        drop(sys.stderr)  # there is nobody to tell; the exit code still says it
+
+
+def drop(stream: TextIO) -> None:
+    """Let nothing of a stream be written any more: the interpreter tries once more as it ends, and
+    its own exit code would hide ours.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _barrier(path: str, *, made: bool) -> str:
