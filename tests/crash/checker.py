@@ -84,6 +84,8 @@ def of_the_place(scenario: Scenario, root: Path, now: float, ended: Ended) -> It
             yield f"{ident} ran {ran[ident]} times in one run"
         if ran[ident] and scenario.ran and stand == fate.start:
             yield f"{ident} ran, and its attempt was not counted"
+    if ended.code == scenario.code and ran.total() != scenario.ran:
+        yield f"handlers ran {ran.total()} times before exit code {ended.code}, not {scenario.ran}"
     for ident, stands in there.items():
         yield f"{ident} stands at {stands}, and nobody put it there"
     if scenario.strange:

@@ -13,6 +13,7 @@ import argparse
 import compileall
 import multiprocessing
 import os
+import random
 import re
 import shutil
 import signal
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -107,7 +109,7 @@ class Runner:
             if f"{END}(" not in log:
                 raise CannotRun(f"strace does not trace: {ended.err.strip()[-200:]}")
             wrong = list(checker.of_the_command(place.scenario, ended, faulted=False))
-            return _points(log, str(place.root)), wrong + place.recovered(now, ended)
+            return self._points(log, str(place.root)), wrong + place.recovered(now, ended)
 
     def job(self, job: Job) -> list[Failure]:
         """One faulted run, and all that is wrong with it."""
@@ -116,13 +118,37 @@ class Runner:
         with place.laid() as now:
             inject = f"{point.name}:{fault}:when={point.nth}"
             ended, log = self._run(place, now, (point.name,), inject)
-            wrong = _unless_struck(job, log, ended, str(place.root))
+            wrong = self._unless_struck(job, log, ended)
             if job.how == KILL:
                 ended = ended._replace(signal=0)
             else:
                 wrong += checker.of_the_command(place.scenario, ended, faulted=True)
             wrong += place.recovered(now, ended)
         return [Failure(job, what) for what in wrong]
+
+    def _points(self, log: str, root: str) -> list[Point]:
+        counted: Counter[str] = Counter()
+        points = []
+        for line in _of_main_thread(log):
+            name, _, rest = line.partition("(")
+            counted[name] += 1
+            if _is_point(name, rest, root):
+                points.append(Point(name, counted[name], self._signature(line)))
+        return points
+
+    def _unless_struck(self, job: Job, log: str, ended: Ended) -> list[str]:
+        """What is wrong with the run itself: the fault must hit the call that it was meant for."""
+        if job.how == KILL and ended.signal != signal.SIGKILL:
+            return [f"was not killed, but ended: {ended}"]
+        point = job.point
+        lines = [line for line in _of_main_thread(log) if line.startswith(f"{point.name}(")]
+        if len(lines) < point.nth:
+            return ["never came to this point"]
+        hit = self._signature(lines[point.nth - 1])
+        return [] if hit == point.text else [f"came to another point: {hit}"]
+
+    def _signature(self, line: str) -> str:
+        return _signature(line.replace(str(self._folder), ""))
 
     def _place(self, name: str) -> sweep.Place:
         if name not in self._places:
@@ -176,28 +202,11 @@ ENVIRONMENT = {
 }
 
 
-def _points(log: str, root: str) -> list[Point]:
-    counted: dict[str, int] = {}
-    points = []
-    for line in _of_main_thread(log):
-        match = _CALL.match(line)
-        if match is None:
-            continue
-        name, rest = match.groups()
-        counted[name] = counted.get(name, 0) + 1
-        if _is_point(name, rest, root):
-            points.append(Point(name, counted[name], _signature(line, root)))
-    return points
-
-
 def _of_main_thread(log: str) -> list[str]:
     """The calls of the thread that does everything but run handlers; strace counts each apart."""
     lines = [line.partition(" ") for line in log.splitlines()]
     calls = ((thread, call.lstrip()) for thread, _, call in lines)
     return [call for thread, call in calls if thread == lines[0][0] and call[:1] != "<"]
-
-
-_CALL = re.compile(r"([a-z_0-9]+)\((.*)")
 
 
 def _is_point(name: str, rest: str, root: str) -> bool:
@@ -208,21 +217,14 @@ def _is_point(name: str, rest: str, root: str) -> bool:
     return root in rest or (name == "write" and rest.startswith("1<"))
 
 
-def _signature(line: str, root: str) -> str:
+def _signature(call: str) -> str:
     """A call without what differs from run to run: results, and numbers such as PIDs and times."""
-    call = re.sub(r"\s*(=\s+-?\d.*|=\s+\?.*|<unfinished.*)$", "", line).replace(root, "")
-    return re.sub(r"[0-9a-f]*\d[0-9a-f]*", "#", call)
+    return re.sub(r"[0-9a-f]*\d[0-9a-f]*", "#", _CUT_SHORT.sub("...", _RESULT.sub("", call)))
 
 
-def _unless_struck(job: Job, log: str, ended: Ended, root: str) -> list[str]:
-    """What is wrong with the run itself: the fault must have hit the call that it was meant for."""
-    if job.how == KILL and ended.signal != signal.SIGKILL:
-        return [f"was not killed, but ended: {ended}"]
-    lines = [line for line in _of_main_thread(log) if line.startswith(f"{job.point.name}(")]
-    if len(lines) < job.point.nth:
-        return ["never came to this point"]
-    hit = _signature(lines[job.point.nth - 1], root)
-    return [] if hit == job.point.text else [f"came to another point: {hit}"]
+_RESULT = re.compile(r"\s*(=\s+-?\d.*|=\s+\?.*|<unfinished.*)$")
+_CUT_SHORT = re.compile(r'"(?:[^"\\]|\\.)*"\.\.\.')
+"""Data of which strace shows the beginning; where it ends depends on how long a PID is."""
 
 
 def _hows(point: Point) -> tuple[str, ...]:
@@ -268,7 +270,10 @@ def main() -> int:
             for name, points, _ in found
             for point in points
             for how in _hows(point)
-        ][:: arguments.slice]
+        ]
+        # The same disorder each time: a slice then holds some of every command and every fault.
+        random.Random(0).shuffle(jobs)
+        jobs = jobs[:: arguments.slice]
         failures = [f for some in pool.imap_unordered(_do, jobs, chunksize=4) for f in some]
     undisturbed = [
         Failure(Job(name, Point("", 0, "undisturbed"), ""), what)
@@ -292,9 +297,12 @@ def _say(text: str, code: int) -> int:
 
 
 def _report(counts: dict[str, int], jobs: list[Job], failures: list[Failure]) -> int:
-    lines = [line for failure in failures[:MOST] for line in _words(failure)]
-    if len(failures) > MOST:
-        lines.append(f"... and {len(failures) - MOST} more")
+    lines = []
+    for name in counts:
+        of_it = sorted(failure for failure in failures if failure.job.scenario == name)
+        lines += [line for failure in of_it[:MOST] for line in _words(failure)]
+        if len(of_it) > MOST:
+            lines.append(f"{name}: ... and {len(of_it) - MOST} more")
     lines += _table(counts, jobs, failures)
     sys.stdout.write("\n".join(lines) + "\n")
     return 1 if failures or not all(counts.values()) else 0
@@ -314,8 +322,8 @@ def _table(counts: dict[str, int], jobs: list[Job], failures: list[Failure]) -> 
     yield f"{'all':20} {sum(counts.values()):7} {len(jobs):7} {len(failures):9}"
 
 
-MOST = 40
-"""Failures that are shown one by one."""
+MOST = 10
+"""Failures of a scenario that are shown one by one."""
 
 if __name__ == "__main__":
     sys.exit(main())

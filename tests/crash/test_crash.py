@@ -23,14 +23,14 @@ def test_at_every_point_nothing_is_lost(name: str, sweeper: Sweeper) -> None:
 
     assert result.failures == []
     assert result.points >= SCENARIOS[name].floor
-    assert result.runs > 2 * result.points
+    assert result.runs > result.points
 
 
 BREAKS = {
     "a rescue forgets to count": (
         "engine/rescuer.py",
-        "    moves = [Move(task, outcome_of_failure(task, reason, retry, now)) for task in orphans]",
-        "    moves = [Move(task, verbs.unclaim(task)) for task in orphans]",
+        "Move(task, outcome_of_failure(task, reason, retry, now))",
+        "Move(task, verbs.unclaim(task))",
         "next-done",
         "its attempt was not counted",
     ),
