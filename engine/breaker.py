@@ -123,7 +123,9 @@ def _end(
     """
     try:
         pidfd = os.pidfd_open(pid)
-    except ProcessLookupError:
+    except OSError as error:
+        if error.errno not in holder.NO_PROCESS:
+            raise
         return
     try:
         for number in (signal.SIGTERM, signal.SIGKILL):
@@ -139,8 +141,10 @@ def _end(
     except ProcessLookupError:
         return  # it ended as we were about to say so
     except PermissionError as error:
+        # We are root, or who it is: what we lack is CAP_KILL, or a security module objects.
         raise Doubt(
-            f"PID {pid} may not be signalled by us (sudo spooldeck queue recover)"
+            f"PID {pid} may not be signalled by us, although we are uid {os.geteuid()}: "
+            "no CAP_KILL here, or SELinux or AppArmor forbids it"
         ) from error
     finally:
         os.close(pidfd)

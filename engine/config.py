@@ -20,7 +20,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from engine import policy, shellconf
+from engine import locks, policy, shellconf
 from engine.policy import Rate, RetryPolicy
 from engine.shellconf import Variable
 from engine.text import shown
@@ -36,6 +36,9 @@ DATA_DIR = "/var/lib/nftban"
 CONFIG_DIR = "/etc/nftban"
 RUN_DIR = "/run/nftban"
 LOG_DIR = "/var/log/nftban"
+
+LEAST_THRESHOLD = 3 * locks.RENEWAL
+"""Seconds below which a healthy worker, late with a sign of life or two, would count as stuck."""
 
 
 class ConfigError(Exception):
@@ -105,7 +108,8 @@ class Queue(NamedTuple):
     backoff_max: float = 900
     """Seconds."""
     stuck_threshold: float = 1200
-    """Seconds without a sign of life after which a lock's live holder counts as stuck."""
+    """Seconds without a sign of life after which a lock's live holder counts as stuck; at least
+    `LEAST_THRESHOLD`."""
     max_pending: int = 10000
     """Pending tasks at which the queue is full."""
     retention_days: float = 7
@@ -153,6 +157,10 @@ def load(path: str | None, environ: Mapping[str, str], search: Sequence[str] = S
             if path is not None:
                 raise ConfigError(f"{shown(path)}: {error.strerror}") from error
             continue
+        except ConfigError:
+            if path is None and _is_hidden(candidate):
+                continue  # a folder of somebody else's, where we only happen to stand
+            raise
         base = os.path.dirname(os.path.abspath(candidate))
         at = _At(shown(candidate), "", base, environ.get("HOME", ""))
         settings = _mapping(_yaml(data, at), at, _SETTINGS)
@@ -424,7 +432,7 @@ _QUEUE: Mapping[str, _Check] = {
     "max_retries": _whole(0, "retries"),
     "backoff_base": _number(0, "seconds"),
     "backoff_max": _number(0, "seconds"),
-    "stuck_threshold": _number(1, "seconds"),
+    "stuck_threshold": _number(LEAST_THRESHOLD, "seconds"),
     "max_pending": _whole(1, "tasks"),
     "retention_days": _number(0, "days"),
     "profile": _one_of("contract", "shipped"),
@@ -478,6 +486,17 @@ def _slurp(path: str, whose_matters: bool) -> bytes:
         raise ConfigError(f"{shown(path)}: cannot be read: {error.strerror}") from error
 
 
+def _is_hidden(path: str) -> bool:
+    """Whether its folder does not even let us know if it is there."""
+    try:
+        os.stat(path)
+    except PermissionError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
 def _yaml(data: bytes, at: _At) -> object:
     import yaml  # only when there is a file: it costs 5 ms
 
@@ -520,6 +539,14 @@ def _check_root(queue: QueueSettings, at: _At) -> None:
 
 
 # What another program was told: NFTBAN_* variables, nftban.conf, nftban.conf.local.
+
+
+def _raised(value: object, at: _At) -> float:
+    """The other program's threshold, too low for us perhaps; its file is not ours to refuse."""
+    return max(LEAST_THRESHOLD, _number(0, "seconds")(value, at))
+
+
+_THEIRS: Mapping[str, _Check] = {**_QUEUE, "stuck_threshold": _raised}
 
 _RETRY_VALUES = ("max_retries", "backoff_base", "backoff_max")
 _TASK_FOLDERS = ("pending", "work", "dlq")
@@ -614,7 +641,7 @@ class _Foreign(NamedTuple):
             if said is None and (own or (self.asked and key not in _PATHS)):
                 said = self.conf.get(name)
             if said is not None and said.known():
-                values[key] = _QUEUE[key](_parsed(said.text, key), said.at)
+                values[key] = _THEIRS[key](_parsed(said.text, key), said.at)
         return values
 
     def _environ_counts(self, key: str, own: bool) -> bool:

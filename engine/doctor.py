@@ -10,26 +10,22 @@ import os
 import shlex
 import stat
 import subprocess
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-from engine import accounts, config, files, lockfile, metrics, mounts, policy
+from engine import accounts, config, files, lockfile, metrics, mounts
 from engine.accounts import Account
-from engine.config import Queue
-from engine.model import LockEvidence, Problem, State, Task, Verdict
-from engine.policy import DLQ_LIMIT, FURTHEST, at
-from engine.store import Unavailable
-from engine.stores.nftban import NftbanStore
+from engine.model import Problem, State, Verdict
+from engine.patient import SLACK, Patient, folders_of, is_hidden
+from engine.policy import DAY, DLQ_LIMIT, FURTHEST, HOUR, at
 from engine.stores.nftban.corrupt import NAME as CORRUPT
 from engine.stores.nftban.corrupt import WHY
 from engine.stores.nftban.desk import NAME as DESK
+from engine.stores.nftban.form import SUFFIX
+from engine.stores.nftban.recovery import UNCHANGED
 from engine.stores.nftban.spool import DUE_IN_MTIME, STATES
 from engine.text import shown
-
-SLACK = 60.0
-"""Seconds by which a time may lie ahead of our clock: hosts and programs round differently."""
 
 OLDEST_CLOCK = 1_577_836_800.0
 """2020-01-01: a clock before it was never set, as on a board without a battery."""
@@ -37,6 +33,9 @@ OLDEST_CLOCK = 1_577_836_800.0
 IDLE = 900.0
 """Seconds for which due tasks may wait with no worker at hand: three rounds of the real program's
 timer, which fires every 5 minutes and up to 2 minutes late."""
+
+SILENT = 3600.0
+"""Seconds after which somebody should look why no worker has run since, whatever waits."""
 
 LITTER = 60.0
 """Seconds after which a half-written file beside the lock or the metrics is nobody's any more."""
@@ -68,69 +67,6 @@ class Finding(NamedTuple):
     """The command that mends it, or what to do by hand."""
 
 
-class Program(NamedTuple):
-    """What is run for one kind of task."""
-
-    argv: Sequence[str]
-    account: Account | None
-    """Whom it is run as; None: as we are."""
-    refused: str = ""
-    """Why it cannot be run as whom it should."""
-
-
-class Sight(NamedTuple):
-    """What one walk through the tasks found."""
-
-    refused: str = ""
-    """Why there was none; "" when everything was seen."""
-    counts: Mapping[State, int] = {}
-    kinds: Mapping[str, int] = {}
-    """How many wait, of each kind."""
-    due: int = 0
-    """Tasks that are due."""
-    due_since: float = 0.0
-    """When the first of them came due, in epoch seconds; it may have been put there later."""
-    broken: Sequence[Problem] = ()
-    """Files that are no task."""
-    misplaced: Sequence[Problem] = ()
-    """Half-done moves, second files of one task, and what was set aside."""
-    ahead: Sequence[str] = ()
-    """Files that were made, changed or created after now."""
-    strangers: Sequence[str] = ()
-    """Files of another owner than their folder's."""
-
-
-class Patient(NamedTuple):
-    """One place, and all that was found out about it."""
-
-    queue: Queue
-    handlers: Mapping[str, Program]
-    """By kind."""
-    claimed: Callable[[str], bool]
-    """Whether a worker would take a task of a kind, with or without a handler."""
-    spooldeck: str
-    """The command line that works on this place, up to the command's own words."""
-    config: str
-    """The configuration file; "" when there is none."""
-    lock: LockEvidence
-    now: float
-    sight: Sight
-    seen: Mapping[str, os.stat_result | OSError]
-    """The folders of the place, as they were found."""
-
-    @property
-    def desk(self) -> str:
-        """The folder beside pending/ on which files are moved."""
-        return _desk_of(self.queue)
-
-    def there(self, names: Iterable[str]) -> Iterator[tuple[str, os.stat_result]]:
-        """Those of these folders that are there and can be seen."""
-        for path in names:
-            seen = self.seen.get(path)
-            if isinstance(seen, os.stat_result):
-                yield path, seen
-
-
 _Look = Callable[[Patient], Iterator[Finding]]
 
 
@@ -142,7 +78,7 @@ class Check(NamedTuple):
     """What is said when it finds nothing."""
     look: _Look
     tasks: bool = False
-    """Whether it can say nothing where the tasks cannot be seen."""
+    """Whether it can say nothing where the tasks cannot be seen, and not all where some cannot."""
 
 
 def examine(patient: Patient) -> Iterator[tuple[str, Finding]]:
@@ -152,6 +88,10 @@ def examine(patient: Patient) -> Iterator[tuple[str, Finding]]:
             found = [Finding(Grade.HIDDEN, "the tasks cannot be seen")]
         else:
             found = list(check.look(patient))
+        if check.tasks and patient.sight.hidden:
+            number = patient.sight.hidden
+            found = [finding for finding in found if finding.grade is not Grade.OK]
+            found.append(_hidden("1 task file" if number == 1 else f"{number:,} task files"))
         for finding in found or [Finding(Grade.OK, check.well)]:
             yield check.name, finding
 
@@ -159,100 +99,6 @@ def examine(patient: Patient) -> Iterator[tuple[str, Finding]]:
 def needs_act(findings: Iterable[Finding]) -> bool:
     """Whether somebody has to do something."""
     return any(finding.grade in (Grade.WARN, Grade.BAD) for finding in findings)
-
-
-# ---- finding out
-
-
-def folders_of(queue: Queue) -> dict[str, str]:
-    """The folders of a place by what they are for, in the order to be named."""
-    return {
-        "pending": queue.pending,
-        "work": queue.work,
-        "dlq": queue.dlq,
-        "run": queue.run_dir,
-        "log": queue.log_dir,
-        "metrics": os.path.dirname(queue.queue_metrics),
-        "counters": queue.counters,
-        "mail spool": queue.mail_spool,
-    }
-
-
-def _desk_of(queue: Queue) -> str:
-    return f"{os.path.dirname(queue.pending)}/{DESK}"
-
-
-def found_at(paths: Iterable[str]) -> dict[str, os.stat_result | OSError]:
-    """What lies at each path, links not followed."""
-    found: dict[str, os.stat_result | OSError] = {}
-    for path in paths:
-        try:
-            found[path] = os.lstat(path)
-        except OSError as error:
-            found[path] = error
-    return found
-
-
-def paths_of(queue: Queue) -> list[str]:
-    """Every folder that the checks want to know of."""
-    own = _desk_of(queue)
-    return [*folders_of(queue).values(), own, f"{own}/held", f"{own}/trash", f"{own}/{CORRUPT}"]
-
-
-def walk(open_store: Callable[[], NftbanStore], now: float) -> Sight:
-    """One walk through the tasks; a store that cannot be opened or read is said, not raised."""
-    try:
-        store = open_store()
-    except Unavailable as error:
-        return Sight(refused=str(error))
-    try:
-        return _walked(store, now)
-    except Unavailable as error:
-        return Sight(refused=str(error))
-    finally:
-        store.close()
-
-
-def _walked(store: NftbanStore, now: float) -> Sight:
-    counts: Counter[State] = Counter(dict.fromkeys(store.states, 0))
-    kinds: Counter[str] = Counter()
-    broken, ahead = [], []
-    due, since = 0, now
-    for found in store.look(store.states.values()):
-        if isinstance(found, Problem):
-            broken.append(found)
-        elif isinstance(found, Task):
-            counts[found.state] += 1
-            if found.created > now + SLACK:
-                ahead.append(f"{found.id}, created {at(found.created)}")
-            if found.state is State.PENDING:
-                kinds[found.kind] += 1
-                if policy.is_due(found, now):
-                    due += 1
-                    since = min(since, found.due or found.created)
-    misplaced = list(store.misplaced())
-    times, strangers = _states(store.doorbell.paths, now)
-    return Sight("", counts, kinds, due, since, broken, misplaced, ahead + times, strangers)
-
-
-def _states(folders: Iterable[str], now: float) -> tuple[list[str], list[str]]:
-    """Files changed after now, and files of other owners; nothing is opened."""
-    ahead, strangers = [], []
-    for folder in folders:
-        try:
-            owner = os.stat(folder).st_uid
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    seen = entry.stat(follow_symlinks=False)
-                    # A file's mtime may be when it is due; nobody can set its ctime.
-                    if seen.st_ctime > now + SLACK or seen.st_mtime > now + FURTHEST + SLACK:
-                        moment = max(seen.st_ctime, seen.st_mtime)
-                        ahead.append(f"{entry.path}, changed {at(moment)}")
-                    if seen.st_uid != owner:
-                        strangers.append(entry.path)
-        except FileNotFoundError:
-            continue  # held/ and trash/ are made when first needed; files move on
-    return ahead, strangers
 
 
 # ---- the folders themselves
@@ -321,21 +167,37 @@ def _open_above(path: str) -> Iterator[Finding]:
 
 
 def _unseen(patient: Patient, paths: Iterable[str]) -> Iterator[Finding]:
-    hidden = sum(isinstance(patient.seen.get(path), PermissionError) for path in paths)
-    if hidden:
-        yield _hidden("1 folder" if hidden == 1 else f"{hidden} folders")
+    """Says which of these folders may or may not be there."""
+    yield from _hidden_of([p for p in paths if isinstance(patient.seen.get(p), PermissionError)])
+
+
+def _unread(paths: Iterable[str]) -> Iterator[Finding]:
+    """Says which of these files cannot be read, and which of these folders not looked into."""
+    yield from _hidden_of([path for path in dict.fromkeys(paths) if is_hidden(path)])
+
+
+def _hidden_of(paths: list[str]) -> Iterator[Finding]:
+    if paths:
+        more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
+        yield _hidden(", ".join(paths[:NAMED]) + more)
+
+
+def _without(path: str, seen: os.stat_result | OSError) -> Finding:
+    """What is said where nothing can be, for want of a folder."""
+    hidden = isinstance(seen, PermissionError)
+    return _hidden(path) if hidden else Finding(Grade.HIDDEN, f"{path} is not there")
 
 
 def _owners(patient: Patient) -> Iterator[Finding]:
     queue = patient.queue
     pending = patient.seen[queue.pending]
     if not isinstance(pending, os.stat_result):
-        yield _hidden(queue.pending)
+        yield _without(queue.pending, pending)
         return
     owner = pending.st_uid, pending.st_gid
     them = f"{_user(pending.st_uid)}:{_group(pending.st_gid)}"
     core = {queue.work, queue.dlq, patient.desk, f"{patient.desk}/held", f"{patient.desk}/trash"}
-    yield from _unseen(patient, patient.seen)
+    yield from _unread(patient.seen)
     for path, seen in patient.there(patient.seen):
         theirs = seen.st_uid, seen.st_gid
         if seen.st_uid != owner[0] or (path in core and theirs != owner):
@@ -363,7 +225,7 @@ def _strange_files(patient: Patient, owner: int) -> Iterator[str]:
         try:
             seen = os.lstat(path)
         except OSError:
-            continue  # there is none, or its folder is hidden, as was said already
+            continue  # there is none, or its folder is hidden: see `_unread`
         if stat.S_ISREG(seen.st_mode) and seen.st_uid != owner:
             yield path
 
@@ -372,7 +234,7 @@ def _listed(folder: str) -> list[str]:
     try:
         return sorted(os.listdir(folder))
     except OSError:
-        return []  # missing or hidden: the folders' own check says so
+        return []  # missing, as was said already, or hidden: see `_unread`
 
 
 def _user(uid: int) -> str:
@@ -391,27 +253,36 @@ def _group(gid: int) -> str:
 def _rights(patient: Patient) -> Iterator[Finding]:
     """Looks at what we ourselves may do there: no fault of the place, but good to know."""
     pending = patient.seen[patient.queue.pending]
-    if os.access(patient.queue.pending, os.R_OK | os.W_OK | os.X_OK):
+    if _works_here(patient):
         return
-    above = patient.queue.pending
-    while not isinstance(pending, os.stat_result):
-        above = os.path.dirname(above)
-        try:
-            pending = os.stat(above)
-        except FileNotFoundError:
-            yield Finding(Grade.OK, "there is nothing to look at")
-            return
-        except PermissionError:
-            continue
-    who = shlex.quote(accounts.for_sudo(pending.st_uid))
+    if isinstance(pending, OSError) and not isinstance(pending, PermissionError):
+        yield _without(patient.queue.pending, pending)
+        return
     said = f"we are {_user(os.geteuid())} and may not change this queue"
-    yield Finding(Grade.HIDDEN, said, f"sudo -u {who} {patient.spooldeck} doctor")
+    yield Finding(Grade.HIDDEN, said, _by_its_owner(patient))
+
+
+def _works_here(patient: Patient) -> bool:
+    return os.access(patient.queue.pending, os.R_OK | os.W_OK | os.X_OK)
+
+
+def _by_its_owner(patient: Patient) -> str:
+    """The command line of who owns the queue, or the nearest folder above it that we can see."""
+    path = patient.queue.pending
+    while True:
+        try:
+            owner = os.stat(path).st_uid
+        except PermissionError:
+            path = os.path.dirname(path)
+        else:
+            return f"sudo -u {shlex.quote(accounts.for_sudo(owner))} {patient.spooldeck} doctor"
 
 
 def _nesting(patient: Patient) -> Iterator[Finding]:
     queue = patient.queue
     outer = (queue.pending, queue.work, queue.dlq)
     real = {path: os.path.realpath(path) for path in (*outer, patient.desk, queue.mail_spool)}
+    yield from _unseen(patient, real)
     for above in outer:
         for below in real:
             inside = real[below] == real[above] or real[below].startswith(real[above] + "/")
@@ -428,9 +299,11 @@ def _one_disk(patient: Patient) -> Iterator[Finding]:
     queue = patient.queue
     pending = patient.seen[queue.pending]
     if not isinstance(pending, os.stat_result):
-        yield _hidden(queue.pending)
+        yield _without(queue.pending, pending)
         return
-    for path, seen in patient.there((queue.work, queue.dlq, patient.desk)):
+    others = (queue.work, queue.dlq, patient.desk)
+    yield from _unseen(patient, others)
+    for path, seen in patient.there(others):
         if seen.st_dev != pending.st_dev:
             said = f"{path} lies on another file system than {queue.pending}: no rename between"
             yield Finding(Grade.BAD, said, f"stop the worker, umount or move {shlex.quote(path)}")
@@ -440,7 +313,11 @@ def _disk(patient: Patient) -> Iterator[Finding]:
     """Looks at what the file systems are."""
     queue = patient.queue
     told: set[str] = set()
-    for path in (queue.pending, queue.work, queue.dlq, queue.mail_spool):
+    there = (queue.pending, queue.work, queue.dlq, queue.mail_spool)
+    yield from _unseen(patient, there)
+    for path in there:
+        if isinstance(patient.seen[path], PermissionError):
+            continue  # on what it is mounted is told by names, which may be links
         try:
             mount = mounts.of(path)
         except OSError as error:
@@ -485,9 +362,8 @@ def _room(patient: Patient) -> Iterator[Finding]:
     try:
         free = os.statvfs(queue.pending)
     except OSError as error:
-        if isinstance(error, PermissionError):
-            yield _hidden(queue.pending)
-        return  # it is not there, as was said already
+        yield _without(queue.pending, error)
+        return
     for word, left, all_of in (
         ("blocks", free.f_bavail * free.f_frsize // max(1, free.f_bsize), free.f_blocks),
         ("inodes", free.f_favail, free.f_files),
@@ -512,8 +388,12 @@ def _lock(patient: Patient) -> Iterator[Finding]:
     path = f"{patient.queue.run_dir}/queue.lock"
     recover = f"{patient.spooldeck} queue recover --dry-run"
     hidden = [f"{name} {words}" for name, words in lock.facts if _is_hidden(words)]
-    if lock.verdict is Verdict.UNKNOWN and not os.access(path, os.R_OK):
+    if is_hidden(path):
         yield _hidden(path)
+    elif lock.verdict is Verdict.UNKNOWN:
+        said, _, todo = f"the lock is {lock.verdict}: {lock.reason}".partition("; ")
+        mend = f"{_by_name(path)}  # {todo.partition(':')[0] or 'look at it'}"
+        yield Finding(Grade.BAD, said, mend)
     elif lock.verdict in _LOCK_GRADES:
         said = f"the lock is {lock.verdict}: {lock.reason}"
         yield Finding(_LOCK_GRADES[lock.verdict], said, recover)
@@ -539,13 +419,14 @@ _HIDING = ("hides it from us", "does not show it to us", "cannot be seen from he
 _LOCK_GRADES = {
     Verdict.STALE: Grade.WARN,
     Verdict.STUCK: Grade.BAD,
-    Verdict.UNKNOWN: Grade.WARN,
 }
 
 
 def _litter(patient: Patient) -> Iterator[Finding]:
     """Looks for half-written files beside the lock and the metrics."""
     queue = patient.queue
+    folders = (queue.run_dir, os.path.dirname(queue.queue_metrics), patient.desk)
+    yield from _unread((*folders, os.path.dirname(queue.mail_metrics)))
     metric_folders = {os.path.dirname(queue.queue_metrics), os.path.dirname(queue.mail_metrics)}
     suspects = [f"{queue.run_dir}/{n}" for n in _listed(queue.run_dir) if _is_draft(n)]
     suspects += [
@@ -578,16 +459,17 @@ def _is_litter(path: str, held: Collection[int], now: float) -> bool:
 
 
 def _desk(patient: Patient) -> Iterator[Finding]:
-    queue_folder = os.path.dirname(patient.queue.pending)
+    # held/ and trash/ are looked into only where they can be seen to be there.
+    yield from _unread(f"{patient.desk}/{name}" for name in ("held", "trash", "twice"))
     # What was set aside as broken has a check of its own.
     found = [p for p in patient.sight.misplaced if f"{DESK}/{CORRUPT}/" not in p.where]
     for problem in found[:NAMED]:
-        path = f"{queue_folder}/{problem.where}"
-        where, what = shlex.quote(path), f"{path}: {problem.what}"
+        path = patient.path_of(problem)
+        what = f"{path}: {problem.what}"
         if "interrupted" in problem.what:
             mend = f"{patient.spooldeck} queue recover --dry-run"
         else:
-            mend = f"less {where}  # compare both, and remove the wrong one"
+            mend = f"{_look_at(path)}  # compare both, and remove the wrong one"
         yield Finding(Grade.WARN, what, mend)
     yield from _more(patient, len(found), "misplaced files")
 
@@ -601,9 +483,7 @@ def _more(patient: Patient, number: int, words: str) -> Iterator[Finding]:
 def _corrupt(patient: Patient) -> Iterator[Finding]:
     """Looks at what was set aside because it was no task."""
     folder = f"{patient.desk}/{CORRUPT}"
-    if isinstance(patient.seen[folder], PermissionError):
-        yield _hidden(folder)
-        return
+    yield from _unread([folder])
     names = [name for name in _listed(folder) if not name.endswith(WHY)]
     if names:
         many = "1 broken file was" if len(names) == 1 else f"{len(names):,} broken files were"
@@ -613,20 +493,34 @@ def _corrupt(patient: Patient) -> Iterator[Finding]:
 
 
 def _broken(patient: Patient) -> Iterator[Finding]:
-    queue_folder = os.path.dirname(patient.queue.pending)
-    ours, hidden = [], 0
-    for problem in patient.sight.broken:
-        path = f"{queue_folder}/{problem.where}"
-        if os.path.isfile(path) and not os.access(path, os.R_OK):
-            hidden += 1
-        else:
-            ours.append((path, problem.what))
-    for path, what in ours[:NAMED]:
-        mend = f"cat -v -- {shlex.quote(path)}  # mend or remove it; a worker sets it aside"
-        yield Finding(Grade.WARN, f"{path}: {what}", mend)
-    yield from _more(patient, len(ours), "broken files")
-    if hidden:
-        yield _hidden("1 task file" if hidden == 1 else f"{hidden:,} task files")
+    broken = patient.sight.broken
+    for problem in broken[:NAMED]:
+        path = patient.path_of(problem)
+        mend = f"{_look_at(path)}  # mend or remove it; {_what_becomes_of(problem, path)}"
+        yield Finding(Grade.WARN, f"{path}: {problem.what}", mend)
+    yield from _more(patient, len(broken), "broken files")
+
+
+def _what_becomes_of(problem: Problem, path: str) -> str:
+    """What a worker does with a broken file, as `Claims` and `Corrupt.set_aside` have it."""
+    met = problem.state in (State.PENDING, State.ACTIVE) and path.endswith(SUFFIX)
+    if not met or os.path.isdir(path) or problem.what.startswith("cannot be read now"):
+        return "no worker touches it"
+    return f"a worker that meets it sets it aside, {UNCHANGED:.0f} s after its last change"
+
+
+def _look_at(path: str) -> str:
+    """A command that shows what lies there, and neither waits, nor follows a link, nor floods."""
+    try:
+        seen = os.lstat(path)
+    except OSError:
+        return _by_name(path)
+    plain = stat.S_ISREG(seen.st_mode) and seen.st_nlink == 1
+    return f"head -c 2000 -- {shlex.quote(path)} | cat -v" if plain else _by_name(path)
+
+
+def _by_name(path: str) -> str:
+    return f"ls -ld -- {shlex.quote(path)}"
 
 
 # ---- time
@@ -640,6 +534,11 @@ def _clock(patient: Patient) -> Iterator[Finding]:
         said = f"ahead of the clock ({at(patient.now)}): {what}"
         yield Finding(Grade.WARN, said, "timedatectl  # is the clock right? was it set back?")
     yield from _more(patient, len(ahead), "files ahead of the clock")
+    late = patient.sight.late
+    if late:
+        many = "1 task says" if late == 1 else f"{late:,} tasks say"
+        said = f"{many} to wait for more than {FURTHEST / DAY:.0f} days, which none does"
+        yield Finding(Grade.WARN, said, "timedatectl  # is the clock right? was it set back?")
 
 
 # ---- who does the work
@@ -655,8 +554,12 @@ def _handlers(patient: Patient) -> Iterator[Finding]:
         name, account = program.argv[0], program.account
         who = _user(os.geteuid()) if account is None else account.name
         candidates = _candidates(name)
-        if not candidates:
+        if not candidates and "/" in name and is_hidden(name):
+            yield _hidden(f"{kind}: {name}")
+        elif not candidates:
             yield Finding(Grade.BAD, f"{kind}: {name}: no such program", f"correct {whose}")
+        elif account is None and not _works_here(patient):
+            yield _hidden(f"{kind}: whether a worker may run {candidates[0]}")
         elif lacking := _lacking(candidates[0]):
             said = f"{kind}: {candidates[0]} wants {lacking}, which is not there"
             yield Finding(Grade.BAD, said, f"install it, or correct {whose}")
@@ -719,15 +622,21 @@ def _dead(patient: Patient) -> Iterator[Finding]:
 def _worker(patient: Patient) -> Iterator[Finding]:
     """Looks at when a worker last ran, as the metrics have it."""
     sight, now = patient.sight, patient.now
-    absent = patient.lock.verdict in (Verdict.FREE, Verdict.STALE)
-    if not absent:
+    recover = f"{patient.spooldeck} queue recover --dry-run"
+    if patient.lock.verdict is Verdict.HELD:
         yield Finding(Grade.OK, "somebody is at work")
+        return
+    if is_hidden(f"{patient.queue.run_dir}/queue.lock"):
+        yield _hidden("whether anybody is at work")
+        return
+    if patient.lock.verdict in (Verdict.STUCK, Verdict.UNKNOWN):
+        said = f"nobody else gets to work: the lock is {patient.lock.verdict}"
+        yield Finding(Grade.WARN, said, "mend the lock first, as said above")
         return
     in_hand = sight.counts[State.ACTIVE]
     if in_hand:
         many = "1 task is" if in_hand == 1 else f"{in_hand:,} tasks are"
-        said = f"{many} in work, but no worker is there"
-        yield Finding(Grade.WARN, said, f"{patient.spooldeck} queue recover --dry-run")
+        yield Finding(Grade.WARN, f"{many} in work, but no worker is there", recover)
     path = patient.queue.queue_metrics
     try:
         ran = metrics.read(path).get("nftban_queue_last_run_timestamp")
@@ -749,6 +658,12 @@ def _worker(patient: Patient) -> Iterator[Finding]:
             f"{many} due, the first since {at(sight.due_since)}, and {last}",
             f"{patient.spooldeck} queue work  # or a timer: spooldeck install-units DIR",
         )
+    elif ran is not None and now - ran > SILENT:
+        yield Finding(
+            Grade.WARN,
+            f"{last}, and none for {(now - ran) / HOUR:,.0f} h since (limit {SILENT / HOUR:.0f} h)",
+            f"systemctl status 'spooldeck-*'  # or: {patient.spooldeck} queue work",
+        )
     elif not in_hand:
         yield Finding(Grade.OK, last if ran is None or sight.due else f"{last}; nothing is due")
 
@@ -756,6 +671,9 @@ def _worker(patient: Patient) -> Iterator[Finding]:
 def _beside(patient: Patient) -> Iterator[Finding]:
     """Looks for signs of the real program where we keep due times in modification times."""
     marker = f"{patient.desk}/{DUE_IN_MTIME}"
+    queue = patient.queue
+    near = (queue.run_dir, f"{queue.run_dir}/queue.lock", os.path.dirname(queue.queue_metrics))
+    yield from _unread((patient.desk, *near))
     if not os.path.exists(marker):
         return
     for why in _signs(patient):
@@ -771,10 +689,13 @@ def _signs(patient: Patient) -> Iterator[str]:
         yield f"{queue.root} is NFTBan's own data folder"
     path = f"{queue.run_dir}/queue.lock"
     try:
-        with open(path, "rb") as file:
-            claim = lockfile.parse(file.read(lockfile.LIMIT + 1))
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            claim = lockfile.parse(os.read(fd, lockfile.LIMIT + 1))
+        finally:
+            os.close(fd)
     except OSError:
-        claim = None  # no lock, or one that is hidden, as was said already
+        claim = None  # no lock, none that is a file, or one that is hidden
     foreign = claim is not None and claim.mark is None
     if foreign and patient.lock.verdict in (Verdict.HELD, Verdict.STUCK):
         yield f"{path} is another program's"
@@ -784,19 +705,19 @@ def _signs(patient: Patient) -> Iterator[str]:
 
 
 def _tasks(patient: Patient) -> Iterator[Finding]:
-    sight = patient.sight
+    sight, queue, desk = patient.sight, patient.queue, patient.desk
+    folders = (queue.pending, queue.work, queue.dlq, desk, f"{desk}/held", f"{desk}/trash")
     if not sight.refused:
+        hidden = bool(sight.hidden) or any(is_hidden(path) for path in folders)
         counts = ", ".join(f"{number:,} {STATES[state]}" for state, number in sight.counts.items())
-        yield Finding(Grade.OK, counts)
+        few = "of those that are not hidden from us: " if hidden else ""
+        yield Finding(Grade.HIDDEN if hidden else Grade.OK, few + counts)
         return
-    owner = next(iter(patient.there([patient.queue.pending])), None)
-    mend = f"spooldeck init {shlex.quote(patient.queue.root)}"
-    if owner is not None and owner[1].st_uid != os.geteuid():
-        who = shlex.quote(accounts.for_sudo(owner[1].st_uid))
-        mend = f"sudo -u {who} {patient.spooldeck} doctor"
-    elif any(isinstance(seen, PermissionError) for seen in patient.seen.values()):
-        mend = f"sudo {patient.spooldeck} doctor"
-    yield Finding(Grade.BAD, sight.refused, mend)
+    # Bad all the same: nobody knows how the queue is until somebody looks who may.
+    for finding in _unread(folders):
+        yield Finding(Grade.BAD, finding.what, _by_its_owner(patient))
+        return
+    yield Finding(Grade.BAD, sight.refused, f"spooldeck init {shlex.quote(patient.queue.root)}")
 
 
 CHECKS: tuple[Check, ...] = (

@@ -37,6 +37,10 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+_PASSED = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+"""To go through a folder: it need not be readable for us."""
+
+
 class Refused(Exception):
     """A file that will not be read as what it claims to be; the message says why."""
 
@@ -121,6 +125,11 @@ def distrust(seen: stat_result, folder: stat_result) -> str:
     if seen.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         whom = "everybody" if seen.st_mode & stat.S_IWOTH else "its group"
         return f"may be written by {whom}, expected mode {FILE_MODE:o} or less"
+    return stranger(seen, folder)
+
+
+def stranger(seen: stat_result, folder: stat_result) -> str:
+    """Why the owner of a file in a folder is nobody who may put files there; "" when they may."""
     if seen.st_uid in (0, folder.st_uid):
         return ""
     shared = folder.st_mode & stat.S_IWGRP and not folder.st_mode & stat.S_IWOTH
@@ -212,13 +221,19 @@ def write_all(fd: int, data: bytes) -> None:
         done += write(fd, data[done:])
 
 
-def create(name: str, dir_fd: int, owner: tuple[int, int] | None, mode: int = FILE_MODE) -> int:
+def create(
+    name: str,
+    dir_fd: int,
+    owner: tuple[int, int] | None,
+    mode: int = FILE_MODE,
+    flags: int = _NEW,
+) -> int:
     """A descriptor of a new empty file that did not exist; owned by `owner` (uid, gid) if given.
 
     Raises:
         FileExistsError: something of that name is there.
     """
-    fd = os.open(name, _NEW, mode, dir_fd=dir_fd)
+    fd = os.open(name, flags, mode, dir_fd=dir_fd)
     if owner is not None:
         try:
             fchown(fd, *owner)
@@ -265,26 +280,131 @@ def make_folder(
         os.close(fd)
 
 
-def make_folders(path: str, mode: int = FOLDER_MODE) -> None:
-    """Make a folder and what is missing above it."""
+def make_folders(path: str, mode: int = FOLDER_MODE, owner: tuple[int, int] | None = None) -> None:
+    """Make a folder and what is missing above it, for `owner` or the owner of where it lies."""
     missing = []
     while path and not os.path.isdir(path):
         missing.append(path)
         path = os.path.dirname(path)
     for folder in reversed(missing):
-        make_folder(folder, mode=mode)
+        make_folder(folder, mode=mode, owner=owner)
 
 
-def publish(path: str, data: bytes, mode: int = 0o644) -> None:
+def is_folder(path: str) -> bool:
+    """Whether a folder lies there, not a symbolic link to one."""
+    try:
+        return stat.S_ISDIR(os.stat(path, follow_symlinks=False).st_mode)
+    except OSError:
+        return False  # whoever opens it says why
+
+
+def reach(
+    path: str, root: str = "", *, make: bool = False, owner: tuple[int, int] | None = None
+) -> int:
+    """A descriptor of a folder, to open files in: below `root` through no symbolic link at all,
+    elsewhere not through one at its last component. How `root` itself is reached does not matter.
+
+    With `make` what is missing is made, for `owner` or the owner of where it lies.
+
+    Raises:
+        OSError: a component is missing, cannot be made, or is no folder or a symbolic link.
+    """
+    parts = _below(path, root)
+    if parts is None:
+        if make:
+            make_folders(path, owner=owner)
+        return _enter(path)
+    if make:
+        make_folders(root, owner=owner)
+    fd = os.open(root, _PASSED)
+    for part in parts:
+        above = fd
+        try:
+            fd = _enter(part, above)
+        except FileNotFoundError:
+            if not make:
+                raise
+            make_folder(part, above, owner=owner)
+            fd = _enter(part, above)
+        finally:
+            os.close(above)
+    return fd
+
+
+def _below(path: str, root: str) -> list[str] | None:
+    """The components of a path below `root`; None where it lies elsewhere."""
+    prefix = root.rstrip("/") + "/"
+    parts = [part for part in path[len(prefix) :].split("/") if part not in ("", ".")]
+    return parts if root and f"{path}/".startswith(prefix) and ".." not in parts else None
+
+
+def _enter(path: str, dir_fd: int | None = None) -> int:
+    try:
+        return os.open(path, _PASSED | os.O_NOFOLLOW, dir_fd=dir_fd)
+    except NotADirectoryError as error:
+        words = f"{os.path.basename(path)} is a symbolic link or no folder, and not entered"
+        raise NotADirectoryError(error.errno, words, path) from error
+
+
+def open_shared(name: str, dir_fd: int, flags: int, mode: int = FILE_MODE) -> int:
+    """A descriptor of a plain file that others write as well, made for its folder's owner if it is
+    not there; opened so that it can neither block nor be followed.
+
+    Whoever owns the folder may have put anything there; only what we make is given to them.
+
+    Raises:
+        OSError: it is something else, has a second hard link, or cannot be opened or made.
+    """
+    flags |= _GUARDED
+    try:
+        fd = _open_plain(name, dir_fd, flags)
+    except FileNotFoundError:
+        owner = owner_for(os.fstat(dir_fd))
+        try:
+            return create(name, dir_fd, owner, mode, flags | os.O_CREAT | os.O_EXCL)
+        except FileExistsError:
+            fd = _open_plain(name, dir_fd, flags)  # somebody was faster
+    return fd
+
+
+def open_plain(name: str, dir_fd: int) -> int:
+    """The same to read, and of a file that is there.
+
+    Raises:
+        OSError: it is none, or cannot be opened.
+    """
+    return _open_plain(name, dir_fd, _GUARDED)
+
+
+def _open_plain(name: str, dir_fd: int, flags: int) -> int:
+    # Not to be followed, nor to wait for the other end of a FIFO.
+    try:
+        fd = os.open(name, flags, dir_fd=dir_fd)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a FIFO that nobody reads, or a socket
+            raise OSError(errno.ENXIO, _NOT_PLAIN, name) from error
+        raise
+    seen = os.fstat(fd)
+    if stat.S_ISREG(seen.st_mode) and seen.st_nlink <= 1:
+        return fd
+    os.close(fd)
+    words = "has a second hard link" if stat.S_ISREG(seen.st_mode) else _NOT_PLAIN
+    raise OSError(errno.EINVAL, words, name)
+
+
+_NOT_PLAIN = "no plain file, expected one"
+
+
+def publish(path: str, data: bytes, mode: int = 0o644, root: str = "") -> None:
     """Put a whole file in place of another; a reader sees the old one or the new one.
 
-    Not durable: for what can be made again, such as metrics.
+    Not durable: for what can be made again, such as metrics. Its folder is found as by `reach`.
 
     Raises:
         OSError: it could not be written; the old one stands.
     """
     folder, name = os.path.split(path)
-    dir_fd = open_folder(folder or ".")
+    dir_fd = reach(folder or ".", root)
     # The real program shares one `.tmp` name between writers; a PID is unique in one namespace.
     new = f"{name}.{os.urandom(6).hex()}.tmp"
     try:
@@ -301,24 +421,21 @@ def publish(path: str, data: bytes, mode: int = 0o644) -> None:
         os.close(dir_fd)
 
 
-def append(path: str, data: bytes, mode: int = FILE_MODE) -> None:
+def append(path: str, data: bytes, mode: int = FILE_MODE, root: str = "") -> None:
     """Add to the end of a file in one write, so that lines of several writers do not mix.
 
+    Its folder is found as by `reach`.
+
     Raises:
-        OSError: it could not be written.
+        OSError: it is no plain file, or could not be written.
     """
-    existed = True
-    flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    folder, name = os.path.split(path)
+    dir_fd = reach(folder or ".", root)
     try:
-        fd = os.open(path, flags)
-    except FileNotFoundError:
-        existed = False
-        fd = os.open(path, flags | os.O_CREAT, mode)
+        fd = open_shared(name, dir_fd, os.O_WRONLY | os.O_APPEND, mode)
+    finally:
+        os.close(dir_fd)
     try:
-        if not existed:
-            owner = owner_for(os.stat(os.path.dirname(path) or "."))
-            if owner is not None:
-                fchown(fd, *owner)
         write_all(fd, data)
     finally:
         os.close(fd)
@@ -356,6 +473,29 @@ def open_below(root: str, path: str) -> tuple[int, str]:
         os.close(fd)
         raise
     return fd, parts[-1]
+
+
+def is_below(root: str, path: str) -> bool:
+    """Whether a file lies at `path`, below `root` as `open_below` has it; it is not opened.
+
+    Raises:
+        Refused: it lies elsewhere, or behind a symbolic link, or is something else than a file.
+        FileNotFoundError: a folder on the way is missing.
+        OSError: it cannot be looked at now.
+    """
+    try:
+        fd, name = open_below(root, path)
+    except NotADirectoryError as error:
+        raise Refused(f"lies behind {error.filename}, a symbolic link or no folder") from error
+    try:
+        mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return False
+    finally:
+        os.close(fd)
+    if not stat.S_ISREG(mode):
+        raise Refused("is a symbolic link" if stat.S_ISLNK(mode) else "is no regular file")
+    return True
 
 
 # KEY="value", the form of task files and mail metadata.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import select
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from engine import lockfile
@@ -26,7 +26,11 @@ REMOTE = ("nfs", "cifs", "smb", "fuse", "9p", "ceph", "afs", "gfs", "ocfs", "lus
 """Beginnings of the names of file systems whose files other machines may have open, too."""
 
 PROGRAMS = ("nftban", "spooldeck")
-"""What the command line of a program with a two-line lock must name."""
+"""How the name of a program with a two-line lock, or of the script that it runs, begins."""
+
+NO_PROCESS = (errno.ESRCH, errno.EINVAL, errno.ENOENT)
+"""What pidfd_open(2) says of a number that is no process's; the last two where it is a thread's
+(ENOENT from Linux 6.15 on)."""
 
 
 # ---- what /proc says
@@ -62,6 +66,8 @@ class Process(NamedTuple):
     for one that is gone, seen from a container)."""
     files_hidden: bool = False
     """Whether we may not see which files it has open."""
+    program: str = ""
+    """The name, without folders, of the program that it runs, or of the script."""
 
 
 def here() -> Here:
@@ -94,8 +100,7 @@ def look(pid: int, lock: os.stat_result) -> Process | None:
     try:
         pidfd = os.pidfd_open(pid)
     except OSError as error:
-        # The number of a thread is no process: EINVAL, and ENOENT from Linux 6.15 on.
-        if error.errno in (errno.ESRCH, errno.EINVAL, errno.ENOENT):
+        if error.errno in NO_PROCESS:
             return None
         if error.errno != errno.ENOSYS:
             raise
@@ -140,12 +145,22 @@ def _look(pid: int, lock: os.stat_result) -> Process:
     for line in lockfile.read(f"/proc/{pid}/status").split(b"\n"):
         if line.startswith(b"Uid:"):
             uids = frozenset(map(int, line.split()[1:]))
-    command = lockfile.read(f"/proc/{pid}/cmdline").rstrip(b"\0").replace(b"\0", b" ")
-    process = Process(pid, "", started, parent, uids, command.decode("utf-8", "replace"))
+    words = (
+        lockfile.read(f"/proc/{pid}/cmdline").decode("utf-8", "replace").rstrip("\0").split("\0")
+    )
+    command = " ".join(words)
+    process = Process(pid, "", started, parent, uids, command, program=program_of(words))
     try:
         return process._replace(taker=_taker(pid, lock))
     except PermissionError:
         return process._replace(files_hidden=True)
+
+
+def program_of(words: Sequence[str]) -> str:
+    """What a command line runs: its program, or the script where that is an interpreter."""
+    name, script = (os.path.basename(word) for word in (*words, "", "")[:2])
+    interpreter = name.lstrip("-").rstrip("0123456789.") in ("bash", "sh", "dash", "python")
+    return script if interpreter else name
 
 
 def _taker(pid: int, lock: os.stat_result) -> int | None:
@@ -215,6 +230,8 @@ class Scene(NamedTuple):
     here: Here
     owner: int
     """Uid of the owner of the lock's folder."""
+    writer: int
+    """Uid of the owner of the lock file: its program made it, and can make none of another's."""
     remote: str
     """Which file system that other machines may share it lies on; "" for none."""
     mtime: float
@@ -300,7 +317,7 @@ def _unfit(process: Process, scene: Scene) -> str:
     (uid,) = process.uids
     if here.uid not in (0, uid):
         who = "root" if uid == 0 else f"uid {uid}"
-        return f"PID {pid} runs as {who}, and we may not signal it (sudo spooldeck queue recover)"
+        return f"PID {pid} runs as {who}, and we may not signal it (root may)"
     if uid not in (0, scene.owner):
         return f"PID {pid} runs as uid {uid}, and the lock's folder belongs to uid {scene.owner}"
     if process.files_hidden:
@@ -326,7 +343,9 @@ def _foreign(process: Process, scene: Scene) -> Iterator[str]:
         yield "its file was touched after it was written, so its times prove nothing"
     if scene.busy and process.taker != pid:
         yield f"somebody else than PID {pid} has the flock"
-    if not any(program in process.command for program in PROGRAMS):
+    if process.uids != {scene.writer}:
+        yield f"PID {pid} is not the user's who made the lock file (uid {scene.writer})"
+    if not process.program.startswith(PROGRAMS):
         yield f"PID {pid} is no worker by its command line: {shown(process.command[:80])}"
 
 
@@ -384,8 +403,14 @@ def _who_has_it(scene: Scene) -> str:
         return "free: nobody has it"
     having = [p for p in (scene.named, *scene.others) if p is not None and p.taker is not None]
     if having:
-        return "held by " + ", ".join(
-            f"PID {p.pid}" if p is scene.named else f"PID {p.pid} ({shown(p.command[:80])})"
-            for p in having
+        # Of a holder whose files are hidden it is not known whether it has it, too.
+        hidden = scene.holder is not None and (scene.holder.hidden or scene.holder.files_hidden)
+        return (
+            ("? " if hidden else "")
+            + "held by "
+            + ", ".join(
+                f"PID {p.pid}" if p is scene.named else f"PID {p.pid} ({shown(p.command[:80])})"
+                for p in having
+            )
         )
     return "? held, but by whom is hidden from us"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from engine import files, policy
 from engine.policy import HOUR, Bucket, Rate
@@ -15,9 +15,6 @@ WHOLE = ""
 _LIMIT = 1 << 20
 """Bytes of the file that are read; a bucket's line takes some 40."""
 
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-_WRITE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-
 
 class Buckets:
     """The buckets of one queue: one for all attempts together, one for each kind that has a rate.
@@ -27,10 +24,14 @@ class Buckets:
     bucket that is new, or whose line is damaged, holds one token: no waiting, and no burst.
     """
 
-    def __init__(self, path: str, rates: Mapping[str, Rate], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, path: str, rates: Mapping[str, Rate], clock: Callable[[], float], root: str = ""
+    ) -> None:
+        """`root` is the data folder below which no symbolic link is followed."""
         if any(c.isspace() for name in rates for c in name):
             raise ValueError(f"names of buckets hold no white space: {', '.join(rates)}")
-        self._path = path
+        self._folder, self._name = os.path.split(path)
+        self._root = root
         self._rates = rates
         self._clock = clock
 
@@ -98,44 +99,43 @@ class Buckets:
         if not names:
             return {}
         try:
-            fd = os.open(self._path, _READ)
+            with self._here() as here, _closing(files.open_plain(self._name, here)) as fd:
+                lines = _parse(os.pread(fd, _LIMIT, 0))
         except FileNotFoundError:
             return {}
-        try:
-            lines = _parse(os.pread(fd, _LIMIT, 0))
-        finally:
-            os.close(fd)
         return {name: lines[name] for name in names if name in lines}
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
         """The file, made if need be, with its flock; not one that was removed while we waited."""
         while True:
-            fd = self._open()
-            try:
-                with files.Flock(fd):
-                    if _still_there(self._path, fd):
-                        yield fd
-                        return
-            finally:
-                os.close(fd)
+            with (
+                self._here() as here,
+                _closing(files.open_shared(self._name, here, os.O_RDWR)) as fd,
+                files.Flock(fd),
+            ):
+                if _still_there(self._name, here, fd):
+                    yield fd
+                    return
 
-    def _open(self) -> int:
-        try:
-            return os.open(self._path, _WRITE)
-        except FileNotFoundError:
-            fd = os.open(self._path, _WRITE | os.O_CREAT, files.FILE_MODE)
-        owner = files.owner_for(os.stat(os.path.dirname(self._path) or "."))
-        if owner is not None:
-            files.fchown(fd, *owner)
-        return fd
+    def _here(self) -> AbstractContextManager[int]:
+        return _closing(files.reach(self._folder or ".", self._root))
 
 
-def _still_there(path: str, fd: int) -> bool:
+@contextmanager
+def _closing(fd: int) -> Iterator[int]:
     try:
-        return os.path.samestat(os.fstat(fd), os.stat(path, follow_symlinks=False))
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _still_there(name: str, dir_fd: int, fd: int) -> bool:
+    try:
+        there = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
     except FileNotFoundError:
         return False
+    return os.path.samestat(os.fstat(fd), there)
 
 
 def _turned_back(lines: Mapping[str, Bucket], now: float) -> bool:

@@ -9,6 +9,8 @@ Source: NFTBan Queue and Mail Contract, "Lock file".
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import stat
 import time
@@ -42,6 +44,9 @@ have it."""
 _PAUSE = 0.005
 """Seconds; somebody who only looks has a flock for microseconds."""
 
+_CHANGES = 10
+"""How often a lock file that changes while it is judged is judged anew."""
+
 _TOKEN = 8
 """Random bytes in a lock's token."""
 
@@ -69,17 +74,50 @@ def examine(
     `threshold`: seconds without a sign of life after which a live holder counts as stuck.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = _open(path, os.O_RDONLY)
     except FileNotFoundError:
         return LockEvidence(Verdict.FREE, reason="no lock file", seen=NO_LOCK)
-    except OSError as error:
-        return LockEvidence(Verdict.UNKNOWN, reason=f"{path}: {error.strerror}")
+    except (OSError, files.Refused) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        return LockEvidence(Verdict.UNKNOWN, reason=f"{path}: {why}")
     try:
         return _judge(path, fd, None, threshold, clock(), uptime())
     except (OSError, files.Refused) as error:
         return LockEvidence(Verdict.UNKNOWN, reason=f"{path}: {error}")
     finally:
         os.close(fd)
+
+
+def _open(path: str, flags: int) -> int:
+    """A descriptor of a lock file, opened so that nothing can lead us elsewhere or block us.
+
+    Raises:
+        FileNotFoundError: there is none.
+        files.Refused: what lies there is no file.
+        OSError: it cannot be opened.
+    """
+    folder = _folder_of(path)
+    try:
+        flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        return os.open(os.path.basename(path), flags, dir_fd=folder)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):  # a link, a folder, a socket
+            raise _no_file(path) from error
+        raise
+    finally:
+        os.close(folder)
+
+
+def _no_file(path: str) -> files.Refused:
+    import shlex  # which no worker needs at its start
+
+    mend = f"ls -ld {shlex.quote(path)}"
+    return files.Refused(f"expected a regular file; look at it and remove it: {mend}")
+
+
+def _folder_of(path: str) -> int:
+    # Whose folder it is could have made it a link to somebody else's.
+    return files.open_folder(os.path.dirname(path) or ".")
 
 
 NO_LOCK = "free"
@@ -90,11 +128,25 @@ def _judge(
     path: str, fd: int, free: bool | None, threshold: float, now: float, up: float
 ) -> LockEvidence:
     """`free`: whether the flock is; None to find out, without getting into anybody's way."""
+    for _ in range(_CHANGES):
+        evidence = _judge_once(path, fd, free, threshold, now, up)
+        if evidence is not None:
+            return evidence
+    raise files.Refused("it is written anew all the time")
+
+
+def _judge_once(
+    path: str, fd: int, free: bool | None, threshold: float, now: float, up: float
+) -> LockEvidence | None:
+    """As `_judge`; None when it changed hands meanwhile."""
     state = os.fstat(fd)
     if not stat.S_ISREG(state.st_mode):
-        raise files.Refused("not a regular file")
+        raise _no_file(path)
     data = os.pread(fd, lockfile.LIMIT + 1, 0)
     claim = lockfile.parse(data)
+    folder = os.stat(os.path.dirname(path) or ".")
+    if why := _strange(path, fd, state, folder):
+        raise files.Refused(why)
     if claim is None:
         free = files.is_unclaimed(fd) if free is None else free
         return _nobody(data, state, free, threshold, now)
@@ -110,7 +162,8 @@ def _judge(
         named=named,
         others=(),
         here=holder.here(),
-        owner=os.stat(os.path.dirname(path) or ".").st_uid,
+        owner=folder.st_uid,
+        writer=state.st_uid,
         remote=holder.remote(fd),
         mtime=state.st_mtime,
         booted=now - up,
@@ -118,8 +171,7 @@ def _judge(
     if scene.busy and (scene.holder is None or scene.holder.taker is None):
         scene = scene._replace(others=holder.all_with(state))
         if os.pread(fd, lockfile.LIMIT + 1, 0) != data:
-            # It changed hands meanwhile: those seen may be the next holder's, not this one's.
-            return _judge(path, fd, free, threshold, now, up)
+            return None  # those seen may be the next holder's, not this one's
     age = holder.silence(scene, now, up, lockfile.slept())
     verdict, reason = judge(scene, age, threshold)
     doubt = holder.doubt(scene) if verdict in (Verdict.HELD, Verdict.STUCK) else ""
@@ -129,6 +181,41 @@ def _judge(
         seen=_seen(claim, data, state),
         holders=tuple(process.pid for process in scene.targets),
     )
+
+
+def _strange(path: str, fd: int, state: os.stat_result, folder: os.stat_result) -> str:
+    """Why a file is not taken for a lock, whatever it says; "" when it may be one.
+
+    Who owns the folder can put another one's file into it, by a second name, for us to write in.
+    """
+    if state.st_uid not in (0, folder.st_uid, os.geteuid()):
+        return f"belongs to user {state.st_uid}, expected {folder.st_uid} as its folder, or root"
+    draft = _draft_of(path, state) if state.st_nlink == 2 else ""
+    # Without one, its maker may have taken the draft's name away just now.
+    if state.st_nlink > 1 and not draft and os.fstat(fd).st_nlink > 1:
+        return "has a second hard link, expected a lock file of its own"
+    return ""
+
+
+def _draft_of(path: str, state: os.stat_result) -> str:
+    """The draft that is a lock file's other name, until its maker takes it away; "" for none."""
+    for name in os.listdir(os.path.dirname(path) or "."):
+        draft = os.path.join(os.path.dirname(path), name)
+        if _is_draft(name, os.path.basename(path)) and _same(draft, state):
+            return draft
+    return ""
+
+
+def _is_draft(name: str, final: str) -> bool:
+    token = name.removeprefix(f"{final}.")
+    return token != name and len(token) == 2 * _TOKEN and not token.strip("0123456789abcdef")
+
+
+def _same(path: str, state: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.stat(path, follow_symlinks=False), state)
+    except FileNotFoundError:
+        return False
 
 
 def _nobody(
@@ -172,7 +259,9 @@ def judge(scene: Scene, age: float, threshold: float) -> tuple[Verdict, str]:
             return Verdict.STALE, f"PID {pid} is gone"
     takers = {process.taker for process in scene.others} - {pid, 0, None}
     if takers:
-        who = f"PID {takers.pop()}, which has just taken the flock,"
+        # By whom a container's worker took it is told in our numbers: that is not to say lately.
+        just = "" if scene.is_elsewhere else "just "
+        who = f"PID {takers.pop()}, which has {just}taken the flock,"
     elif far:
         who = f"PID {pid}, perhaps of another machine,"
     elif scene.is_elsewhere:
@@ -241,9 +330,13 @@ class PidLock:
             return
         try:
             if _is_at(self.path, self.fd):
-                files.unlink(self.path)
+                folder = _folder_of(self.path)
+                try:
+                    files.forget(os.path.basename(self.path), folder)
+                finally:
+                    os.close(folder)
         except FileNotFoundError:
-            pass  # removed between the look and the unlink: nothing left to release
+            pass  # its folder was removed between the look and now: nothing left to release
         finally:
             os.close(self.fd)
             self.fd = -1
@@ -287,7 +380,7 @@ def _create(path: str, clock: Clock, uptime: Clock) -> PidLock | None:
     """A new lock file, seen by others only whole and with its flock held; None if one is there."""
     claim = lockfile.claim_of_ours(os.urandom(_TOKEN).hex(), clock(), uptime())
     assert claim.mark is not None
-    folder = files.open_folder(os.path.dirname(path) or ".")
+    folder = _folder_of(path)
     try:
         final = os.path.basename(path)
         # Named by the token, for in two containers two processes have the same PID.
@@ -322,19 +415,18 @@ def _create(path: str, clock: Clock, uptime: Clock) -> PidLock | None:
 def _sweep(final: str, folder: int, now: float) -> None:
     """Remove the drafts of processes that were killed before their lock was in place."""
     for name in os.listdir(folder):
-        token = name.removeprefix(f"{final}.")
-        if token == name or len(token) != 2 * _TOKEN or token.strip("0123456789abcdef"):
+        if not _is_draft(name, final):
             continue
-        try:
+        with contextlib.suppress(OSError, files.Refused):  # litter is in nobody's way
             fd = files.open_guarded(name, folder)
-        except (FileNotFoundError, files.Refused):
-            continue
-        try:
-            # A younger one may be a rival's that is about to be claimed; our own has its flock.
-            if now - os.fstat(fd).st_mtime > LITTER and files.claim_flock(fd):
-                files.forget(name, folder)
-        finally:
-            os.close(fd)
+            try:
+                state = os.fstat(fd)
+                # A younger one may be a rival's that is about to be claimed; ours has its flock.
+                old = stat.S_ISREG(state.st_mode) and now - state.st_mtime > LITTER
+                if old and files.claim_flock(fd):
+                    files.forget(name, folder)
+            finally:
+                os.close(fd)
 
 
 def _adopt(path: str, threshold: float, clock: Clock, uptime: Clock, seen: str) -> PidLock | None:
@@ -343,9 +435,11 @@ def _adopt(path: str, threshold: float, clock: Clock, uptime: Clock, seen: str) 
     In place and under its flock, so that of two who try only one can win.
     """
     try:
-        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = _open(path, os.O_RDWR)
     except FileNotFoundError:
         return None
+    except files.Refused as refusal:
+        raise Busy(LockEvidence(Verdict.UNKNOWN, reason=f"{path}: {refusal}")) from refusal
     try:
         free, evidence = _try(path, fd, threshold, clock, uptime)
         if not _is_at(path, fd):
@@ -353,6 +447,7 @@ def _adopt(path: str, threshold: float, clock: Clock, uptime: Clock, seen: str) 
             return None
         if not free or evidence.verdict is not Verdict.STALE or seen not in ("", evidence.seen):
             raise Busy(evidence)
+        _forget_draft(path, fd)
         claim = lockfile.claim_of_ours(os.urandom(_TOKEN).hex(), clock(), uptime())
         _write(fd, claim)
         if not _is_at(path, fd):
@@ -365,6 +460,18 @@ def _adopt(path: str, threshold: float, clock: Clock, uptime: Clock, seen: str) 
         os.close(fd)
         raise
     return PidLock(path, fd, claim, clock, uptime, evidence.reason)
+
+
+def _forget_draft(path: str, fd: int) -> None:
+    """Take away the name that a maker who was killed then left."""
+    state = os.fstat(fd)
+    draft = _draft_of(path, state) if state.st_nlink > 1 else ""
+    if draft:
+        folder = _folder_of(path)
+        try:
+            files.forget(os.path.basename(draft), folder)
+        finally:
+            os.close(folder)
 
 
 def _try(

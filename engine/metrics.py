@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,6 +13,7 @@ from engine.text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
 QUEUE_COUNTERS = ("processed_total", "failed_total", "retries_total", "dlq_total")
 """The counters of which `queue.prom` tells, by the names of their files."""
@@ -21,7 +22,6 @@ _LIMIT = 4 << 20
 """Bytes of a metrics file that are read; the real ones have 2 KiB."""
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-_OWN = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
 class BadMetrics(Exception):
@@ -140,14 +140,17 @@ _QUEUE_METRICS = (
 
 
 class Counters:
-    """Lifetime totals in a folder: in each file a decimal, guarded by the flock of NAME.lock.
+    """Running totals: in each file a decimal, guarded by the flock of NAME.lock.
 
     The real program keeps its totals in the same files under the same locks. What is no number
-    counts as 0.
+    counts as 0, and `say` is told.
     """
 
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
+    def __init__(
+        self, folder: str, root: str = "", say: Callable[[str], None] = lambda text: None
+    ) -> None:
+        """`root` is the data folder below which no symbolic link is followed."""
+        self._folder, self._root, self._say = folder, root, say
 
     def add(self, name: str, n: int = 1) -> int:
         """Raise a counter; answers with its new value. Adding 0 makes one that is not there.
@@ -155,13 +158,15 @@ class Counters:
         Raises:
             OSError: it cannot be written.
         """
-        with self._opened(f"{name}.lock") as lock, files.Flock(lock), self._opened(name) as fd:
-            before = os.pread(fd, _NUMBER, 0)
-            total = _number(before) + n
-            data = b"%d\n" % total
-            files.write_all(fd, data)
-            if len(before) > len(data):
-                files.ftruncate(fd, len(data))
+        with _closing(files.reach(self._folder, self._root, make=True)) as here:
+            lock_name = f"{name}.lock"
+            with _own(lock_name, here) as lock, files.Flock(lock), _own(name, here) as fd:
+                before = os.pread(fd, _NUMBER, 0)
+                total = self._number(before, name) + n
+                data = b"%d\n" % total
+                files.write_all(fd, data)
+                if len(before) > len(data):
+                    files.ftruncate(fd, len(data))
         return total
 
     def read(self, name: str) -> int:
@@ -171,52 +176,43 @@ class Counters:
             OSError: it is there and cannot be read.
         """
         try:
-            with _open(f"{self._folder}/{name}.lock") as lock, files.Flock(lock):
-                return self._read(name)
-        except (FileNotFoundError, PermissionError):
-            return self._read(name)  # nobody has counted yet, or we may only read
+            here = files.reach(self._folder, self._root)
+        except FileNotFoundError:
+            return 0
+        with _closing(here):
+            try:
+                with _closing(files.open_plain(f"{name}.lock", here)) as lock, files.Flock(lock):
+                    return self._read(name, here)
+            except (FileNotFoundError, PermissionError):
+                return self._read(name, here)  # nobody has counted yet, or we may only read
 
-    def _read(self, name: str) -> int:
+    def _read(self, name: str, here: int) -> int:
         try:
-            with _open(f"{self._folder}/{name}") as fd:
-                return _number(os.pread(fd, _NUMBER, 0))
+            with _closing(files.open_plain(name, here)) as fd:
+                return self._number(os.pread(fd, _NUMBER, 0), name)
         except FileNotFoundError:
             return 0
 
-    @contextmanager
-    def _opened(self, name: str) -> Iterator[int]:
-        fd = self._own(name)
-        try:
-            yield fd
-        finally:
-            os.close(fd)
-
-    def _own(self, name: str) -> int:
-        """A file of the folder to write to, made with the folder's owner if need be."""
-        path = f"{self._folder}/{name}"
-        try:
-            return os.open(path, _OWN & ~os.O_CREAT)
-        except FileNotFoundError:
-            files.make_folders(self._folder)
-            fd = os.open(path, _OWN, 0o644)
-        owner = files.owner_for(os.stat(self._folder))
-        if owner is not None:
-            files.fchown(fd, *owner)
-        return fd
+    def _number(self, data: bytes, name: str) -> int:
+        digits = data.strip()
+        if digits.isdigit() and len(digits) < 19:
+            return int(digits)
+        if data:
+            self._say(f"{self._folder}/{name}: no number, counts as 0")
+        return 0
 
 
 _NUMBER = 64
 """Bytes of a counter file that are read; a longer one is damaged."""
 
 
-def _number(data: bytes) -> int:
-    digits = data.strip()
-    return int(digits) if digits.isdigit() and len(digits) < 19 else 0
+def _own(name: str, dir_fd: int) -> AbstractContextManager[int]:
+    """A file to write to, made if need be."""
+    return _closing(files.open_shared(name, dir_fd, os.O_RDWR, 0o644))
 
 
 @contextmanager
-def _open(path: str) -> Iterator[int]:
-    fd = os.open(path, _READ | os.O_NOFOLLOW)
+def _closing(fd: int) -> Iterator[int]:
     try:
         yield fd
     finally:

@@ -28,8 +28,8 @@ class RetryPolicy(NamedTuple):
     backoff: Backoff
     last_counts: int
     """By how much the failure that buries a task raises its attempts: 0 or 1."""
-    limit: int
-    """How many retries there are, for people."""
+    runs: int
+    """How often a task is run at most, for people."""
 
 
 def exponential(base: float, ceiling: float, limit: int) -> Backoff:
@@ -47,7 +47,7 @@ def contract(base: float = 60, ceiling: float = 900, limit: int = 3) -> RetryPol
 
     Source: NFTBan Queue and Mail Contract, "Retry Policy".
     """
-    return RetryPolicy(exponential(base, ceiling, limit), last_counts=0, limit=limit)
+    return RetryPolicy(exponential(base, ceiling, limit), last_counts=0, runs=limit + 1)
 
 
 def shipped(base: float = 30, ceiling: float = 900, limit: int = 3) -> RetryPolicy:
@@ -60,7 +60,7 @@ def shipped(base: float = 30, ceiling: float = 900, limit: int = 3) -> RetryPoli
     def backoff(retries: int) -> float | None:
         return None if retries + 1 >= limit else _doubled(base, retries + 1, ceiling)
 
-    return RetryPolicy(backoff, last_counts=1, limit=limit)
+    return RetryPolicy(backoff, last_counts=1, runs=max(1, limit))
 
 
 def trusted_due(due: float, written: float, now: float) -> float:

@@ -90,6 +90,8 @@ class Run(NamedTuple):
     """When the next of those that wait comes due, epoch seconds UTC."""
     lost: str = ""
     """How the lock was lost; "" when it was not."""
+    gone: int = 0
+    """Tasks that were taken away while they ran: whatever came of them was not stored."""
     owed: int = 0
     """Tasks that were handled, but whose outcome the store did not take; they are still claimed."""
 
@@ -104,8 +106,8 @@ class _Owed(NamedTuple):
 
     task: Task
     new: Task | None
-    then: Callable[[], None]
-    """What is counted and logged once it has."""
+    then: Callable[[], None] | None
+    """What is counted and logged once it has; None where the task was not run."""
 
 
 _EXECUTING = {"geoban_apply": "geoban apply", "mail_send": "mail send"}
@@ -134,7 +136,7 @@ class Worker:
         self._events: SimpleQueue[_Finished | None] = SimpleQueue()
         self._in_hand: Counter[str] = Counter()
         self._stopping = self._cancelled = False
-        self._done = self._failed = 0
+        self._done = self._failed = self._gone = 0
         self._refused: dict[str, str] = {}
         self._token_at: float | None = None
         self._unreachable = ""
@@ -187,6 +189,7 @@ class Worker:
             self._token_at,
             self._store.doorbell.due,
             lost,
+            self._gone,
             len(self._owed),
         )
 
@@ -201,7 +204,7 @@ class Worker:
                 self._services.log("ERROR", f"Recovery of {old.id} failed: {outcome.error}")
                 continue
             if new.state is State.DEAD:
-                self._services.log("ERROR", self._exhausted(new))
+                self._services.log("ERROR", self._exhausted(old))
                 self._buried(new)
             else:
                 word = self._store.states[new.state]
@@ -389,23 +392,26 @@ class Worker:
             new = rescuer.outcome_of_failure(task, error, self._retry, now)
             if isinstance(failure, Retry) and new.state is State.PENDING:
                 new = verbs.nack(task, int(now) + failure.after, error)
-        tried = f"{new.attempts}/{self._retry.limit}"
 
         def died() -> None:
             cannot = f"Task {task.id} cannot succeed, moving to DLQ"
-            self._services.log("ERROR", cannot if fatal else self._exhausted(new))
+            self._services.log("ERROR", cannot if fatal else self._exhausted(task))
             self._buried(new)
 
         def waits() -> None:
             self._services.tally("retries_total")
             wait = int(new.due or 0) - int(now)
-            self._services.log("WARN", f"Task {task.id} failed (attempt {tried}), retry in {wait}s")
+            tried = f"attempt {self._run_of(task)}"
+            self._services.log("WARN", f"Task {task.id} failed ({tried}), retry in {wait}s")
 
         self._store_outcome(task, new, died if new.state is State.DEAD else waits)
 
     def _exhausted(self, task: Task) -> str:
-        tried = f"{task.attempts}/{self._retry.limit}"
-        return f"Task {task.id} exhausted retries ({tried}), moving to DLQ"
+        return f"Task {task.id} exhausted retries ({self._run_of(task)}), moving to DLQ"
+
+    def _run_of(self, task: Task) -> str:
+        """Which run of a task it was that just failed, of how many."""
+        return f"{(task.attempts or 0) + 1}/{self._retry.runs}"
 
     def _buried(self, task: Task) -> None:
         self._services.tally("dlq_total")
@@ -413,7 +419,7 @@ class Worker:
         self._services.alert(f"Task moved to DLQ: {task.id} ({task.kind}) {after}")
 
     def _store_outcome(
-        self, task: Task, new: Task | None, then: Callable[[], None] = lambda: None
+        self, task: Task, new: Task | None, then: Callable[[], None] | None = None
     ) -> None:
         """Put the outcome in place of the claimed task, now or when the store can be reached."""
         owed = _Owed(task, new, then)
@@ -442,8 +448,10 @@ class Worker:
         except Gone:
             ident = owed.task.id
             self._services.log("WARN", f"Task {ident} is not where it was claimed; left alone")
+            self._gone += owed.then is not None
             return
-        owed.then()
+        if owed.then is not None:
+            owed.then()
 
 
 def _words(failure: Exception) -> str:

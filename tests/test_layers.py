@@ -48,7 +48,7 @@ LAYERS: dict[str, set[str]] = {
     },
     "engine.handlers.*": {
         *("engine.mail.*", "engine.model", "engine.text", "engine.config", "engine.handlers.*"),
-        "engine.accounts",
+        *("engine.accounts", "engine.files"),
     },
     **{
         name: {
@@ -62,11 +62,13 @@ LAYERS: dict[str, set[str]] = {
     **{name: MODEL | SEAM | MIRROR | {"engine.files", "engine.watch"} for name in MIRROR},
     # Throw-away spools, and what is wrong with a place: they know one store by name.
     "engine.demo": {*ENGINE, "engine.stores.*"},
-    "engine.doctor": {*ENGINE, "engine.stores.*"},
+    "engine.patient": {*ENGINE, "engine.stores.*"},
+    "engine.doctor": {*ENGINE, "engine.stores.*", "engine.patient"},
     # The console knows the Inspector, never a store; the command wires, and may know all.
     "tui.*": {*ENGINE, "tui", "tui.*", "themes"},
-    "tui.cli.*": {*ENGINE, *WORK, "engine.demo", "engine.doctor", "engine.stores.*"}
-    | {"engine.handlers.*", "engine.mail.*", "tui", "tui.*", "tui.cli.*", "themes"},
+    "tui.cli.*": {*ENGINE, *WORK, "engine.demo", "engine.doctor", "engine.patient"}
+    | {"engine.stores.*", "engine.handlers.*", "engine.mail.*"}
+    | {"tui", "tui.*", "tui.cli.*", "themes"},
 }
 """For each module, or each package with a star, what of the project it may import."""
 

@@ -61,7 +61,14 @@ class Command:
         except (OSError, subprocess.SubprocessError) as error:
             raise Failed(f"cannot start {self._argv[0]}: {error}") from error
         with process:
-            output, ended = self._follow(process, context)
+            try:
+                output, ended = self._follow(process, context)
+            except OSError as error:
+                raise Failed(f"cannot follow {self._argv[0]}: {error}") from error
+            finally:
+                # Whoever it left behind in its group ends with it: the task is over. Its number is
+                # still ours, because it has not been waited for.
+                _signal_group(process, signal.SIGKILL)
         said = last_lines(output)
         if ended:
             raise Failed(f"{ended}: {said}" if said else ended)
@@ -98,9 +105,6 @@ class Command:
                     output, _ = _read(pipe, output)
                     return output, ended
         finally:
-            # Whoever it left behind in its group ends with it: the task is over. Its number is
-            # still ours, because it has not been waited for.
-            _signal_group(process, signal.SIGKILL)
             os.close(pidfd)
 
 

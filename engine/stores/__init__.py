@@ -23,7 +23,8 @@ def open_store(place: str, clock: Callable[[], float] = time.time) -> Store:
     from engine.stores.nftban import NftbanStore, Spool
 
     queue = queue_folder(place)
-    root = os.path.dirname(queue) if queue != place else place
+    # Payloads are named by absolute paths.
+    root = os.path.abspath(os.path.dirname(queue) if queue != place else place)
     pending, work, dlq = (f"{queue}/{word}" for word in QUEUE)
     return NftbanStore(Spool(pending, work, dlq, mail_spool=f"{root}/mailspool"), clock)
 

@@ -119,6 +119,22 @@ READING = (
         _files("test_a_folder_is_not_opened_through_a_link"),
     ),
     Fault(
+        "hands on any payload",
+        "a handler reads, sends or deletes whatever file a task names",
+        "engine/handlers/payload.py",
+        (("        if task.payload:", "        if False:"),),
+        (
+            "tests/stores/test_hostile.py::test_a_task_that_names_a_file_elsewhere_is_never_run_with_it",
+        ),
+    ),
+    Fault(
+        "stores any payload",
+        "whoever may add a task has any file handed to its handler",
+        "engine/stores/nftban/spool.py",
+        (("        self.has_payload(task.payload)\n", ""),),
+        ("tests/stores/test_hostile.py::test_a_payload_elsewhere_is_not_added",),
+    ),
+    Fault(
         "trusts files of anybody",
         "whoever can write one file has a task run",
         _FILES,
@@ -240,8 +256,8 @@ COUNTING = (
         "engine/metrics.py",
         (
             (
-                "as lock, files.Flock(lock), self._opened(name) as fd:",
-                "as lock, self._opened(name) as fd:",
+                "as lock, files.Flock(lock), _own(name, here) as fd:",
+                "as lock, _own(name, here) as fd:",
             ),
         ),
         ("tests/engine/test_counting.py::test_reading_and_writing_a_number_are_one[counter]",),
@@ -250,12 +266,7 @@ COUNTING = (
         "spends without the lock",
         "two processes take one token",
         "engine/limits.py",
-        (
-            (
-                "                with files.Flock(fd):\n                    if",
-                "                if True:\n                    if",
-            ),
-        ),
+        (("                files.Flock(fd),\n", ""),),
         ("tests/engine/test_counting.py::test_reading_and_writing_a_number_are_one[bucket]",),
     ),
 )
@@ -620,8 +631,8 @@ LOCKING = (
         _LOCKS,
         (
             (
-                "            if _is_at(self.path, self.fd):\n                files.unlink(self.path)",
-                "            files.unlink(self.path)",
+                "            if _is_at(self.path, self.fd):\n                folder",
+                "            if True:\n                folder",
             ),
         ),
         _locks("test_a_lock_that_was_taken_away_is_lost"),

@@ -9,7 +9,7 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import BuiltinFunctionType
 from typing import Any, NamedTuple
 
@@ -143,7 +143,7 @@ def _strikes(how: str, name: str) -> bool:
     }.get(how.rstrip("+"), True)
 
 
-def faults(points: list[str], errors: Iterable[str]) -> list[Fault]:
+def faults(points: list[str]) -> list[Fault]:
     """Everything that can go wrong on a way with these points.
 
     Killed after a point is killed before the next one, because nothing between two points changes
@@ -154,7 +154,7 @@ def faults(points: list[str], errors: Iterable[str]) -> list[Fault]:
     before = ["", *points]
     killed = [Fault(step) for step, last in enumerate(before, 1) if last not in LEAVES_AS_IT_WAS]
     torn = [Fault(step, "torn") for step, name in numbered if name == "write"]
-    refused = [Fault(step, how) for how in errors for step, name in numbered if _strikes(how, name)]
+    refused = [Fault(step, how) for how in ERRORS for step, name in numbered if _strikes(how, name)]
     return killed + torn + refused
 
 

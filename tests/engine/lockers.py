@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from engine import lockfile
+from engine.holder import has_ended
 from engine.lockfile import Claim, Mark
 
 Child = subprocess.Popen[str]
@@ -70,6 +71,19 @@ def later(seconds: float) -> Clocks:
 
 AN_HOUR_ON = later(3600)
 """When who has given no sign of life since now counts as stuck."""
+
+
+class Impatient:
+    """Waits not at all after the first signal to a process, and as long as it takes after more."""
+
+    def __init__(self) -> None:
+        self._met: set[int] = set()
+
+    def __call__(self, pidfd: int, seconds: float) -> bool:
+        """Whether it ends."""
+        again = pidfd in self._met
+        self._met.add(pidfd)
+        return has_ended(pidfd, 60.0 if again else 0.0)
 
 
 def said(child: Child) -> str:

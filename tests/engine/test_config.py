@@ -117,6 +117,7 @@ def test_what_is_left_empty_is_not_said(written: Callable[[str], Config], text: 
         ("queue: {backoff_base: .nan}", "queue.backoff_base", "a number of seconds"),
         ("queue: {backoff_max: .inf}", "queue.backoff_max", "a number of seconds"),
         ("queue: {backoff_max: 15m}", "queue.backoff_max", "a number of seconds"),
+        ("queue: {stuck_threshold: 89}", "queue.stuck_threshold", "seconds, at least 90, not 89"),
         ("queue: {profile: nftban}", "queue.profile", "one of contract, shipped"),
         ("queue: {rate: 40}", "queue.rate", "{per_hour: 40, burst: 5}"),
         ("queue: {rate: {burst: 5}}", "queue.rate.per_hour", "not nothing"),
@@ -412,6 +413,27 @@ def test_the_real_programs_values_mean_what_it_does_with_them(
     got = config.queue_for(written(yaml), "/srv/x", environ)
 
     assert (got.profile, got.backoff_base) == (profile, base)
+
+
+def test_the_readme_names_the_values_that_choose_the_profile() -> None:
+    """Whoever sets one of the real program's retry values can read what that changes."""
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    names = [name for name, key in config._VARIABLES.items() if key in config._RETRY_VALUES]
+
+    assert len(names) == 3
+    assert [name for name in names if name not in text] == []
+
+
+@pytest.mark.parametrize(("said", "counts"), [("0", 90), ("5", 90), ("91", 91), ("1200", 1200)])
+def test_a_threshold_of_the_real_program_is_raised_to_what_spares_a_healthy_worker(
+    conf: Callable[..., str], spool: str, said: str, counts: float
+) -> None:
+    """Too low a threshold of the other program's is no error of its: what is needed counts."""
+    line = {"NFTBAN_QUEUE_LOCK_STUCK_THRESHOLD": said}
+    folder = conf(f"NFTBAN_QUEUE_LOCK_STUCK_THRESHOLD={said}\n")
+
+    for environ in (line, {"NFTBAN_CONFIG_DIR": folder}):
+        assert config.queue_for(Config(), spool, environ).stuck_threshold == counts
 
 
 @pytest.mark.parametrize(

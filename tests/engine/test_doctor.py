@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -11,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from engine import accounts, config, doctor, locks, metrics, mounts, verbs
-from engine.doctor import Finding, Grade, Program
+from engine import accounts, config, doctor, locks, metrics, mounts, patient, verbs
+from engine.doctor import Finding, Grade
 from engine.handlers import CONTRACT_KINDS
 from engine.model import State
 from engine.mounts import Mount
+from engine.patient import Program
 from engine.stores.nftban import NftbanStore, Spool, make_spool
 
 ROOT = os.geteuid() == 0
@@ -55,7 +57,7 @@ def findings(
     handlers = handlers or {}
     now = time.time() + later
     queue = config.queue_for(config.Config(), str(root), {})._replace(**changes)  # type: ignore[arg-type]
-    patient = doctor.Patient(
+    seen = patient.Patient(
         queue=queue,
         handlers=handlers,
         claimed=lambda kind: kind in handlers or kind not in CONTRACT_KINDS,
@@ -63,10 +65,10 @@ def findings(
         config="/etc/some.yaml",
         lock=locks.examine(f"{queue.run_dir}/queue.lock", 1200, lambda: now),
         now=now,
-        sight=doctor.walk(lambda: store_at(root), now),
-        seen=doctor.found_at(doctor.paths_of(queue)),
+        sight=patient.walk(lambda: store_at(root), now),
+        seen=patient.found_at(patient.paths_of(queue)),
     )
-    return [finding for name, finding in doctor.examine(patient) if name == check]
+    return [finding for name, finding in doctor.examine(seen) if name == check]
 
 
 def the_one(root: Path, check: str, **more: object) -> Finding:
@@ -413,6 +415,46 @@ def test_a_stuck_lock(root: Path, stuck: None) -> None:
     assert "the lock is stuck" in found.what
 
 
+@pytest.mark.parametrize("kind", ["folder", "symlink", "FIFO"])
+def test_what_is_no_lock_file(root: Path, kind: str) -> None:
+    """Something else in the lock's place is bad, for nobody gets to work; the mending shows it."""
+    path = root / "run" / "queue.lock"
+    put(path, kind)
+
+    found, worker = the_one(root, "lock"), the_one(root, "worker")
+
+    assert found.grade is Grade.BAD
+    assert found.what == f"the lock is unknown: {path}: expected a regular file"
+    assert found.mend == f"ls -ld -- {path}  # look at it and remove it"
+    assert worker.grade is Grade.WARN
+
+
+def put(path: Path, kind: str) -> None:
+    """Something that is no file."""
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "symlink":
+        path.symlink_to("/etc/shadow")
+    else:
+        os.mkfifo(path)
+
+
+def test_a_stuck_lock_is_nobody_at_work(root: Path, stuck: None) -> None:
+    """A worker that is stuck does no work, whatever it holds."""
+    found = the_one(root, "worker")
+
+    assert found.grade is Grade.WARN
+    assert "the lock is stuck" in found.what
+
+
+def test_somebody_is_at_work(root: Path) -> None:
+    """While the lock is held by one who gives signs of life, somebody is at work."""
+    with locks.acquire(f"{root}/run/queue.lock", 1200):
+        found = the_one(root, "worker")
+
+    assert found == Finding(Grade.OK, "somebody is at work")
+
+
 def test_a_lock_from_the_future(root: Path) -> None:
     """A lock written after now is a sign of a clock that was set back."""
     path = root / "run" / "queue.lock"
@@ -497,7 +539,75 @@ def test_files_that_are_no_tasks(root: Path) -> None:
     assert found[3].what == "and 2 more broken files"
 
 
+BY_NAME, BY_TEXT = "ls -ld -- {}", "head -c 2000 -- {} | cat -v"
+ASIDE, NEVER = "a worker that meets it sets it aside, 60 s after", "no worker touches it"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "look", "then"),
+    [
+        ("pending/x.task", "text", BY_TEXT, ASIDE),
+        ("work/x.task", "text", BY_TEXT, ASIDE),
+        ("pending/x.task", "symlink", BY_NAME, ASIDE),
+        ("pending/x.task", "FIFO", BY_NAME, ASIDE),
+        ("pending/x.task", "two links", BY_NAME, ASIDE),
+        ("pending/x.task", "folder", BY_NAME, NEVER),
+        ("pending/readme.txt", "text", BY_TEXT, NEVER),
+        ("dlq/x.task", "text", BY_TEXT, NEVER),
+    ],
+)
+def test_the_mending_of_a_broken_file(
+    root: Path, name: str, kind: str, look: str, then: str
+) -> None:
+    """What is to be typed neither waits nor follows a link, and promises what a worker does."""
+    path = root / "queue" / name
+    if kind in ("text", "two links"):
+        path.write_text("x\x1b[2J" * 1000)
+    else:
+        put(path, kind)
+    if kind == "two links":
+        (root / "second").hardlink_to(path)
+
+    mend = the_one(root, "broken").mend
+    shown = subprocess.run(mend, shell=True, capture_output=True, check=True, timeout=30).stdout
+
+    assert mend.startswith(look.format(path) + "  # mend or remove it; ")
+    assert then in mend
+    assert len(shown) < 5000
+    assert b"\x1b" not in shown
+    assert b"root:" not in shown
+    store = NftbanStore(spool_at(root), clock=lambda: time.time() + 61)
+    list(store.take(time.time() + 61, "test", 1))
+    store.set_aside()
+    store.close()
+    assert path.is_symlink() + path.exists() == (then == NEVER)
+
+
+def test_a_file_that_stands_twice_is_not_opened_to_look(root: Path) -> None:
+    """The mending of a task that stands twice does not follow a link either."""
+    path = add(root)
+    put(root / "queue" / "dlq" / path.name, "symlink")
+
+    assert the_one(root, "desk").mend.startswith(f"ls -ld -- {root}/queue/dlq/{path.name}  # ")
+
+
 # ---- time
+
+
+def test_a_task_that_is_said_to_wait_for_years(root: Path) -> None:
+    """Tasks whose next attempt is further away than any are counted; one in a week is in order."""
+    week = int(time.time()) + 7 * 86400 - 60
+    for due in (week, week + 3600, week * 10):
+        path = add(root)
+        text = path.read_text()
+        new = re.sub('(NEXT_ATTEMPT_EPOCH)="[0-9]*"', rf'\1="{due}"', text)
+        assert new != text
+        path.write_text(new)
+
+    found = the_one(root, "clock")
+
+    assert found.grade is Grade.WARN
+    assert found.what == "2 tasks say to wait for more than 7 days, which none does"
 
 
 def test_a_task_from_the_future(root: Path) -> None:
@@ -561,9 +671,9 @@ def test_a_handler_is_looked_at_with_the_eyes_of_its_user(mode: int, grade: Grad
     assert [finding.grade for finding in said] == ([] if grade is Grade.OK else [grade])
 
 
-def _patient_with(handlers: Mapping[str, Program]) -> doctor.Patient:
+def _patient_with(handlers: Mapping[str, Program]) -> patient.Patient:
     queue = config.queue_for(config.Config(), "/nonexistent", {})
-    return doctor.Patient(
+    return patient.Patient(
         queue=queue,
         handlers=handlers,
         claimed=lambda kind: True,
@@ -571,7 +681,7 @@ def _patient_with(handlers: Mapping[str, Program]) -> doctor.Patient:
         config="",
         lock=locks.examine("/nonexistent/queue.lock", 1200),
         now=time.time(),
-        sight=doctor.Sight(),
+        sight=patient.Sight(),
         seen={},
     )
 
@@ -622,6 +732,22 @@ def test_a_worker_that_does_not_run(
 
     assert found.grade is grade
     assert said in found.what
+
+
+@pytest.mark.parametrize(("hours", "grade"), [(0.9, Grade.OK), (1.1, Grade.WARN)])
+def test_a_timer_that_has_stopped(root: Path, hours: float, grade: Grade) -> None:
+    """Where workers ran and none has for an hour, somebody should look, though nothing is due."""
+    data = metrics.render_queue(metrics.QueueGauges(0, 0, 0), {}, time.time() - hours * 3600)
+    (root / "metrics" / "queue.prom").write_bytes(data)
+
+    found = the_one(root, "worker")
+
+    assert found.grade is grade
+    assert "the last worker ran" in found.what
+    if grade is Grade.WARN:
+        assert "(limit 1 h)" in found.what
+        assert found.mend.startswith("systemctl status ")
+        assert found.mend.endswith(f"spooldeck --root {root} queue work")
 
 
 def test_a_task_in_nobody_s_hand(root: Path) -> None:
@@ -679,7 +805,7 @@ def test_what_one_walk_sees(root: Path) -> None:
     add(root, "other", began - 90)
     (root / "queue" / "pending" / "x.task").write_text("")
 
-    sight = doctor.walk(lambda: store_at(root), began + 10)
+    sight = patient.walk(lambda: store_at(root), began + 10)
 
     assert (sight.counts[State.PENDING], sight.counts[State.DEAD]) == (2, 1)
     assert sight.kinds == {"report": 1, "other": 1}

@@ -124,6 +124,35 @@ def test_a_path_below_is_opened_folder_by_folder(tmp_path: Path) -> None:
         files.open_below(str(root), f"{root}/none/c")
 
 
+@pytest.mark.parametrize(
+    ("tail", "said"),
+    [
+        ("/../x", "does not lie plainly below"),
+        ("/link/x", "lies behind link, a symbolic link or no folder"),
+        ("/x/y", "lies behind x, a symbolic link or no folder"),
+        ("/a link", "is a symbolic link"),
+        ("/a", "is no regular file"),
+        ("/fifo", "is no regular file"),
+    ],
+)
+def test_only_a_file_lies_below(tmp_path: Path, tail: str, said: str) -> None:
+    """What is none, or is reached through a link, is refused, and called what it is."""
+    root = tmp_path / "root"
+    (root / "a").mkdir(parents=True)
+    (root / "x").touch()
+    (root / "link").symlink_to("a")
+    (root / "a link").symlink_to("x")
+    os.mkfifo(root / "fifo")
+
+    with pytest.raises(Refused, match=said):
+        files.is_below(str(root), f"{root}{tail}")
+
+    assert files.is_below(str(root), f"{root}/x")
+    assert not files.is_below(str(root), f"{root}/a/x")
+    with pytest.raises(FileNotFoundError):
+        files.is_below(str(root), f"{root}/none/x")
+
+
 def test_a_look_knows_a_file_again(tmp_path: Path) -> None:
     """A rename changes the revision but not the file; writing changes both."""
     path = tmp_path / "x"

@@ -1,10 +1,13 @@
 """The handler that runs a program: real programs, their output, their end, and what they leave."""
 
+import errno
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +16,7 @@ import pytest
 from engine.accounts import Account
 from engine.handlers import Context, Failed, Fatal, Retry, command, unknown
 from engine.handlers.command import Command, last_lines
+from engine.handlers.payload import guarded
 from engine.model import State, Task
 from engine.text import ERROR_LIMIT
 
@@ -39,6 +43,40 @@ def failure_of(handler: Command, context: Context | None = None) -> str:
     with pytest.raises(Failed) as failed:
         handler(TASK, context or Context())
     return str(failed.value)
+
+
+# ---- whether it starts
+
+
+@pytest.mark.parametrize(
+    ("tail", "starts"),
+    [("meta.sh", True), ("gone.sh", True), ("gone/meta.sh", True), ("", True), ("/x", False)],
+)
+def test_it_starts_where_nothing_leads_elsewhere(tmp_path: Path, tail: str, starts: bool) -> None:
+    """A handler gets a task without a payload, or with one plainly below the mail spool, be it
+    there or not; any other is given up on at once.
+    """
+    (tmp_path / "meta.sh").touch()
+    task, started = replace(TASK, payload=tail and f"{tmp_path}/{tail}"), list[Task]()
+    handler = guarded(lambda task, context: started.append(task), str(tmp_path))
+
+    with nullcontext() if starts else pytest.raises(Fatal, match="it does not lie plainly below"):
+        handler(task, Context())
+
+    assert started == [task] * starts
+
+
+def test_what_cannot_be_looked_at_is_tried_again(tmp_path: Path) -> None:
+    """When the system does not tell what the payload is, the handler waits for another attempt."""
+    started = list[Task]()
+    handler = guarded(lambda task, context: started.append(task), str(tmp_path))
+    task = replace(TASK, payload=f"{tmp_path}/{'x' * 300}")
+
+    with pytest.raises(Failed, match="it cannot be looked at: File name too long") as failed:
+        handler(task, Context())
+
+    assert not isinstance(failed.value, Fatal)
+    assert started == []
 
 
 # ---- how it ends
@@ -227,6 +265,24 @@ def test_whom_it_leaves_behind_ends_with_it(status: int) -> None:
         handler(TASK, Context(inherit=(writing,)))
 
     os.close(writing)
+    assert os.read(reading, 1) == b""
+    os.close(reading)
+
+
+def test_a_program_that_cannot_be_followed_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system has no descriptor left to wait with, a program ends at once, and fails."""
+
+    def none_left(pid: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    reading, writing = os.pipe()
+    with monkeypatch.context() as system:
+        system.setattr(os, "pidfd_open", none_left)
+        program = "import signal; signal.alarm(5); signal.pause()"
+        said = failure_of(python(program), Context((writing,)))
+
+    os.close(writing)
+    assert said.startswith("cannot follow ") and "Too many open files" in said
     assert os.read(reading, 1) == b""
     os.close(reading)
 

@@ -29,13 +29,17 @@ OURS = Claim(4242, TAKEN, Mark(BOOT, 990_000, 4026531836, "mx1", 993, 4242, "ab"
 THEIRS = Claim(4242, TAKEN)
 HERE = Here(5000, 0, BOOT, 4026531836, "mx1", frozenset({4999, 1}))
 WORKER = Process(4242, "", 990_000, 1, frozenset({993}), "spooldeck queue work", 4242)
-BASH = WORKER._replace(command="bash /usr/lib/nftban/queue.sh", taker=None)
+BASH = WORKER._replace(
+    command="bash /usr/sbin/nftban-queue-processor",
+    program="nftban-queue-processor",
+    taker=None,
+)
 CHILD = Process(4300, "", 990_500, 4242, frozenset({993}), "/bin/sh handle.sh", 4242)
 
 
 def scene(**changes: object) -> Scene:
     """A stuck lock of ours, of which all is known and all fits."""
-    plain = Scene(OURS, True, WORKER, (), HERE, 993, "", float(TAKEN), BOOTED)
+    plain = Scene(OURS, True, WORKER, (), HERE, 993, 993, "", float(TAKEN), BOOTED)
     return Scene._make((plain._asdict() | changes).values())
 
 
@@ -130,7 +134,7 @@ DOUBTS: list[tuple[dict[str, object], str]] = [
     ({"here": HERE._replace(pid_ns=7)}, "number of another PID namespace"),
     ({"here": HERE._replace(pid=4242)}, "PID 4242 is this process"),
     ({"here": HERE._replace(ancestors=frozenset({4242}))}, "started this process"),
-    ({"here": HERE._replace(uid=1000)}, "we may not signal it (sudo"),
+    ({"here": HERE._replace(uid=1000)}, "we may not signal it (root may)"),
     ({"named": WORKER._replace(hidden="/proc hides it from us")}, "hides it from us"),
     ({"named": WORKER._replace(uids=frozenset({993, 0}))}, "several uids"),
     ({"named": WORKER._replace(uids=frozenset())}, "several uids"),
@@ -152,8 +156,10 @@ DOUBTS: list[tuple[dict[str, object], str]] = [
 ]
 FOREIGN_DOUBTS: list[tuple[dict[str, object], str]] = [
     ({"mtime": TAKEN + 3.0}, "touched after it was written"),
-    ({"named": BASH._replace(command="/usr/sbin/cron -f")}, "no worker by its command line"),
-    ({"named": BASH._replace(command="")}, "no worker by its command line"),
+    ({"named": BASH._replace(program="cron")}, "no worker by its command line"),
+    ({"named": BASH._replace(program="")}, "no worker by its command line"),
+    ({"writer": 65534}, "not the user's who made the lock file"),
+    ({"named": BASH._replace(uids=frozenset({0}))}, "not the user's who made the lock file"),
     ({"named": BASH._replace(hidden="/proc does not show it to us")}, "does not show it"),
     ({"named": BASH._replace(uids=frozenset({33}))}, "folder belongs to uid 993"),
     ({"named": BASH._replace(started=16_774_000)}, "cannot be seen from here"),
@@ -178,6 +184,41 @@ def test_so_with_the_real_programs_lock(changes: dict[str, object], why: str) ->
     theirs: dict[str, object] = {"claim": THEIRS, "named": BASH, "busy": False}
 
     assert why in doubt(scene(**(theirs | changes)))
+
+
+@pytest.mark.parametrize(
+    ("line", "program"),
+    [
+        ("/bin/bash /usr/sbin/nftban-queue-processor", "nftban-queue-processor"),
+        ("-bash", ""),
+        ("/usr/bin/python3.11 /usr/bin/spooldeck queue work", "spooldeck"),
+        ("vim /etc/nftban.conf", "vim"),
+        ("tail -f /var/log/nftban/queue.log", "tail"),
+        ("bash -c nftban", "-c"),
+        ("nftban queue process", "nftban"),
+        ("", ""),
+    ],
+)
+def test_a_command_line_names_one_program(line: str, program: str) -> None:
+    """What a process runs is its program, or an interpreter's script, never a file it works on."""
+    assert holder.program_of(line.split(" ")) == program
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        (WORKER._replace(taker=None), "held by PID 4300 (/bin/sh handle.sh)"),
+        (
+            WORKER._replace(taker=None, files_hidden=True),
+            "? held by PID 4300 (/bin/sh handle.sh)",
+        ),
+        (Process(4242, "/proc hides it from us"), "? held by PID 4300 (/bin/sh handle.sh)"),
+        (WORKER, "held by PID 4242, PID 4300 (/bin/sh handle.sh)"),
+    ],
+)
+def test_who_has_the_flock_is_half_known(named: Process, said: str) -> None:
+    """Where the holder's files are hidden, those seen to have the flock may not be all."""
+    assert dict(holder.facts(scene(named=named, others=(CHILD,)), 5, 60))["flock"] == said
 
 
 # ---- looking

@@ -481,10 +481,12 @@ def test_what_is_no_file_is_unknown(path: Path, kind: str, gone: int) -> None:
         os.mkfifo(path)
 
     evidence = examine(str(path), THRESHOLD)
-    with pytest.raises((Busy, OSError)):
+    with pytest.raises(Busy) as busy:
         acquire(str(path), THRESHOLD)
 
-    assert evidence.verdict is Verdict.UNKNOWN
+    said = f"{path}: expected a regular file; look at it and remove it: ls -ld {path}"
+    assert (evidence.verdict, evidence.reason) == (Verdict.UNKNOWN, said)
+    assert busy.value.evidence == evidence
     assert path.is_symlink() or path.exists()
     assert target.read_text() == f"{gone}\n0\n"
 
@@ -632,3 +634,101 @@ def test_a_lock_belongs_to_its_folders_owner(path: Path) -> None:
     with acquire(str(path), THRESHOLD) as lock:
         assert isinstance(lock, PidLock)
         assert (path.stat().st_uid, path.stat().st_gid) == (65534, 65534)
+
+
+# ---- what the owner of the folder may plant there
+
+
+@pytest.mark.parametrize("text", ["", "junk\n", "1234\n1795167737\n"])
+def test_a_second_name_of_a_file_is_no_lock(path: Path, tmp_path: Path, text: str) -> None:
+    """A lock file that is another file's second name is left as it is, whatever it says."""
+    secret = tmp_path / "secret"
+    written(secret, text, age=7200)
+    path.hardlink_to(secret)
+
+    with pytest.raises(Busy) as busy:
+        acquire(str(path), THRESHOLD)
+
+    assert busy.value.evidence.verdict is Verdict.UNKNOWN
+    assert "second hard link" in busy.value.evidence.reason
+    assert secret.read_text() == text
+
+
+def test_a_lock_with_its_drafts_name_is_one(path: Path, start: Start) -> None:
+    """Whose maker was killed before it took the draft's name away left a lock like any other."""
+    holder = start(HOLDER, str(path))
+    assert said(holder) == "held"
+    claim = lockfile.parse(path.read_bytes())
+    assert claim is not None and claim.mark is not None
+    draft = path.with_name(f"{path.name}.{claim.mark.token}")
+    draft.hardlink_to(path)
+
+    assert examine(str(path), THRESHOLD).verdict is Verdict.HELD
+    holder.kill()
+    holder.wait()
+
+    with acquire(str(path), THRESHOLD):
+        assert not draft.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_strangers_file_is_no_lock(path: Path) -> None:
+    """A lock file of a user who owns neither it nor its folder is left as it is."""
+    written(path, "junk\n", age=7200)
+    os.chown(path, 65534, 65534)
+
+    with pytest.raises(Busy) as busy:
+        acquire(str(path), THRESHOLD)
+
+    assert "belongs to user 65534" in busy.value.evidence.reason
+
+
+def test_a_folder_that_is_a_link_holds_no_lock(tmp_path: Path) -> None:
+    """A link in place of the lock's folder leads nobody to the locks of another."""
+    (tmp_path / "theirs").mkdir()
+    written(tmp_path / "theirs" / "queue.lock", "junk\n", age=7200)
+    (tmp_path / "ours").symlink_to("theirs")
+    path = f"{tmp_path}/ours/queue.lock"
+
+    with pytest.raises(NotADirectoryError):
+        acquire(path, THRESHOLD)
+
+    assert examine(path, THRESHOLD).verdict is Verdict.UNKNOWN
+    assert (tmp_path / "theirs" / "queue.lock").read_text() == "junk\n"
+
+
+def test_litter_that_is_no_file_is_in_nobodys_way(path: Path) -> None:
+    """A folder with the name of a draft neither keeps a lock from being taken nor is removed."""
+    litter = path.with_name(f"{path.name}.0123456789abcdef")
+    litter.mkdir()
+    os.utime(litter, (0, 0))
+
+    acquire(str(path), THRESHOLD).release()
+
+    assert litter.is_dir()
+    assert not path.exists()
+
+
+REWRITES = """
+import os, sys
+from engine import lockfile
+from engine.lockfile import Claim
+fd = os.open(sys.argv[1], os.O_RDWR)
+print("begun", flush=True)
+while True:
+    for second in (1795167737, 1795167738):
+        os.pwrite(fd, lockfile.compose(Claim(int(sys.argv[2]), second)), 0)
+"""
+
+
+def test_a_lock_that_never_rests_is_judged_all_the_same(
+    path: Path, gone: int, start: Start
+) -> None:
+    """Whoever writes a lock anew all the time makes no look at it fail or wait for ever."""
+    holder = start(HOLDER, str(path))
+    assert said(holder) == "held"
+    assert said(start(REWRITES, str(path), str(gone))) == "begun"
+
+    verdicts = {examine(str(path), THRESHOLD).verdict for _ in range(30)}
+
+    assert verdicts <= {Verdict.HELD, Verdict.STUCK, Verdict.UNKNOWN}

@@ -36,6 +36,7 @@ def test_failures_wait_as_the_tables_say(
 ) -> None:
     """Each failure waits as its table says, until the one that buries; then so many are counted."""
     assert [profile.backoff(retries) for retries in range(len(waits))] == waits
+    assert profile.runs == len(waits)
     assert len(waits) - 1 + profile.last_counts == counted
 
 

@@ -190,9 +190,12 @@ def test_what_fails_waits_longer_each_time_and_is_given_up(
         "retries_total": len(waits),
         "dlq_total": 1,
     }
-    assert desk.said("retry in")[0] == f"Task {task.id} failed (attempt 1/3), retry in 60s"
+    assert desk.said("retry in") == [
+        f"Task {task.id} failed (attempt {n}/{failures}), retry in {wait}s"
+        for n, wait in enumerate(waits, 1)
+    ]
     assert desk.said("moving") == [
-        f"Task {task.id} exhausted retries ({attempts}/3), moving to DLQ"
+        f"Task {task.id} exhausted retries ({failures}/{failures}), moving to DLQ"
     ]
 
 
@@ -265,7 +268,7 @@ def test_an_unknown_kind_fails_in_the_contracts_words(desk: Desk) -> None:
 
 
 def test_a_task_that_left_meanwhile_is_left_alone(desk: Desk) -> None:
-    """A task that is not as it was claimed any more has no outcome, and none is counted."""
+    """A task that is not as it was claimed any more has no outcome; only the run tells of it."""
 
     def handler(task: Task, context: Context) -> None:
         desk.store.swap(task, verbs.bury(task, "somebody else's word", 1))
@@ -275,7 +278,7 @@ def test_a_task_that_left_meanwhile_is_left_alone(desk: Desk) -> None:
     run = desk.worker({"job": handler}).process_next()
 
     assert desk.now(task).error == "somebody else's word"
-    assert run.done == 0
+    assert (run.done, run.failed, run.gone) == (0, 0, 1)
     assert desk.tallies == {}
     assert desk.said("left alone") == [f"Task {task.id} is not where it was claimed; left alone"]
 
@@ -516,6 +519,7 @@ def test_an_orphan_that_was_tried_often_enough_is_dead(desk: Desk) -> None:
 
     assert desk.now(task).state is State.DEAD
     assert desk.tallies["dlq_total"] == 1
+    assert desk.said("moving") == [f"Task {task.id} exhausted retries (4/4), moving to DLQ"]
 
 
 def test_an_orphan_says_whose_it_was(desk: Desk, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from engine import verbs
 from engine.model import Move, State, Task
 from engine.stores.nftban import NftbanStore, make_spool
-from tests.rivals.rival import spool_at
+from tests.rivals.rival import MAIL, spool_at
 
 HERE = Path(__file__).parent
 CONCURRENCY = 2
@@ -33,7 +33,7 @@ CONFIG = f"""\
 handlers:
   job: {{command: [sh, {HERE}/handler.sh], concurrency: {CONCURRENCY}, timeout: 60}}
 queue:
-  {{max_retries: 2, backoff_base: 0.2, backoff_max: 1, max_pending: 1000000, stuck_threshold: %d}}
+  {{max_retries: 2, backoff_base: 0.2, backoff_max: 1, max_pending: 1000000}}
 """
 
 
@@ -70,11 +70,11 @@ def _standin(word: str, *, named: bool = False) -> Callable[["Field", str], list
 ROLES: Mapping[str, Role] = {
     "produce": Role(_rival("produce"), paced=True),
     "operate": Role(_rival("operate"), paced=True),
-    "add": Role(lambda f, n: f.command("queue", "add", "job", n, f"/payload/{n}"), adds=True),
+    "add": Role(lambda f, n: f.command("queue", "add", "job", n, f.new_payload(n)), adds=True),
     "work": Role(_command("work", "--concurrency", str(CONCURRENCY)), at_risk=CONCURRENCY),
     "next": Role(_command("process-next"), at_risk=1),
     "drain": Role(_command("work", "--until-idle"), at_risk=1),
-    "recover": Role(_command("recover", "--yes")),
+    "recover": Role(lambda f, n: f.impatient()),
     "retry-all": Role(_command("dlq", "retry-all")),
     "purge": Role(_command("dlq", "purge", "1")),
     # Killed while it rewrites a file in place it loses a task, and that is none of ours.
@@ -100,8 +100,8 @@ BESIDE = (*OURS, "standin", "standin", "standin-add", "standin-retry")
 BREAKING = (*OURS, "recover", "recover")
 """With operators who end whoever has had the lock for `IMPATIENT` seconds, at work or not."""
 
-IMPATIENT = 2
-
+IMPATIENT = 1
+"""Fewer seconds than a configuration may say: a worker at work is silent for longer."""
 
 BACKLOG = 100
 """Tasks waiting to be handled with which the producers leave it for a while."""
@@ -178,7 +178,7 @@ class Field:
         self.lines: list[Line] = []
         self.events: Counter[str] = Counter()
         self.ledger, self._heal, self._gate = root / "ledger", root / "healed", root / "gate"
-        self._config = root / "spooldeck.yaml"
+        self._config, self._mail = root / "spooldeck.yaml", root / MAIL
         self._actors: dict[int, Actor] = {}
         self._stopped: set[int] = set()
         self._started: Counter[str] = Counter()
@@ -192,8 +192,9 @@ class Field:
         for word in ("pending", "work", "dlq"):
             (self.root / "queue" / word).mkdir(parents=True, exist_ok=True)
         (self.root / "run").mkdir()
+        self._mail.mkdir()
         self._breaking = "recover" in self.crew
-        self._config.write_text(CONFIG % (IMPATIENT if self._breaking else 1200))
+        self._config.write_text(CONFIG)
         os.mkfifo(self.ledger)
         os.mkfifo(self._gate)
         # For both: so that nobody waits for the other end to be opened, or sees an end of file.
@@ -222,6 +223,17 @@ class Field:
         here = ("--config", str(self._config), "--root", str(self.root))
         return [sys.executable, "-m", "tui.cli", *words, *here]
 
+    def new_payload(self, name: str) -> str:
+        """A file that a task of this name may have; `queue add` takes none that is not there."""
+        path = self._mail / name
+        path.touch()
+        return str(path)
+
+    def impatient(self) -> list[str]:
+        """An operator who ends whoever was silent for `IMPATIENT` seconds."""
+        where = (str(self._config), str(self.root), str(IMPATIENT))
+        return [sys.executable, "-m", "tests.rivals.impatient", *where]
+
     # ---- processes
 
     def start(self, kind: str) -> Actor:
@@ -243,6 +255,7 @@ class Field:
                 "HANDLER": str(HERE / "handler.sh"),
                 "HEAL": str(self._heal),
                 "GATE": str(self._gate),
+                "MAIL": str(self._mail),
                 "RIVAL": name,
             },
             start_new_session=True,

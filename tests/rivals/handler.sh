@@ -4,7 +4,7 @@
 say() { printf '%s %s %s %s\n' "$RIVAL" "$1" "$TASK_DESCRIPTION" "$2" 1<>"$LEDGER"; }
 
 say begin "$$:$TASK_ID"
-if [ "$TASK_PAYLOAD_FILE" != "/payload/$TASK_DESCRIPTION" ]; then say torn "$$:$TASK_ID"; fi
+if [ "$TASK_PAYLOAD_FILE" != "$MAIL/$TASK_DESCRIPTION" ]; then say torn "$$:$TASK_ID"; fi
 end=ok
 case $TASK_DESCRIPTION in
 *3) [ "$TASK_RETRIES" != 0 ] || end=fail ;;

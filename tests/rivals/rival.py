@@ -26,11 +26,14 @@ FROM = {
     "expunge": State.DEAD,
 }
 
+MAIL = "mailspool"
+"""Where in a data folder the payloads lie; each is named like its task."""
+
 
 def spool_at(root: str) -> Spool:
     """The spool of a data folder."""
     queue = f"{root}/queue"
-    return Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq")
+    return Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq", f"{root}/{MAIL}")
 
 
 class Rival:
@@ -41,6 +44,7 @@ class Rival:
         self.rng = random.Random(seed)
         self._ledger = os.open(ledger, os.O_RDWR)
         self._name, self._count = name, 0
+        self._mail = f"{root}/{MAIL}"
 
     def say(self, event: str, description: str, detail: str = "-") -> None:
         """One line on the ledger."""
@@ -53,7 +57,8 @@ class Rival:
             self._count += 1
             name = f"{self._name}-{self._count}"
             token = f"{self.rng.getrandbits(32):08x}"
-            tasks.append(verbs.enqueue("job", time.time(), token, name, f"/payload/{name}"))
+            payload = f"{self._mail}/{name}"
+            tasks.append(verbs.enqueue("job", time.time(), token, name, payload))
             self.say("try", name, tasks[-1].id)
         if len(tasks) == 1:
             self.store.swap(None, tasks[0])

@@ -79,7 +79,7 @@ next() {
 
 add() {
     TASK_TYPE=job TASK_DESCRIPTION=$1 TASK_CREATED_EPOCH=$(date +%s) TASK_RETRIES=0
-    TASK_NEXT_ATTEMPT_EPOCH=0 TASK_LAST_ERROR='' TASK_PAYLOAD_FILE=/payload/$1
+    TASK_NEXT_ATTEMPT_EPOCH=0 TASK_LAST_ERROR='' TASK_PAYLOAD_FILE=$root/mailspool/$1
     TASK_ID=$(date -u +%Y%m%dT%H%M%SZ)-job-$(od -An -N4 -tx4 /dev/urandom | tr -d ' ')
     task_lines >"$queue/pending/$TASK_ID.task"
     echo "$TASK_ID"

@@ -216,10 +216,10 @@ def test_an_open_edge_says_no_reason(open_store: Opener) -> None:
 # ---- adding
 
 
-def test_what_is_added_can_be_seen(open_store: Opener) -> None:
+def test_what_is_added_can_be_seen(open_store: Opener, spool: Spool) -> None:
     """A task that was added stands there with every field as given, in the revision answered."""
     store = open_store()
-    task = a_task(description="all of it", payload="/var/spool/one")
+    task = a_task(description="all of it", payload=f"{spool.mail_spool}/one")
 
     rev = store.swap(None, task)
 

@@ -13,10 +13,13 @@ import pytest
 
 from engine import files, verbs
 from engine.files import parse_assignments
-from engine.model import Problem, State, Task
-from engine.store import Gone
+from engine.handlers.payload import guarded
+from engine.model import Move, Problem, State, Task
+from engine.policy import contract
+from engine.store import Gone, Unsupported
 from engine.stores.nftban import NftbanStore, Spool, form
 from engine.stores.nftban.corrupt import escaped
+from engine.worker import Worker
 
 Opener = Callable[..., NftbanStore]
 
@@ -167,7 +170,10 @@ def test_what_is_no_task_file_is_set_aside(spool: Spool, open_spool: Opener, kin
     (problem,) = problems(store).items()
     assert problem[0] == f".spooldeck/corrupt/{aside.name}"
     assert problem[1].startswith(reason)
-    assert problem[1].endswith(f"spooldeck queue corrupt put-back {aside.name}")
+    # Only for what can go back: a file, which had a task's name.
+    hint = f"; mended, it goes back by `queue corrupt put-back {aside.name}` of this place"
+    assert problem[1].endswith(hint) == (stat.S_ISREG(was.st_mode) and reason is not NAMING)
+    assert ("put-back" in problem[1]) == problem[1].endswith(hint)
     assert taken(store, later()) == store.set_aside() == []
 
 
@@ -453,7 +459,9 @@ ACCEPTED: dict[str, tuple[bytes, dict[str, object]]] = {
 
 @pytest.mark.parametrize("kind", ACCEPTED)
 def test_what_every_shell_reads_alike_is_taken(spool: Spool, open_spool: Opener, kind: str) -> None:
-    """Whatever the contract's form allows is a task, and says what a shell would read."""
+    """Whatever the contract's form allows is a task, and says what a shell would read; to which
+    files it may lead is asked where it is run.
+    """
     data, says = ACCEPTED[kind]
     Path(spool.pending, NAME).write_bytes(data)
     store = open_spool(later)
@@ -463,6 +471,77 @@ def test_what_every_shell_reads_alike_is_taken(spool: Spool, open_spool: Opener,
     assert {key: getattr(task, key) for key in says} == says
     assert Path(spool.work, NAME).read_bytes() == data
     assert store.set_aside() == []
+
+
+@pytest.mark.parametrize("kind", ["payload elsewhere", "payload that climbs"])
+def test_a_task_that_names_a_file_elsewhere_is_never_run_with_it(
+    spool: Spool, open_spool: Opener, tmp_path: Path, kind: str
+) -> None:
+    """It is a task for every reader, but no handler gets it: it dies at once, for that reason, and
+    when it leaves for good the file that it names stays.
+    """
+    data, says = ACCEPTED[kind]
+    secret = tmp_path / "secret"
+    secret.write_text("precious")
+    named = str(secret) if kind == "payload elsewhere" else f"{spool.mail_spool}/../../secret"
+    Path(spool.pending, NAME).write_bytes(
+        data.replace(str(says["payload"]).encode(), named.encode())
+    )
+    store, started = open_spool(), list[Task]()
+    handler = guarded(lambda task, context: started.append(task), spool.mail_spool)
+
+    Worker(store, {"job": handler}, contract(60, 240, 3)).process_next()
+    (dead,) = store.look({"dlq"})
+    assert isinstance(dead, Task)
+    store.swap(dead, None)
+
+    assert (dead.state, dead.payload) == (State.DEAD, named)
+    assert dead.error.startswith("payload not touched: it does not lie plainly below")
+    assert started == []
+    assert secret.read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ("/etc/passwd", "does not lie plainly below"),
+        ("mail-1/meta.sh", "does not lie plainly below"),
+        ("{mail}", "does not lie plainly below"),
+        ("{mail}-old/x", "does not lie plainly below"),
+        ("{mail}/ln/x", "lies behind ln, a symbolic link"),
+        ("{mail}/ln", "is a symbolic link"),
+        ("{mail}/mail-9/x", "cannot be reached: mail-9: No such file or directory"),
+    ],
+)
+def test_a_payload_elsewhere_is_not_added(
+    spool: Spool, open_spool: Opener, bad: str, said: str
+) -> None:
+    """Only what lies below the mail spool, through folders that are there and no links, is taken;
+    of many added together the others are stored.
+    """
+    Path(spool.mail_spool, "ln").symlink_to("/etc")
+    store = open_spool()
+    task = Task(IDENT, "job", State.PENDING, 0.0, payload=bad.format(mail=spool.mail_spool))
+
+    with pytest.raises(Unsupported, match=f"payload path .* {said}.*: expected the absolute path"):
+        store.swap(None, task)
+    refused, added = store.swap_all([Move(None, task), Move(None, GOOD)])
+
+    assert isinstance(refused.error, Unsupported) and added.error is None
+    assert names(spool.pending) == [f"{GOOD.id}.task"]
+
+
+def test_a_payload_that_is_still_to_be_written_can_be_added(
+    spool: Spool, open_spool: Opener
+) -> None:
+    """A program may add a task before it writes the payload, if its folder is there."""
+    store = open_spool()
+    payload = f"{spool.mail_spool}/meta.sh"
+
+    assert not store.has_payload(payload)
+    store.swap(None, Task(IDENT, "job", State.PENDING, 0.0, payload=payload))
+
+    assert names(spool.pending) == [NAME]
 
 
 @pytest.mark.parametrize("bad", ["/a/../b", "/a//b", "/a/./b", "/a/b/", "../b", "/é", "/a\nb"])

@@ -156,6 +156,67 @@ def test_a_place_that_is_hidden_from_us(place: Path) -> None:
     assert "sudo" in looked.stdout
 
 
+NEEDS = {
+    "run": {"owners", "lock", "litter", "worker", "beside"},
+    "metrics": {"folders", "modes", "owners", "litter", "worker", "beside"},
+    "queue/dlq": {"owners", "desk", "broken", "clock", "kinds", "dead", "worker"},
+    "queue/.spooldeck": {"modes", "owners", "litter", "desk", "corrupt", "broken", "clock"}
+    | {"kinds", "dead", "worker", "beside"},
+    "queue": {"folders", "modes", "owners", "nesting", "devices", "disk", "room", "litter"}
+    | {"desk", "corrupt", "broken", "clock", "kinds", "dead", "worker", "beside"},
+    "queue/pending/*.task": {"tasks", "desk", "broken", "clock", "kinds", "dead", "worker"},
+}
+"""Which checks need to see what; `tasks` is bad where a whole folder is hidden."""
+
+
+@as_root
+@pytest.mark.parametrize("hidden", NEEDS)
+def test_what_is_hidden_is_not_said_to_be_well(place: Path, hidden: str) -> None:
+    """Where one folder of root's is closed to us, no check that needs to look into it says ok, and
+    every other check says what it says when nothing is hidden.
+    """
+    fill(place, 1)
+    give(place, 0, 0o755)
+    before = _all_grades(as_user(NOBODY, "doctor", str(place)).stdout)
+    (there,) = place.glob(hidden)
+    there.chmod(0o750 if there.is_dir() else 0o600)
+
+    looked = as_user(NOBODY, "doctor", str(place))
+
+    said = _all_grades(looked.stdout)
+    assert looked.stderr == ""
+    assert {check for check in NEEDS[hidden] if not said[check] & {"?"} or "ok" in said[check]} == (
+        set()
+    ), looked.stdout
+    others = before.keys() - NEEDS[hidden] - {"tasks", "modes", "disk"}
+    assert {check: said[check] for check in others} == {check: before[check] for check in others}
+    first, mend = looked.stdout.splitlines()[:2]
+    if hidden in ("queue", "queue/dlq", "queue/.spooldeck"):
+        assert first.startswith(f"bad   tasks     {place}/queue/")
+        assert first.endswith(": hidden from us")
+        assert mend.split(maxsplit=1) == [
+            *("mend:", f"sudo -u root spooldeck --root {place} doctor"),
+        ]
+
+
+def _all_grades(text: str) -> dict[str, set[str]]:
+    lines = [line.split(maxsplit=2) for line in text.splitlines() if not line.startswith(" ")]
+    return {check: {words[0] for words in lines if words[1] == check} for _, check, _ in lines}
+
+
+@as_root
+def test_a_handler_that_others_run(place: Path) -> None:
+    """Whether a program can be run is not known to one as whom no worker runs it."""
+    give(place, 0, 0o755)
+    config = place.parent / "some.yaml"
+    config.write_text("handlers: {report: {command: [sh]}}")
+    config.chmod(0o644)
+
+    looked = as_user(NOBODY, "--config", str(config), "doctor", str(place))
+
+    assert grades(looked.stdout)["handlers"] == "?", looked.stdout + looked.stderr
+
+
 @as_root
 def test_a_holder_that_is_hidden_from_us(place: Path) -> None:
     """Of a lock that another user's process holds, what the kernel keeps from us is a `?`."""

@@ -224,6 +224,8 @@ WORDS_OF_FAILURE = {
     "nftban_queue_dlq_retry --help": "Task not found in DLQ: --help",
     "nftban_queue_dlq_purge --": "Usage: nftban_queue_dlq_purge [days]",
     "nftban_queue_dlq_purge 1.5": "Usage: nftban_queue_dlq_purge [days]",
+    "nftban_queue_dlq_purge 99999999999999": "spooldeck: expected a number of days "
+    "from 0 to 999999, not '99999999999999'",
 }
 
 
@@ -287,16 +289,22 @@ def test_any_text_arrives_cleaned_and_nothing_of_it_runs(place: Place) -> None:
     assert [line for line in place.log if not line.isprintable()] == []
 
 
-def test_a_payload_is_stored_as_an_absolute_path(place: Place) -> None:
-    """A third word is a file, found from where the caller stands; an empty text is the type."""
-    run = place.bash("nftban_queue_add mail_send '' spool/meta.sh")
+def test_a_payload_is_stored_as_it_was_named(place: Place) -> None:
+    """A third word is a file below the mail spool, by its absolute path, and any other is refused
+    with the contract's code for an error; an empty text is the type.
+    """
+    mail = place.root / "mailspool" / "mail-1"
+    mail.mkdir(parents=True)
+    (mail / "meta.sh").touch()
+
+    run = place.bash(f"nftban_queue_add mail_send '' '{mail}/meta.sh'")
+    bad = place.bash(f"cd '{mail}'; nftban_queue_add mail_send '' meta.sh")
 
     (task,) = place.tasks(State.PENDING)
     assert run.stdout == f"{task.id}\n"
-    assert (task.description, task.payload) == (
-        "mail_send",
-        f"{place.folder}/elsewhere/spool/meta.sh",
-    )
+    assert (task.description, task.payload) == ("mail_send", f"{mail}/meta.sh")
+    assert (bad.returncode, bad.stdout) == (1, "")
+    assert f"below {place.root}/mailspool: expected the absolute path of a file there" in bad.stderr
 
 
 def test_the_functions_leave_nothing_behind(place: Place) -> None:
@@ -681,6 +689,22 @@ def test_texts_are_package_data() -> None:
     names = {text.name for text in texts.iterdir()}
 
     assert {*UNITS, "shell-init.sh", "spooldeck.tmpfiles.conf", "spooldeck.logrotate"} <= names
+
+
+def test_the_functions_are_there_whatever_is_configured(place: Place) -> None:
+    """A configuration that means nothing, or is not there, is said by each function called; it
+    does not leave a login shell without them.
+    """
+    (place.folder / "spooldeck.yaml").write_text("queue: {frob: 1}\n")
+    broken = {"NFTBAN_DATA_DIR": "nowhere", "NFTBAN_QUEUE_MAX_PENDING": "many"}
+
+    for words in ((), ("--config", "none.yaml")):
+        run = place.run(*words, "shell-init", **broken)
+        assert (run.returncode, run.stderr) == (0, "")
+        (place.folder / "functions.sh").write_text(run.stdout)
+        called = place.bash("rc=0; nftban_queue_count || rc=$?; echo $rc", **broken)
+        assert called.stdout == "1\n"
+        assert len(called.stderr.splitlines()) == 1
 
 
 def test_the_functions_are_printed_without_the_console(place: Place) -> None:

@@ -9,7 +9,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,9 +16,10 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from engine import config
+from engine import config, lockfile
 from engine.model import LockEvidence, State, Task, Verdict
 from engine.stores import open_store
+from tests.engine.lockers import INNOCENT, is_unharmed, marked, true_claim
 from tests.tui.screenshots import settled
 from tests.tui.spools import (
     Clock,
@@ -48,20 +48,25 @@ PID = 4711
 
 HOLDER = """
 import signal, sys, time
-from engine import locks
+from engine import lockfile, locks
 from engine.stores.nftban import NftbanStore, Spool
-root = sys.argv[1]
-lock = locks.acquire(f"{root}/run/queue.lock", 1200.0)
+root, silent = sys.argv[1], float(sys.argv[2])
+lock = locks.acquire(
+    f"{root}/run/queue.lock",
+    1200.0,
+    lambda: time.time() - silent,
+    lambda: lockfile.uptime() - silent,
+)
 queue = f"{root}/queue"
 store = NftbanStore(Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq"))
 print(*(task.id for task in store.take(time.time(), "holder", 1)), flush=True)
 while True:
     signal.pause()
 """
-"""A worker that took the lock and a task, and then never came back."""
+"""A worker that took the lock and a task so many seconds ago, and then never came back."""
 
-INNOCENT = "import sys; print('ready', flush=True); sys.stdin.readline(); print('unharmed')"
-"""A process that has nothing to do with any lock."""
+SILENT = 1300
+"""Seconds without a sign of life, more than the 1200 after which a holder counts as stuck."""
 
 Starter = Callable[..., "subprocess.Popen[str]"]
 
@@ -145,18 +150,18 @@ async def a_deck(
         yield Deck(deck, pilot, clock)
 
 
-def wired(root: Path, threshold: float) -> Place:
-    """A queue on disk as the console is told of it; `threshold` in seconds."""
+def wired(root: Path) -> Place:
+    """A queue on disk as the console is told of it."""
     settings = root.parent / "spooldeck.yaml"
-    settings.write_text(f"queue: {{stuck_threshold: {threshold:g}, syslog: ''}}\n")
+    settings.write_text("queue: {syslog: ''}\n")
     found = config.load(str(settings), {})
     return _place(Setup(found, config.queue_for(found, str(root), {})), str(root))
 
 
 @asynccontextmanager
-async def on_disk(root: Path, threshold: float) -> AsyncIterator[Deck]:
+async def on_disk(root: Path) -> AsyncIterator[Deck]:
     """An armed console on a queue on disk, wired as the command wires it."""
-    place = await asyncio.to_thread(wired, root, threshold)
+    place = await asyncio.to_thread(wired, root)
     console = Console([place], host="mx1", start_armed=True)
     async with console.run_test(size=(80, 24)) as pilot:
         await loaded(pilot)
@@ -184,14 +189,14 @@ async def test_a_stuck_holder_is_ended_and_its_task_is_back(tmp_path: Path, star
     """Typing the PID of a stuck holder ends it, frees the lock, and its task waits again."""
     root = tmp_path / "data"
     make_spool(root, [a_task(2)])
-    async with on_disk(root, 1) as deck:
-        holder = start(HOLDER, str(root))
+    async with on_disk(root) as deck:
+        holder = start(HOLDER, str(root), str(SILENT))
         await until(deck.pilot, lambda: "! CRIT stuck" in deck.line("lock"))
         assert f"PID {holder.pid}" in deck.line("lock")
 
         await deck.open()
         await deck.until_said("scope if you act now: PID")
-        assert f"STUCK <1m  PID {holder.pid}" in deck.line("title")
+        assert f"STUCK 21m  PID {holder.pid}" in deck.line("title")
         assert f"spooldeck--root{root}" in "".join(deck.page.split())
         await deck.press(*str(holder.pid))
         await deck.until_said("the lock is free again")
@@ -209,10 +214,10 @@ async def test_a_lock_that_nobody_holds_is_freed_by_y(tmp_path: Path, start: Sta
     """Where the holder is gone, `y` frees the lock and its task waits again; no PID is asked."""
     root = tmp_path / "data"
     make_spool(root, [a_task(2)])
-    holder = start(HOLDER, str(root))
+    holder = start(HOLDER, str(root), "0")
     holder.kill()
     holder.wait()
-    async with on_disk(root, 1200) as deck:
+    async with on_disk(root) as deck:
         await deck.open()
         assert deck.line("title").startswith(" lock  STALE")
         assert "scope if you act now: the lock; 1 in work" in deck.page
@@ -246,14 +251,21 @@ async def test_another_pid_frees_nothing(tmp_path: Path) -> None:
     assert trace.read_text() == a_stuck_lock().seen
 
 
+def forge(lock: Path, pid: int) -> None:
+    """Let a lock file say that a process took it and has been silent since long ago."""
+    silent = int(lockfile.uptime()) - SILENT
+    lock.write_bytes(lockfile.compose(marked(true_claim(pid), alive_at=silent)))
+
+
 async def test_an_innocent_process_is_named_and_left_alone(tmp_path: Path, start: Starter) -> None:
     """A lock that names a process which never took it: the screen says why nothing is offered."""
     root = tmp_path / "data"
     make_spool(root, [a_task(2)])
-    innocent = start(INNOCENT)
     lock = root / "run" / "queue.lock"
-    lock.write_text(f"{innocent.pid}\n{int(time.time())}\n")
-    async with on_disk(root, 1) as deck:
+    lock.touch()
+    innocent, forger = start(INNOCENT), start(INNOCENT, str(lock))  # which has the flock
+    await asyncio.to_thread(forge, lock, innocent.pid)
+    async with on_disk(root) as deck:
         await until(deck.pilot, lambda: "! CRIT stuck" in deck.line("lock"))
         await deck.open()
         await deck.until_said("nothing will be signalled")
@@ -263,7 +275,8 @@ async def test_an_innocent_process_is_named_and_left_alone(tmp_path: Path, start
         assert "nothing will be signalled" in deck.page
         assert not queue_of(deck.console).recovery.running
 
-    assert innocent.communicate("\n")[0] == "unharmed\n"
+    assert is_unharmed(innocent)
+    assert is_unharmed(forger)
 
 
 async def looked_again(deck: Deck) -> None:

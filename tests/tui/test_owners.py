@@ -219,6 +219,65 @@ def test_a_hidden_queue_of_a_nameless_owner(place: Path) -> None:
     )
 
 
+LOOKS = (
+    ("status",),
+    ("queue", "list"),
+    ("queue", "count"),
+    ("queue", "metrics"),
+    ("queue", "corrupt", "list"),
+    ("queue", "recover", "--dry-run"),
+    ("queue", "dlq", "retry-all", "--dry-run"),
+    ("install-units", "."),
+)
+
+
+@pytest.mark.parametrize("words", LOOKS, ids=lambda words: " ".join(words[:3]))
+@pytest.mark.parametrize("closed", ["queue", "queue/pending"])
+def test_what_is_hidden_is_not_called_missing(
+    place: Path, words: tuple[str, ...], closed: str
+) -> None:
+    """Who may not look at a queue is told so, and with what command line to look."""
+    give(place, NAMELESS)
+    place.chmod(0o755)
+    for word in ("queue", *(f"queue/{state}" for state in ("pending", "work", "dlq"))):
+        (place / word).chmod(0o755)
+    (place / closed).chmod(0o750)
+
+    refused = as_user(NOBODY, "--root", str(place), *words)
+
+    assert refused.returncode == (2 if words == ("status",) else 77), refused.stderr
+    assert refused.stderr == (
+        f"spooldeck: {place / closed} is hidden from us: "
+        f"use sudo -u '#{NAMELESS}' spooldeck --root {place} {' '.join(words)}\n"
+    )
+    assert refused.stdout == ""
+
+
+def test_a_configuration_in_a_folder_that_is_closed_to_us_is_none_of_ours(place: Path) -> None:
+    """Standing in another user's folder, or with its HOME, one still has a command that runs; but
+    a file that one can see and not read is not passed over.
+    """
+    give(place, NOBODY)
+    closed = place.parent / "closed"
+    own = closed / ".config" / "spooldeck"
+    own.mkdir(parents=True)
+    for path in (closed / "spooldeck.yaml", own / "config.yaml"):
+        path.write_text("theme: theirs\n")
+        path.chmod(0o600)
+    words = ("--root", str(place), "queue", "count")
+    os.chdir(closed)  # and back, as the place is left
+
+    closed.chmod(0o700)
+    for home in (str(closed), ""):
+        counted = as_user(NOBODY, *words, HOME=home)
+        assert (counted.returncode, counted.stdout, counted.stderr) == (0, "0\n", "")
+
+    closed.chmod(0o755)
+    refused = as_user(NOBODY, *words, HOME=str(closed))
+    assert refused.returncode == 78
+    assert refused.stderr == "spooldeck: ./spooldeck.yaml: cannot be read: Permission denied\n"
+
+
 def test_what_only_looks_is_not_refused(place: Path) -> None:
     """Whoever may read a queue may list it, look at its state, and try a verb dry."""
     main(["--root", str(place), "queue", "add", "report"])

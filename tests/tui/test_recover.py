@@ -185,6 +185,36 @@ def test_a_worker_at_work_is_left_alone(
     assert attempts(root) == CLAIMED
 
 
+@pytest.mark.parametrize("kind", ["folder", "symlink"])
+@pytest.mark.parametrize(
+    "words",
+    [("process-next",), ("work", "--until-idle"), ("recover", "--yes"), ("recover", "--dry-run")],
+)
+def test_what_is_no_lock_file_is_said_in_one_line(
+    root: Path, spooldeck: Run, kind: str, words: tuple[str, ...]
+) -> None:
+    """Where something else is in the lock's place, every command says the same and changes
+    nothing: exit 2.
+    """
+    path = root / "run" / "queue.lock"
+    path.parent.mkdir(exist_ok=True)
+    if kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to("nowhere")
+
+    run = spooldeck("--root", str(root), "queue", *words)
+
+    assert run.returncode == 2
+    assert run.stdout == ""
+    assert run.stderr == (
+        f"spooldeck: lock unknown: {path}: expected a regular file; "
+        f"look at it and remove it: ls -ld {path}\n"
+    )
+    assert path.is_symlink() or path.is_dir()
+    assert attempts(root)["pending"] == [0, 0]
+
+
 def test_without_a_terminal_it_wants_to_be_told(
     root: Path, spooldeck: Run, start: Callable[..., Child]
 ) -> None:
@@ -366,3 +396,42 @@ def test_the_mark_of_an_alert_goes_with_its_lock(
     assert spooldeck("--root", str(root), "queue", "recover").returncode == 0
 
     assert list((root / "run").iterdir()) == []
+
+
+def test_what_cannot_be_given_back_is_said(root: Path, spooldeck: Run) -> None:
+    """A file in work/ that is no task, and too young to be set aside, is named; the exit code says
+    that not all is well, and the lock is free.
+    """
+    (root / "queue/work/20261120T090000Z-report-0000000c.task").write_text("TASK_ID=torn")
+
+    run = spooldeck("--root", str(root), "queue", "recover")
+
+    assert run.returncode == 74
+    assert "the lock is free" in run.stdout
+    assert "work/20261120T090000Z-report-0000000c.task" in run.stderr
+    assert "neither given back nor set aside yet" in run.stderr
+    assert not (root / "run/queue.lock").exists()
+
+
+@pytest.mark.parametrize("plant", ["folder", "fifo"])
+def test_a_strange_mark_of_an_alert_stops_nobody(
+    root: Path, spooldeck: Run, start: Callable[..., Child], plant: str
+) -> None:
+    """Whatever lies where alerts are remembered, a stuck lock that is left alone is left at once,
+    and one that is free is taken.
+    """
+    mark = root / "run/queue.lock.alerted"
+    if plant == "folder":
+        mark.mkdir()
+    else:
+        os.mkfifo(mark)
+    innocent = start(INNOCENT)
+    assert said(innocent) == "ready"
+    written(root / "run/queue.lock", f"{innocent.pid}\n{int(time.time())}\n", age=7200)
+
+    left_alone = spooldeck("--root", str(root), "queue", "process-next")
+    assert is_unharmed(innocent)
+    (root / "run/queue.lock").unlink()
+    freed = spooldeck("--root", str(root), "queue", "recover")
+
+    assert (left_alone.returncode, freed.returncode) == (2, 0)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import sys
 from argparse import SUPPRESS, Action, ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Sequence
-from typing import NoReturn, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from engine import config
 from engine.store import StoreError, Unavailable, Unsupported
@@ -23,16 +23,15 @@ from tui.cli.wiring import (
     EX_UNAVAILABLE,
     EX_USAGE,
     Fail,
+    Hidden,
     Setup,
     complain,
     drop,
+    fail,
 )
 
 Command: TypeAlias = Callable[[Setup, Namespace], int]
 """What a command does, and the exit code that it answers with."""
-
-COMMANDS = ("demo", "status", "init", "queue", "doctor", "shell-init", "install-units")
-"""First words that are commands; a place of such a name is written `./queue`."""
 
 _WITH_VALUE = ("--config", "--root", "--theme")
 
@@ -74,7 +73,7 @@ def _answer(words: list[str]) -> int:
         return EX_CONFIG
     except Unavailable as error:
         complain(str(error))
-        return EX_UNAVAILABLE
+        return EX_NOPERM if isinstance(error, Hidden) else EX_UNAVAILABLE
     except (Unsupported, StoreError) as error:
         complain(str(error))
         return EX_NOPERM
@@ -92,16 +91,30 @@ def _run(words: list[str]) -> int:
     first = _first_word(words)
     if first not in COMMANDS:
         words = ["console", *words]
-    arguments = _parser().parse_args(words)
+    arguments = _parser(words).parse_args(words)
+    if first == "shell-init":
+        # It stands in login files: the functions are there whatever is wrong with a configuration,
+        # which each of them reads when it is called, and can complain of.
+        from tui.cli.dropin import shell_init
+
+        return shell_init(arguments)
+    root, named = getattr(arguments, "root", ""), getattr(arguments, "place", "")
+    if root and named and os.path.abspath(root) != os.path.abspath(named):
+        fail(EX_USAGE, f"--root {shown(root)} and {shown(named)}: expected only one of them")
     loaded = config.load(getattr(arguments, "config", None), os.environ)
     command: Command = arguments.command
-    place = getattr(arguments, "root", None) or getattr(arguments, "place", None) or ""
+    place = named or root or ""
     queue = config.queue_for(loaded, place, os.environ)
     return command(Setup(loaded, queue, tuple(words)), arguments)
 
 
 def _first_word(words: Sequence[str]) -> str:
     """The first word that is no option and no option's value; "" when there is none."""
+    return next(_plain(words), "")
+
+
+def _plain(words: Sequence[str]) -> Iterator[str]:
+    """The words that are no option and no option's value, up to one that asks for help."""
     skip = False
     for word in words:
         if skip:
@@ -109,10 +122,9 @@ def _first_word(words: Sequence[str]) -> str:
         elif word in _WITH_VALUE:
             skip = True
         elif word in ("-h", "--help", "--version"):
-            return ""
+            return
         elif not word.startswith("-"):
-            return word
-    return ""
+            yield word
 
 
 class _Parser(ArgumentParser):
@@ -134,107 +146,234 @@ class _Parser(ArgumentParser):
         raise Fail(EX_USAGE, f"{message} (see `{self.prog} --help`)")
 
 
-def _parser() -> ArgumentParser:
+class _Word(NamedTuple):
+    """A word of the command line that stands for a command, or for a group of them."""
+
+    path: tuple[str, ...]
+    """The words up to this one."""
+    where: str
+    """Module and function that do it; "" where more words must follow."""
+    summary: str
+    arguments: tuple[tuple[tuple[str, ...], Mapping[str, Any]], ...] = ()
+    """What else it takes, as argparse names it."""
+
+
+def _takes(*names: str, **options: Any) -> tuple[tuple[str, ...], Mapping[str, Any]]:
+    return names, options
+
+
+_PLACE = _takes("place", nargs="?", metavar="PLACE")
+_DRY_RUN = _takes("--dry-run", action="store_true", help="only say what would happen")
+_JSON = "--json"
+_LOOKS = (
+    _takes("--read-only", action="store_true", help="offer no verb at all"),
+    _takes("--theme", metavar="NAME", default="", help="colours to draw in"),
+)
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise ValueError(text)
+    return int(text)
+
+
+_count.__name__ = "whole number from 1"  # for argparse's message
+
+_WORDS = (
+    _Word(
+        ("console",),
+        "console:open_console",
+        "the console on these places",
+        (
+            _takes("places", nargs="*", metavar="PLACE", help="a folder with a queue"),
+            _takes("--version", action="store_true", help="say the version and end"),
+            *_LOOKS,
+        ),
+    ),
+    _Word(
+        ("demo",),
+        "console:demo",
+        "throw-away spools with traffic, and the console",
+        (
+            _takes("--tasks", type=_count, default=400, metavar="N", help="tasks to begin with"),
+            _takes("--keep", metavar="DIR", default="", help="make them here and leave them"),
+            *_LOOKS,
+        ),
+    ),
+    _Word(
+        ("status",),
+        "status:status",
+        "one plain look at a place",
+        (_PLACE, _takes(_JSON, action="store_true", help="for programs")),
+    ),
+    _Word(
+        ("init",),
+        "status:init",
+        "make the folders of a new queue",
+        (_takes("place", metavar="DIR"),),
+    ),
+    _Word(
+        ("doctor",),
+        "doctor:doctor",
+        "what is wrong with a place, and how to mend it",
+        (_PLACE,),
+    ),
+    _Word(("shell-init",), "dropin:shell_init", "bash functions in the names of the contract"),
+    _Word(
+        ("install-units",),
+        "dropin:install_units",
+        "write systemd units into DIR",
+        (_takes("folder", metavar="DIR"),),
+    ),
+    _Word(("queue",), "", "work with the queue at --root"),
+    _Word(
+        ("queue", "add"),
+        "queue:add",
+        "add a task and print its id",
+        (
+            _takes("kind", metavar="TYPE"),
+            _takes("description", nargs="?", default="", metavar="DESCRIPTION"),
+            _takes("payload", nargs="?", default="", metavar="PAYLOAD"),
+        ),
+    ),
+    _Word(
+        ("queue", "process-next"),
+        "work:process_next",
+        "handle the next due task, if any",
+        (
+            _takes("--quiet", action="store_true", help="no words where exit 1 or 2 says it"),
+            _takes(
+                "--timer",
+                action="store_true",
+                help="for a timer: codes 1 to 3 become 0, the log has why",
+            ),
+        ),
+    ),
+    _Word(
+        ("queue", "work"),
+        "work:work",
+        "handle tasks until stopped",
+        (
+            _takes("--concurrency", type=_count, default=1, metavar="N"),
+            _takes("--until-idle", action="store_true", help="end when nothing is due"),
+        ),
+    ),
+    _Word(
+        ("queue", "list"),
+        "queue:list_tasks",
+        "list tasks",
+        (
+            _takes("--state", metavar="WORD", default="", help="only those in this state"),
+            _takes(_JSON, action="store_true", help="one JSON object a line"),
+        ),
+    ),
+    _Word(
+        ("queue", "recover"),
+        "recover:recover",
+        "free a queue whose worker is stuck or gone",
+        (
+            _takes("--dry-run", action="store_true", help="only say what would be done"),
+            _takes("--yes", action="store_true", help="do it without asking for the PID"),
+            _takes("--seen", metavar="LOCK", default="", help="only the lock that was seen"),
+        ),
+    ),
+    _Word(("queue", "corrupt"), "", "files that were set aside"),
+    _Word(
+        ("queue", "corrupt", "list"),
+        "corrupt:list_corrupt",
+        "list them, and why they were set aside",
+    ),
+    _Word(
+        ("queue", "corrupt", "put-back"),
+        "corrupt:put_back",
+        "mended ones back where they stood",
+        (_takes("names", nargs="+", metavar="NAME"),),
+    ),
+    _Word(("queue", "count"), "queue:count", "how many tasks are pending"),
+    _Word(("queue", "count-dlq"), "queue:count_dlq", "how many tasks are dead"),
+    _Word(("queue", "metrics"), "queue:show_metrics", "the metrics as of now"),
+    _Word(("queue", "dlq"), "", "the dead-letter queue"),
+    _Word(("queue", "dlq", "list"), "dlq:list_dead", "list dead tasks"),
+    _Word(
+        ("queue", "dlq", "show"),
+        "dlq:show",
+        "one dead task in full",
+        (_takes("id", metavar="ID"),),
+    ),
+    _Word(
+        ("queue", "dlq", "retry"),
+        "dlq:retry",
+        "dead tasks back to pending",
+        (_takes("ids", nargs="+", metavar="ID"),),
+    ),
+    _Word(
+        ("queue", "dlq", "retry-all"),
+        "dlq:retry_all",
+        "every dead task back to pending",
+        (_DRY_RUN,),
+    ),
+    _Word(
+        ("queue", "dlq", "purge"),
+        "dlq:purge",
+        "delete tasks that died long ago, for good",
+        (_takes("days", nargs="?", metavar="DAYS", help="default: retention"), _DRY_RUN),
+    ),
+)
+
+COMMANDS = tuple(
+    word.path[0] for word in _WORDS if len(word.path) == 1 and word.path != ("console",)
+)
+"""First words that are commands; a place of such a name is written `./queue`."""
+
+
+def _parser(words: Sequence[str]) -> ArgumentParser:
+    """A parser for this command line: of words beside those that stand in it, it knows nothing.
+
+    Making one for every command would take longer than all that a timer's run does otherwise.
+    """
     common = _Parser(add_help=False, argument_default=SUPPRESS)
     common.add_argument("--config", metavar="FILE", help="this configuration, and no other")
     common.add_argument("--root", metavar="DIR", help="the data folder that holds queue/")
-    top = _Parser(
-        prog="spooldeck",
-        usage="spooldeck [PLACE ...] | COMMAND ...",
-        description=_TOP,
-        parents=[common],
-    )
-    words = top.add_subparsers(metavar="COMMAND", required=True, prog="spooldeck")
-
-    def add(to: object, name: str, where: str, summary: str, **options: object) -> ArgumentParser:
-        parser: ArgumentParser = to.add_parser(  # type: ignore[attr-defined]
-            name, parents=[common], help=summary, description=summary, **options
+    top = _Parser(prog="spooldeck", usage=_USAGE, description=_TOP, parents=[common])
+    asked = _command_words(words)
+    groups: dict[tuple[str, ...], Any] = {(): _group(top, "spooldeck")}
+    for word in _WORDS:
+        *above, name = word.path
+        depth = len(above)
+        if asked[:depth] != tuple(above) or asked[depth : depth + 1] not in ((), (name,)):
+            continue
+        parser = groups[tuple(above)].add_parser(
+            name,
+            parents=[common],
+            help=word.summary,
+            description=word.summary,
+            **(_CONSOLE if name == "console" else {}),
         )
-        parser.set_defaults(command=_later(where))
-        return parser
-
-    console = add(
-        words,
-        "console",
-        "console:open_console",
-        "the console on these places",
-        prog="spooldeck",
-        usage="spooldeck [PLACE ...] | COMMAND ...",
-        epilog=_TOP,
-    )
-    console.add_argument("places", nargs="*", metavar="PLACE", help="a folder with a queue")
-    console.add_argument("--version", action="store_true", help="say the version and end")
-
-    demo = add(words, "demo", "console:demo", "throw-away spools with traffic, and the console")
-    demo.add_argument("--tasks", type=_count, default=400, metavar="N", help="tasks to begin with")
-    demo.add_argument("--keep", metavar="DIR", default="", help="make them here and leave them")
-
-    for parser in (console, demo):
-        parser.add_argument("--read-only", action="store_true", help="offer no verb at all")
-        parser.add_argument("--theme", metavar="NAME", default="", help="colours to draw in")
-
-    status = add(words, "status", "status:status", "one plain look at a place")
-    status.add_argument("place", nargs="?", metavar="PLACE")
-    status.add_argument("--json", action="store_true", help="for programs")
-
-    init = add(words, "init", "status:init", "make the folders of a new queue")
-    init.add_argument("place", metavar="DIR")
-
-    add(
-        words, "doctor", "doctor:doctor", "what is wrong with a place, and how to mend it"
-    ).add_argument("place", nargs="?", metavar="PLACE")
-    add(words, "shell-init", "dropin:shell_init", "bash functions in the names of the contract")
-    units = add(words, "install-units", "dropin:install_units", "write systemd units into DIR")
-    units.add_argument("folder", metavar="DIR")
-
-    queue = words.add_parser("queue", parents=[common], help="work with the queue at --root")
-    queue_words = queue.add_subparsers(metavar="COMMAND", required=True, prog="spooldeck queue")
-    task = add(queue_words, "add", "queue:add", "add a task and print its id")
-    task.add_argument("kind", metavar="TYPE")
-    task.add_argument("description", nargs="?", default="", metavar="DESCRIPTION")
-    task.add_argument("payload", nargs="?", default="", metavar="PAYLOAD")
-    once = add(queue_words, "process-next", "work:process_next", "handle the next due task, if any")
-    once.add_argument("--quiet", action="store_true", help="no words where exit 1 or 2 says it")
-    once.add_argument(
-        "--timer", action="store_true", help="for a timer: codes 1 to 3 become 0, the log has why"
-    )
-    work = add(queue_words, "work", "work:work", "handle tasks until stopped")
-    work.add_argument("--concurrency", type=_count, default=1, metavar="N")
-    work.add_argument("--until-idle", action="store_true", help="end when nothing is due")
-    listing = add(queue_words, "list", "queue:list_tasks", "list tasks")
-    listing.add_argument("--state", metavar="WORD", default="", help="only those in this state")
-    listing.add_argument("--json", action="store_true", help="one JSON object a line")
-    recover = add(
-        queue_words, "recover", "recover:recover", "free a queue whose worker is stuck or gone"
-    )
-    recover.add_argument("--dry-run", action="store_true", help="only say what would be done")
-    recover.add_argument("--yes", action="store_true", help="do it without asking for the PID")
-    recover.add_argument("--seen", metavar="LOCK", default="", help="only the lock that was seen")
-    corrupt = queue_words.add_parser("corrupt", parents=[common], help="files that were set aside")
-    corrupt_words = corrupt.add_subparsers(
-        metavar="COMMAND", required=True, prog="spooldeck queue corrupt"
-    )
-    add(corrupt_words, "list", "corrupt:list_corrupt", "list them, and why they were set aside")
-    back = add(corrupt_words, "put-back", "corrupt:put_back", "mended ones back where they stood")
-    back.add_argument("names", nargs="+", metavar="NAME")
-    add(queue_words, "count", "queue:count", "how many tasks are pending")
-    add(queue_words, "count-dlq", "queue:count_dlq", "how many tasks are dead")
-    add(queue_words, "metrics", "queue:show_metrics", "the metrics as of now")
-
-    dlq = queue_words.add_parser("dlq", parents=[common], help="the dead-letter queue")
-    dlq_words = dlq.add_subparsers(metavar="COMMAND", required=True, prog="spooldeck queue dlq")
-    add(dlq_words, "list", "dlq:list_dead", "list dead tasks")
-    show = add(dlq_words, "show", "dlq:show", "one dead task in full")
-    show.add_argument("id", metavar="ID")
-    retry = add(dlq_words, "retry", "dlq:retry", "dead tasks back to pending")
-    retry.add_argument("ids", nargs="+", metavar="ID")
-    every = add(dlq_words, "retry-all", "dlq:retry_all", "every dead task back to pending")
-    purge = add(dlq_words, "purge", "dlq:purge", "delete tasks that died long ago, for good")
-    purge.add_argument("days", nargs="?", type=_days, metavar="DAYS", help="default: retention")
-    for parser in (every, purge):
-        parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
+        for names, options in word.arguments:
+            parser.add_argument(*names, **options)
+        if word.where:
+            parser.set_defaults(command=_later(word.where))
+        else:
+            groups[word.path] = _group(parser, f"spooldeck {' '.join(word.path)}")
     return top
 
+
+def _group(parser: ArgumentParser, prog: str) -> Any:
+    return parser.add_subparsers(metavar="COMMAND", required=True, prog=prog)
+
+
+def _command_words(words: Sequence[str]) -> tuple[str, ...]:
+    """The longest path to a command or a group that these words begin with."""
+    paths = {word.path for word in _WORDS}
+    found: tuple[str, ...] = ()
+    for word in _plain(words):
+        if (*found, word) not in paths:
+            break
+        found = (*found, word)
+    return found
+
+
+_USAGE = "spooldeck [PLACE ...] | COMMAND ..."
 
 _TOP = """\
 An operator console for mail and task queues, with the queue engine built in.
@@ -252,6 +391,9 @@ An operator console for mail and task queues, with the queue engine built in.
 Each command has its own --help. A place whose name is a command is written ./NAME.
 """
 
+_CONSOLE = {"prog": "spooldeck", "usage": _USAGE, "epilog": _TOP}
+"""The console is what a command line without a command means: its help is that of the whole."""
+
 
 def _later(where: str) -> Command:
     """A command that is imported when it runs: every start pays for what it loads."""
@@ -264,19 +406,3 @@ def _later(where: str) -> Command:
         return run(setup, arguments)
 
     return command
-
-
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise ValueError(text)
-    return int(text)
-
-
-def _days(text: str) -> float:
-    days = float(text)
-    if not 0 <= days < 1e6:
-        raise ValueError(text)
-    return days
-
-
-_count.__name__, _days.__name__ = "whole number from 1", "number of days"  # for argparse's message

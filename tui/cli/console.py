@@ -35,6 +35,7 @@ def open_console(setup: Setup, arguments: Namespace) -> int:
 
 
 def _installed(setup: Setup) -> list[str]:
+    setup.require_sight()
     try:
         queue_folder(setup.queue.root)
     except Unavailable:
@@ -55,13 +56,15 @@ def _place(setup: Setup, name: str) -> Place:
         fail(
             EX_UNAVAILABLE, f"{shown(name)}: no such folder (spooldeck init {shown(name)} makes it)"
         )
-    here = Setup(setup.config, config.queue_for(setup.config, name, os.environ))
+    words = (os.path.abspath(name),)  # what opens this place alone
+    here = Setup(setup.config, config.queue_for(setup.config, name, os.environ), words)
     limits = here.limits()
     argv = [*program(), "--root", os.path.abspath(name)]
     if here.config.path:
         argv += ["--config", here.config.path]
 
     def open_store() -> Store:
+        here.require_sight()
         queue_folder(name)  # says best what is missing
         return here.open()
 

@@ -12,16 +12,22 @@ from tui.cli.wiring import Setup, complain
 
 
 def list_corrupt(setup: Setup, arguments: Namespace) -> int:
-    """One line for each file: its name here, where it lay, since when, and what is wrong."""
+    """One line for each file: its name here, where it lay, since when, and what is wrong.
+
+    Exit 1 when something else lies where a folder of such files should be.
+    """
     store = setup.open()
     try:
         for aside in store.corrupt():
             since = at(aside.since) if aside.since else "unknown"
             parts = (aside.name, aside.word or "unknown", since, aside.was, aside.reason)
             print(" | ".join(shown(part) for part in parts))
+        in_the_way = list(store.obstacles())
+        for problem in in_the_way:
+            complain(f"{shown(problem.where)}: {problem.what}")
     finally:
         store.close()
-    return 0
+    return 1 if in_the_way else 0
 
 
 def put_back(setup: Setup, arguments: Namespace) -> int:

@@ -12,7 +12,10 @@ from engine.model import Move, Problem, State, Task
 from engine.store import Gone
 from engine.stores.nftban import NftbanStore
 from engine.text import shown, shown_lines
-from tui.cli.wiring import Setup, complain
+from tui.cli.wiring import EX_USAGE, Setup, complain, fail
+
+MOST_DAYS = 999_999
+"""What may be asked for: more days than any clock has seen."""
 
 SHOWN_ERROR = 50
 """Characters of an error in the list, as the contract's own command shows it."""
@@ -117,12 +120,22 @@ def retry_all(setup: Setup, arguments: Namespace) -> int:
     return 1 if failed else 0
 
 
+def _days(text: str) -> float:
+    try:
+        days = float(text)
+    except ValueError:
+        days = -1
+    if not 0 <= days <= MOST_DAYS:
+        fail(EX_USAGE, f"expected a number of days from 0 to {MOST_DAYS}, not {shown(text[:40])!r}")
+    return days
+
+
 def purge(setup: Setup, arguments: Namespace) -> int:
     """Delete for good what died more than so many days ago (contract: `dlq purge`)."""
+    days = setup.queue.retention_days if arguments.days is None else _days(arguments.days)
     if not arguments.dry_run:
         setup.require_change()
     now = time.time()
-    days = setup.queue.retention_days if arguments.days is None else arguments.days
     store = setup.open()
     expired = list(store.expired(now, days))
     if arguments.dry_run:

@@ -8,6 +8,7 @@ import time
 from argparse import Namespace
 
 from engine import doctor as checks
+from engine import patient
 from tui.cli.wiring import Fail, Setup
 
 WELL, ATTENTION = 0, 1
@@ -22,10 +23,10 @@ def doctor(setup: Setup, arguments: Namespace) -> int:
     return ATTENTION if checks.needs_act(findings) else WELL
 
 
-def _patient(setup: Setup) -> checks.Patient:
+def _patient(setup: Setup) -> patient.Patient:
     now = time.time()
     queue = setup.queue
-    return checks.Patient(
+    return patient.Patient(
         queue=queue,
         handlers={kind: _program(setup, kind) for kind in setup.config.handlers},
         claimed=setup.handled,
@@ -33,19 +34,19 @@ def _patient(setup: Setup) -> checks.Patient:
         config=setup.config.path,
         lock=setup.examine_lock(),
         now=now,
-        sight=checks.walk(setup.open, now),
-        seen=checks.found_at(checks.paths_of(queue)),
+        sight=patient.walk(setup.open, now),
+        seen=patient.found_at(patient.paths_of(queue)),
     )
 
 
-def _program(setup: Setup, kind: str) -> checks.Program:
+def _program(setup: Setup, kind: str) -> patient.Program:
     argv = setup.config.handlers[kind].command
     try:
-        return checks.Program(argv, setup.account(kind))
+        return patient.Program(argv, setup.account(kind))
     except Fail as failure:
-        return checks.Program(argv, None, str(failure))
+        return patient.Program(argv, None, str(failure))
     except OSError:
-        return checks.Program(argv, None)  # whose queue it is cannot be seen; other checks say so
+        return patient.Program(argv, None)  # whose queue it is cannot be seen; other checks say so
 
 
 def _spooldeck(setup: Setup) -> str:

@@ -47,8 +47,11 @@ def _filled(name: str, values: Mapping[str, str]) -> str:
 # ---- bash functions
 
 
-def shell_init(setup: Setup, arguments: Namespace) -> int:
-    """Print bash functions in the contract's names; options named now are kept in them."""
+def shell_init(arguments: Namespace) -> int:
+    """Print bash functions in the contract's names; options named now are kept in them.
+
+    For no queue in particular, and whatever is configured: that counts when they are called.
+    """
     command = program()
     for option in ("config", "root"):
         if hasattr(arguments, option):

@@ -22,25 +22,21 @@ FULL = 1
 def add(setup: Setup, arguments: Namespace) -> int:
     """Add a task; its id is printed once the disk has it."""
     setup.require_change()
-    payload = arguments.payload
-    if payload:
-        absolute = os.path.abspath(payload)
-        if os.path.realpath(absolute) != os.path.realpath(payload):
-            # Without its `..` behind a symbolic link it would be the path of another file.
-            fail(EX_USAGE, f"payload path {payload[:80]!r}: expected no .. behind a symbolic link")
-        payload = absolute
     task = verbs.enqueue(
         arguments.kind,
         time.time(),
         os.urandom(4).hex(),
         arguments.description,
-        payload,
+        arguments.payload,  # as it is: cleaned or made absolute it could name another file
     )
     store = setup.open()
     refused = store.edges[None, State.PENDING].refused
     if refused:
         fail(EX_NOPERM, refused)
     try:
+        if not store.has_payload(task.payload):
+            where = f"expected the absolute path of a file below {setup.queue.mail_spool}"
+            fail(EX_USAGE, f"payload path {task.payload!r}: no such file, {where}")
         store.swap(None, task)
     except Unsupported as error:
         fail(EX_USAGE, str(error))

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from engine import breaker, files, locks
 from engine.locks import PidLock
-from engine.model import LockEvidence, State, Task, Verdict
+from engine.model import LockEvidence, Problem, State, Task, Verdict
 from engine.policy import at
 from engine.stores.nftban import NftbanStore
+from engine.stores.nftban.desk import NAME as DESK
 from engine.text import shown
 from engine.worker import Worker
-from tui.cli.wiring import Setup, complain
+from tui.cli.wiring import EX_IOERR, Setup, complain
 
 DONE, LEFT_ALONE = 0, 2
-"""Exit codes: the queue is free and its tasks are back; the lock stays with whoever has it."""
+"""Exit codes: the queue is free and its tasks are back; the lock stays with whoever has it. Where
+the lock is free but something is left that could not be given back, it is EX_IOERR.
+"""
 
 
 def recover(setup: Setup, arguments: Namespace) -> int:
@@ -38,11 +40,14 @@ def recover(setup: Setup, arguments: Namespace) -> int:
 
 def _recover(setup: Setup, store: NftbanStore, arguments: Namespace) -> int:
     evidence = setup.examine_lock()
+    if evidence.verdict is Verdict.UNKNOWN:
+        complain(who(evidence))
+        return LEFT_ALONE
     _say(f"the lock is {evidence.verdict}: {evidence.reason}")
     # None at all is none to be mistaken for another.
     if arguments.seen not in ("", evidence.seen) and evidence.verdict is not Verdict.FREE:
         raise breaker.Doubt("the lock changed hands since it was seen")
-    if evidence.verdict in (Verdict.HELD, Verdict.UNKNOWN):
+    if evidence.verdict is Verdict.HELD:
         complain(who(evidence))
         return LEFT_ALONE
     if not arguments.seen:  # who names the lock has seen its evidence, and the steps
@@ -64,8 +69,11 @@ def _recover(setup: Setup, store: NftbanStore, arguments: Namespace) -> int:
     with lock:
         _give_back(setup, store, lock)
         forget_alert(setup)
+        left = list(_left(store))
     _say("the lock is free")
-    return DONE
+    for words in left:
+        complain(shown(words))
+    return EX_IOERR if left else DONE
 
 
 def who(evidence: LockEvidence) -> str:
@@ -131,9 +139,23 @@ def _give_back(setup: Setup, store: NftbanStore, lock: PidLock) -> None:
         lock=lock,
         services=services._replace(log=told),
     ).rescue()
+    for line in store.set_aside(lambda: services.tally("corrupt_total")):
+        told("WARN", f"Broken file: {line}")
     services.publish()
     if not said:
         _say("nothing was left half done")
+
+
+def _left(store: NftbanStore) -> Iterator[str]:
+    """What could not be given back or finished, in words."""
+    for found in store.look({store.states[State.ACTIVE]}):
+        if isinstance(found, Task):
+            yield f"{found.id} is in work still, and nobody works on it"
+        elif isinstance(found, Problem):
+            yield f"{found.where}: {found.what}; neither given back nor set aside yet"
+    for problem in store.misplaced():
+        if problem.where.startswith(f"{DESK}/D."):
+            yield f"{problem.where}: {problem.what}"
 
 
 def _say(text: str) -> None:
@@ -179,8 +201,12 @@ def take_from(
 def forget_alert(setup: Setup) -> None:
     """Remove the mark that a lock was alerted of, which is gone now."""
     told = _alerted(setup)
-    with contextlib.suppress(FileNotFoundError):
+    try:
         files.unlink(told)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        complain(f"{told}: {error.strerror}; it is only a mark that an alert was given")
 
 
 def _alerted(setup: Setup) -> str:
@@ -188,10 +214,18 @@ def _alerted(setup: Setup) -> str:
 
 
 def _content(path: str) -> str:
+    """A short text; "" where none can be read."""
     try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.read(256)
-    except OSError:
+        folder = files.open_folder(os.path.dirname(path))
+        try:
+            fd = files.open_guarded(os.path.basename(path), folder)
+        finally:
+            os.close(folder)
+        try:
+            return files.read_guarded(fd, 256)[0].decode("ascii", "replace")
+        finally:
+            os.close(fd)
+    except (OSError, files.Refused):
         return ""
 
 

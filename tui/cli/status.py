@@ -8,13 +8,12 @@ import time
 from argparse import Namespace
 from typing import NamedTuple
 
-from engine import files
 from engine.model import LockEvidence, Problem, State, Task, Verdict
 from engine.policy import DLQ_LIMIT
 from engine.store import Unavailable
 from engine.stores.nftban import make_spool
 from engine.text import shown
-from tui.cli.wiring import Setup, complain, make_folder_for
+from tui.cli.wiring import Setup, complain
 
 WELL, ATTENTION, UNREADABLE = 0, 1, 2
 SHOWN_PROBLEMS = 10
@@ -132,10 +131,9 @@ def init(setup: Setup, arguments: Namespace) -> int:
     """Make the folders of a queue that are missing, and say what to do next."""
     queue = setup.queue
     made = make_spool(setup.spool())
-    owner = files.owner_for(os.stat(queue.pending))
     for path in (queue.run_dir, queue.log_dir, queue.counters, queue.mail_spool):
         if not os.path.isdir(path):
-            make_folder_for(owner, path)
+            setup.make_folder(path)
             made.append(path)
     if not made:
         print(f"{shown(queue.root)} has everything a queue needs; nothing was changed")

@@ -29,6 +29,10 @@ class Fail(Exception):
         self.code = code
 
 
+class Hidden(Unavailable):
+    """There is a queue, or may be, but we may not look; the text has the command line that may."""
+
+
 def fail(code: int, text: str) -> NoReturn:
     """End the command."""
     raise Fail(code, text)
@@ -73,7 +77,20 @@ class Setup(NamedTuple):
         self._require_folders()
         return NftbanStore(self.spool())
 
+    def require_sight(self) -> None:
+        """Make sure that we may look at it: what we may not see is not missing.
+
+        Raises:
+            Hidden: we may not.
+        """
+        for path in (self.queue.pending, self.queue.work, self.queue.dlq):
+            barrier = _veil(path)
+            if barrier:
+                mend = self._mend(barrier) or f"chmod u+rx {shown(barrier)}"
+                raise Hidden(f"{shown(barrier)} is hidden from us: {mend}")
+
     def _require_folders(self) -> None:
+        self.require_sight()
         queue = self.queue
         if not all(map(os.path.isdir, (queue.pending, queue.work, queue.dlq))):
             where = os.path.dirname(queue.pending)
@@ -121,12 +138,13 @@ class Setup(NamedTuple):
     def _refuse_at(self, path: str) -> None:
         if not path:
             return
-        owner, us = os.stat(path).st_uid, os.geteuid()
-        if us in (0, owner):
-            mend = f"a read-only file system, or chmod u+rwx {shown(path)}"
-        else:
-            mend = f"use {self.as_typed(accounts.for_sudo(owner))}"
+        mend = self._mend(path) or f"a read-only file system, or chmod u+rwx {shown(path)}"
         fail(EX_NOPERM, f"{shown(path)} is not writable for us: {mend}")
+
+    def _mend(self, path: str) -> str:
+        """The way in by the owner of a folder that keeps us out; "" where that is us."""
+        owner, us = os.stat(path).st_uid, os.geteuid()
+        return "" if us in (0, owner) else f"use {self.as_typed(accounts.for_sudo(owner))}"
 
     def as_typed(self, user: str) -> str:
         """The command line that was typed, for another user; it means the same there."""
@@ -161,7 +179,7 @@ class Setup(NamedTuple):
 
     def counters(self) -> metrics.Counters:
         """Its counter files."""
-        return metrics.Counters(self.queue.counters)
+        return metrics.Counters(self.queue.counters, self.queue.root, complain)
 
     def limits(self) -> Limits | None:
         """Its token buckets; None where nothing is limited."""
@@ -172,23 +190,29 @@ class Setup(NamedTuple):
             return None
         from engine.limits import Buckets
 
-        return Buckets(f"{self.queue.run_dir}/queue.buckets", rates, time.time)
+        path = f"{self.queue.run_dir}/queue.buckets"
+        return Buckets(path, rates, time.time, self.queue.root)
 
-    def handlers(self) -> Mapping[str, Handler]:
-        """What is run for each kind."""
+    def handlers(self, store: NftbanStore) -> Mapping[str, Handler]:
+        """What is run for each kind of task that is taken from this store."""
         if not self.config.handlers:
             return {}
         from engine.handlers.command import Command
+        from engine.handlers.payload import guarded
 
         return {
-            kind: Command(handler.command, handler.timeout, self.account(kind))
+            kind: guarded(
+                Command(handler.command, handler.timeout, self.account(kind, store.opened)),
+                self.queue.mail_spool,
+            )
             for kind, handler in self.config.handlers.items()
         }
 
-    def account(self, kind: str) -> Account | None:
+    def account(self, kind: str, spool: os.stat_result | None = None) -> Account | None:
         """Whom a kind's program is run as: `run_as`, or the owner of the spool its task came from.
 
-        None: as we are.
+        None: as we are. Without `spool`, the state of an opened one, it is a guess: its path may
+        lead to another by the time it is opened.
 
         Raises:
             Fail: we cannot run it as that user.
@@ -196,19 +220,36 @@ class Setup(NamedTuple):
         own = self.config.handlers[kind].run_as
         where = f"handlers.{kind}.run_as" if own else "queue.run_as"
         try:
-            return accounts.chosen(own or self.queue.run_as, os.stat(self.queue.pending))
+            return accounts.chosen(own or self.queue.run_as, spool or os.stat(self.queue.pending))
         except accounts.NotRoot as error:
             fail(EX_NOPERM, f"{where} is {error}: only root can, use {self.as_typed('root')}")
 
     def make_folders(self) -> None:
         """Make what a worker writes into beside the spool.
 
+        Without figures and a log it works all the same, and complains.
+
         Raises:
-            OSError: one could not be made.
+            OSError: the folder of its lock could not be made.
+        """
+        self.make_folder(self.queue.run_dir)
+        for path in self._beside():
+            try:
+                self.make_folder(path)
+            except OSError as error:
+                complain(f"{shown(path)}: {error.strerror}")
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder, and what is missing above it, for the queue's owner.
+
+        Below the data folder through no symbolic link: who owns that shall not have us make
+        folders of theirs elsewhere.
+
+        Raises:
+            OSError: it could not be made.
         """
         owner = files.owner_for(os.stat(self.queue.pending))
-        for path in (self.queue.run_dir, *self._beside()):
-            make_folder_for(owner, path)
+        os.close(files.reach(path, self.queue.root, make=True, owner=owner))
 
     def _beside(self) -> tuple[str, ...]:
         queue = self.queue
@@ -224,7 +265,7 @@ class Setup(NamedTuple):
     def log_if_allowed(self, level: str, text: str) -> None:
         """The same for commands: who may change the queue need not be one who may write its log."""
         try:
-            make_folder_for(files.owner_for(os.stat(self.queue.pending)), self.queue.log_dir)
+            self.make_folder(self.queue.log_dir)
             self._write_log(level, text)
         except PermissionError:
             return
@@ -235,7 +276,7 @@ class Setup(NamedTuple):
         now = time.time()
         if level in ("ERROR", "ALERT"):
             self._tell_syslog(level, text, now)
-        files.append(self.log_path, contract_line(level, text, now))
+        files.append(self.log_path, contract_line(level, text, now), root=self.queue.root)
 
     def alert(self, text: str) -> None:
         """Tell whoever is on call, by syslog alone."""
@@ -253,7 +294,8 @@ class Setup(NamedTuple):
 
         def publish() -> None:
             try:
-                files.publish(self.queue.queue_metrics, self.metrics(store, time.time()))
+                text = self.metrics(store, time.time())
+                files.publish(self.queue.queue_metrics, text, root=self.queue.root)
             except OSError as error:
                 complain(f"{self.queue.queue_metrics}: {error.strerror}")
 
@@ -299,9 +341,15 @@ class Setup(NamedTuple):
             dead=counts[State.DEAD],
             oldest_age=oldest,
         )
-        counters = self.counters()
-        totals = {name: counters.read(name) for name in metrics.QUEUE_COUNTERS}
+        totals = {name: self._total(name) for name in metrics.QUEUE_COUNTERS}
         return metrics.render_queue(gauges, totals, now)
+
+    def _total(self, name: str) -> int:
+        try:
+            return self.counters().read(name)
+        except OSError as error:
+            complain(f"{self.queue.counters}/{name}: {error.strerror}; counts as 0")
+            return 0
 
 
 def program() -> list[str]:
@@ -341,23 +389,12 @@ def _barrier(path: str, *, made: bool) -> str:
     return "" if os.access(path, os.W_OK | os.X_OK) else path
 
 
-def make_folder_for(owner: tuple[int, int] | None, path: str) -> None:
-    """Make a folder, and what is missing above it, and give all of it to the queue's owner.
-
-    Raises:
-        OSError: it could not be made.
-    """
-    missing = []
-    above = path
-    while not os.path.isdir(above):
-        missing.append(above)
-        above = os.path.dirname(above)
-    files.make_folders(path)
-    if owner is None:
-        return
-    for folder in missing:
-        fd = files.open_folder(folder)
-        try:
-            files.fchown(fd, *owner)
-        finally:
-            os.close(fd)
+def _veil(path: str) -> str:
+    """The folder that keeps us from seeing what is in `path`; "" when none does."""
+    try:
+        os.stat(path)
+    except PermissionError:
+        return _veil(os.path.dirname(path))
+    except OSError:
+        return ""  # whoever opens it says what was expected
+    return "" if os.access(path, os.R_OK | os.X_OK) else path

@@ -47,7 +47,7 @@ def _one_task(setup: Setup, arguments: Namespace) -> tuple[int, str]:
         if work.worker is None:
             return LOCKED, "Queue processor already running, skipping this cycle"
         run = work.run(work.worker.process_next)
-        if run.done or run.failed:
+        if run.done or run.failed or run.gone:
             taken = int(time.monotonic() - began)
             setup.log("DEBUG", f"Queue processor completed in {taken}s")
         waiting = work.pending if arguments.timer else 0
@@ -55,6 +55,10 @@ def _one_task(setup: Setup, arguments: Namespace) -> tuple[int, str]:
         fail(LOCKED, run.lost)
     if run.owed:
         fail(FAILED, "the outcome could not be stored; the next worker counts a failed attempt")
+    if run.gone:
+        if not arguments.quiet:
+            complain("the task was taken away while it ran")
+        return FAILED, "Task was taken away while it ran"
     if run.failed:
         return FAILED, "Task processing returned error (rc=3), retry scheduled"
     if run.done:
@@ -75,7 +79,8 @@ def work(setup: Setup, arguments: Namespace) -> int:
     if run.lost:
         complain(run.lost)
         return LOCKED
-    complain(f"{run.done} done, {run.failed} failed")
+    gone = f", {run.gone} taken away while they ran" if run.gone else ""
+    complain(f"{run.done} done, {run.failed} failed{gone}")
     if run.owed:
         complain(f"{run.owed} outcomes could not be stored; the next worker counts failed attempts")
         return FAILED
@@ -115,7 +120,7 @@ class _Work:
             setup.log("WARN", f"Recovered {line}")
         self.worker = Worker(
             store,
-            setup.handlers(),
+            setup.handlers(store),
             setup.retry_policy(),
             owner=str(os.getpid()),
             lock=self._lock,
@@ -140,6 +145,8 @@ class _Work:
         elif lock.verdict is Verdict.HELD:
             age = f"PID: {lock.pid or 'unknown'}, age: {lock.age:.0f}s"
             setup.log("DEBUG", f"Queue processor running ({age})")
+        else:
+            setup.log("WARN", f"Queue processor skipped this cycle: {who(lock)}")
         if not self._quiet:
             complain(who(lock))
         return None

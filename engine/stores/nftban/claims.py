@@ -34,6 +34,7 @@ class Claims:
         """`hint` is for a spool of our own, where modification times, too, say what is due."""
         self._folders, self._desk = folders, desk
         self._hint, self._clock = hint, clock
+        self._owner = folders[State.PENDING].seen.st_uid
         self._waiting: dict[str, tuple[int, float]] = {}
         self._claimed: set[str] = set()
         self._astray: list[str] = []
@@ -126,6 +127,7 @@ class Claims:
             ident = form.id_of(name)
             if ident is None:
                 raise Refused(form.NO_TASK_NAME)
+            self._require_same_owner(pending)
             data, seen = pending.read(name)
             record = form.parse(data, ident)
             if form.is_being_written(data, seen, now):
@@ -160,6 +162,17 @@ class Claims:
             return None
         self._claimed.add(name)
         return form.as_task(record, State.ACTIVE, there, Lease(owner, now), self._clock())
+
+    def _require_same_owner(self, pending: Folder) -> None:
+        """Make sure that this is still the spool of whom handlers are run as.
+
+        Raises:
+            Unavailable: another user's folder has taken its place, and was opened for it.
+        """
+        owner = pending.seen.st_uid
+        if owner != self._owner:
+            was = f"user {self._owner}'s when this worker started"
+            raise Unavailable(f"{pending.path} is user {owner}'s, but was {was}: start it anew")
 
     def _give_back_astray(self) -> None:
         while self._astray:

@@ -259,9 +259,19 @@ class Corrupt:
     def problems(self) -> Iterator[Problem]:
         """Everything in `corrupt/`, for the operator."""
         for aside in self.all():
-            back = f"; mended, it goes back by: spooldeck queue corrupt put-back {aside.name}"
+            # Which place this is, and how it was named, only the command line knows.
+            back = f"; mended, it goes back by `queue corrupt put-back {aside.name}` of this place"
             where = f"{desk.NAME}/{NAME}/{aside.name}"
-            yield Problem(where, aside.reason + (back if aside.word else ""))
+            yield Problem(where, aside.reason + (back if self._may_go_back(aside) else ""))
+
+    def _may_go_back(self, aside: Aside) -> bool:
+        """Whether `put_back` would take it once mended: a file, that had the name of a task."""
+        if not aside.word or form.id_of(aside.was) is None:
+            return False
+        try:
+            return stat.S_ISREG(self._state_of(aside.name).st_mode)
+        except FileNotFoundError:
+            return False  # moved meanwhile
 
     # ---- and back
 

@@ -8,6 +8,7 @@ on the desk is said by the flock on its inode, never by a PID; the token in its 
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 import zlib
@@ -429,14 +430,13 @@ class Desk:
 
     def _lock(self) -> int:
         if self._lock_fd < 0:
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            fd = os.open(".lock", flags, files.FILE_MODE, dir_fd=self.folder.fd)
             try:
-                if self.folder.owner is not None:
-                    files.fchown(fd, *self.folder.owner)
-            except OSError:
+                fd = files.open_shared(".lock", self.folder.fd, os.O_RDWR)
+            except OSError as error:
+                raise OSError(error.errno, f".lock: {error.strerror}") from error
+            if why := files.stranger(os.fstat(fd), self.folder.seen):
                 os.close(fd)
-                raise
+                raise OSError(errno.EPERM, f".lock: {why}")
             self._lock_fd = fd
         return self._lock_fd
 

@@ -7,6 +7,7 @@ import stat
 from os import stat_result
 
 from engine import files
+from engine.model import Problem
 from engine.store import Unavailable
 
 
@@ -70,7 +71,14 @@ class Folder:
 
         The others have to be; where one is missing, opening it says so.
         """
-        return self._fd >= 0 or not self._make or os.path.isdir(self.path)
+        return self._fd >= 0 or not self._make or files.is_folder(self.path)
+
+    def problem(self) -> Problem | None:
+        """Something else in the place of one that we make on demand; None where nothing is."""
+        if self.exists() or not os.path.lexists(self.path):
+            return None
+        what = "a symbolic link" if os.path.islink(self.path) else "no folder"
+        return Problem(self.word, f"{what}, expected a folder or nothing: move it out of the way")
 
     def holds(self, name: str) -> bool:
         """Whether anything of that name lies in it; False as well where there is no folder."""

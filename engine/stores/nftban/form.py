@@ -52,6 +52,25 @@ def is_plain_path(text: str) -> bool:
     return plain(text) == text and not {"", ".", ".."} & set(text.removeprefix("/").split("/"))
 
 
+def require_plain_path(text: str) -> None:
+    """Make sure that a new task may name this payload path; "" is none.
+
+    Raises:
+        Refused: it would need cleaning, and cleaned it would be another path; or it is too long.
+    """
+    _require_short("payload path", text)
+    if not is_plain_path(text):
+        raise Refused(
+            f"payload path {text[:80]!r}: expected letters, digits, space, _ . - : / "
+            "and no component that is empty or only dots"
+        )
+
+
+def _require_short(name: str, text: str) -> None:
+    if len(text) > LONGEST:
+        raise Refused(f"{name} of {len(text):,} characters: expected at most {LONGEST:,}")
+
+
 _ID = _LETTERS + _DIGITS + "_:-"
 _KIND = _LOWER + _DIGITS + "_"
 
@@ -245,15 +264,8 @@ def new_record(task: Task) -> Record:
         raise Refused(f"task type {task.kind[:40]!r}: expected a-z 0-9 _, at most 64")
     if not is_id(task.id):
         raise Refused(f"task id {task.id[:40]!r}: expected letters, digits, _ : -")
-    for name, text in (("description", task.description), ("payload path", task.payload)):
-        if len(text) > LONGEST:
-            raise Refused(f"{name} of {len(text):,} characters: expected at most {LONGEST:,}")
-    if not is_plain_path(task.payload):
-        # Cleaning a path would make it another path.
-        raise Refused(
-            f"payload path {task.payload[:80]!r}: expected letters, digits, space, _ . - : / "
-            "and no component that is empty or only dots"
-        )
+    _require_short("description", task.description)
+    require_plain_path(task.payload)
     return Record(
         task.id,
         task.kind,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
@@ -40,6 +41,7 @@ from engine.stores.nftban.claims import Claims
 from engine.stores.nftban.folder import Folder
 from engine.stores.nftban.hint import NextDue
 from engine.stores.nftban.recovery import LITTER_AGE, Recovery
+from engine.text import shown
 
 if TYPE_CHECKING:
     from engine.stores.nftban.corrupt import Aside, Corrupt
@@ -94,7 +96,9 @@ class Spool(NamedTuple):
     work: str
     dlq: str
     mail_spool: str = ""
-    """Payload files are removed with their tasks only below this folder; "": never."""
+    """Below this folder lie the payload files that a new task may name and that are removed with
+    their tasks; "": it may name any, and none is removed.
+    """
     max_pending: int = MAX_PENDING
     durable: bool = True
     """Whether an answer waits until the disk has it."""
@@ -158,6 +162,8 @@ class NftbanStore:
         }
         self._by_word = {word: state for state, word in STATES.items()}
         self._open_folders()
+        self.opened = pending.seen
+        """The state of pending/ when it was opened: whose spool this is, and stays."""
         ours_alone = os.path.exists(f"{own}/{DUE_IN_MTIME}")
         self._desk = desk.Desk(
             own,
@@ -179,7 +185,7 @@ class NftbanStore:
     def _open_folders(self) -> None:
         own = self._spool.desk
         try:
-            home = own if os.path.isdir(own) else os.path.dirname(own) or "."
+            home = own if files.is_folder(own) else os.path.dirname(own) or "."
             device = os.stat(home).st_dev
             for state, folder in self._folders.items():
                 if state in CONTRACT:
@@ -207,7 +213,7 @@ class NftbanStore:
         """Why nothing may be changed here by us; "" when it may."""
         needed = [folder.path for folder in self._folders.values() if folder.exists()]
         own = self._spool.desk
-        needed.append(own if os.path.isdir(own) else os.path.dirname(own))
+        needed.append(own if files.is_folder(own) else os.path.dirname(own))
         for path in needed:
             if not os.access(path, os.W_OK | os.X_OK):
                 return f"{path} is not writable for us{_whose(path)}"
@@ -265,9 +271,22 @@ class NftbanStore:
                 for name in names.of(state):
                     yield from self._look_at(name, state)
             yield from _doubles(names)
+        yield from self._on_the_desk()
+
+    def _on_the_desk(self) -> Iterator[Problem]:
+        yield from self.obstacles()
         yield from self._recovery.problems()
         if self._has_corrupt():
             yield from self._corrupt.problems()
+
+    def obstacles(self) -> Iterator[Problem]:
+        """What lies where the desk, or one of the folders on it, should be."""
+        own, twice = self._desk.folder, self._desk.twice
+        corrupt = Folder(f"{own.path}/corrupt", f"{desk.NAME}/corrupt", own, make=True)
+        held, trash = self._folders[State.HELD], self._folders[State.TRASH]
+        for folder in (own, held, trash, twice, corrupt):
+            if problem := folder.problem():
+                yield problem
 
     def _names(self, state: State) -> Iterator[str]:
         """Every name in a state's folder, as the folder lists them."""
@@ -390,7 +409,7 @@ class NftbanStore:
             assert new is not None
             self._make_room(0)
             try:
-                (answer,) = self._desk.add([form.new_record(new)], self._clock())
+                (answer,) = self._desk.add([self._new_record(new)], self._clock())
             except Refused as refusal:
                 raise Unsupported(str(refusal)) from refusal
         elif new is None and old.state is State.ACTIVE:
@@ -419,7 +438,7 @@ class NftbanStore:
                 if old is None:
                     assert new is not None
                     self._make_room(len(adds))
-                    adds.append((at, form.new_record(new)))
+                    adds.append((at, self._new_record(new)))
                 elif old.state is State.ACTIVE and new is None:
                     answers[at] = self._ack(old)
                 else:
@@ -482,6 +501,11 @@ class NftbanStore:
             self._room = (free + 1) // 2
         self._room -= 1
 
+    def _new_record(self, task: Task) -> form.Record:
+        record = form.new_record(task)
+        self.has_payload(task.payload)
+        return record
+
     def _remove_payload(self, path: str) -> None:
         """Remove what a task's payload names, if it lies below the mail spool; else leave it."""
         if not self._spool.mail_spool or not form.is_plain_path(path):
@@ -502,6 +526,33 @@ class NftbanStore:
         raise Unsupported(f"no control {name!r} here")
 
     # ---- beside the seam: what the queue's commands need
+
+    def has_payload(self, path: str) -> bool:
+        """Whether the file is there that a new task would name; always, where none has to be.
+
+        Raises:
+            Unsupported: no new task may name it; the text says what was expected.
+            Unavailable: it cannot be looked at now.
+        """
+        root = self._spool.mail_spool
+        try:
+            form.require_plain_path(path)
+        except Refused as refusal:
+            raise Unsupported(str(refusal)) from refusal
+        if not path or not root:
+            return True
+        try:
+            return files.is_below(root, path)
+        except Refused as refusal:
+            why = str(refusal)
+        except OSError as error:
+            why = f"cannot be reached: {shown(str(error.filename))[:80]}: {error.strerror}"
+            if error.errno not in (errno.ENOENT, errno.ENAMETOOLONG):
+                raise Unavailable(f"payload path {path!r} {why}") from error
+        where = "there" if why.endswith(root) else f"below {root}"
+        raise Unsupported(
+            f"payload path {path!r} {why}: expected the absolute path of a file {where}"
+        )
 
     def counts(self) -> dict[State, int]:
         """How many task files stand in each state, without opening one."""
@@ -567,9 +618,7 @@ class NftbanStore:
             for state in STATES:
                 names.add(state, self._names(state))
             yield from _doubles(names)
-        yield from self._recovery.problems()
-        if self._has_corrupt():
-            yield from self._corrupt.problems()
+        yield from self._on_the_desk()
 
     def recover(self) -> list[str]:
         """Finish or take back what dead processes left half done; says what was done, in words.
@@ -579,6 +628,8 @@ class NftbanStore:
         """
         now = self._recovered = self._clock()
         said = self._recovery.recover(now)
+        for name in self._names(State.ACTIVE):
+            self._claims.broken[State.ACTIVE, name] = None  # or a task: set_aside knows
         with suppress(OSError, Unavailable):  # a reason without its file harms nobody
             if self._has_corrupt():
                 self._corrupt.sweep(now)
@@ -595,7 +646,7 @@ class NftbanStore:
         return self._opened_corrupt
 
     def _has_corrupt(self) -> bool:
-        return os.path.isdir(f"{self._spool.desk}/corrupt")
+        return files.is_folder(f"{self._spool.desk}/corrupt")
 
     def set_aside(self, count: Callable[[], None] = lambda: None) -> list[str]:
         """Move out of the way what the last takes met and was no task file; says what was done.

@@ -1,0 +1,33 @@
+"""A task's payload: it is handed on only where it lies plainly below the mail spool."""
+
+from engine import files
+from engine.files import Refused
+from engine.handlers import Context, Failed, Fatal, Handler
+from engine.model import Task
+
+
+def guarded(handler: Handler, mail_spool: str) -> Handler:
+    """The handler, never started for a task whose payload lies elsewhere than below `mail_spool`.
+
+    A task file may name any file of the system, and handlers read, send and delete what they are
+    named. One that is merely missing is the handler's to judge. Looked at right before the start:
+    who may write into the mail spool can still change what lies there afterwards.
+    """
+
+    def run(task: Task, context: Context) -> None:
+        if task.payload:
+            _require(task.payload, mail_spool)
+        handler(task, context)
+
+    return run
+
+
+def _require(path: str, mail_spool: str) -> None:
+    try:
+        files.is_below(mail_spool, path)
+    except Refused as refusal:
+        raise Fatal(f"payload not touched: it {refusal}") from refusal
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise Failed(f"payload not touched: it cannot be looked at: {error.strerror}") from error

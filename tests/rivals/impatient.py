@@ -1,0 +1,23 @@
+"""An impatient operator: `impatient.py CONFIG ROOT SECONDS`.
+
+`queue recover --yes` on a queue whose worker counts as stuck after fewer seconds without a sign of
+life than any configuration may say, so that workers at work are broken, too.
+"""
+
+import sys
+from argparse import Namespace
+
+from engine import config
+from tui.cli import recover
+from tui.cli.wiring import Setup
+
+
+def main(path: str, root: str, seconds: str) -> int:
+    """Recover once; the command's own exit code."""
+    loaded = config.load(path, {})
+    queue = config.queue_for(loaded, root, {})._replace(stuck_threshold=float(seconds))
+    return recover.recover(Setup(loaded, queue), Namespace(dry_run=False, yes=True, seen=""))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

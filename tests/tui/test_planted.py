@@ -1,0 +1,350 @@
+"""What the unprivileged owner of a queue plants in it does not turn root against anybody."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from engine import config
+from engine.handlers import Context, Failed
+from engine.model import Task
+from engine.store import Unavailable
+from engine.worker import Worker
+from tests.tui.users import NOBODY, as_user, give, place_for_all
+from tui.cli import main
+from tui.cli.wiring import Setup
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be led astray like this")
+
+ROOT = 0
+YES = "handlers: {report: {command: ['true']}}\n"
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A queue of nobody's, with one task, in a folder that everybody can reach."""
+    with place_for_all() as place:
+        assert main(["--root", str(place), "queue", "add", "report"]) == 0
+        (place.parent / "some.yaml").write_text(YES)
+        give(place, NOBODY)
+        yield place
+
+
+@pytest.fixture
+def secret(place: Path) -> Path:
+    """A file that only root may read, on the same file system."""
+    path = place.parent / "secret"
+    path.write_text("7\n")
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture
+def closed(place: Path) -> Path:
+    """An empty folder of root's."""
+    path = place.parent / "closed"
+    path.mkdir()
+    return path
+
+
+def as_root(place: Path, *words: str, root: Path | None = None) -> tuple[int, str]:
+    """Exit code and complaints of a command of root's; it is given up on when it hangs."""
+    settings = str(place.parent / "some.yaml")
+    done = as_user(ROOT, "--config", settings, "--root", str(root or place), *words)
+    return done.returncode, done.stderr
+
+
+def waiting(place: Path) -> list[str]:
+    """The names of pending task files."""
+    return [path.name for path in (place / "queue" / "pending").iterdir()]
+
+
+def hard_link(path: Path, secret: Path) -> None:
+    """Plant another name of a file."""
+    path.unlink(missing_ok=True)
+    path.hardlink_to(secret)
+
+
+def link(path: Path, secret: Path) -> None:
+    """Plant a symbolic link to a file."""
+    path.unlink(missing_ok=True)
+    path.symlink_to(secret)
+
+
+def fifo(path: Path, secret: Path) -> None:
+    """Plant a pipe that nobody has open."""
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    os.chown(path, NOBODY, NOBODY)
+
+
+def folder(path: Path, secret: Path) -> None:
+    """Plant a folder."""
+    path.unlink(missing_ok=True)
+    path.mkdir()
+
+
+Plant = Callable[[Path, Path], None]
+PLANTS = pytest.mark.parametrize("plant", [hard_link, link, fifo, folder])
+
+
+def untouched(secret: Path) -> bool:
+    """Whether the secret is what it was, and root's alone."""
+    seen = secret.stat()
+    return (seen.st_uid, seen.st_gid, stat.S_IMODE(seen.st_mode)) == (0, 0, 0o600) and (
+        secret.read_text() == "7\n"
+    )
+
+
+# ---- the desk
+
+
+@PLANTS
+def test_the_desks_lock_is_no_way_to_a_file(place: Path, secret: Path, plant: Plant) -> None:
+    """Whatever lies there in place of the desk's lock is not given away, and nothing is added."""
+    plant(place / "queue" / ".spooldeck" / ".lock", secret)
+
+    code, said = as_root(place, "queue", "add", "report")
+
+    assert code == 69 and ".lock: " in said
+    assert len(waiting(place)) == 1
+    assert untouched(secret)
+
+
+def test_a_lock_that_is_there_keeps_its_owner(place: Path) -> None:
+    """Only a lock file that we make is given to the queue's owner; root's own is as good."""
+    lock = place / "queue" / ".spooldeck" / ".lock"
+    os.chown(lock, 0, 0)
+
+    assert as_root(place, "queue", "add", "report") == (0, "")
+
+    assert lock.stat().st_uid == 0
+    os.chown(lock, 12345, 12345)
+    code, said = as_root(place, "queue", "add", "report")
+    assert code == 69 and "belongs to user 12345" in said
+    lock.unlink()
+    assert as_root(place, "queue", "add", "report") == (0, "")
+    assert lock.stat().st_uid == NOBODY
+
+
+@pytest.mark.parametrize("name", ["corrupt", "held", "trash", "twice", ""])
+@pytest.mark.parametrize("plant", [link, lambda path, target: path.touch()], ids=["link", "file"])
+def test_what_lies_in_place_of_a_folder_is_one_problem(
+    place: Path, closed: Path, capsys: pytest.CaptureFixture[str], name: str, plant: Plant
+) -> None:
+    """Where a folder of the desk should be, anything else is shown, beside all the rest."""
+    spot = place / "queue" / ".spooldeck" / name
+    if not name:
+        spot.rename(place / "old desk")
+    elif spot.exists():
+        spot.rmdir()
+    plant(spot, closed)
+    here = ("--root", str(place))
+
+    code = main([*here, "status"])
+    shown = capsys.readouterr().out
+    listed = main([*here, "queue", "corrupt", "list"])
+    said = capsys.readouterr().err
+
+    where = f".spooldeck/{name}" if name in ("corrupt", "twice") else name or ".spooldeck"
+    assert code == 1
+    assert "pending 1  " in shown
+    assert shown.count("problem   ") == 1
+    assert f"problem   {where}: " in shown and "expected a folder" in shown
+    assert listed == 1
+    assert said.startswith(f"spooldeck: {where}: ") and said.count("\n") == 1
+    assert list(closed.iterdir()) == []
+
+
+# ---- the log
+
+
+@PLANTS
+def test_the_log_is_no_way_to_a_file(place: Path, secret: Path, plant: Plant) -> None:
+    """What lies there in place of the log is not written to, and waited for by nobody; the work
+    goes on, with a complaint.
+    """
+    plant(place / "log" / "queue.log", secret)
+
+    added, said = as_root(place, "queue", "add", "report")
+    done, told = as_root(place, "queue", "process-next")
+
+    assert (added, done) == (0, 0)
+    assert said.count("not logged: ") == 1 and "not logged: " in told
+    assert len(waiting(place)) == 1
+    assert untouched(secret)
+
+
+# ---- folders
+
+
+@pytest.mark.parametrize("name", ["metrics", "log", "mailspool", "run"])
+def test_a_linked_folder_is_not_entered(place: Path, closed: Path, name: str) -> None:
+    """Root makes and writes nothing behind a link below the data folder; without figures and a log
+    it works all the same, without a lock it does not.
+    """
+    for path in [*(place / name).rglob("*")][::-1]:
+        path.rmdir() if path.is_dir() else path.unlink()
+    (place / name).rmdir()
+    (place / name).symlink_to(closed)
+
+    as_root(place, "init", str(place))
+    added, _ = as_root(place, "queue", "add", "report")
+    code, said = as_root(place, "queue", "process-next")
+
+    assert list(closed.iterdir()) == []
+    assert closed.stat().st_uid == 0
+    assert added == 0
+    assert (code == 0) == (name != "run")
+    assert len(waiting(place)) == (2 if name == "run" else 1)
+    assert (f"{name} is a symbolic link" in said) == (name != "mailspool")
+
+
+def test_a_linked_way_to_the_data_folder_is_followed(place: Path) -> None:
+    """Data folders lie on another disk, with a link to them: that is the operator's own."""
+    alias = place.parent / "alias"
+    alias.symlink_to(place)
+    for name in ("run", "log", "metrics/counters", "metrics"):
+        for path in (place / name).iterdir():
+            path.unlink()
+        (place / name).rmdir()
+
+    assert as_root(place, "queue", "process-next", root=alias) == (0, "")
+    assert as_root(place, "queue", "add", "report", root=alias / "queue") == (0, "")
+
+    made = {path.name: path.stat().st_uid for path in place.rglob("*")}
+    assert {"queue.log", "queue.prom", "processed_total", "run"} <= made.keys()
+    assert set(made.values()) == {NOBODY}
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_log_elsewhere_lies_in_a_folder(place: Path, closed: Path, linked: bool) -> None:
+    """A configured folder is reached by whatever way, but is no link itself."""
+    way = place.parent / "way"
+    way.symlink_to(place.parent)
+    logs = way / "closed"
+    if linked:
+        logs = way / "logs"
+        logs.symlink_to(closed)
+    settings = f"{YES}queue: {{root: {place}, log_dir: {logs}}}\n"
+    (place.parent / "some.yaml").write_text(settings)
+
+    code, said = as_root(place, "queue", "process-next")
+
+    assert code == 0
+    assert ("logs is a symbolic link" in said) == linked
+    assert [path.name for path in closed.iterdir()] == ([] if linked else ["queue.log"])
+
+
+# ---- figures
+
+
+@PLANTS
+@pytest.mark.parametrize("name", ["processed_total", "processed_total.lock"])
+def test_a_counter_is_no_way_to_a_file(place: Path, secret: Path, plant: Plant, name: str) -> None:
+    """What is no counter is not written to and counts as nothing; the figures are written."""
+    plant(place / "metrics" / "counters" / name, secret)
+
+    code, said = as_root(place, "queue", "process-next")
+
+    assert code == 0
+    assert "processed_total: " in said and "not counted" in said and "counts as 0" in said
+    assert "tasks_processed_total 0\n" in (place / "metrics" / "queue.prom").read_text()
+    assert untouched(secret)
+
+
+def test_a_counter_that_holds_no_number_is_complained_of(place: Path) -> None:
+    """Whoever reads the figures learns why one of them began anew."""
+    (place / "metrics" / "counters" / "dlq_total").write_text("many\n")
+
+    code, said = as_root(place, "queue", "process-next")
+
+    counter = place / "metrics" / "counters" / "dlq_total"
+    assert (code, said) == (0, f"spooldeck: {counter}: no number, counts as 0\n")
+    assert "nftban_queue_dlq_total 0\n" in (place / "metrics" / "queue.prom").read_text()
+
+
+@PLANTS
+def test_a_bucket_is_no_way_to_a_file(place: Path, secret: Path, plant: Plant) -> None:
+    """Where tokens cannot be counted, nothing is run and nobody waits for ever."""
+    limited = "handlers: {report: {command: ['true'], rate: {per_hour: 60}}}\n"
+    (place.parent / "some.yaml").write_text(limited)
+    plant(place / "run" / "queue.buckets", secret)
+
+    code, _ = as_root(place, "queue", "process-next")
+
+    assert code not in (0, 1)
+    assert len(waiting(place)) == 1
+    assert untouched(secret)
+
+
+# ---- as whom
+
+
+def a_setup(place: Path) -> Setup:
+    """The queue as the command line would have it."""
+    loaded = config.load(str(place.parent / "some.yaml"), {})
+    return Setup(loaded, config.queue_for(loaded, str(place), {}))
+
+
+def test_handlers_run_as_the_owner_of_what_was_opened(place: Path) -> None:
+    """A queue that leads to a folder of root's by now, but did not when it was opened, is run as
+    whose it was.
+    """
+    roots = place.parent / "roots"
+    assert main(["init", str(roots)]) == 0
+    who = "handlers: {report: {command: [sh, -c, 'id -u; exit 1']}}\n"
+    (place.parent / "some.yaml").write_text(who)
+    setup = a_setup(place)
+    store = setup.open()
+    (task,) = store.look(["pending"])
+    assert isinstance(task, Task)
+    (place / "queue").rename(place / "mine")
+    (place / "queue").symlink_to(roots / "queue")
+
+    handlers = setup.handlers(store)
+    store.close()
+
+    with pytest.raises(Failed, match=f"^{NOBODY}$"):
+        handlers["report"](task, Context())
+
+
+def test_a_worker_does_not_change_whose_queue_it_works_on(place: Path) -> None:
+    """A queue of root's that another user's has taken the place of since is not worked on."""
+    mine = place / "mine"
+    (place / "queue").rename(mine)
+    roots = place.parent / "roots"
+    assert main(["init", str(roots)]) == 0
+    (place / "queue").symlink_to(roots / "queue")
+    store = a_setup(place).open()
+    ran: list[Task] = []
+    worker = Worker(
+        store, {"report": lambda task, _: ran.append(task)}, a_setup(place).retry_policy()
+    )
+
+    (place / "queue").unlink()
+    mine.rename(place / "queue")
+    with pytest.raises(Unavailable, match="is user 65534's, but was user 0's"):
+        worker.process_next()
+
+    store.close()
+    assert ran == []
+    assert len(waiting(place)) == 1
+
+
+# ---- taken away
+
+
+def test_a_task_that_is_taken_away_while_it_runs_is_no_success(place: Path) -> None:
+    """Whoever runs one task learns that it ran, and that nothing is known of what came of it."""
+    take = f"handlers: {{report: {{command: [sh, -c, 'rm {place}/queue/work/*']}}}}\n"
+    (place.parent / "some.yaml").write_text(take)
+
+    code, said = as_root(place, "queue", "process-next")
+
+    assert (code, said) == (3, "spooldeck: the task was taken away while it ran\n")
+    assert as_root(place, "queue", "process-next")[0] == 1
