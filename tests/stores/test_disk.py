@@ -276,7 +276,9 @@ def test_out_of_descriptors_nothing_is_broken(spool: Spool, open_spool: Opener) 
 def test_one_unreadable_file_stops_no_queue(
     spool: Spool, open_spool: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file on a bad block is passed by and stays; when nothing can be read, that is said."""
+    """A file on a bad block is passed by, stays, and is named once; when nothing can be read, that
+    is said.
+    """
     store = open_spool()
     for number in range(3):
         store.swap(None, second(number))
@@ -293,6 +295,10 @@ def test_one_unreadable_file_stops_no_queue(
     assert [task.id for task in store.take(NOW, "me", 9)] == [second(2).id]
     with pytest.raises(Unavailable, match="Input/output error"):
         list(store.take(NOW, "me", 9))
+    assert store.set_aside() == [
+        f"pending/{second(n).id}.task: passed by, it cannot be claimed: Input/output error"
+        for n in (0, 1)
+    ]
     assert store.set_aside() == []
     bad.clear()
     assert len(list(store.take(NOW, "me", 9))) == 2

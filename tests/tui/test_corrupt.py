@@ -119,8 +119,8 @@ def test_a_worker_logs_and_counts_what_it_sets_aside(spool: Spool, tmp_path: Pat
     store.close()
     lines = Path(setup.log_path).read_text().splitlines()
     assert [line.partition(" [WARN] ")[2].partition(";")[0] for line in lines] == [
-        r"Broken file: pending/0\x1b.task: not named like a task: expected ID.task",
-        "Broken file: pending/1.task: a folder, not a task file",
+        r"Left out: pending/0\x1b.task: not named like a task: expected ID.task",
+        "Left out: pending/1.task: a folder, not a task file",
     ]
     assert setup.counters().read("corrupt_total") == 1
     assert "corrupt" not in Path(setup.queue.queue_metrics).read_text()

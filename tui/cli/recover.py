@@ -140,7 +140,7 @@ def _give_back(setup: Setup, store: NftbanStore, lock: PidLock) -> None:
         services=services._replace(log=told),
     ).rescue()
     for line in store.set_aside(lambda: services.tally("corrupt_total")):
-        told("WARN", f"Broken file: {line}")
+        told("WARN", f"Left out: {line}")
     services.publish()
     if not said:
         _say("nothing was left half done")

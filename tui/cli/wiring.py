@@ -307,7 +307,7 @@ class Setup(NamedTuple):
 
         def tidy() -> None:
             for line in store.set_aside(lambda: tally("corrupt_total")):
-                self.log("WARN", f"Broken file: {line}")
+                self.log("WARN", f"Left out: {line}")
 
         return Services(
             log=self.log,

@@ -41,6 +41,8 @@ class Claims:
         """Ids that stand in work/ by a claim that came to nothing."""
         self.broken: dict[tuple[State, str], None] = {}
         """What lay in a worker's way and was no task file: state and file name, in order."""
+        self.passed_by: dict[str, str] = {}
+        """File names of pending tasks that the system did not let us claim, and why."""
         self._validated = 0.0
         self.due: float | None = None
         """When the next of those that wait comes due, as far as the last take saw."""
@@ -77,6 +79,7 @@ class Claims:
                 # One unreadable block must not stop a queue; a system out of descriptors does.
                 failures += 1
                 failure = Unavailable(f"{pending.path}/{candidate[0]}: {error.strerror}")
+                self.passed_by[candidate[0]] = error.strerror or str(error)
                 if failures >= HOPELESS:
                     raise failure from error
                 continue

@@ -181,6 +181,7 @@ class NftbanStore:
         watched = (spool.pending, spool.work, spool.dlq, f"{own}/held", f"{own}/trash")
         self.doorbell = Doorbell(watched)
         self._room = 0
+        self._said: set[tuple[str, str]] = set()
 
     def _open_folders(self) -> None:
         own = self._spool.desk
@@ -652,13 +653,19 @@ class NftbanStore:
         """Move out of the way what the last takes met and was no task file; says what was done.
 
         Only for whoever holds the queue's lock, and only what nobody has touched for a minute.
-        Calls `count` for each file. Finishes as well what a change of ours had to leave undone.
+        Calls `count` for each file. Finishes as well what a change of ours had to leave undone, and
+        names, once, what the last takes had to pass by.
         """
         said: list[str] = []
         now = self._clock()
         if self._desk.owes and not 0 <= now - self._recovered < LITTER_AGE:
             with suppress(Unavailable):  # it stays on the desk, where look() shows it
                 said = self.recover()
+        passed_by, self._claims.passed_by = self._claims.passed_by, {}
+        for name, words in passed_by.items():
+            if (name, words) not in self._said:
+                self._said.add((name, words))
+                said.append(f"pending/{name}: passed by, it cannot be claimed: {words}")
         broken = self._claims.broken
         if broken:
             self._claims.broken = {}
