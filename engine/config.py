@@ -126,6 +126,21 @@ class Queue(NamedTuple):
     """The socket that errors and alerts are copied to as well; "" for none."""
 
 
+class Thresholds(NamedTuple):
+    """From where on something is worth a look (`engine.alerts`)."""
+
+    dlq: int = policy.DLQ_LIMIT
+    """Dead tasks above which somebody should look."""
+    dlq_growth: int = 10
+    """Dead tasks that came in ten minutes from which on the dead-letter queue is growing."""
+    oldest: float = 3600
+    """Seconds that a task may be pending."""
+    idle: float = 15
+    """Minutes for which nothing may run while tasks are due: three turns of a slow timer."""
+    transport_failures: float = 0.5
+    """The share of mails that a transport may fail to send before it counts as failing."""
+
+
 class Config(NamedTuple):
     """All settings of one configuration file, or the defaults."""
 
@@ -142,6 +157,9 @@ class Config(NamedTuple):
     """A theme's name; "" for the default one."""
     read_only: bool = False
     start_armed: bool = False
+    environment: str = ""
+    """A word that says where one is, such as PROD: shown in the header."""
+    alerts: Thresholds = Thresholds()
 
 
 def load(path: str | None, environ: Mapping[str, str], search: Sequence[str] = SEARCH) -> Config:
@@ -320,6 +338,43 @@ def _number(least: float, unit: str) -> Callable[[object, _At], float]:
     return check
 
 
+def _share(value: object, at: _At) -> float:
+    share = _number(0, "parts of 1")(value, at)
+    if not 0 < share <= 1:
+        raise at.wrong("a share above 0 and up to 1, such as 0.5", value)
+    return share
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def _duration(value: object, at: _At) -> float:
+    """Seconds, from a number of them or from a number with a unit."""
+    text = value if isinstance(value, str) else ""
+    digits, unit = text[:-1], text[-1:]
+    if digits.isascii() and digits.isdigit() and len(digits) < 10 and unit in _UNITS:
+        value = int(digits) * _UNITS[unit]
+    numeric = isinstance(value, int | float) and not isinstance(value, bool)
+    if not numeric or not 1 <= float(value) < float("inf"):  # type: ignore[arg-type]
+        raise at.wrong("seconds, or a time like 90s, 15m, 2h or 3d, at least 1s", value)
+    return value  # type: ignore[return-value]
+
+
+_WORD = 8
+"""Characters of the environment's word: more would push the header's figures out."""
+
+
+def _environment(value: object, at: _At) -> str:
+    word = value if isinstance(value, str) else ""
+    if not 0 < len(word) <= _WORD or not word.isascii() or not word.isprintable() or " " in word:
+        raise at.wrong(f"a word of at most {_WORD} plain characters, such as PROD", value)
+    return word
+
+
+def _thresholds(value: object, at: _At) -> Thresholds:
+    return Thresholds(**_mapping(value, at, _ALERTS))
+
+
 def _path(value: object, at: _At) -> str:
     path = value if isinstance(value, str) else ""
     if path.startswith("~/") and at.home:
@@ -442,6 +497,14 @@ _QUEUE: Mapping[str, _Check] = {
     "syslog": _path_or_none,
 }
 
+_ALERTS: Mapping[str, _Check] = {
+    "dlq": _whole(0, "tasks"),
+    "dlq_growth": _whole(1, "tasks"),
+    "oldest": _duration,
+    "idle": _number(1, "minutes"),
+    "transport_failures": _share,
+}
+
 _SETTINGS: Mapping[str, _Check] = {
     "places": _each(_location),
     "handlers": _handlers,
@@ -450,6 +513,8 @@ _SETTINGS: Mapping[str, _Check] = {
     "theme": _text,
     "read_only": _yes_or_no,
     "start_armed": _yes_or_no,
+    "environment": _environment,
+    "alerts": _thresholds,
 }
 
 

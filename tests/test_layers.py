@@ -12,19 +12,27 @@ ROOT = Path(__file__).resolve().parent.parent
 HERE = "add it to LAYERS in tests/test_layers.py, in the layer whose imports it keeps to"
 
 MODEL = {"engine.model"}
-SEAM = {"engine.store", "engine.verbs", "engine.policy", "engine.text"}
+SEAM = {
+    *("engine.store", "engine.verbs", "engine.policy", "engine.text", "engine.fingerprint"),
+}
 TOOLS = {
     *("engine.files", "engine.locks", "engine.limits", "engine.metrics", "engine.logtail"),
     *("engine.config", "engine.shellconf", "engine.watch"),
     *("engine.holder", "engine.lockfile", "engine.breaker", "engine.syslogging"),
-    *("engine.accounts", "engine.mounts"),
+    *("engine.accounts", "engine.mounts", "engine.letter"),
 }
 MIRROR = {
     *("engine.index", "engine.filters", "engine.inspector", "engine.plans", "engine.journal"),
     *("engine.recorder", "engine.lane", "engine.mirror", "engine.ranks", "engine.scratch"),
+    *("engine.ages", "engine.clusters", "engine.reader", "engine.writer"),
 }
+SIGNS = {
+    *("engine.events", "engine.samenow", "engine.flow", "engine.alerts", "engine.transports"),
+    *("engine.gauges", "engine.logbook", "engine.logfile"),
+}
+"""What is concluded from tasks, metrics and logs together."""
 WORK = {"engine.worker", "engine.rescuer"}
-ENGINE = {*MODEL, *SEAM, *TOOLS, *MIRROR}
+ENGINE = {*MODEL, *SEAM, *TOOLS, *MIRROR, *SIGNS}
 """What the console may know: everything but stores, handlers and the worker."""
 
 LAYERS: dict[str, set[str]] = {
@@ -59,7 +67,8 @@ LAYERS: dict[str, set[str]] = {
         for name in WORK
     },
     # What the console sees of a store; told of events by the engine's own watch.
-    **{name: MODEL | SEAM | MIRROR | {"engine.files", "engine.watch"} for name in MIRROR},
+    **dict.fromkeys(MIRROR, MODEL | SEAM | MIRROR | {"engine.files", "engine.watch"}),
+    **dict.fromkeys(SIGNS, MODEL | SEAM | TOOLS | MIRROR | SIGNS),
     # Throw-away spools, and what is wrong with a place: they know one store by name.
     "engine.demo": {*ENGINE, "engine.stores.*"},
     "engine.patient": {*ENGINE, "engine.stores.*"},

@@ -1,4 +1,4 @@
-"""The console: an app of screens, one for each place, and what they share."""
+"""The console: the places it follows, the screens on them, and the ways between those."""
 
 from __future__ import annotations
 
@@ -10,17 +10,35 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from textual.app import App
 from textual.binding import Binding
+from textual.screen import Screen
 
+from tui import keys
 from tui import theme as themes
 from tui.arming import Arming
 from tui.glyphs import ASCII, Glyphs
 from tui.glyphs import chosen as glyphs_of
+from tui.live import Live
 from tui.place import Place
-from tui.screens.pages import Page
-from tui.screens.queue import QueueScreen, Surroundings
+from tui.screens.face import HERE, Face, Target
+from tui.screens.pages import Board, Page
+from tui.surroundings import Surroundings
+
+if TYPE_CHECKING:
+    from tui.screens.queue import QueueScreen
+
+
+@runtime_checkable
+class Cancels(Protocol):
+    """A screen on which Ctrl-c first cancels what is typed, and then leaves the console."""
+
+    def cancels(self) -> bool:
+        """Cancel what is typed; answers whether the console is to be left instead."""
+        ...
+
 
 ENDED_BY = {signal.SIGTERM: 143, signal.SIGHUP: 129}
 """Signals that close the console with the terminal restored, and the exit codes that say so."""
@@ -46,8 +64,12 @@ class Console(App[None], inherit_bindings=False):
         clock: Callable[[], float] = time.time,
         host: str = "",
         glyphs: Glyphs | None = None,
+        environment: str = "",
+        first: str = keys.OVERVIEW,
     ) -> None:
         """Look at these places; without `glyphs`, with those of the locale.
+
+        `first` is the screen that it opens on: a key of `_OPENS`.
 
         Raises:
             BadTheme: there is no such theme.
@@ -62,43 +84,153 @@ class Console(App[None], inherit_bindings=False):
         self.set_class(self.glyphs == ASCII, "-ascii")
         self.animation_level = "none"
         arming = Arming(clock, read_only, start_armed)
-        around = Surroundings(host or platform.node(), arming, clock, len(places))
-        self.queues = [
-            QueueScreen(place, around._replace(number=number))
-            for number, place in enumerate(places, 1)
-        ]
-        self._here = 0
+        self.around = Surroundings(host or platform.node(), arming, clock, len(places), environment)
+        self.lives = [Live(place, clock, number) for number, place in enumerate(places, 1)]
+        self._queues: dict[int, QueueScreen] = {}
+        self._first = first
+        self._here = 1
 
     def run(self, *, mouse: bool = False, **options: object) -> None:
         """Open the console and stay until it is left."""
         return super().run(mouse=mouse, **options)  # type: ignore[arg-type]
 
     def on_mount(self) -> None:
-        """Show the first place, and leave the terminal as it was whatever ends us."""
+        """Follow each place, show the first screen, leave the terminal as it was in the end."""
         loop = asyncio.get_running_loop()
         for number, code in ENDED_BY.items():
             loop.add_signal_handler(number, partial(self._end, code))
-        for screen in self.queues:
-            self.install_screen(screen, self._name_of(screen))
-        self.push_screen(self._name_of(self.queues[0]))
+        for live in self.lives:
+            self.run_worker(live.follow(), name=f"follow {live.number}")
+        self.goto(Target(self._first))
 
-    def _name_of(self, screen: QueueScreen) -> str:
-        return f"place {self.queues.index(screen)}"
+    # The ways between the screens
 
-    def on_queue_screen_turn(self, event: QueueScreen.Turn) -> None:
-        """Show another place."""
-        self._here = (self._here + event.step) % len(self.queues)
-        self.switch_screen(self._name_of(self.queues[self._here]))
+    @property
+    def here(self) -> Live:
+        """The place that is looked at."""
+        return self.lives[self._here - 1]
 
-    def on_page_help_wanted(self, event: Page.HelpWanted) -> None:
-        """Show the keys of the page that asked."""
+    def queue(self, place: int = HERE) -> QueueScreen:
+        """The screen of a place's tasks; it stays as it was left."""
+        from tui.screens.queue import QueueScreen
+
+        number = place or self._here
+        if number not in self._queues:
+            self._queues[number] = QueueScreen(self.lives[number - 1], self.around)
+        return self._queues[number]
+
+    def on_face_go(self, event: Face.Go) -> None:
+        """Somewhere else."""
+        self.goto(event.target)
+
+    def goto(self, target: Target) -> None:
+        """Show a screen; what lies above it is closed, and what it needs below it is opened."""
+        self._here = target.place or self._here
+        getattr(self, f"_to_{target.pane}")(target)
+
+    def _to_overview(self, target: Target) -> None:
+        from tui.screens.overview import OverviewScreen
+
+        if not self._back_to(OverviewScreen):
+            self.push_screen(OverviewScreen(self.lives, self.around))
+
+    def _to_list(self, target: Target) -> None:
+        screen = self.queue()
+        screen.aim(target)
+        if screen in self.screen_stack:
+            self._close_above(screen)
+            return
+        for other in self._queues.values():
+            if other in self.screen_stack:
+                self._close_above(other)
+                self.switch_screen(screen)
+                return
+        self._close_boards()
+        self.push_screen(screen)
+
+    def _to_locks(self, target: Target) -> None:
+        from tui.screens.locks import LocksScreen
+
+        self._show_board(LocksScreen(self.here, self.around, self.lives))
+
+    def _to_transports(self, target: Target) -> None:
+        from tui.screens.transports import TransportsScreen
+
+        self._show_board(TransportsScreen(self.here, self.around))
+
+    def _to_log(self, target: Target) -> None:
+        from tui.screens.log import LogScreen
+
+        self._show_board(LogScreen(self.here, self.around, find=target.id), keep=bool(target.id))
+
+    def _to_clusters(self, target: Target) -> None:
+        from tui.screens.clusters import ClustersScreen
+
+        self.push_screen(ClustersScreen(self.here, self.around, self.queue()))
+
+    def _to_task(self, target: Target) -> None:
+        from tui.screens.task import TaskScreen
+
+        self.push_screen(TaskScreen(target.id, self.here, self.around))
+
+    def _to_lock(self, target: Target) -> None:
+        from tui.screens.lock import LockScreen
+
+        live = self.here
+
+        async def free(seen: str) -> None:
+            said = await live.recovery.run(seen)
+            face = self.screen
+            if isinstance(face, Face):
+                face.say(said)
+
+        def begin(seen: str) -> None:
+            self.run_worker(free(seen), name="recovery", group="recovery")
+
+        shared = (live.recovery, begin, self.around.arming, self.around.clock)
+        self.push_screen(LockScreen(live.place, live.inspector, *shared))
+
+    def _show_board(self, screen: Face, keep: bool = False) -> None:
+        """Show a board; unless it is wanted on top, in the place of one that is shown."""
+        if not keep:
+            self._close_boards()
+        self.push_screen(screen)
+
+    def _close_boards(self) -> None:
+        while isinstance(self.screen, Board):
+            self.pop_screen()
+
+    def _back_to(self, kind: type[Face]) -> bool:
+        found = next((s for s in self.screen_stack if isinstance(s, kind)), None)
+        if found is not None:
+            self._close_above(found)
+        return found is not None
+
+    def _close_above(self, screen: Screen[Any]) -> None:
+        while self.screen is not screen:
+            self.pop_screen()
+
+    async def on_face_wants(self, event: Face.Wants) -> None:
+        """Something that every screen has."""
+        answer = getattr(self, f"_{event.what}")(event.face)
+        if answer is not None:
+            await answer
+
+    async def _leave_face(self, face: Face) -> None:
+        """Back to the screen below; where there is none, out of the console."""
+        if len(self.screen_stack) > 2:  # the library's own empty screen is the first
+            self.pop_screen()
+        else:
+            await self.action_quit()
+
+    def _help(self, face: Face) -> None:
         from tui.screens.help import HelpScreen
 
-        self.push_screen(HelpScreen(event.about))
+        self.push_screen(HelpScreen(face.KIND, face.without()))
 
     async def action_quit(self) -> None:
         """Leave; asks first when a worker runs that was started here."""
-        pids = tuple(s.worker.pid for s in self.queues if s.worker.pid is not None)
+        pids = tuple(live.worker.pid for live in self.lives if live.worker.pid is not None)
         if not pids:
             self._leave("stop")
             return
@@ -109,10 +241,10 @@ class Console(App[None], inherit_bindings=False):
     async def action_cancel(self) -> None:
         """Cancel an input or a dialog; on the list it quits, but only when pressed twice."""
         screen = self.screen
-        if isinstance(screen, QueueScreen):
+        if isinstance(screen, Cancels):
             if screen.cancels():
                 await self.action_quit()
-        elif isinstance(screen, Page):
+        elif isinstance(screen, Page | Board):
             screen.action_back()
         else:
             screen.dismiss("")
@@ -129,7 +261,7 @@ class Console(App[None], inherit_bindings=False):
         self.exit(return_code=code)
 
     async def _close_places(self, keep_worker: bool) -> None:
-        await asyncio.gather(*(screen.close_place(keep_worker) for screen in self.queues))
+        await asyncio.gather(*(live.close(keep_worker) for live in self.lives))
 
     async def on_unmount(self) -> None:
         """However it ends: threads and temporary files end with it."""

@@ -1,6 +1,7 @@
 """Which signs a terminal can show: those beyond ASCII only where the locale says UTF-8.
 
-`present` writes the UTF-8 signs; where the locale has no UTF-8, each is replaced as it is painted.
+`present` writes the UTF-8 signs; where the locale has no UTF-8, each is replaced as it is painted,
+and so is every other character beyond ASCII, whoever wrote it.
 """
 
 from __future__ import annotations
@@ -8,14 +9,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
+from rich.cells import cell_len
+
 CURSOR, MARK, GONE, MORE = "▶", "●", "✗", "…"
 """The row under the cursor, a marked row, one that has left, and where a text was cut."""
 
+SPARKS = "▁▂▃▄▅▆▇█"
+"""From little to much: what a sparkline is made of."""
+
 Glyphs: TypeAlias = Mapping[int, str]
-"""By what each sign is replaced, as `str.translate` takes it; each takes one cell."""
+"""By what each character is replaced, as `str.translate` takes it; the cells stay as many."""
+
+
+class _Plain(dict[int, str]):
+    """Leaves ASCII as it is; what has no twin in it becomes a question mark for each cell."""
+
+    def __missing__(self, code: int) -> str:
+        self[code] = text = chr(code) if code < 128 else "?" * cell_len(chr(code))
+        return text
+
 
 UTF8: Glyphs = {}
-ASCII: Glyphs = str.maketrans({CURSOR: ">", MARK: "*", GONE: "x", MORE: "~", "\ufffd": "?"})
+ASCII: Glyphs = _Plain(
+    str.maketrans(
+        {CURSOR: ">", MARK: "*", GONE: "x", MORE: "~", **dict(zip(SPARKS, ".:-=+*#@", strict=True))}
+    )
+)
 
 _COERCED = {"C.UTF-8", "C.utf8"}
 _PLAIN = {"", "C", "POSIX"}

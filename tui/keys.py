@@ -40,42 +40,131 @@ class Hint(NamedTuple):
     """Whether it is refused now; pressing it says why."""
 
 
-LIST, TASK, PLAN, HELP, QUIT = "list", "task", "plan", "help", "quit"
-PROBLEMS, LOCK = "problems", "lock"
+OVERVIEW, LIST, TASK, PROBLEMS, CLUSTERS = "overview", "list", "task", "problems", "clusters"
+LOCKS, LOCK, TRANSPORTS, LOG = "locks", "lock", "transports", "log"
+PLAN, HELP, PALETTE, QUIT = "plan", "help", "palette", "quit"
+
+_BOARDS = frozenset({OVERVIEW, LOCKS, TRANSPORTS, LOG})
+"""From each of these a digit leads to the others."""
 _TEXTS = frozenset({TASK, PROBLEMS, HELP, PLAN, LOCK})
 _LIST = frozenset({LIST})
-_MOVING = _LIST | _TEXTS
+_OVER = frozenset({OVERVIEW})
+_LOG = frozenset({LOG})
+_TASK = frozenset({TASK})
+_ABOVE = frozenset({TASK, PROBLEMS, CLUSTERS, LOCKS, TRANSPORTS, LOG})
+"""What is opened on top of another screen, to be looked at."""
+_MOVING = _LIST | _TEXTS | _BOARDS | {CLUSTERS}
+_SHOWN = _BOARDS | _LIST | {TASK, PROBLEMS, CLUSTERS}
+"""Where there is something to be read, copied and searched for."""
 
 PAGES = tuple("123456789")
 DIGITS = tuple("0123456789")
+PANES = tuple("1234567")
 
 KEYS: tuple[Key, ...] = (
     Key("move('down')", ("j", "down"), "j", "", "one line down", "Move", _MOVING),
     Key("move('up')", ("k", "up"), "k", "", "one line up", "Move", _MOVING),
     Key("move('page_down')", ("pagedown",), "PgDn", "", "one page down", "Move", _MOVING),
     Key("move('page_up')", ("pageup",), "PgUp", "", "one page up", "Move", _MOVING),
+    Key("move('half_down')", ("ctrl+d",), "Ctrl-d", "", "half a page down", "Move", _MOVING),
+    Key("move('half_up')", ("ctrl+u",), "Ctrl-u", "", "half a page up", "Move", _MOVING),
     Key("move('first')", ("g", "home"), "g Home", "", "to the first line", "Move", _MOVING),
     Key("move('last')", ("G", "end"), "G End", "", "to the last line", "Move", _MOVING),
-    Key("open", ("enter",), "Enter", "open", "the task, or the problems, in full", "Look", _LIST),
+    Key("open", ("enter",), "Enter", "open", "the queue, the cell or the alert", "Look", _OVER),
+    Key(
+        "open",
+        ("enter", "d"),
+        "Enter",
+        "open",
+        "the task, or the problems, in full",
+        "Look",
+        _LIST,
+    ),
+    Key(
+        "open",
+        ("enter",),
+        "Enter",
+        "show these",
+        "the queue, filtered to this error",
+        "Look",
+        frozenset({CLUSTERS}),
+    ),
+    Key("open", ("enter",), "Enter", "open", "who has it, in full", "Look", frozenset({LOCKS})),
+    Key("open", ("enter",), "Enter", "task", "the task that the line speaks of", "Look", _LOG),
+    Key("next_pane", ("tab",), "Tab", "pane", "to the next part of the screen", "Look", _OVER),
+    Key("previous_pane", ("shift+tab",), "S-Tab", "", "to the part before", "Look", _OVER),
+    Key("rows_by", ("x",), "x", "rows by", "age table: by destination, kind, error", "Look", _OVER),
+    Key("left", ("left", "h"), "h", "", "age table: the younger cell", "Look", _OVER),
+    Key("right", ("right", "l"), "l", "", "age table: the older cell", "Look", _OVER),
+    Key(
+        "pane",
+        PANES,
+        "1-7",
+        "panes",
+        "1 overview 2 queue 3 work 4 dead 5 locks 6 transports 7 log",
+        "Look",
+        _BOARDS,
+        each=True,
+    ),
     Key(
         "filter",
         ("/",),
         "/",
         "filter",
-        "show only tasks with these words; Enter keeps them, Esc clears them",
+        "show only tasks that match; Enter keeps it, Esc clears it",
         "Look",
         _LIST,
     ),
-    Key("next_tab", ("tab", "right"), "Tab", "", "the next tab", "Look", _LIST),
-    Key("previous_tab", ("shift+tab", "left"), "S-Tab", "", "the tab before", "Look", _LIST),
+    Key("next_tab", ("tab", "right", "l"), "Tab", "", "the next tab", "Look", _LIST),
+    Key("previous_tab", ("shift+tab", "left", "h"), "S-Tab", "", "the tab before", "Look", _LIST),
     Key("tab", PAGES, "1-9", "tabs", "the tab of that number", "Look", _LIST, each=True),
+    Key("part", PAGES, "1-9", "parts", "the part of that number", "Look", _TASK, each=True),
+    Key("next_part", ("tab", "right", "l"), "Tab", "", "the next part", "Look", _TASK),
+    Key("previous_part", ("shift+tab", "left", "h"), "S-Tab", "", "the part before", "Look", _TASK),
+    Key("clusters", ("c",), "c", "clusters", "the errors here, alike with alike", "Look", _LIST),
+    Key("order", ("o",), "o", "order", "order by another column", "Look", _LIST),
+    Key("log", ("t",), "t", "log", "the log lines that speak of it", "Look", _LIST | _TASK),
     Key("next_place", ("]",), "]", "", "the next place", "Look", _LIST),
     Key("previous_place", ("[",), "[", "", "the place before", "Look", _LIST),
-    Key("reread", ("r",), "r", "re-read", "look at everything again, now", "Look", _LIST),
-    Key("reread", ("r",), "r", "re-read", "read the task again", "Look", frozenset({TASK})),
+    Key("follow", ("f",), "f", "follow", "follow the end again, or stay here", "Look", _LOG),
+    Key(
+        "search",
+        ("/",),
+        "/",
+        "search",
+        "look for words; n the next, N the one before",
+        "Look",
+        _LOG,
+    ),
+    Key("search_next", ("n",), "n", "", "the next line found", "Look", _LOG),
+    Key("search_previous", ("N",), "N", "", "the line found before", "Look", _LOG),
+    Key("only", ("&",), "&", "only", "show only lines that match; Esc shows all", "Look", _LOG),
+    Key("level_up", ("+",), "+", "level", "only graver lines", "Look", _LOG),
+    Key("level_down", ("-",), "-", "", "less grave ones too", "Look", _LOG),
+    Key("next_error", ("e",), "e", "error", "the next error", "Look", _LOG),
+    Key(
+        "goto_time", ("@",), "@", "time", "go to a time: 14:00, yesterday 18:00, -2h", "Look", _LOG
+    ),
+    Key("wrap", ("w",), "w", "wrap", "long lines in full, or cut", "Look", _LOG),
+    Key("stamps", ("i",), "i", "stamps", "times with their date, or none", "Look", _LOG),
+    Key(
+        "reread",
+        ("r",),
+        "r",
+        "re-read",
+        "look at everything again, now",
+        "Look",
+        _LIST | _OVER | {LOCKS, TRANSPORTS},
+    ),
+    Key("reread", ("r",), "r", "re-read", "read the task again", "Look", _TASK),
+    Key("repaint", ("ctrl+l",), "Ctrl-l", "", "paint the whole screen again", "Look", _SHOWN),
     Key("mark", ("space",), "Space", "mark", "mark the task, or take its mark away", "Mark", _LIST),
+    Key("range", ("v",), "v", "range", "mark from here to where v is pressed again", "Mark", _LIST),
     Key("mark_all", ("*",), "*", "all", "act on all that match, not on one row", "Mark", _LIST),
     Key("unmark", ("\\",), "\\", "no marks", "take all marks away", "Mark", _LIST),
+    Key("yank", ("y",), "y", "copy", "copy the id, the row, JSON or a command", "Take", _SHOWN),
+    Key("export", ("e",), "e", "export", "write what is shown to a file", "Take", _LIST | _OVER),
+    Key("plain", ("=",), "=", "plain", "this screen as plain text, to be copied", "Take", _SHOWN),
     Key(
         "plan('retry')",
         ("R",),
@@ -96,7 +185,15 @@ KEYS: tuple[Key, ...] = (
         _LIST,
         verb="purge",
     ),
-    Key("unlock", ("U",), "U", "unlock", "who has the lock, and a plan to free it", "Act", _LIST),
+    Key(
+        "unlock",
+        ("U",),
+        "U",
+        "unlock",
+        "who has the lock, and a plan to free it",
+        "Act",
+        _LIST | _OVER | {LOCKS},
+    ),
     Key(
         "arm",
         ("!",),
@@ -104,7 +201,7 @@ KEYS: tuple[Key, ...] = (
         "arm",
         "allow writes for 15 minutes since the last one; again: forbid them",
         "Act",
-        frozenset({LIST, PLAN, LOCK}),
+        frozenset({OVERVIEW, LIST, PLAN, LOCK}),
     ),
     Key(
         "yes",
@@ -155,20 +252,29 @@ KEYS: tuple[Key, ...] = (
     ),
     Key("worker", ("W",), "W", "worker", "start a worker here, or stop that one", "Act", _LIST),
     Key(
+        "palette",
+        (":", "ctrl+p"),
+        ":",
+        "command",
+        "say what to do or where to go; Ctrl-p does the same",
+        "Leave",
+        _SHOWN,
+    ),
+    Key(
         "help",
         ("?", "f1"),
         "?",
         "help",
         "this page",
         "Leave",
-        frozenset({LIST, TASK, PROBLEMS, PLAN, LOCK}),
+        _SHOWN | {PLAN, LOCK},
     ),
     Key(
         "back",
         ("escape",),
         "Esc",
         "clear",
-        "clear the filter",
+        "clear marks of a range or the filter; then back to the overview",
         "Leave",
         _LIST,
     ),
@@ -177,9 +283,9 @@ KEYS: tuple[Key, ...] = (
         ("escape", "q"),
         "Esc",
         "back",
-        "back to the list",
+        "back to where it was opened",
         "Leave",
-        frozenset({TASK, PROBLEMS}),
+        _ABOVE,
     ),
     Key(
         "back",
@@ -190,7 +296,8 @@ KEYS: tuple[Key, ...] = (
         "Leave",
         frozenset({LOCK}),
     ),
-    Key("back", ("escape", "q", "?"), "Esc", "back", "close the help", "Leave", frozenset({HELP})),
+    Key("back", ("escape",), "Esc", "back", "close the help", "Leave", frozenset({HELP})),
+    Key("back", ("escape",), "Esc", "close", "do nothing", "Leave", frozenset({PALETTE})),
     Key(
         "back",
         ("escape", "q"),
@@ -200,7 +307,8 @@ KEYS: tuple[Key, ...] = (
         "Leave",
         frozenset({PLAN}),
     ),
-    Key("app.quit", ("q",), "q", "quit", "leave the console", "Leave", _LIST),
+    Key("leave", ("q",), "q", "back", "back to the overview; there: leave", "Leave", _LIST),
+    Key("app.quit", ("q",), "q", "quit", "leave the console", "Leave", _OVER),
     Key(
         "app.cancel",
         ("ctrl+c",),
@@ -208,7 +316,16 @@ KEYS: tuple[Key, ...] = (
         "",
         "cancel what is typed; twice: leave the console",
         "Leave",
-        _LIST,
+        _LIST | _OVER,
+    ),
+    Key(
+        "app.suspend_process",
+        ("ctrl+z",),
+        "Ctrl-z",
+        "",
+        "to the shell; fg comes back",
+        "Leave",
+        _SHOWN,
     ),
     Key(
         "quit",

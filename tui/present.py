@@ -25,7 +25,7 @@ Line: TypeAlias = tuple[Run, ...]
 
 LOOKS = (
     *("strong", "dim", "good", "warning", "bad", "unknown", "title", "rule"),
-    *("cursor", "mark", "gone", "tab", "key", "grey", "armed"),
+    *("cursor", "mark", "gone", "tab", "key", "grey", "armed", "stake"),
 )
 """What a theme must say something about; "" is plain text."""
 
@@ -335,6 +335,30 @@ def mode(armed_for: float, read_only: bool, now: float, narrow: bool = False) ->
     else:
         word, look = "OBSERVE", "dim"
     return ((f" {word} ", look),) + (() if narrow else ((" ", ""), (clock(now), "")))
+
+
+def trail(host: str, environment: str, steps: Sequence[str], aside: str, width: int) -> Line:
+    """Host, what is at stake there, and where one is: `mx1 PROD > /var/lib/nftban > dlq`.
+
+    On a narrow screen only the last step; `aside` stands behind it where there is room.
+    """
+    names = [shown(step) for step in steps if step]
+    if width < NARROW:
+        name = names[-1] if names else shown(host)
+        return ((f" {name.rstrip('/').rpartition('/')[2] or name}", "strong"),)
+    word: Line = ((" ", ""), (f" {shown(environment)} ", "stake")) if environment else ()
+    lead: Line = ((f" {shown(host)}", "strong"), *word)
+    room = max(12, width - width_of(lead) - 34)
+    path = " > ".join(names)
+    shorter = fit_end(path, room) if cell_len(path) > room else path
+    more = f"  {aside}" if aside and cell_len(shorter) + cell_len(aside) + 2 <= room else ""
+    return (*lead, (f" > {shorter}" if names else "", ""), (more, "dim"))
+
+
+def signs(wire: str, alerts: int, width: int) -> Line:
+    """What goes over the wire, where there is room for it, and how many alerts there are."""
+    rate: Line = ((f" {wire}", "dim"),) if wire and width >= 80 else ()
+    return (*rate, (f" {alerts}!", "bad")) if alerts else rate
 
 
 def tabs(

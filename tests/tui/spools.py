@@ -17,6 +17,7 @@ from engine.metrics import QueueGauges, render_queue
 from engine.model import Lease, LockEvidence, State, Task, Verdict
 from engine.stores import open_store
 from engine.stores.memory import Memory, MemoryStore
+from tui import keys
 from tui.app import Console
 from tui.glyphs import ASCII
 from tui.place import Place
@@ -201,8 +202,9 @@ class Clock:
 def a_console(
     *places: Place, clock: Callable[[], float] | None = None, **fields: object
 ) -> Console:
-    """A console on some places, on a machine called mx1."""
-    return Console(places, clock=clock or Clock(), host="mx1", **{"glyphs": ASCII, **fields})  # type: ignore[arg-type]
+    """A console on some places, on a machine called mx1; it opens on the first one's queue."""
+    usual: dict[str, object] = {"glyphs": ASCII, "first": keys.LIST, "host": "mx1"}
+    return Console(places, clock=clock or Clock(), **{**usual, **fields})  # type: ignore[arg-type]
 
 
 async def until(pilot: Pilot[None], true: Callable[[], object]) -> None:

@@ -517,7 +517,7 @@ async def test_what_is_applied_extends_the_armed_time() -> None:
         await deck.press("y")
         await deck.result()
 
-        assert deck.console.queues[0]._arming.left == PERIOD
+        assert deck.console.queue(1)._arming.left == PERIOD
 
 
 # The worker
@@ -622,7 +622,7 @@ async def test_a_place_that_comes_and_goes(tmp_path: Path) -> None:
     root = tmp_path / "spool"
     console = a_console(disk_place(root))
     async with console.run_test(size=(80, 24)) as pilot:
-        screen = console.queues[0]
+        screen = console.queue(1)
         await until(pilot, lambda: "cannot be reached" in str(screen.list._notice))
         await pilot.press("j", "enter", "R", "space", "*", "tab")
 
@@ -766,7 +766,7 @@ def test_a_console_needs_no_place_on_disk(tmp_path: Path) -> None:
     """A console is made without looking at its places: what is wrong with one is shown in it."""
     place = Place(str(tmp_path / "none"), lambda: 1 / 0)  # type: ignore[arg-type, return-value]
 
-    assert a_console(place).queues[0].place is place
+    assert a_console(place).queue(1).place is place
 
 
 # Small screens, Ctrl-c, and what is counted

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from tests.tui.spools import a_console, a_memory, a_place, loaded, some_tasks, task_list
@@ -31,10 +33,25 @@ def test_the_locale_chooses(environ: Mapping[str, str], wanted: glyphs.Glyphs) -
 
 
 def test_each_sign_takes_one_cell() -> None:
-    """In either form a sign is one cell, so that no line changes its width."""
-    for sign, plain in glyphs.ASCII.items():
-        assert cell_len(chr(sign)) == cell_len(plain) == 1
-        assert plain.isascii()
+    """In either form a sign is one cell, and the forms differ from one another."""
+    signs = glyphs.CURSOR + glyphs.MARK + glyphs.GONE + glyphs.MORE + glyphs.SPARKS
+    plain = signs.translate(glyphs.ASCII)
+
+    assert [cell_len(sign) for sign in signs] == [1] * len(signs)
+    assert len(plain) == len(signs)
+    assert plain.isascii()
+    assert len(set(plain[:4])) == 4
+    assert len(set(plain[4:])) == len(glyphs.SPARKS)
+
+
+@given(st.text(st.characters(exclude_categories=("Cc", "Cf", "Cs"))))
+def test_ascii_keeps_every_column(text: str) -> None:
+    """Foreign text becomes ASCII of the same width, and what was ASCII stays as it is."""
+    plain = text.translate(glyphs.ASCII)
+
+    assert plain.isascii()
+    assert len(plain) == sum(cell_len(character) for character in text)
+    assert all(c.translate(glyphs.ASCII) == c for c in text if c.isascii())
 
 
 @pytest.mark.parametrize(

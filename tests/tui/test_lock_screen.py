@@ -273,7 +273,7 @@ async def test_an_innocent_process_is_named_and_left_alone(tmp_path: Path, start
         assert "scope if you act now: nothing" in deck.page
         await deck.press(*str(innocent.pid), "y")
         assert "nothing will be signalled" in deck.page
-        assert not queue_of(deck.console).recovery.running
+        assert not queue_of(deck.console).live.recovery.running
 
     assert is_unharmed(innocent)
     assert is_unharmed(forger)
@@ -362,7 +362,7 @@ async def test_observe_shows_the_plan_and_applies_nothing(tmp_path: Path) -> Non
 
         await deck.press("!", *str(PID))
         await deck.until_said("the lock is free again")
-        assert deck.console.queues[0]._arming.left == 900
+        assert deck.console.queue(1)._arming.left == 900
 
 
 async def test_read_only_has_no_such_key() -> None:
@@ -608,4 +608,4 @@ def test_a_place_needs_no_command() -> None:
     """Without a command nothing is offered, and a console is made all the same."""
     place = Place("/var/lib/nftban", lambda: 1 / 0)  # type: ignore[arg-type, return-value]
 
-    assert a_console(place).queues[0].place.recover == ()
+    assert a_console(place).queue(1).place.recover == ()

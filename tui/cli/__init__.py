@@ -163,11 +163,14 @@ def _takes(*names: str, **options: Any) -> tuple[tuple[str, ...], Mapping[str, A
 
 
 _PLACE = _takes("place", nargs="?", metavar="PLACE")
+_PLACES = _takes("places", nargs="*", metavar="PLACE")
+_FILTER = _takes("--filter", metavar="TEXT", default="", help="only what matches")
 _DRY_RUN = _takes("--dry-run", action="store_true", help="only say what would happen")
 _JSON = "--json"
 _LOOKS = (
     _takes("--read-only", action="store_true", help="offer no verb at all"),
     _takes("--theme", metavar="NAME", default="", help="colours to draw in"),
+    _takes("--open", metavar="SCREEN", default="", help="the screen to begin with"),
 )
 
 
@@ -205,6 +208,53 @@ _WORDS = (
         "status:status",
         "one plain look at a place",
         (_PLACE, _takes(_JSON, action="store_true", help="for programs")),
+    ),
+    _Word(
+        ("overview",),
+        "overview:overview",
+        "every place on a line, and what is wrong",
+        (
+            _PLACES,
+            _takes(_JSON, action="store_true", help="for programs"),
+            _takes("--over", type=_count, default=0, metavar="SECONDS", help="look so long"),
+        ),
+    ),
+    _Word(
+        ("clusters",),
+        "clusters:clusters",
+        "errors, alike with alike, and whether they still happen",
+        (
+            _PLACE,
+            _FILTER,
+            _takes("--state", metavar="WORD", default="", help="only those in this state"),
+            _takes(_JSON, action="store_true", help="for programs"),
+        ),
+    ),
+    _Word(
+        ("locks",),
+        "locks:locks",
+        "who has the locks, the evidence, and what waits behind them",
+        (_PLACES, _takes(_JSON, action="store_true", help="for programs")),
+    ),
+    _Word(
+        ("transports",),
+        "transports:transports",
+        "how each way of sending mail does",
+        (_PLACE, _takes(_JSON, action="store_true", help="for programs")),
+    ),
+    _Word(
+        ("log",),
+        "log:log",
+        "the logs, merged by time",
+        (
+            _PLACE,
+            _FILTER,
+            _takes("--level", metavar="LEVEL", default="", help="this grave, or graver"),
+            _takes("--since", metavar="TIME", default="", help="14:00, yesterday 18:00, -2h"),
+            _takes("--lines", type=_count, default=200, metavar="N", help="at most (200)"),
+            _takes("--follow", action="store_true", help="and what comes then"),
+            _takes(_JSON, action="store_true", help="one JSON object a line"),
+        ),
     ),
     _Word(
         ("init",),
@@ -381,6 +431,8 @@ An operator console for mail and task queues, with the queue engine built in.
   spooldeck [PLACE ...]         the console on these places, or on the configured ones
   spooldeck demo                throw-away spools with traffic, and the console on them
   spooldeck status [PLACE]      one plain look; exit 0 well, 1 needs attention, 2 unreadable
+  spooldeck overview [PLACE ...] | clusters | locks | transports | log [PLACE]
+                                what the console's screens show, printed once (--json)
   spooldeck init DIR            make the folders of a new queue
   spooldeck doctor [PLACE]      what is wrong, and how to mend it; exit 0 nothing, 1 something
   spooldeck queue ...           add, process-next, work, list, count, count-dlq, metrics, dlq,

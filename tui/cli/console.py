@@ -25,13 +25,19 @@ def open_console(setup: Setup, arguments: Namespace) -> int:
 
         print(f"spooldeck {version('spooldeck')}")
         return 0
-    names = list(arguments.places) or [*setup.config.places]
     root = getattr(arguments, "root", "")
-    if root:
-        names.insert(0, root)
-    if not names:
-        names = _installed(setup)
-    return run(setup, [_place(setup, name) for name in names], arguments)
+    names = [*([root] if root else []), *arguments.places]
+    return run(setup, places_of(setup, names), arguments)
+
+
+def places_of(setup: Setup, names: Sequence[str]) -> list[Place]:
+    """These places; without any, the configured ones, else the one that is installed here.
+
+    Raises:
+        Fail: there is no such folder, or nothing to open.
+    """
+    chosen = [*names] or [*setup.config.places] or _installed(setup)
+    return [_place(setup, name) for name in chosen]
 
 
 def _installed(setup: Setup) -> list[str]:
@@ -97,11 +103,22 @@ def run(setup: Setup, places: Sequence[Place], arguments: Namespace) -> int:
             theme=arguments.theme or setup.config.theme,
             read_only=arguments.read_only or setup.config.read_only,
             start_armed=setup.config.start_armed,
+            first=_first(arguments.open),
         )
     except BadTheme as error:
         fail(EX_USAGE, str(error))
     console.run()
     return console.return_code or 0
+
+
+def _first(name: str) -> str:
+    from tui import keys
+
+    screens = {"": keys.OVERVIEW, "queue": keys.LIST}
+    screens |= {word: word for word in (keys.OVERVIEW, keys.LOCKS, keys.TRANSPORTS, keys.LOG)}
+    if name not in screens:
+        fail(EX_USAGE, f"--open {shown(name)}: expected {', '.join(filter(None, screens))}")
+    return screens[name]
 
 
 def demo(setup: Setup, arguments: Namespace) -> int:

@@ -1,31 +1,27 @@
-"""What every screen but the list is: a title, a long text to move through, a word, and hints."""
+"""What the screens beside the list are: a title, something to move through, a word, and hints."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
 from textual.app import ComposeResult
-from textual.message import Message
-from textual.screen import Screen
 
 from engine.text import shown
 from tui import keys, present
+from tui.live import Live
 from tui.present import Line
+from tui.screens.face import Face
+from tui.surroundings import Surroundings
 from tui.widgets.lines import Lines, LongText
+from tui.widgets.picker import Picker
+from tui.widgets.top_line import TopLine
+
+SAID = 6.0
+"""Seconds for which a word to the operator stays."""
 
 
-class Page(Screen[None]):
+class Page(Face):
     """A full screen of text; nothing in the text can be acted on."""
-
-    KIND = ""
-    """Which keys of the table it has."""
-
-    class HelpWanted(Message):
-        """The operator asks what can be pressed here; the console opens it."""
-
-        def __init__(self, about: str) -> None:
-            super().__init__()
-            self.about = about
 
     def compose(self) -> ComposeResult:
         """Title, text, a line that speaks, hints."""
@@ -77,6 +73,99 @@ class Page(Screen[None]):
         """Close the page."""
         self.dismiss()
 
-    def action_help(self) -> None:
-        """Ask for the help on this page."""
-        self.post_message(self.HelpWanted(self.KIND))
+
+class Board(Face):
+    """Rows to choose from, and below them what there is to say of the one under the cursor."""
+
+    def __init__(self, live: Live, around: Surroundings) -> None:
+        super().__init__()
+        self.live, self.around = live, around
+        self._said: tuple[str, str, float] = ("", "", 0.0)
+
+    def compose(self) -> ComposeResult:
+        """Title, rows, what is under the cursor, a line that speaks, hints."""
+        yield TopLine(id="top-line")
+        yield Picker(id="rows")
+        yield LongText(id="text")
+        yield Lines(id="word")
+        yield Lines(id="hints")
+
+    def on_mount(self) -> None:
+        """Keys go to the rows; once a second everything is laid out anew."""
+        self.query_one(Picker).focus()
+        self.set_interval(1.0, self._tick)
+
+    def on_resize(self) -> None:
+        """Lay everything out for the size there is, once the parts know theirs."""
+        self.call_after_refresh(self.paint)
+
+    def on_screen_resume(self) -> None:
+        """Back on top: show what changed meanwhile."""
+        self.paint()
+
+    def on_picker_moved(self) -> None:
+        """Another row is under the cursor."""
+        self.paint()
+
+    def _tick(self) -> None:
+        if self.is_current:
+            self.paint()
+
+    def paint(self) -> None:
+        """Show what is known now; what did not change is not painted again."""
+        if not self.is_attached or not self.size.width:
+            return
+        self.query_one(TopLine).tell(self.around, self.trail())
+        self.lay_out(self.size.width)
+        self._show_word()
+        self.show_hints()
+
+    def trail(self) -> tuple[str, ...]:
+        """Where one is, from the outside in."""
+        return (self.live.place.name, self.KIND)
+
+    def lay_out(self, width: int) -> None:
+        """Offer the rows, and say what there is to say of the one under the cursor."""
+        raise NotImplementedError
+
+    def word(self) -> Line:
+        """What stands above the hints while nobody speaks."""
+        return ()
+
+    def show_hints(self, grey: Collection[str] = ()) -> None:
+        """Show which keys there are."""
+        hints = keys.hints(self.KIND, grey, self.without())
+        self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width))
+
+    def say(self, text: str, look: str = "warning") -> None:
+        """Say something to the operator, for a few seconds."""
+        self._said = (text, look, self.around.clock())
+        self._show_word()
+
+    def _show_word(self) -> None:
+        text, look, when = self._said
+        if text and not 0 <= self.around.clock() - when < SAID:
+            self._said = ("", "", 0.0)
+        line: Line = ((f" {shown(self._said[0])}", look),) if self._said[0] else self.word()
+        self.query_one("#word", Lines).show([present.cut(line, self.size.width)])
+
+    def action_move(self, how: str) -> None:
+        """Move the cursor; where nothing can be chosen, the text."""
+        picker = self.query_one(Picker)
+        if picker.rows:
+            picker.move(how)
+        else:
+            self.query_one(LongText).move(how)
+
+    def action_reread(self) -> None:
+        """Look at everything again."""
+
+        async def run() -> None:
+            await self.live.inspector.refresh()
+            self.say("everything was looked at again")
+
+        self.run_worker(run(), name="reread", exclusive=True, group="reread")
+
+    def action_back(self) -> None:
+        """Close the board."""
+        self.dismiss()

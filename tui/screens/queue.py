@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.message import Message
-from textual.screen import Screen
 
 from engine.index import Query
-from engine.inspector import Changed, Inspector
+from engine.inspector import Changed
 from engine.model import Problem, State, Task
 from engine.plans import Report, offered
 from engine.store import StoreError, Unavailable
 from engine.text import shown
 from engine.verbs import VERBS
 from tui import figures, keys, present
-from tui.arming import Arming
-from tui.child import Worker
-from tui.place import Place
+from tui.live import Live
 from tui.present import BLANK, Line
-from tui.recovery import Recovery
-from tui.watch import Signs, Watch
+from tui.screens.face import Face, Target
+from tui.surroundings import Surroundings
 from tui.why import why_waiting
 from tui.widgets.filter_line import FilterLine
 from tui.widgets.lines import Lines, LongText
@@ -41,46 +36,22 @@ SAID = 6.0
 AGAIN = "Ctrl-c again, or q, leaves the console"
 """What the first Ctrl-c says; the second one counts as long as this is on screen."""
 
-COUNTED = 300
-"""Counts that are remembered, one a second: metrics are compared with those of their own time."""
-
 RESTED = 0.15
 """Seconds a cursor rests before it is asked why its task waits."""
 
 
-class Surroundings(NamedTuple):
-    """What a screen shares with the whole console."""
-
-    host: str
-    arming: Arming
-    clock: Callable[[], float]
-    places: int = 1
-    number: int = 1
-    """Which of the places this one is."""
-
-
-class QueueScreen(Screen[None]):
+class QueueScreen(Face):
     """A place as the operator works in it."""
 
+    KIND = keys.LIST
     BINDINGS = keys.bindings(keys.LIST)
 
-    class Turn(Message):
-        """The operator wants another place: the next one, or the one before."""
-
-        def __init__(self, step: int) -> None:
-            super().__init__()
-            self.step = step
-
-    def __init__(self, place: Place, around: Surroundings) -> None:
+    def __init__(self, live: Live, around: Surroundings) -> None:
         super().__init__()
-        self.place = place
+        self.live, self.place = live, live.place
         self._around, self._arming, self._clock = around, around.arming, around.clock
-        self.inspector = Inspector(place.open, clock=around.clock)
-        self.worker = Worker(place.work)
-        self.recovery = Recovery(place.recover)
-        self._watch = Watch(place)
-        self._signs = Signs()
-        self._counted: deque[tuple[float, Mapping[State, int]]] = deque(maxlen=COUNTED)
+        self.inspector, self.worker = live.inspector, live.worker
+        self._aim: Target | None = None
         self._change = self.inspector.latest
         self._flow: deque[tuple[float, int, int]] = deque(maxlen=LATELY + 1)
         self._tab = 0
@@ -93,7 +64,7 @@ class QueueScreen(Screen[None]):
         self._recount = False
         self._problems: tuple[Problem, ...] = ()
         self.looked = False
-        self._let_go = False
+        """Whether lock, figures and logs are on screen."""
         self._make_widgets()
 
     def _make_widgets(self) -> None:
@@ -134,20 +105,30 @@ class QueueScreen(Screen[None]):
         self.run_worker(self._watch_signs(), name="watch")
         self.set_interval(1.0, self._tick)
 
-    async def close_place(self, keep_worker: bool) -> None:
-        """Let go of everything; a worker that was started here is told to stop unless kept."""
-        if self._let_go:
+    def aim(self, target: Target) -> None:
+        """Show that part of the queue, as soon as its states are known."""
+        if target.state is None and target.filter is None and not target.id and not target.problems:
             return
-        self._let_go = True
-        self.recovery.leave()
-        await asyncio.to_thread(self.worker.leave if keep_worker else self.worker.finish)
-        await self.inspector.close()
-        await asyncio.to_thread(self._watch.close)
+        self._aim = target
+        if self.is_attached and self._tabs:
+            self._take_aim()
+
+    def _take_aim(self) -> None:
+        target, self._aim = self._aim, None
+        if target is None:
+            return
+        if target.filter is not None:
+            self._filter.put(target.filter)
+        wanted = None if target.problems else target.state or self.state or State.PENDING
+        if wanted in self._tabs:
+            self._tab = self._tabs.index(wanted)
+        self._everything = False
+        self._show_tab(Spot(id=target.id))
 
     # Following
 
     async def _follow(self) -> None:
-        await self.inspector.start()
+        self._take(self._change)
         while True:
             try:
                 change = await self.inspector.changed(self._change.generation)
@@ -160,7 +141,9 @@ class QueueScreen(Screen[None]):
         self._change = change
         self._recount = True
         self.list.say(self._notice())
-        if first:
+        if first and self._aim is not None:
+            self._take_aim()
+        elif first:
             self._ask(Spot())
         else:
             self.list.changed()
@@ -203,16 +186,12 @@ class QueueScreen(Screen[None]):
 
     async def _watch_signs(self) -> None:
         while True:
-            if self.is_current:
-                signs = await asyncio.to_thread(self._watch.look)
-                self._signs = signs
-                if self._change.complete:
-                    self._counted.append((self._clock(), self._change.counts))
+            if self.is_current and self.live.looked:
                 self._paint_lock()
                 self._paint_figures()
                 self._paint_log()
                 self.looked = True
-            await asyncio.sleep(1.0)
+            await self.live.next_look()
 
     def _tick(self) -> None:
         now = self._clock()
@@ -266,11 +245,14 @@ class QueueScreen(Screen[None]):
         self._spots[self._tab] = self.list.cursor
         self._tab = tab
         self._everything = False
+        self._show_tab(self._spots.get(tab, Spot()))
+
+    def _show_tab(self, spot: Spot) -> None:
         self._left.set_class(self._on_problems, "-problems")
         if self._on_problems:
             self._load_problems()
         else:
-            self._ask(self._spots.get(tab, Spot()))
+            self._ask(spot)
         self._paint_tabs()
         self._paint_scope()
         self._paint_details()
@@ -321,9 +303,16 @@ class QueueScreen(Screen[None]):
         self.list.focus()
 
     def action_back(self) -> None:
-        """Clear the filter."""
-        self._filter.close()
-        self.list.focus()
+        """Clear the filter; without one, back to the overview."""
+        if self._filter.is_on:
+            self._filter.close()
+            self.list.focus()
+        else:
+            self.action_leave()
+
+    def action_leave(self) -> None:
+        """Back to what is below, else out of the console; this place stays as it is."""
+        self.post_message(self.Wants(self, "leave_face"))
 
     def cancels(self) -> bool:
         """Cancel what is typed; answers whether the console is to be left instead."""
@@ -416,7 +405,7 @@ class QueueScreen(Screen[None]):
         task = self.list.task_here
         if task is not None:
             why = await why_waiting(
-                self.inspector, self.place, self._signs.lock, task, self._clock()
+                self.inspector, self.place, self.live.signs.lock, task, self._clock()
             )
             self._why = (task.id, why)
             self._paint_details()
@@ -428,14 +417,19 @@ class QueueScreen(Screen[None]):
         if self._on_problems:
             self._open_problems()
             return
-        from tui.screens.task import TaskScreen
-
         task = self.list.task_here
         if task is None:
             self.say("there is no task to open here")
-            return
-        screen = TaskScreen(task, self.inspector, self.place, lambda: self._signs.lock, self._clock)
-        self.app.push_screen(screen)
+        else:
+            self.go(Target(keys.TASK, id=task.id))
+
+    def action_log(self) -> None:
+        """The log lines that speak of the task under the cursor."""
+        self.go(Target(keys.LOG, id=self.list.cursor.id))
+
+    def action_clusters(self) -> None:
+        """The errors here, alike with alike."""
+        self.go(Target(keys.CLUSTERS))
 
     def _open_problems(self) -> None:
         from tui.screens.problems import ProblemsScreen
@@ -511,21 +505,10 @@ class QueueScreen(Screen[None]):
 
     def action_unlock(self) -> None:
         """Who has the lock, and a plan to free it."""
-        from tui.screens.lock import LockScreen
-
         if refusal := self._lock_line.refusal:
             self.say(refusal)
-            return
-        shared = (self.recovery, self._free, self._arming, self._clock)
-        self.app.push_screen(LockScreen(self.place, self.inspector, *shared))
-
-    def _free(self, seen: str) -> None:
-        freeing = self.recovery.run(seen)
-
-        async def tell() -> None:
-            self.say(await freeing)
-
-        self.run_worker(tell(), name="recovery", group="recovery")
+        else:
+            self.go(Target(keys.LOCK))
 
     def action_arm(self) -> None:
         """Allow writes for a while, or forbid them."""
@@ -574,13 +557,8 @@ class QueueScreen(Screen[None]):
         if self._around.places == 1:
             self.say("there is only this place")
         else:
-            self.post_message(self.Turn(step))
-
-    def action_help(self) -> None:
-        """Every key."""
-        from tui.screens.help import HelpScreen
-
-        self.app.push_screen(HelpScreen(keys.LIST, self._without()))
+            number = (self.live.number - 1 + step) % self._around.places + 1
+            self.go(Target(keys.LIST, place=number))
 
     # Painting
 
@@ -621,7 +599,7 @@ class QueueScreen(Screen[None]):
             sum(change.counts.values()),
             *self._rates(),
             change.complete,
-            around.number,
+            self.live.number,
             around.places,
         )
         arming = self._arming
@@ -650,7 +628,7 @@ class QueueScreen(Screen[None]):
         self._tab_line.show([line])
 
     def _paint_lock(self) -> None:
-        self._lock_line.tell(self._signs.lock, self._clock(), self.size.width)
+        self._lock_line.tell(self.live.signs.lock, self._clock(), self.size.width)
         self.set_class(self._lock_line.alarms, "-alarm")
 
     def _paint_filter(self) -> None:
@@ -662,10 +640,10 @@ class QueueScreen(Screen[None]):
     def _ours(self) -> figures.Ours:
         change = self._change
         complete = change.complete and not change.unavailable
-        return figures.Ours(self.inspector.states, change.counts, complete, self._counted)
+        return figures.Ours(self.inspector.states, change.counts, complete, self.live.counted)
 
     def _paint_figures(self) -> None:
-        now, signs = self._clock(), self._signs
+        now, signs = self._clock(), self.live.signs
         if self.has_class("-wide"):
             pane = self._side_figures
             pane.show(
@@ -682,7 +660,7 @@ class QueueScreen(Screen[None]):
             return
         rows = [
             present.log_line(line.when, line.level, line.text, width)
-            for line in self._signs.log[-(height - 1) :]
+            for line in self.live.signs.log[-(height - 1) :]
         ]
         nothing: Line = ((" no log of this place is there to be read", "dim"),)
         pane.show([present.heading("log", width), *(rows or [nothing])])
@@ -718,7 +696,8 @@ class QueueScreen(Screen[None]):
         self._scope_line.show([line])
         self._paint_hints()
 
-    def _without(self) -> set[str]:
+    def without(self) -> set[str]:
+        """Actions that make no sense here."""
         without = {"next_place", "previous_place"} if self._around.places == 1 else set()
         if self._arming.read_only:
             without |= {key.action for key in keys.verbs()} | {"arm", "worker", "unlock"}
@@ -737,13 +716,13 @@ class QueueScreen(Screen[None]):
 
     def _paint_hints(self) -> None:
         words = {"arm": keys.arm_words(self._arming.armed)}
-        hints = keys.hints(keys.LIST, self._grey(), self._without(), words)
+        hints = keys.hints(keys.LIST, self._grey(), self.without(), words)
         rows = present.hint_lines(hints, self.size.width)
         if self._said[0]:
             rows[0] = present.cut(((f" {self._said[0]}", "warning"),), self.size.width)
         self._hints.show(rows)
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, look: str = "warning") -> None:
         """Say something to the operator, in the first hint line, for a few seconds."""
         self._said = (shown(text), self._clock())
         self._paint_hints()

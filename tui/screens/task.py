@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import NamedTuple
 
-from engine.inspector import Inspector
-from engine.model import LockEvidence, Task
+from engine.model import Task
 from engine.store import StoreError, Unavailable
 from engine.text import shown, shown_lines
 from tui import keys, present
-from tui.place import Place
+from tui.live import Live
 from tui.present import BLANK, Line
 from tui.screens.pages import Page
+from tui.surroundings import Surroundings
 from tui.why import why_waiting
 
 
@@ -33,18 +32,11 @@ class TaskScreen(Page):
     KIND = keys.TASK
     BINDINGS = keys.bindings(keys.TASK)
 
-    def __init__(
-        self,
-        task: Task,
-        inspector: Inspector,
-        place: Place,
-        lock: Callable[[], LockEvidence | None],
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, id: str, live: Live, around: Surroundings) -> None:
         super().__init__()
-        self._shown = task
-        self._inspector, self._place = inspector, place
-        self._lock, self._clock = lock, clock
+        self._task_id, self._live = id, live
+        self._shown: Task | None = None
+        self._inspector, self._clock = live.inspector, around.clock
         self._held = Held()
         self._why = ""
         self._gone = False
@@ -62,18 +54,18 @@ class TaskScreen(Page):
                 seen = (await self._inspector.changed(seen)).generation
             except Unavailable:
                 return  # closed: the console is being left
-            task = await self._inspector.task(self._shown.id)
+            task = await self._inspector.task(self._task_id)
             if task != self._shown or self._gone:
                 await self._read()
 
     async def _read(self) -> None:
-        task = await self._inspector.task(self._shown.id)
+        task = await self._inspector.task(self._task_id)
         self._gone = task is None
         if task is not None:
             self._shown = task
             self._held = await self._hold(task)
             self._why = await why_waiting(
-                self._inspector, self._place, self._lock(), task, self._clock()
+                self._inspector, self._live.place, self._live.signs.lock, task, self._clock()
             )
         if self.is_attached:
             self.lay_out(self.size.width)
@@ -89,6 +81,10 @@ class TaskScreen(Page):
     def lay_out(self, width: int) -> None:
         """The task, for this width."""
         now = self._clock()
+        if self._shown is None:
+            gone = "there is no such task any more" if self._gone else "looking ..."
+            self.show(((f" task {shown(self._task_id)}", "title"),), [], ((f" {gone}", ""),))
+            return
         rows = present.fields(self._shown, self._inspector.states, now)
         text: list[Line] = [present.heading("fields", width), *present.labelled(rows, width)]
         if self._why and not self._gone:

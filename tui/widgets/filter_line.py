@@ -61,6 +61,12 @@ class FilterLine(Horizontal):
         self.add_class("-on")
         self.query_one(Input).focus()
 
+    def put(self, words: str) -> None:
+        """Filter for these, as if they had been typed; nothing hides the line."""
+        with self.prevent(Input.Changed):
+            self.query_one(Input).value = words
+        self.set_class(bool(words), "-on")
+
     def close(self) -> None:
         """Forget the words and hide the line."""
         self.query_one(Input).value = ""

@@ -99,9 +99,11 @@ class LongText(Lines, can_focus=True):
             self.refresh()
 
     def move(self, action: str) -> None:
-        """Move as the key table names it: down, up, page_down, page_up, first, last."""
+        """Move as the key table names it: down, up, half_down, page_down, first and so on."""
         page = max(1, self.size.height - 1)
+        half = max(1, page // 2)
         steps = {"down": 1, "up": -1, "page_down": page, "page_up": -page}
+        steps |= {"half_down": half, "half_up": -half}
         whole = {"first": 0, "last": len(self.lines)}
         self.move_to(whole[action] if action in whole else self._top + steps[action])
 

@@ -177,13 +177,15 @@ class TaskList(Painted, can_focus=True):
     # Moving
 
     def move(self, action: str) -> None:
-        """Move as the key table names it: down, up, page_down, page_up, first, last.
+        """Move as the key table names it: down, up, half_down, page_down, first and so on.
 
         Whoever calls this knows that the cursor moved: there is no message, which would come a
         frame later and cost another one.
         """
         page = self._height
+        half = max(1, page // 2)
         steps = {"down": 1, "up": -1, "page_down": page, "page_up": -page}
+        steps |= {"half_down": half, "half_up": -half}
         if action in steps:
             self._go(self._spot.at + steps[action], steps[action])
         else:

@@ -1,0 +1,198 @@
+"""What a queue has done in the last ten minutes: what came and left, and how long it will take.
+
+A console feeds it once a second with what it counted anyway; every question is answered from that,
+with a clock handed in. Nothing is known of the time before it was first fed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
+from enum import StrEnum
+from operator import attrgetter
+from typing import NamedTuple
+
+from engine.model import State
+
+SPAN = 600.0
+"""Seconds that are remembered."""
+
+LATELY = 60.0
+"""Seconds over which rates are taken."""
+
+TREND = 120.0
+"""Seconds over which it is judged whether a backlog grows: traffic comes in bursts."""
+
+ENOUGH = 3.0
+"""Seconds of history before anything is said of rates: one task in the first would look like a
+storm."""
+
+ENOUGH_TREND = 10.0
+"""The same for how a backlog develops."""
+
+_OFTEN = 0.5
+"""Seconds within which a second sample says nothing new."""
+
+
+class Rates(NamedTuple):
+    """Tasks a second."""
+
+    inward: float
+    outward: float
+
+
+class Course(StrEnum):
+    """How a backlog develops."""
+
+    DRAINS = "drains"
+    GROWS = "grows"
+    EMPTY = "empty"
+    STEADY = "steady"
+    UNKNOWN = "unknown"
+
+
+class Drain(NamedTuple):
+    """How long until nothing waits any more."""
+
+    course: Course
+    seconds: float | None = None
+    """How long at the present pace; None unless it drains."""
+
+    @property
+    def words(self) -> str:
+        """For a narrow column: `1m42s`, `grows`, `steady`, `-` where nothing waits, `?`."""
+        if self.seconds is not None:
+            return spell(self.seconds)
+        return {Course.EMPTY: "-", Course.UNKNOWN: "?"}.get(self.course, self.course.value)
+
+
+class Sample(NamedTuple):
+    """A queue at one moment."""
+
+    when: float
+    """Epoch seconds UTC."""
+    came: int
+    """Tasks that have come since the history began."""
+    left: int
+    counts: Mapping[State, int]
+
+    @property
+    def waiting(self) -> int:
+        """Its backlog."""
+        return self.counts.get(State.PENDING, 0)
+
+
+class Flow:
+    """The history of one queue, a sample a second at most."""
+
+    def __init__(self) -> None:
+        self._samples: list[Sample] = []
+        self._seen = (0, 0)
+
+    def add(self, now: float, came: int, left: int, counts: Mapping[State, int]) -> None:
+        """Remember what is counted at `now`; only a whole look may be told of.
+
+        `came` and `left` only grow; where one goes back, whoever counts began again at 0. A clock
+        that was set back empties the history: it says nothing of the times that come again.
+        """
+        before = self._samples[-1] if self._samples else None
+        if before is not None and now < before.when:
+            self._samples, before = [], None
+        if before is None:
+            sample = Sample(now, 0, 0, dict(counts))
+        elif now - before.when < _OFTEN:
+            return
+        else:
+            more = _more(self._seen[0], came), _more(self._seen[1], left)
+            sample = Sample(now, before.came + more[0], before.left + more[1], dict(counts))
+        self._seen = came, left
+        self._samples.append(sample)
+        old = bisect_left(self._samples, now - SPAN, key=attrgetter("when"))
+        # One that is older stays: without it the beginning of the span would not be known.
+        if old > 60:
+            del self._samples[: old - 1]
+
+    def _since(self, start: float) -> list[Sample]:
+        """The samples from the last one at or before a moment on."""
+        first = bisect_right(self._samples, start, key=attrgetter("when"))
+        return self._samples[max(0, first - 1) :]
+
+    def _fresh(self, now: float, over: float) -> bool:
+        return bool(self._samples) and now - self._samples[-1].when <= over
+
+    def rates(self, now: float, over: float = LATELY) -> Rates | None:
+        """What came and left a second, over so many seconds; None until that can be said."""
+        samples = self._since(now - over)
+        if not self._fresh(now, over) or samples[-1].when - samples[0].when < ENOUGH:
+            return None
+        first, last = samples[0], samples[-1]
+        seconds = last.when - first.when
+        return Rates((last.came - first.came) / seconds, (last.left - first.left) / seconds)
+
+    def drain(self, now: float, over: float = TREND) -> Drain:
+        """How long until nothing waits, judged by how the backlog went for so many seconds."""
+        samples = self._since(now - over)
+        if not self._fresh(now, over):
+            return Drain(Course.UNKNOWN)
+        waiting = samples[-1].waiting
+        if not waiting:
+            return Drain(Course.EMPTY)
+        seconds = samples[-1].when - samples[0].when
+        if seconds < ENOUGH_TREND:
+            return Drain(Course.UNKNOWN)
+        slope = _slope([(s.when - samples[0].when, s.waiting) for s in samples])
+        if abs(slope) * seconds < 1:  # less than one task in all that time
+            return Drain(Course.STEADY)
+        return Drain(Course.GROWS) if slope > 0 else Drain(Course.DRAINS, waiting / -slope)
+
+    def spark(self, now: float, cells: int) -> tuple[float | None, ...]:
+        """The mean backlog in each of so many cells of the last ten minutes, the latest last.
+
+        None where nothing was seen. Cells begin at whole multiples of their length, so that only
+        the last one changes from second to second.
+        """
+        length = SPAN / cells
+        first = int(now // length) - cells + 1
+        sums, seen = [0] * cells, [0] * cells
+        for sample in self._since(first * length):
+            cell = int(sample.when // length) - first
+            if 0 <= cell < cells:
+                sums[cell] += sample.waiting
+                seen[cell] += 1
+        return tuple(total / n if n else None for total, n in zip(sums, seen, strict=True))
+
+    def grown(self, state: State, now: float, over: float = SPAN) -> int | None:
+        """By how many tasks a state has grown in so many seconds, or since the history began.
+
+        None until there is a history.
+        """
+        samples = self._since(now - over)
+        if not self._fresh(now, over) or len(samples) < 2:
+            return None
+        return samples[-1].counts.get(state, 0) - samples[0].counts.get(state, 0)
+
+
+def spell(seconds: float) -> str:
+    """A duration in at most six cells: `3s`, `1m42s`, `1h17m`, `6d02h`, `412d`."""
+    whole = int(max(0.0, min(seconds, 86400.0 * 99_999)) + 0.5)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    days, hours = whole // 86400, whole % 86400 // 3600
+    return f"{days}d{hours:02d}h" if days < 100 else f"{days}d"
+
+
+def _more(before: int, now: int) -> int:
+    return now - before if now >= before else now
+
+
+def _slope(points: list[tuple[float, int]]) -> float:
+    """By how much the second number goes up with one of the first (least squares)."""
+    amount = len(points)
+    mean_x = sum(x for x, _ in points) / amount
+    mean_y = sum(y for _, y in points) / amount
+    spread = sum((x - mean_x) ** 2 for x, _ in points)
+    return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread if spread else 0.0

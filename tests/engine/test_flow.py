@@ -1,0 +1,153 @@
+"""What a queue did lately: rates, drain, sparkline and growth, each from counts and a clock."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.flow import SPAN, Course, Drain, Flow, Rates, spell
+from engine.model import State
+
+NOW = 1_795_167_600.0
+"""A whole multiple of ten minutes."""
+
+
+def a_flow(
+    seconds: int, waiting: int = 0, came: float = 0, left: float = 0, dead: float = 0
+) -> Flow:
+    """A history that ends at NOW: so many seconds, with so many tasks a second, `waiting` at its
+    end.
+    """
+    flow = Flow()
+    for second in range(-seconds, 1):
+        done = seconds + second
+        backlog = max(0, round(waiting + second * (came - left)))
+        counts = {State.PENDING: backlog, State.DEAD: round(dead * done)}
+        flow.add(NOW + second, round(came * done), round(left * done), counts)
+    return flow
+
+
+@pytest.mark.parametrize(
+    ("seconds", "came", "left", "rates"),
+    [
+        (0, 0, 0, None),
+        (2, 5, 5, None),
+        (60, 9, 7, Rates(9, 7)),
+        (300, 2, 0, Rates(2, 0)),
+    ],
+)
+def test_rates_are_those_of_the_last_minute(
+    seconds: int, came: float, left: float, rates: Rates | None
+) -> None:
+    """What came and left in a minute, a second; nothing is said before there is a history."""
+    assert a_flow(seconds, 1000, came, left).rates(NOW) == rates
+
+
+def test_a_counter_that_begins_again_loses_nothing() -> None:
+    """Where whoever counts began again at 0, what it counts since is added to what was before."""
+    flow = Flow()
+    for second, came in enumerate((100, 110, 4, 14)):
+        flow.add(NOW + 10 * second, came, 0, {})
+
+    assert flow.rates(NOW + 30) == Rates(24 / 30, 0)
+
+
+@pytest.mark.parametrize(
+    ("flow", "drain", "words"),
+    [
+        (Flow(), Drain(Course.UNKNOWN), "?"),
+        (a_flow(5, 10), Drain(Course.UNKNOWN), "?"),
+        (a_flow(120, 0), Drain(Course.EMPTY), "-"),
+        (a_flow(120, 7), Drain(Course.STEADY), "steady"),
+        (a_flow(120, 1204, came=9, left=7), Drain(Course.GROWS), "grows"),
+        (a_flow(120, 102, came=4, left=5), Drain(Course.DRAINS, 102.0), "1m42s"),
+    ],
+)
+def test_a_backlog_drains_grows_or_stays(flow: Flow, drain: Drain, words: str) -> None:
+    """How the backlog went for two minutes says when it will be gone, or that it will not."""
+    got = flow.drain(NOW)
+
+    assert got.course is drain.course
+    assert got.seconds == (None if drain.seconds is None else pytest.approx(drain.seconds, 0.01))
+    assert got.words == words
+
+
+def test_a_burst_is_no_trend() -> None:
+    """A backlog that jumps up and down by bursts, and goes down all in all, drains."""
+    flow = Flow()
+    for second in range(121):
+        flow.add(NOW + second, 0, 0, {State.PENDING: 1000 - 2 * second + 30 * (second % 10)})
+
+    assert flow.drain(NOW + 120).course is Course.DRAINS
+
+
+def test_the_sparkline_holds_still() -> None:
+    """Ten cells of a minute; what was not seen is None, and only the last changes in a minute."""
+    flow = a_flow(150, 100)
+
+    cells = flow.spark(NOW + 59, 10)
+
+    assert cells == (*[None] * 6, 100.0, 100.0, 100.0, 100.0)
+    flow.add(NOW + 1, 0, 0, {State.PENDING: 300})
+    assert flow.spark(NOW + 59, 10) == (*cells[:-1], 200.0)
+
+
+def test_a_state_has_grown() -> None:
+    """How many more are dead than ten minutes ago, or than when we began to look."""
+    assert Flow().grown(State.DEAD, NOW) is None
+    assert a_flow(60, dead=1).grown(State.DEAD, NOW) == 60
+    assert a_flow(900, dead=1).grown(State.DEAD, NOW) == 600
+
+
+def test_a_clock_set_back_empties_it() -> None:
+    """Of a time that comes a second time nothing is known."""
+    flow = a_flow(300, 100, came=5)
+
+    flow.add(NOW - 3600, 9, 9, {State.PENDING: 1})
+
+    assert flow.rates(NOW - 3600) is None
+    assert flow.drain(NOW - 3600).course is Course.UNKNOWN
+    assert [cell for cell in flow.spark(NOW - 3600, 10) if cell is not None] == [1.0]
+
+
+def test_what_is_long_past_is_no_rate() -> None:
+    """A console that slept for an hour says nothing of now by what it saw before."""
+    flow = a_flow(300, 100, came=5)
+
+    assert flow.rates(NOW + 3600) is None
+    assert flow.drain(NOW + 3600).words == "?"
+    assert set(flow.spark(NOW + 3600, 10)) == {None}
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 30.0), st.integers(0, 10_000)), max_size=300))
+def test_it_stays_small_and_never_stumbles(steps: list[tuple[float, int]]) -> None:
+    """Whatever is counted whenever: ten minutes are held, and every question is answered."""
+    flow, now = Flow(), NOW
+    for step, number in steps:
+        now += step
+        flow.add(now, number, number, {State.PENDING: number})
+
+        rates = flow.rates(now)
+        assert rates is None or rates >= (0, 0)
+        assert (flow.drain(now).seconds or 0) >= 0
+        assert len(flow.spark(now, 10)) == 10
+    assert len(flow._samples) <= SPAN / 0.5 + 62
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0s"),
+        (3.2, "3s"),
+        (102, "1m42s"),
+        (59.6, "1m00s"),
+        (4620, "1h17m"),
+        (525_600, "6d02h"),
+        (1e12, "99999d"),
+        (-5, "0s"),
+    ],
+)
+def test_a_duration_in_six_cells(seconds: float, words: str) -> None:
+    """A duration is spelled so that it fits a narrow column."""
+    assert spell(seconds) == words

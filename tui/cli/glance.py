@@ -1,0 +1,64 @@
+"""One look at places as the console sees them, for the commands that print a screen once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
+
+from engine.store import Unavailable
+from tui.cli.console import places_of
+from tui.cli.wiring import Setup
+from tui.live import Live
+from tui.place import Place
+from tui.present import Line
+
+T = TypeVar("T")
+
+
+def named(setup: Setup, names: Sequence[str]) -> list[Place]:
+    """The places of these names; without any, those that the console would open.
+
+    Raises:
+        Fail: there is no such folder, or nothing to open.
+    """
+    return places_of(setup, names)
+
+
+def glance(places: Sequence[Place], ask: Callable[[Sequence[Live]], Awaitable[T]]) -> T:
+    """What is to be said of these places once each was looked at as a whole.
+
+    One that cannot be reached is handed to `ask` as it is; its inspector says why.
+    """
+
+    async def look() -> T:
+        lives = [Live(place, time.time, number) for number, place in enumerate(places, 1)]
+        following = [asyncio.create_task(live.follow()) for live in lives]
+        try:
+            await asyncio.gather(*map(_seen, lives))
+            return await ask(lives)
+        finally:
+            for task in following:
+                task.cancel()
+            await asyncio.gather(*following, return_exceptions=True)
+            await asyncio.gather(*(live.close(keep_worker=False) for live in lives))
+
+    return asyncio.run(look())
+
+
+async def _seen(live: Live) -> None:
+    change = live.inspector.latest
+    while not (change.complete or change.unavailable):
+        try:
+            change = await live.inspector.changed(change.generation)
+        except Unavailable:
+            return
+    if not live.looked:
+        await live.next_look()
+
+
+def print_lines(lines: Iterable[Line]) -> None:
+    """Lines of a screen as plain text."""
+    for line in lines:
+        print("".join(text for text, _ in line).rstrip())

@@ -1,0 +1,24 @@
+"""What every screen shares with the whole console."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tui.arming import Arming
+
+
+class Surroundings(NamedTuple):
+    """The console around a screen."""
+
+    host: str
+    arming: Arming
+    clock: Callable[[], float]
+    """Epoch seconds UTC."""
+    places: int = 1
+    environment: str = ""
+    """A word that says what is at stake here, `PROD`; "" when nobody gave one."""
+    wire: Callable[[], str] = lambda: ""
+    """What goes to the terminal now, in words: `0.7kB/s`."""
+    alerts: Callable[[], int] = lambda: 0
+    """How many alerts there are, over all places."""

@@ -1,0 +1,234 @@
+"""The terminal at the other end: what goes to it, what comes from it, and that it may go away."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import sys
+from codecs import getincrementaldecoder
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any, cast
+
+from textual._xterm_parser import XTermParser
+from textual.app import App
+from textual.drivers.linux_driver import LinuxDriver
+
+from tui.glyphs import UTF8, Glyphs
+
+UNSENT: Mapping[str, str] = {
+    "\x1b[?2026$p": "a question: its answer, late over a slow line, is typed into the shell",
+    "\x1b[?2048$p": "a question; a change of size is heard by a signal as well",
+    "\x1b[>25u": "the kitty keyboard: each key as a long sequence, in the shell too if we are killed",
+    "\x1b[<u": "the end of the same",
+    "\x1b[?1004h": "word of the focus: nothing here asks for it, and it too can reach the shell",
+    "\x1b[?1004l": "the end of the same",
+}
+"""What the library would send and we do not, and why; old terminals print some of it as text."""
+
+TIDY = "\x1b[0m\x1b[2J\x1b[H"
+"""Leaves nothing of ours on a terminal that has no second screen (linux, vt100)."""
+
+BUFFER = 1 << 16
+"""Characters that are gathered before they are written."""
+
+USUAL = (80, 24)
+"""Columns and rows of a terminal that does not know its own: a serial line."""
+
+PARTIAL = 100
+"""Milliseconds after which Esc counts as a key of its own, and not as the begin of a sequence."""
+
+
+class Output:
+    """The wire to the terminal: counts what goes over it, and outlives it."""
+
+    def __init__(self, fd: int, glyphs: Glyphs, gone: Callable[[], None]) -> None:
+        """`gone` is called, from any thread, when nothing can be written any more."""
+        self.written = 0
+        """Bytes so far."""
+        self._fd, self._glyphs, self._gone = fd, glyphs, gone
+        self._buffer: list[str] = []
+        self._size = 0
+        self._broken = False
+
+    def fileno(self) -> int:
+        """The file descriptor of the terminal."""
+        return self._fd
+
+    def write(self, text: str) -> int:
+        """Add to what is to be written."""
+        # Whatever paints, the library's own widgets too: no locale but UTF-8 gets more than ASCII.
+        if self._glyphs and not text.isascii():
+            text = text.translate(self._glyphs)
+        self._buffer.append(text)
+        self._size += len(text)
+        if self._size >= BUFFER:
+            self.flush()
+        return len(text)
+
+    def flush(self) -> None:
+        """Write; what a terminal that is gone would have got is dropped."""
+        data = memoryview("".join(self._buffer).encode("utf-8", "replace"))
+        self._buffer.clear()
+        self._size = 0
+        while data and not self._broken:
+            try:
+                count = os.write(self._fd, data)
+            except BlockingIOError:  # whoever shares the terminal with us may have made it so
+                select.select([], [self._fd], [])
+                continue
+            except OSError:
+                self._broken = True
+                self._gone()
+                return
+            self.written += count
+            data = data[count:]
+
+
+class Terminal(LinuxDriver):
+    """The library's driver, for every terminal, and for one that goes away or is left for a while.
+
+    Signals that stop and continue us are heard on the event loop: a handler that runs anywhere
+    could find half-done what it has to undo.
+    """
+
+    def __init__(self, app: App[Any], **options: Any) -> None:
+        super().__init__(app, **options)
+        self._away = False
+        out = sys.__stdout__
+        assert out is not None
+        # To where the terminal is known to be: standard error may well be a file.
+        self.output = Output(out.fileno(), getattr(app, "glyphs", UTF8), self._lost)
+        self._file = cast(IO[str], self.output)
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._loop.add_signal_handler(signal.SIGTSTP, self.step_back)
+        self._loop.add_signal_handler(signal.SIGCONT, self._come_back)
+
+    def _lost(self) -> None:
+        """Tell the console that nobody is there any more."""
+        leave: Callable[[], None] = getattr(self._app, "terminal_gone", self._app.exit)
+        try:
+            self._loop.call_soon_threadsafe(leave)
+        except RuntimeError:
+            return  # the loop has ended: we are leaving already
+
+    def _get_terminal_size(self) -> tuple[int, int]:
+        # The variables COLUMNS and LINES, which the library heeds, do not follow the terminal.
+        try:
+            columns, rows = os.get_terminal_size(self.output.fileno())
+        except OSError:
+            return USUAL
+        return (columns, rows) if columns and rows else USUAL
+
+    def write(self, data: str) -> None:
+        """Send to the terminal, unless it is the shell's just now."""
+        if data not in UNSENT and not self._away:
+            super().write(data)
+
+    def _enable_mouse_support(self) -> None:
+        if self._mouse:  # clicks and the wheel; the library would have every motion too
+            self.write("\x1b[?1000h\x1b[?1006h")
+
+    # In
+
+    def run_input_thread(self) -> None:
+        """Hand on what is typed, until the terminal closes or is not ours any more."""
+        parser = XTermParser(self._debug)
+        # A terminal that is not UTF-8, whatever its locale says, must not end the console.
+        decode = getincrementaldecoder("utf-8")("replace").decode
+        ready = select.poll()
+        ready.register(self.fileno, select.POLLIN)
+        ready.register(self._wake, select.POLLIN)
+        while not self.exit_event.is_set():
+            # Idle, it does not wake up at all.
+            pending = PARTIAL if parser._timeout_time is not None else None
+            if any(fd == self.fileno for fd, _ in ready.poll(pending)):
+                data = self._read()
+                if data == b"":
+                    self._lost()
+                    return
+                # What the decoder keeps for now is nothing yet, which the parser takes for the end.
+                for event in parser.feed(text) if (text := decode(data or b"")) else ():
+                    self.process_message(event)
+            for event in parser.tick():
+                self.process_message(event)
+
+    def _read(self) -> bytes | None:
+        """What was typed; None when somebody else took it, empty when the terminal is gone."""
+        try:
+            return os.read(self.fileno, 4096)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+
+    def disable_input(self) -> None:
+        """Stop listening."""
+        os.eventfd_write(self._wake, 1)
+        super().disable_input()
+        if self._key_thread is not None and not self._key_thread.is_alive():
+            self._drain()
+
+    def _drain(self) -> None:
+        try:
+            os.eventfd_read(self._wake)
+        except BlockingIOError:
+            return  # it was not asked to wake up
+
+    # Away and back
+
+    def stop_application_mode(self) -> None:
+        """Leave the terminal as it was."""
+        self.write(TIDY)
+        super().stop_application_mode()
+
+    def step_back(self) -> None:
+        """Give the terminal back, and stop until somebody continues us."""
+        self._leave_terminal()
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _leave_terminal(self) -> None:
+        if not self._away:
+            self.suspend_application_mode()
+            self._away = True
+
+    def _come_back(self) -> None:
+        """Continued: take the terminal again and paint everything.
+
+        It may have been stopped without being asked (SIGSTOP): what the shell has made of the
+        terminal since then is undone too.
+        """
+        if self._writer_thread is None:
+            return  # not begun yet
+        self._leave_terminal()
+        before, self._away = self._writer_thread, False
+        self.start_application_mode()
+        if self._writer_thread is before:  # continued in the background: stopped again, not ours
+            self._away = True
+        else:
+            self._app.refresh(layout=True)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        super().close()
+        loop = asyncio.get_running_loop()
+        if not self._app.is_running:
+            for number in (signal.SIGTSTP, signal.SIGCONT):
+                loop.remove_signal_handler(number)
+
+
+def shell_waits() -> bool:
+    """Whether somebody is there to continue us when we stop: a shell with job control.
+
+    Blocks, for as long as /proc takes. That is so when the parent of our process group's leader
+    is of our session, and of another group.
+    """
+    leader = os.getpgrp()
+    try:
+        stat = Path(f"/proc/{leader}/stat").read_text(encoding="utf-8", errors="replace")
+        parent = int(stat.rpartition(")")[2].split()[1])
+        return os.getsid(parent) == os.getsid(0) and os.getpgid(parent) != leader
+    except (OSError, ValueError):
+        return False  # the leader has ended; nobody waits for it
