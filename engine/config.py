@@ -155,6 +155,8 @@ class Config(NamedTuple):
     """Log files to follow besides the queue's own."""
     theme: str = ""
     """A theme's name; "" for the default one."""
+    mouse: bool = False
+    """Whether the console takes the mouse."""
     read_only: bool = False
     start_armed: bool = False
     environment: str = ""
@@ -511,6 +513,7 @@ _SETTINGS: Mapping[str, _Check] = {
     "queue": _queue,
     "logs": _each(_path),
     "theme": _text,
+    "mouse": _yes_or_no,
     "read_only": _yes_or_no,
     "start_armed": _yes_or_no,
     "environment": _environment,

@@ -98,10 +98,8 @@ def read_guarded(
         OSError: it cannot be read now.
     """
     seen = os.fstat(fd)
-    if not stat.S_ISREG(seen.st_mode):
-        raise Refused(_KINDS.get(stat.S_IFMT(seen.st_mode), "not a regular file"))
-    if seen.st_nlink > 1:
-        raise Refused("has a second hard link")
+    if why := oddity(seen):
+        raise Refused(why)
     if seen.st_size > limit:
         raise Refused(f"{seen.st_size:,} bytes, expected at most {limit:,}")
     if folder is not None and (why := distrust(seen, folder)):
@@ -114,6 +112,15 @@ def read_guarded(
     if len(data) > limit:
         raise Refused(f"grew beyond {limit:,} bytes while it was read")
     return data, seen
+
+
+def oddity(seen: stat_result) -> str:
+    """Why something is no plain file with one name; "" when it is one."""
+    if not stat.S_ISREG(seen.st_mode):
+        return _KINDS.get(stat.S_IFMT(seen.st_mode), "not a regular file")
+    if seen.st_nlink > 1:
+        return "has a second hard link"
+    return ""
 
 
 def distrust(seen: stat_result, folder: stat_result) -> str:

@@ -14,11 +14,12 @@ from functools import partial
 from typing import TypeVar
 
 from engine import plans
-from engine.index import Query, Reader, Window
+from engine.index import Query, Window
 from engine.lane import Lane, post
 from engine.mirror import Changed, Mirror
-from engine.model import Edges, Problem, State, Task
+from engine.model import Edges, Part, Problem, State, Task
 from engine.plans import Plan, Report, Row
+from engine.reader import Reader
 from engine.store import Store, Unavailable
 
 __all__ = ["Changed", "Inspector"]
@@ -169,14 +170,34 @@ class Inspector:
         """What in the store cannot be read as a task, or stands where it should not."""
         return await self._windows.ask(lambda reader: reader.problems(), ())
 
-    async def read(self, task: Task) -> bytes:
-        """The task in full, as its store holds it.
+    async def parts(self, task: Task) -> tuple[Part, ...]:
+        """What there is of a task, the task itself first.
 
         Raises:
             Gone: it is not there any more.
             Unavailable: the store cannot be reached.
         """
-        return await self._reading.run(lambda: self._with_store(lambda store: store.read(task)))
+        return await self._reading.run(lambda: self._with_store(lambda s: tuple(s.parts(task))))
+
+    async def read(self, task: Task, part: str = "") -> bytes:
+        """A part of a task as its store holds it; without a name the task itself.
+
+        Raises:
+            Gone: it is not there any more.
+            Unsupported: that part is not to be read, with the reason.
+            Unavailable: the store cannot be reached.
+        """
+        return await self._reading.run(lambda: self._with_store(lambda s: s.read(task, part)))
+
+    async def glimpse(self, problem: Problem) -> bytes:
+        """The first bytes of what cannot be read as a task.
+
+        Raises:
+            Gone: it is not there any more.
+            Unsupported: there is nothing in it that could be read, with the reason.
+            Unavailable: the store cannot be reached.
+        """
+        return await self._reading.run(lambda: self._with_store(lambda s: s.glimpse(problem)))
 
     async def _ask(self, query: Query, question: Callable[[Reader, int], T], otherwise: T) -> T:
         """Ask where the answer is at hand; else search for it, and not all the time."""

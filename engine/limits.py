@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from typing import NamedTuple
 
 from engine import files, policy
 from engine.policy import HOUR, Bucket, Rate
@@ -14,6 +15,18 @@ WHOLE = ""
 
 _LIMIT = 1 << 20
 """Bytes of the file that are read; a bucket's line takes some 40."""
+
+
+class Left(NamedTuple):
+    """What one bucket holds now."""
+
+    name: str
+    """The kind that draws on it; `WHOLE` for all."""
+    tokens: int
+    burst: int
+    """How many it holds at most."""
+    next: float | None
+    """When one more comes, epoch seconds UTC; None when it is full, or none ever comes."""
 
 
 class Buckets:
@@ -85,6 +98,16 @@ class Buckets:
         moments = (policy.next_token(bucket, self._rates[name]) for name, bucket in buckets.items())
         return max(moments, default=0.0)
 
+    def left(self) -> tuple[Left, ...]:
+        """What each bucket holds now, in the order of the rates; none is taken.
+
+        Raises:
+            OSError: the file is there and cannot be read.
+        """
+        names = list(self._rates)
+        buckets = self._refilled(names, self._look(names), self._clock())
+        return tuple(_left(name, bucket, self._rates[name]) for name, bucket in buckets.items())
+
     def _names(self, kind: str) -> list[str]:
         return [name for name in dict.fromkeys((WHOLE, kind)) if name in self._rates]
 
@@ -120,6 +143,13 @@ class Buckets:
 
     def _here(self) -> AbstractContextManager[int]:
         return _closing(files.reach(self._folder or ".", self._root))
+
+
+def _left(name: str, bucket: Bucket, rate: Rate) -> Left:
+    full = bucket.tokens >= rate.burst or rate.per_hour <= 0
+    # What is whole already is left out of account: then the next one is what it waits for.
+    more = policy.next_token(Bucket(bucket.units % HOUR, bucket.stamp), rate)
+    return Left(name, bucket.tokens, rate.burst, None if full else more)
 
 
 @contextmanager

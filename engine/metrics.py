@@ -21,6 +21,9 @@ QUEUE_COUNTERS = ("processed_total", "failed_total", "retries_total", "dlq_total
 _LIMIT = 4 << 20
 """Bytes of a metrics file that are read; the real ones have 2 KiB."""
 
+_MOST = 10_000
+"""Samples of a metrics file that are read; the real ones have some 30."""
+
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
@@ -66,6 +69,8 @@ def read(path: str) -> Samples:
 def _parse(text: str, path: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     # HELP and TYPE are left out: the parser renames a counter that does not end in _total.
     lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if not _says_nothing(line)]
+    if len(lines) > _MOST:
+        raise BadMetrics(f"{shown(path)}: expected {_MOST:,} samples at most, not {len(lines):,}")
     try:
         return _values("\n".join(line for _, line in lines))
     except _NO_METRICS:

@@ -16,11 +16,12 @@ from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
-from engine.index import CHUNK, Sighting, Writer
+from engine.index import CHUNK
 from engine.model import Edges, Missing, Problem, State, Task
 from engine.scratch import Scratch
 from engine.store import Store, Unavailable
 from engine.watch import Watch
+from engine.writer import Sighting, Writer
 
 FIRST_ROWS = 100
 """Rows a transaction at the beginning of a whole look, so that the first are seen at once."""

@@ -104,6 +104,22 @@ class Problem(NamedTuple):
     """The state whose folder it lies in, where it lies in one."""
 
 
+class Part(NamedTuple):
+    """One piece of a task as its store keeps it: its file, its payload, the body of a mail."""
+
+    name: str
+    """What it is asked for by; no other piece of the task has it."""
+    where: str
+    """Which file, row or key."""
+    size: int | None = None
+    """Bytes; None when that is not known."""
+    facts: tuple[tuple[str, str], ...] = ()
+    """What else is known, as pairs of a name and words, in the order to be read; `modified` and
+    `changed` are epoch seconds UTC."""
+    refused: str = ""
+    """Why it is not read; "" when it may be."""
+
+
 class Edge(NamedTuple):
     """One way a task may go in a store: which fields may change on it, and what to say before."""
 

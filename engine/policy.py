@@ -6,10 +6,11 @@ Nothing here reads a clock, a file or a setting. Times are epoch seconds UTC, du
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from engine.model import LockEvidence, State, Task, Verdict
+from engine.text import shown
 
 Backoff: TypeAlias = Callable[[int], float | None]
 """Seconds to wait after a failure that followed so many retries; None to give up."""
@@ -152,8 +153,13 @@ def next_token(bucket: Bucket, rate: Rate) -> float:
     return float(bucket.stamp + -(-lacking // rate.per_hour))
 
 
+QUIET = 900.0
+"""Seconds since the last run after which nobody seems to work a queue: three rounds of the real
+program's timer, which fires every 5 minutes and up to 2 minutes late."""
+
+
 class Circumstances(NamedTuple):
-    """What a task's waiting can come from, besides itself."""
+    """What can keep a task from being run, besides itself."""
 
     lock: LockEvidence | None = None
     """The queue's lock; None where the store has none, or it was not looked at."""
@@ -164,33 +170,158 @@ class Circumstances(NamedTuple):
     paused: str = ""
     """Why the queue as a whole stands still; "" when it does not."""
     ahead: int = 0
-    """How many due tasks come before it."""
+    """How many due tasks come before it: those with a lower id, as the contract takes by name."""
+    last_run: float | None = None
+    """When a worker last ran here; None: not known."""
 
 
-def why_waiting(task: Task, now: float, about: Circumstances) -> str:
-    """One sentence: what keeps a pending or held task from running; "" for any other state."""
-    if task.state is State.HELD:
-        return "held by an operator until released"
-    if task.state is not State.PENDING:
-        return ""
+def why_waiting(task: Task, now: float, about: Circumstances) -> tuple[str, ...]:
+    """What keeps a task from being run, as sentences that are safe to show, for any state.
+
+    The first is what keeps it now, and the others what will keep it after that, or what is to be
+    known besides. For a task that is being worked on, or is not to be, they say just that.
+    """
+    return tuple(_WHY[task.state](task, now, about))
+
+
+def in_a_line(reasons: Sequence[str]) -> str:
+    """The sentences of `why_waiting` as one."""
+    return "; then: ".join(reasons)
+
+
+def _why_pending(task: Task, now: float, about: Circumstances) -> Iterator[str]:
     if about.paused:
-        return f"the queue is paused: {about.paused}"
-    if about.handled is not None and not about.handled(task.kind):
-        return f"no handler configured for {task.kind}"
-    if not is_due(task, now):
-        return f"backoff until {at(task.due or 0.0)}"
-    if about.token_at > now:
-        return f"no token until {at(about.token_at)}"
+        yield f"the queue is paused: {shown(about.paused)}"
+    due = is_due(task, now)
+    if not due:
+        yield f"backoff until {until(task.due or 0.0, now)}"
+    yield from _unhandled(task, about)
     lock = about.lock
-    if lock is not None and lock.verdict in (Verdict.STUCK, Verdict.STALE):
-        return f"the lock is {lock.verdict}: {lock.reason}"
-    if about.ahead:
-        older = "1 older task" if about.ahead == 1 else f"{about.ahead:,} older tasks"
-        return f"{older} first"
-    if lock is not None and lock.verdict is Verdict.HELD:
-        since = f" since {at(lock.since)}" if lock.since is not None else ""
-        return f"next in line; the lock is held by PID {lock.pid}{since}"
-    return "due, but not seen by any worker"
+    verdict = Verdict.FREE if lock is None else lock.verdict
+    if lock is not None and verdict in _BROKEN:
+        yield _BROKEN[verdict](lock)
+    if about.token_at > max(now, task.due or 0.0):
+        yield f"no token until {until(about.token_at, now)}"
+    if due and about.ahead:
+        yield f"{about.ahead:,} older task{'s' if about.ahead > 1 else ''} first"
+    if lock is not None and verdict is Verdict.HELD:
+        if due:
+            yield f"{'' if about.ahead else 'next in line; '}the lock is held by {_holder(lock)}"
+    elif verdict is not Verdict.STUCK and (due or _is_quiet(about, now)):
+        yield _nobody(task, now, about, due)
+
+
+def _unhandled(task: Task, about: Circumstances) -> Iterator[str]:
+    if about.handled is not None and not about.handled(task.kind):
+        yield f"no handler configured for {shown(task.kind)}"
+
+
+def _is_quiet(about: Circumstances, now: float) -> bool:
+    return about.last_run is not None and now - about.last_run > QUIET
+
+
+def _nobody(task: Task, now: float, about: Circumstances, due: bool) -> str:
+    """That no worker is there, and since when."""
+    ran = "" if about.last_run is None else f", last run {lasting(now - about.last_run)} ago"
+    if not due:
+        return f"no worker is at work{ran}"
+    # When one is due at once, it is not on record since when: it may have been retried just now.
+    for_long = f" for {lasting(now - task.due)}" if task.due else ""
+    free = about.lock is not None and about.lock.verdict is Verdict.FREE
+    return f"due{for_long}, but not seen by any worker{': the lock is free' if free else ''}{ran}"
+
+
+def _holder(lock: LockEvidence) -> str:
+    """Who has a lock, as far as is known, and when that was last certain."""
+    who = f"PID {lock.pid}" if lock.pid is not None else "somebody, PID unknown"
+    return who if lock.since is None else f"{who}, who gave a sign of life {lasting(lock.age)} ago"
+
+
+def _stuck(lock: LockEvidence) -> str:
+    who = f"PID {lock.pid}" if lock.pid is not None else "its holder"
+    return f"the lock is stuck: {who} gave no sign of life for {lasting(lock.age)}"
+
+
+_BROKEN: Mapping[Verdict, Callable[[LockEvidence], str]] = {
+    Verdict.STUCK: _stuck,
+    Verdict.STALE: lambda lock: (
+        f"the lock is stale: {shown(lock.reason)}; the next worker takes it over"
+    ),
+    Verdict.UNKNOWN: lambda lock: f"the lock cannot be judged: {shown(lock.reason)}",
+}
+"""What is to be said of a lock that is not as it should be."""
+
+
+def _why_held(task: Task, now: float, about: Circumstances) -> Iterator[str]:
+    yield "held by an operator until released"
+    if not is_due(task, now):
+        yield f"backoff until {until(task.due or 0.0, now)}"
+    yield from _unhandled(task, about)
+
+
+def _why_active(task: Task, now: float, about: Circumstances) -> Iterator[str]:
+    lock, lease = about.lock, task.lease
+    taken = "" if lease is None else f", taken {lasting(now - lease.since)} ago"
+    if lock is not None and lock.verdict in (Verdict.FREE, Verdict.STALE):
+        why = "nobody has the lock" if lock.verdict is Verdict.FREE else shown(lock.reason)
+        yield f"nobody works on it any more: {why}{taken}"
+        yield "the next worker counts a failed attempt and gives it back"
+    elif lock is not None and lock.verdict is Verdict.STUCK:
+        yield _stuck(lock) + taken
+    elif lock is not None and lock.verdict is Verdict.UNKNOWN:
+        yield f"whether anybody works on it is not known: {shown(lock.reason)}{taken}"
+    elif lease is not None and lease.until is not None and lease.until <= now:
+        yield f"its worker's claim lapsed {lasting(now - lease.until)} ago{taken}"
+    else:
+        owner = shown(lease.owner) if lease is not None else ""
+        who = f"PID {lock.pid}" if lock is not None and lock.pid is not None else owner
+        at_it = f" for {lasting(now - lease.since)}" if lease is not None else ""
+        yield f"being worked on{' by ' if who else ''}{who}{at_it}"
+
+
+def _why_dead(task: Task, now: float, about: Circumstances) -> Iterator[str]:
+    tries = "" if task.attempts is None else f" after {task.attempts:,} attempts"
+    tries = tries.removesuffix("s") if task.attempts == 1 else tries
+    since = _seconds(task.extra.get("dead_since", ""))
+    ago = "" if since is None else f", {lasting(now - since)} ago"
+    reason = shown(task.extra.get("dead_reason", ""))
+    yield f"given up on{tries}{ago}{f' ({reason})' if reason else ''}"
+    yield "it runs again only if retried, then as if new"
+    yield from _unhandled(task, about)
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _why_done(task: Task, now: float, about: Circumstances) -> Iterator[str]:
+    yield "done; its store clears it away"
+
+
+def _why_trash(task: Task, now: float, about: Circumstances) -> Iterator[str]:
+    yield "purged by an operator: no worker sees it, and it can still be had back"
+
+
+_WHY: Mapping[State, Callable[[Task, float, Circumstances], Iterator[str]]] = {
+    State.PENDING: _why_pending,
+    State.HELD: _why_held,
+    State.ACTIVE: _why_active,
+    State.DEAD: _why_dead,
+    State.DONE: _why_done,
+    State.TRASH: _why_trash,
+}
+
+
+def until(moment: float, now: float) -> str:
+    """A time to come, for a sentence, with its date unless that is today's: `12:01:02Z (in 4 min)`."""
+    said = at(moment)
+    if moment == float("inf") or not said.endswith("Z"):
+        return said
+    today, time_of_day = at(now)[:11], said[11:]
+    return f"{time_of_day if said.startswith(today) else said} (in {lasting(moment - now)})"
 
 
 def at(moment: float) -> str:
@@ -201,3 +332,18 @@ def at(moment: float) -> str:
         return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(moment))
     except (OverflowError, OSError, ValueError):  # from a file, and beyond any calendar
         return f"epoch second {moment:g}"
+
+
+def lasting(seconds: float) -> str:
+    """A duration for a sentence: `12 s`, `47 min`, `2 h 13 min`, `6 d 2 h`; what is less is cut."""
+    if not 0 <= seconds < 1e9 * DAY:  # a clock that was set back; NaN neither
+        return "0 s" if seconds < 0 else "ages"
+    minutes = int(seconds) // 60
+    if minutes < 1:
+        return f"{int(seconds)} s"
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, left, units = (minutes // 60, minutes % 60, ("h", "min"))
+    if hours >= 24:
+        hours, left, units = (hours // 24, hours % 24, ("d", "h"))
+    return f"{hours:,} {units[0]}" + (f" {left} {units[1]}" if left else "")

@@ -6,7 +6,24 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
-from engine.model import Doorbell, Edge, Edges, Missing, Move, Outcome, Problem, State, Task
+from engine.model import (
+    Doorbell,
+    Edge,
+    Edges,
+    Missing,
+    Move,
+    Outcome,
+    Part,
+    Problem,
+    State,
+    Task,
+)
+
+SHOWN = 1 << 20
+"""Bytes of one part of a task that are read at most, to be shown."""
+
+GLIMPSE = 4096
+"""Bytes of something broken that are read at most."""
 
 
 class StoreError(Exception):
@@ -72,11 +89,31 @@ class Store(Protocol):
         """
         ...
 
-    def read(self, task: Task) -> bytes:
-        """The task in full, as its store holds it.
+    def parts(self, task: Task) -> Iterator[Part]:
+        """What there is of a task; the first part is the task itself. None of them is opened.
 
         Raises:
             Gone: it is not there any more.
+        """
+        ...
+
+    def read(self, task: Task, part: str = "") -> bytes:
+        """A part of a task as its store holds it, at most its first `SHOWN` bytes.
+
+        Without a name it is the first: the task itself, in full.
+
+        Raises:
+            Gone: the task, or that part of it, is not there any more.
+            Unsupported: that part is not to be read, with the reason.
+        """
+        ...
+
+    def glimpse(self, problem: Problem) -> bytes:
+        """The first bytes of what cannot be read as a task, at most `GLIMPSE`.
+
+        Raises:
+            Gone: it is not there any more.
+            Unsupported: there is nothing in it that could be read.
         """
         ...
 

@@ -1,7 +1,8 @@
 """Hears a store's doorbell, on a thread of its own, and says where to look.
 
-Events can be lost without a word. So each folder's modification time is compared with the one it
-had when something was last heard of it; a difference that nothing explains means: look everywhere.
+The kernel says when events were lost, but some file systems tell of nothing that others do: those
+of several machines. So each folder's modification time is compared with the one it had when
+something was last heard of it; a difference that nothing explains means: look everywhere.
 """
 
 from __future__ import annotations
@@ -9,25 +10,23 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import closing
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
+from engine.inotify import Ear, Heard
 from engine.model import Doorbell
 from engine.store import Store, Unavailable
 
-DEBOUNCE, STEP = 50, 10
-"""Milliseconds for which events are gathered: at most, and after the last of them."""
-POLL = 250
-"""Milliseconds after which folders are compared, also when nothing rings."""
+GATHER = 0.01
+"""Seconds for which events are gathered after the first of them."""
+POLL = 0.25
+"""Seconds after which folders are compared, also when nothing rings."""
 LATE = 0.2
 """Seconds for which an event may still be on its way when its folder has changed already."""
 GRAIN = 50_000_000
 """Nanoseconds: two changes closer than this may leave a folder with one modification time."""
-STORM = 4096
-"""Names in one go from which on some may have been lost; the kernel keeps 16,384 events."""
-STOPPED = 2.0
-"""Seconds without a turn from which on this process was stopped, and events may have been lost."""
 RETRY = 1.0
 """Seconds until a doorbell that failed is tried again."""
 
@@ -81,10 +80,6 @@ class Watch:
         self._stopped = True
         self._stop.put(None)
 
-    def is_set(self) -> bool:
-        """Whether it is stopped, as the watcher asks."""
-        return self._stopped
-
     def _run(self) -> None:
         if self._doorbell.paths:
             self._follow_folders()
@@ -119,20 +114,21 @@ class Watch:
         wait = store.doorbell.wait
         self._ready.put(None)
         while wait is not None and not self._stopped:
-            if wait(POLL / 1000):
+            if wait(POLL):
                 self._everything()
 
     # ---- folders
 
     def _follow_folders(self) -> None:
         """Watch the folders that are there, anew whenever others are."""
+        paths = [os.path.abspath(path) for path in self._doorbell.paths]
         stamps: Stamps = {}
         while not self._stopped:
-            listen = self._listener()
-            now = self._stamps()
-            self._look_into_gap(stamps, now)
-            self._ready.put(None)
-            stamps = self._listen(listen, now)
+            with closing(_ear(paths)) as ear:
+                now = _stamps(paths, ear.folders)
+                self._look_into_gap(stamps, now)
+                self._ready.put(None)
+                stamps = self._listen(ear, now)
 
     def _look_into_gap(self, before: Stamps, now: Stamps) -> None:
         """What happened while nobody listened; before the first time nobody has looked either."""
@@ -142,38 +138,23 @@ class Watch:
             elif _differs(before[path], now[path]):
                 self._everything()
 
-    def _listener(self) -> Listener:
-        """Events from the kernel; where it gives us none, a plain pause."""
-        from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
-
-        present = [path for path, stamp in self._stamps().items() if stamp is not None]
-        try:
-            watcher = RustNotify(present, False, False, 0, False, True)
-        except (OSError, UnicodeError, WatchfilesRustInternalError):
-            return self._hear_nothing
-
-        def listen() -> set[str]:
-            changes = watcher.watch(DEBOUNCE, STEP, POLL, self)
-            return {path for _, path in changes} if isinstance(changes, set) else set()
-
-        return listen
-
-    def _hear_nothing(self) -> set[str]:
-        self._pause(POLL / 1000)
-        return set()
-
-    def _listen(self, listen: Listener, stamps: Stamps) -> Stamps:
+    def _listen(self, ear: Ear | Deaf, stamps: Stamps) -> Stamps:
         """Pass on what happens in folders, until other folders are there."""
         known = dict(stamps)
         doubts: dict[str, float] = {}
-        turn = time.monotonic()
         while not self._stopped:
-            events = listen()
-            before, turn = turn, time.monotonic()
-            now = self._stamps()
-            if any(_folder(known[path]) != _folder(now[path]) for path in now):
-                return known
-            rang = {os.path.dirname(path) for path in events} & now.keys()
+            if ear.wait(POLL):
+                self._pause(GATHER)
+            heard = ear.hear()
+            turn, now = time.monotonic(), _stamps(list(known))
+            if heard.lost:
+                self._everything()
+            elif heard.names:
+                self._touched(set().union(*heard.names.values()))
+            if heard.ended or any(_folder(known[path]) != _folder(now[path]) for path in now):
+                # Another one in its place may look the same.
+                return {path: _doubted(known[path], path in heard.ended) for path in known}
+            rang = now.keys() if heard.lost else heard.names.keys()
             for path in rang:
                 # What is heard is heard in order: no change is hidden behind this time.
                 known[path] = _settled(now[path])
@@ -182,20 +163,41 @@ class Watch:
                 for path in now.keys() - rang
                 if _differs(known[path], now[path])
             }
-            unexplained = any(turn - since > LATE for since in doubts.values())
-            if unexplained or len(events) > STORM or turn - before > STOPPED:
+            if any(turn - since > LATE for since in doubts.values()):
                 known, doubts = dict(now), {}
                 self._everything()
-            elif rang:
-                self._touched({os.path.basename(p) for p in events if os.path.dirname(p) in rang})
         return known
 
-    def _stamps(self) -> Stamps:
-        return {path: _stamp(path) for path in map(os.path.abspath, self._doorbell.paths)}
+
+class Deaf:
+    """What there is instead of an ear where the kernel gives us none: the folders' times."""
+
+    def __init__(self, folders: Iterable[str]) -> None:
+        self.folders = frozenset(folders)
+
+    def wait(self, seconds: float) -> bool:
+        """Let the time pass."""
+        time.sleep(seconds)
+        return False
+
+    def hear(self) -> Heard:
+        """Nothing."""
+        return Heard()
+
+    def close(self) -> None:
+        """There is nothing to close."""
 
 
-Listener = Callable[[], set[str]]
-"""Blocks until something happens, or for `POLL`; the paths at which something happened."""
+def _ear(paths: Sequence[str]) -> Ear | Deaf:
+    try:
+        return Ear(paths)
+    except OSError:
+        return Deaf(paths)  # no more watches are to be had, or a folder may not be listened to
+
+
+def _stamps(paths: Iterable[str], heard: Container[str] | None = None) -> Stamps:
+    """Folders as they are now; one that is not heard counts as not there yet."""
+    return {path: _stamp(path) if heard is None or path in heard else None for path in paths}
 
 
 def _names(folder: str) -> set[str]:
@@ -216,6 +218,10 @@ def _stamp(path: str) -> Stamp | None:
 
 def _folder(stamp: Stamp | None) -> tuple[int, int] | None:
     return None if stamp is None else stamp.folder
+
+
+def _doubted(stamp: Stamp | None, doubt: bool) -> Stamp | None:
+    return stamp._replace(racy=True) if doubt and stamp else stamp
 
 
 def _settled(stamp: Stamp | None) -> Stamp | None:

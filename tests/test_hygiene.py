@@ -10,7 +10,7 @@ from pathlib import Path
 from engine.stores.nftban import Spool, make_spool
 
 KEPT_OUT = {
-    *("textual", "rich", "redis", "bullmq", "watchfiles", "yaml", "json", "sqlite3", "asyncio"),
+    *("textual", "rich", "redis", "bullmq", "ctypes", "yaml", "json", "sqlite3", "asyncio"),
     *("logging", "prometheus_client", "psutil", "humanize", "subprocess", "tempfile", "pathlib"),
     *("socket", "engine.syslogging", "email", "shutil"),
     *("tui.app", "engine.index", "engine.inspector", "engine.plans"),

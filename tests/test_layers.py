@@ -18,6 +18,7 @@ SEAM = {
 TOOLS = {
     *("engine.files", "engine.locks", "engine.limits", "engine.metrics", "engine.logtail"),
     *("engine.config", "engine.shellconf", "engine.watch"),
+    "engine.inotify",
     *("engine.holder", "engine.lockfile", "engine.breaker", "engine.syslogging"),
     *("engine.accounts", "engine.mounts", "engine.letter"),
 }
@@ -28,7 +29,7 @@ MIRROR = {
 }
 SIGNS = {
     *("engine.events", "engine.samenow", "engine.flow", "engine.alerts", "engine.transports"),
-    *("engine.gauges", "engine.logbook", "engine.logfile"),
+    *("engine.gauges", "engine.logbook", "engine.logfile", "engine.recent"),
 }
 """What is concluded from tasks, metrics and logs together."""
 WORK = {"engine.worker", "engine.rescuer"}

@@ -7,25 +7,29 @@ import os
 import platform
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from textual.app import App
+from rich.style import Style
+from textual import events
 from textual.binding import Binding
 from textual.screen import Screen
 
 from tui import keys
-from tui import theme as themes
 from tui.arming import Arming
+from tui.dressing import Dressing
 from tui.glyphs import ASCII, Glyphs
 from tui.glyphs import chosen as glyphs_of
+from tui.guarded import Guarded
 from tui.live import Live
 from tui.place import Place
 from tui.screens.face import HERE, Face, Target
 from tui.screens.pages import Board, Page
 from tui.surroundings import Surroundings
+from tui.terminal import Terminal
+from tui.wire import TURN, Wire
 
 if TYPE_CHECKING:
     from tui.screens.queue import QueueScreen
@@ -40,12 +44,16 @@ class Cancels(Protocol):
         ...
 
 
-ENDED_BY = {signal.SIGTERM: 143, signal.SIGHUP: 129}
+ENDED_BY = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: 130}
 """Signals that close the console with the terminal restored, and the exit codes that say so."""
 
 
-class Console(App[None], inherit_bindings=False):
-    """The operator console. It takes no mouse, so that the terminal's own selection works."""
+WHEEL = 3
+"""Lines that a turn of the wheel moves by, where the mouse was asked for."""
+
+
+class Console(Guarded, inherit_bindings=False):
+    """The operator console. Unless asked it takes no mouse: the terminal's own selection works."""
 
     TITLE = "spooldeck"
     # Read here and not by CSS_PATH, which is read on the event loop.
@@ -76,15 +84,15 @@ class Console(App[None], inherit_bindings=False):
         """
         # The filter that takes colours away is chosen by this argument, before there is a theme.
         super().__init__(ansi_color=True if os.environ.get("NO_COLOR") else None)
-        look = themes.load(themes.chosen(theme))
-        self.register_theme(look)
-        self.theme = look.name
-        self.looks = themes.looks(look)
+        self.dressing = Dressing(self, theme)
         self.glyphs = glyphs_of(os.environ) if glyphs is None else glyphs
         self.set_class(self.glyphs == ASCII, "-ascii")
         self.animation_level = "none"
         arming = Arming(clock, read_only, start_armed)
-        self.around = Surroundings(host or platform.node(), arming, clock, len(places), environment)
+        self.wire = Wire(lambda: self.written)
+        self.around = Surroundings(
+            host or platform.node(), arming, clock, len(places), environment, self.wire.words
+        )
         self.lives = [Live(place, clock, number) for number, place in enumerate(places, 1)]
         self._queues: dict[int, QueueScreen] = {}
         self._first = first
@@ -100,8 +108,52 @@ class Console(App[None], inherit_bindings=False):
         for number, code in ENDED_BY.items():
             loop.add_signal_handler(number, partial(self._end, code))
         for live in self.lives:
-            self.run_worker(live.follow(), name=f"follow {live.number}")
+            self.run_worker(live.follow(lambda: self.wire.period), name=f"follow {live.number}")
+        self.set_interval(1.0, self._look_after_theme)
+        self.set_interval(TURN, self.wire.look)
         self.goto(Target(self._first))
+
+    # What goes over the wire
+
+    @property
+    def written(self) -> int:
+        """Bytes that went to the terminal so far; 0 before it is ours."""
+        return self._driver.output.written if isinstance(self._driver, Terminal) else 0
+
+    async def on_event(self, event: events.Event) -> None:
+        """What follows a key, or another size of the terminal, is an answer."""
+        if isinstance(event, events.InputEvent | events.Resize):
+            self.wire.hand()
+        await super().on_event(event)
+
+    # How it looks
+
+    @property
+    def looks(self) -> Mapping[str, Style]:
+        """The style of each look."""
+        return self.dressing.looks
+
+    async def use_theme(self, name: str) -> str:
+        """Look like that theme, by name or path; answers with what happened, in words."""
+        return await self.dressing.use(name)
+
+    async def _look_after_theme(self) -> None:
+        if words := await self.dressing.look_after():
+            self.say(words)
+
+    def on_mouse_scroll_down(self) -> None:
+        """The wheel moves as the keys do."""
+        self._turn("down")
+
+    def on_mouse_scroll_up(self) -> None:
+        """The wheel moves as the keys do."""
+        self._turn("up")
+
+    def _turn(self, how: str) -> None:
+        move = getattr(self.screen, "action_move", None)
+        if move is not None:
+            for _ in range(WHEEL):
+                move(how)
 
     # The ways between the screens
 
@@ -166,7 +218,7 @@ class Console(App[None], inherit_bindings=False):
     def _to_clusters(self, target: Target) -> None:
         from tui.screens.clusters import ClustersScreen
 
-        self.push_screen(ClustersScreen(self.here, self.around, self.queue()))
+        self.push_screen(ClustersScreen(self.here, self.around, self.queue().query))
 
     def _to_task(self, target: Target) -> None:
         from tui.screens.task import TaskScreen
@@ -212,21 +264,24 @@ class Console(App[None], inherit_bindings=False):
 
     async def on_face_wants(self, event: Face.Wants) -> None:
         """Something that every screen has."""
-        answer = getattr(self, f"_{event.what}")(event.face)
+        from tui.wishes import WISHES
+
+        answer = WISHES[event.what](self, event.face)
         if answer is not None:
             await answer
 
-    async def _leave_face(self, face: Face) -> None:
+    async def leave_face(self) -> None:
         """Back to the screen below; where there is none, out of the console."""
         if len(self.screen_stack) > 2:  # the library's own empty screen is the first
             self.pop_screen()
         else:
             await self.action_quit()
 
-    def _help(self, face: Face) -> None:
-        from tui.screens.help import HelpScreen
-
-        self.push_screen(HelpScreen(face.KIND, face.without()))
+    def send(self, control: str) -> None:
+        """Write a control sequence of ours to the terminal, past what is painted."""
+        if self._driver is not None:
+            self._driver.write(control)
+            self._driver.flush()
 
     async def action_quit(self) -> None:
         """Leave; asks first when a worker runs that was started here."""

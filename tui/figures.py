@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeAlias
-
+from engine.gauges import GAUGES, LAST_RUN, OLDEST, Ours, Reading, differences
 from engine.metrics import Samples
-from engine.model import State
 from engine.text import shown
+from engine.transports import Tally, totals
 from tui import present
 from tui.glyphs import MORE
 from tui.present import Line, Run
-
-Reading: TypeAlias = Samples | str | None
-"""What a metrics file held; why it could not be read, in words; None: there is none here."""
 
 STALE = 180.0
 """Seconds after which a metrics file is called old: three runs of a processor that runs each minute
 did not write it."""
 
-GAUGES: Mapping[State, str] = {
-    State.PENDING: "nftban_queue_tasks_pending",
-    State.ACTIVE: "nftban_queue_tasks_working",
-    State.DEAD: "nftban_queue_tasks_dlq",
-}
-"""Which gauge counts the tasks of a state."""
+SHOWN = 20
+"""Transports that are shown here at most; the rest are counted elsewhere."""
 
 TOTALS = (
     ("processed", "nftban_queue_tasks_processed_total"),
@@ -32,76 +23,6 @@ TOTALS = (
     ("retries", "nftban_queue_task_retries_total"),
     ("to dlq", "nftban_queue_dlq_total"),
 )
-OLDEST = "nftban_queue_oldest_pending_age_seconds"
-LAST_RUN = "nftban_queue_last_run_timestamp"
-
-ATTEMPTS = "nftban_mail_send_attempts_total"
-SUCCESS = "nftban_mail_send_success_total"
-FAILURES = "nftban_mail_send_failures_total"
-
-SAME_MOMENT = 2.5
-"""Seconds between our count and the writing of a file for the two to speak of one moment."""
-
-
-class Ours(NamedTuple):
-    """What the console counts itself."""
-
-    states: Mapping[State, str]
-    counts: Mapping[State, int]
-    complete: bool
-    before: Sequence[tuple[float, Mapping[State, int]]] = ()
-    """Earlier counts, each with its time in epoch seconds UTC."""
-
-    def around(self, moment: float) -> list[Mapping[State, int]]:
-        """What was counted around a moment; where nothing was, what is counted now."""
-        then = [counts for when, counts in self.before if abs(when - moment) <= SAME_MOMENT]
-        return then or [self.counts]
-
-
-class Transport(NamedTuple):
-    """How one way of sending mail has done since the counters began."""
-
-    name: str
-    attempts: int
-    success: int
-    failures: int
-
-
-def differences(samples: Samples, ours: Ours) -> list[str]:
-    """Where the metrics file and our own count of that time disagree, in words.
-
-    A queue that flows is always some tasks further than its last metrics; that is no disagreement.
-    """
-    if not ours.complete:
-        return []
-    rows = []
-    for state, gauge in GAUGES.items():
-        said = samples.get(gauge)
-        then = [counts.get(state, 0) for counts in ours.around(samples.modified)]
-        # We count once a second; what moves in between may go as far again.
-        moved = max(then) - min(then)
-        agree = said is None or min(then) - moved <= said <= max(then) + moved
-        if state in ours.states and said is not None and not agree:
-            rows.append(f"{shown(ours.states[state])} {int(said):,}, here {then[-1]:,}")
-    return rows
-
-
-def transports(samples: Samples) -> list[Transport]:
-    """Each transport that the mail metrics name, in their order."""
-    names = dict.fromkeys(
-        value
-        for metric, labels in samples.values
-        if metric == ATTEMPTS
-        for label, value in labels
-        if label == "transport"
-    )
-
-    def figure(metric: str, name: str) -> int:
-        return int(samples.get(metric, transport=name) or 0)
-
-    return [
-        Transport(n, figure(ATTEMPTS, n), figure(SUCCESS, n), figure(FAILURES, n)) for n in names
-    ]
 
 
 def lines(queue: Reading, mail: Reading, ours: Ours, now: float, width: int) -> list[Line]:
@@ -165,16 +86,22 @@ def _mail(mail: Reading, now: float, width: int) -> list[Line]:
     if not isinstance(mail, Samples):
         return [head, _absent("mail.prom", mail)]
     rows: list[Line] = [head, (("                tried   sent failed", "dim"),)]
-    idle = [way.name for way in transports(mail) if not (way.attempts or way.failures)]
-    for way in transports(mail):
-        if way.name in idle:
-            continue
-        name = present.fit(f" {shown(way.name)}", 14)
+    tried, idle = _tried(mail)
+    for name, way in tried.items():
         failed: Run = (f"{way.failures:>7,}", "bad" if way.failures else "")
-        rows.append(((name, "dim"), (f"{way.attempts:>7,}{way.success:>7,}", ""), failed))
+        counts = f"{way.attempts:>7,}{way.success:>7,}"
+        rows.append(((present.fit(f" {shown(name)}", 14), "dim"), (counts, ""), failed))
     if idle:
         rows.append(((f" never tried: {shown(', '.join(idle))}", "dim"),))
     return [present.cut(row, width) for row in rows]
+
+
+def _tried(mail: Samples) -> tuple[dict[str, Tally], list[str]]:
+    """The transports that were tried so far, as many as a screen can hold, and others' names."""
+    ways = totals(mail)
+    tried = [(name, way) for name, way in ways.items() if way.attempts or way.failures]
+    idle = [name for name, way in ways.items() if not (way.attempts or way.failures)]
+    return dict(tried[:SHOWN]), idle[:SHOWN]
 
 
 def _mail_line(mail: Reading, now: float, width: int) -> Line:
@@ -183,11 +110,10 @@ def _mail_line(mail: Reading, now: float, width: int) -> Line:
     head: Line = ((f" {_head('mail.prom', mail, now)}: ", "title"),)
     parts: list[Line] = [
         (
-            (f"{shown(way.name)} {way.attempts:,} tried {way.success:,} sent ", ""),
+            (f"{shown(name)} {way.attempts:,} tried {way.success:,} sent ", ""),
             (f"{way.failures:,} failed ", "bad" if way.failures else ""),
         )
-        for way in transports(mail)
-        if way.attempts or way.failures
+        for name, way in _tried(mail)[0].items()
     ]
     return present.whole_ones([head, *(parts or [(("nothing was sent yet", "dim"),)])], width)
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from rich.cells import cell_len
-
 CURSOR, MARK, GONE, MORE = "▶", "●", "✗", "…"
 """The row under the cursor, a marked row, one that has left, and where a text was cut."""
 
@@ -25,6 +23,8 @@ class _Plain(dict[int, str]):
     """Leaves ASCII as it is; what has no twin in it becomes a question mark for each cell."""
 
     def __missing__(self, code: int) -> str:
+        from rich.cells import cell_len  # most never meet such a character
+
         self[code] = text = chr(code) if code < 128 else "?" * cell_len(chr(code))
         return text
 

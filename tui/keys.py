@@ -43,10 +43,13 @@ class Hint(NamedTuple):
 OVERVIEW, LIST, TASK, PROBLEMS, CLUSTERS = "overview", "list", "task", "problems", "clusters"
 LOCKS, LOCK, TRANSPORTS, LOG = "locks", "lock", "transports", "log"
 PLAN, HELP, PALETTE, QUIT = "plan", "help", "palette", "quit"
+MENU, PROGRESS = "menu", "progress"
 
 _BOARDS = frozenset({OVERVIEW, LOCKS, TRANSPORTS, LOG})
 """From each of these a digit leads to the others."""
-_TEXTS = frozenset({TASK, PROBLEMS, HELP, PLAN, LOCK})
+_TEXTS = frozenset({TASK, PROBLEMS, PLAN, LOCK})
+_CHOOSING = frozenset({PALETTE, HELP})
+"""Where letters are typed, and only the other keys move."""
 _LIST = frozenset({LIST})
 _OVER = frozenset({OVERVIEW})
 _LOG = frozenset({LOG})
@@ -297,7 +300,12 @@ KEYS: tuple[Key, ...] = (
         frozenset({LOCK}),
     ),
     Key("back", ("escape",), "Esc", "back", "close the help", "Leave", frozenset({HELP})),
-    Key("back", ("escape",), "Esc", "close", "do nothing", "Leave", frozenset({PALETTE})),
+    Key("back", ("escape",), "Esc", "close", "do nothing", "Leave", frozenset({PALETTE, MENU})),
+    Key("back", ("escape",), "Esc", "stop", "stop it", "Leave", frozenset({PROGRESS})),
+    Key("move('down')", ("down",), "Down", "", "one line down", "Move", _CHOOSING),
+    Key("move('up')", ("up",), "Up", "", "one line up", "Move", _CHOOSING),
+    Key("move('page_down')", ("pagedown",), "PgDn", "", "one page down", "Move", _CHOOSING),
+    Key("move('page_up')", ("pageup",), "PgUp", "", "one page up", "Move", _CHOOSING),
     Key(
         "back",
         ("escape", "q"),

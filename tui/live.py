@@ -6,6 +6,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from engine.events import Event
+from engine.flow import Flow
 from engine.inspector import Inspector
 from engine.model import State
 from tui.child import Worker
@@ -28,9 +30,10 @@ class Live:
         self.recovery = Recovery(place.recover)
         self.signs = Signs()
         self.counted: deque[tuple[float, Mapping[State, int]]] = deque(maxlen=COUNTED)
+        self.flow = Flow()
         self.looked = False
         """Whether lock, figures and logs were looked at once."""
-        self._watch = Watch(place)
+        self._watch = Watch(place, clock)
         self._closed = False
         self._waiters: list[asyncio.Future[None]] = []
 
@@ -45,9 +48,14 @@ class Live:
             latest = self.inspector.latest
             if latest.complete:
                 self.counted.append((self.clock(), latest.counts))
+                self.flow.add(self.clock(), latest.came, latest.left, latest.counts)
             self.looked = True
             self._tell()
             await asyncio.sleep(period())
+
+    def events(self) -> tuple[Event, ...]:
+        """What the logs of the last hour say happened to tasks, as far as they were read."""
+        return self._watch.doings.events
 
     async def next_look(self) -> None:
         """Return when lock, figures and logs were looked at again."""

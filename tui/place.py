@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from engine.limits import Left
 from engine.model import LockEvidence
 from engine.store import Store
 
@@ -33,3 +34,5 @@ class Place(NamedTuple):
     """Whether a kind of task has a handler; None when the configuration is not known."""
     token_at: Callable[[str], float] | None = None
     """When a kind's bucket holds a token, in epoch seconds UTC; None without limits."""
+    tokens: Callable[[], Sequence[Left]] | None = None
+    """What each bucket holds; None without limits."""

@@ -9,8 +9,9 @@ import signal
 import sys
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Mapping
+from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, cast
 
 from textual._xterm_parser import XTermParser
 from textual.app import App
@@ -21,12 +22,15 @@ from tui.glyphs import UTF8, Glyphs
 UNSENT: Mapping[str, str] = {
     "\x1b[?2026$p": "a question: its answer, late over a slow line, is typed into the shell",
     "\x1b[?2048$p": "a question; a change of size is heard by a signal as well",
-    "\x1b[>25u": "the kitty keyboard: each key as a long sequence, in the shell too if we are killed",
+    "\x1b[>25u": "the kitty keyboard: keys as long sequences, in the shell too if we are killed",
     "\x1b[<u": "the end of the same",
     "\x1b[?1004h": "word of the focus: nothing here asks for it, and it too can reach the shell",
     "\x1b[?1004l": "the end of the same",
 }
 """What the library would send and we do not, and why; old terminals print some of it as text."""
+
+POINTER = "\x1b]22;"
+"""Begins what would change the form of the mouse pointer; the library sends it with no mouse too."""
 
 TIDY = "\x1b[0m\x1b[2J\x1b[H"
 """Leaves nothing of ours on a terminal that has no second screen (linux, vt100)."""
@@ -101,7 +105,7 @@ class Terminal(LinuxDriver):
         assert out is not None
         # To where the terminal is known to be: standard error may well be a file.
         self.output = Output(out.fileno(), getattr(app, "glyphs", UTF8), self._lost)
-        self._file = cast(IO[str], self.output)
+        self._file = cast(TextIOWrapper, self.output)
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._loop.add_signal_handler(signal.SIGTSTP, self.step_back)
         self._loop.add_signal_handler(signal.SIGCONT, self._come_back)
@@ -124,7 +128,7 @@ class Terminal(LinuxDriver):
 
     def write(self, data: str) -> None:
         """Send to the terminal, unless it is the shell's just now."""
-        if data not in UNSENT and not self._away:
+        if not (self._away or data in UNSENT or data.startswith(POINTER)):
             super().write(data)
 
     def _enable_mouse_support(self) -> None:
@@ -132,6 +136,12 @@ class Terminal(LinuxDriver):
             self.write("\x1b[?1000h\x1b[?1006h")
 
     # In
+
+    def _run_input_thread(self) -> None:
+        try:
+            self.run_input_thread()
+        except Exception as error:  # a bug; the library's own way out would print its message
+            self._loop.call_soon_threadsafe(self._app._handle_exception, error)
 
     def run_input_thread(self) -> None:
         """Hand on what is typed, until the terminal closes or is not ours any more."""
@@ -204,7 +214,7 @@ class Terminal(LinuxDriver):
             return  # not begun yet
         self._leave_terminal()
         before, self._away = self._writer_thread, False
-        self.start_application_mode()
+        self.start_application_mode()  # type: ignore[no-untyped-call]
         if self._writer_thread is before:  # continued in the background: stopped again, not ours
             self._away = True
         else:

@@ -131,7 +131,7 @@ def _content(asked: str, name: str, environ: Mapping[str, str], files: list[Path
 def _text(path: Path) -> str:
     # A pipe or a terminal in its place must not keep us waiting.
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(fd, "rb") as file:
+    with os.fdopen(fd, "rb") as file:
         data = file.read(LIMIT + 1)
     if len(data or b"") > LIMIT:
         raise ValueError(f"expected at most {LIMIT:,} bytes")
@@ -172,12 +172,9 @@ def _checked(where: str, content: Any) -> dict[str, Any]:
         _only(at, parts, _LOOK)
         for key in ("color", "background"):
             _check_color(f"{at}, {key}", parts.get(key, OWN))
-        wrong = sorted(set(str(parts.get("style", "none")).split()) - STYLES)
-        if wrong:
-            raise BadTheme(
-                f"{at}, style: unknown {shown(', '.join(wrong))[:60]}; "
-                f"known are {', '.join(sorted(STYLES))}"
-            )
+        style = parts.get("style", "none")
+        if not isinstance(style, str) or not STYLES.issuperset(style.split()):
+            raise BadTheme(f"{at}, style: expected words of {', '.join(sorted(STYLES))}")
     return dict(content)
 
 
@@ -196,9 +193,8 @@ def _check_color(where: str, said: Any) -> None:
     try:
         Color.parse(said if isinstance(said, str) else "")
     except ColorParseError as error:
-        raise BadTheme(
-            f"{where}: no colour {shown(str(said))[:40]!r}; expected one like ansi_red or '#ff8800'"
-        ) from error
+        found = f"not {shown(said)[:40]!r}" if isinstance(said, str) else "as text"
+        raise BadTheme(f"{where}: expected a colour like ansi_red or '#ff8800', {found}") from error
 
 
 def _theme(name: str, said: Mapping[str, Any]) -> Theme:

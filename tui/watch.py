@@ -6,16 +6,21 @@ Everything here blocks, so the screen calls it on a thread, one call at a time.
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
 from engine import metrics
+from engine.events import What, event
+from engine.gauges import Reading
+from engine.limits import Left
 from engine.logtail import LogLine, Tail
 from engine.model import LockEvidence, Verdict
 from engine.store import StoreError
-from tui.figures import Reading
+from engine.transports import Sending, Transports, log_among
+from tui.doings import Doings
 from tui.place import Place
 
 KEPT = 500
@@ -29,6 +34,12 @@ class Signs(NamedTuple):
     queue: Reading = None
     mail: Reading = None
     log: tuple[LogLine, ...] = ()
+    sending: Sending = Sending()
+    """How mail is sent from there."""
+    ran: float | None = None
+    """When a log last spoke of a run, epoch seconds UTC; None when none did."""
+    tokens: Sequence[Left] | str = ()
+    """What the buckets of its limits hold; why that cannot be read, in words."""
 
 
 def lock_of(place: Place) -> LockEvidence | None:
@@ -41,32 +52,60 @@ def lock_of(place: Place) -> LockEvidence | None:
         return LockEvidence(Verdict.UNKNOWN, reason=str(error))
 
 
+def tokens_of(place: Place) -> Sequence[Left] | str:
+    """What the buckets of a place hold now; why that cannot be read, in words."""
+    try:
+        return () if place.tokens is None else place.tokens()
+    except OSError as error:
+        return error.strerror or str(error)
+
+
 class Watch:
     """Looks at one place; reads a file again only when it has changed."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, place: Place, clock: Callable[[], float] = time.time) -> None:
+        self._place, self._clock = place, clock
         self._files = (File(place.queue_metrics), File(place.mail_metrics))
         self._tails = [Tail(path) for path in place.logs]
         self._log: deque[LogLine] = deque(maxlen=KEPT)
         self._shown: tuple[LogLine, ...] = ()
+        self.doings = Doings(place.logs)
+        """What the logs say happened to tasks."""
+        self._transports = Transports(log_among(place.logs))
+        self._ran: float | None = None
 
     def look(self) -> Signs:
         """How it looks now."""
         queue, mail = (file.read() for file in self._files)
-        return Signs(lock_of(self._place), queue, mail, self._follow())
+        sending = self._transports.look(mail, self._clock())
+        log = self._follow()
+        self.doings.look(self._clock())
+        tokens = tokens_of(self._place)
+        return Signs(lock_of(self._place), queue, mail, log, sending, self._ran, tokens)
 
     def _follow(self) -> tuple[LogLine, ...]:
         new = merged([_polled(tail) for tail in self._tails])
         if new:
             self._log.extend(new)
+            runs = (line.when for line in new if line.when is not None and speaks_of_run(line))
+            self._ran = max(runs, default=self._ran)
             self._shown = tuple(self._log)
         return self._shown
 
     def close(self) -> None:
         """Let go of the logs."""
+        self.doings.close()
         for tail in self._tails:
             tail.close()
+        self._transports.close()
+
+
+def speaks_of_run(line: LogLine) -> bool:
+    """Whether a line was written by whoever works tasks off, not by whoever adds some."""
+    if line.text.startswith("Queue processor "):
+        return True
+    told = event(line)
+    return told is not None and told.what not in (What.QUEUED, What.RETRIED)
 
 
 def merged(logs: Iterable[Sequence[LogLine]]) -> list[LogLine]:

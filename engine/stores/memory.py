@@ -8,8 +8,20 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from engine import policy
-from engine.model import Doorbell, Edge, Edges, Lease, Missing, Move, Outcome, Problem, State, Task
-from engine.store import Control, Gone, StoreError, Unsupported, Wants, anything, permit
+from engine.model import (
+    Doorbell,
+    Edge,
+    Edges,
+    Lease,
+    Missing,
+    Move,
+    Outcome,
+    Part,
+    Problem,
+    State,
+    Task,
+)
+from engine.store import SHOWN, Control, Gone, StoreError, Unsupported, Wants, anything, permit
 
 Key: TypeAlias = tuple[str, str]
 """Queue and id."""
@@ -82,9 +94,19 @@ class MemoryStore:
         found = {task.id for task in there} | set(self.states.values())
         yield from (Missing(name) for name in touched if name not in found)
 
-    def read(self, task: Task) -> bytes:
+    def parts(self, task: Task) -> Iterator[Part]:
+        """There is nothing but the task."""
+        yield Part("task", f"{task.queue}/{task.id}".lstrip("/"), len(self.read(task)))
+
+    def read(self, task: Task, part: str = "") -> bytes:
         """The task's own description of itself."""
-        return repr(self._current(task)).encode()
+        if part not in ("", "task"):
+            raise Gone(f"{task.id} has no part {part!r}")
+        return repr(self._current(task)).encode("utf-8", "backslashreplace")[:SHOWN]
+
+    def glimpse(self, problem: Problem) -> bytes:
+        """There is no problem here that it could be of."""
+        raise Gone(problem.where)
 
     def take(self, now: float, owner: str, limit: int, wants: Wants = anything) -> Iterator[Task]:
         """Due tasks in the order of ids, each claimed as it is asked for."""

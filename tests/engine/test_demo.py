@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psutil
 import pytest
-from watchfiles import watch
 
 from engine import locks
 from engine.demo import Demo
+from engine.inotify import Ear
 from engine.model import Verdict
 
 WORK = [sys.executable, "-m", "tui.cli", "queue", "work", "--concurrency", "4"]
@@ -47,9 +49,10 @@ def running(tmp_path: Path) -> Iterator[psutil.Process]:
 
 def until(condition: Callable[[], bool], folder: Path) -> None:
     """Wait for something to happen in a folder, as often as it takes."""
-    for _ in watch(folder, debounce=50, step=20, yield_on_timeout=True, rust_timeout=500):
-        if condition():
-            return
+    with closing(Ear(path for path, _, _ in os.walk(folder))) as ear:
+        while not condition():
+            ear.wait(0.5)
+            ear.hear()
 
 
 def ended(process: psutil.Process) -> bool:

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine import verbs
+from engine.filters import parse
 from engine.index import Query
 from engine.inspector import Changed, Inspector
 from engine.model import Missing, Problem, State, Task
@@ -457,7 +458,7 @@ async def test_nothing_is_left_behind(place: Path, tmp_path: Path) -> None:
     folder.mkdir()
     async with inspecting(lambda: open_store(str(place)), folder) as inspector:
         await until(inspector, is_complete)
-        await all_of(inspector, Query(words="job"))
+        await all_of(inspector, Query(filter=parse("job")))
         during = listed(folder)
 
     assert [name.startswith(PREFIX) for name in during] == [True]
@@ -564,14 +565,14 @@ async def test_a_question_that_nobody_waits_for_ends(place: Path) -> None:
         await until(inspector, counts(pending=2_000))
         typed = ["j", "jo", "job", "job 0", "job 00", "job 000"]
         searches = [
-            asyncio.ensure_future(inspector.window(Query(words=words), 0, 10)) for words in typed
+            asyncio.ensure_future(inspector.window(Query(filter=parse(words)), 0, 10)) for words in typed
         ]
         await asyncio.wait(searches[:1])
         for search in searches[1:-1]:
             search.cancel()
 
         assert (await searches[-1]).total == 2_000
-        assert (await inspector.window(Query(words="0000002a"), 0, 10)).total == 1
+        assert (await inspector.window(Query(filter=parse("0000002a")), 0, 10)).total == 1
 
 
 async def test_the_event_loop_is_watched() -> None:

@@ -9,13 +9,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
-from watchfiles import watch
 
 from engine import verbs
+from engine.inotify import Ear
 from engine.model import State, Task
 from engine.stores import open_store
 from engine.stores.nftban import NftbanStore
@@ -51,6 +52,14 @@ def root(tmp_path: Path, spooldeck: Run) -> str:
     made = spooldeck("init", str(tmp_path / "data"))
     assert made.returncode == 0, made.stderr
     return str(tmp_path / "data")
+
+
+def until(condition: Callable[[], bool], folder: Path) -> None:
+    """Wait for something to happen in a folder, or to a process that works there."""
+    with closing(Ear([str(folder)])) as ear:
+        while not condition():
+            ear.wait(0.1)
+            ear.hear()
 
 
 def store_at(root: str) -> NftbanStore:
@@ -195,9 +204,7 @@ def test_a_second_worker_is_refused_with_2(root: str, spooldeck: Run, tmp_path: 
     )
     opened = os.open(gate, os.O_RDWR)  # for both ways, so that it never blocks
     work = Path(root, "queue", "work")
-    for _ in watch(work, yield_on_timeout=True, rust_timeout=100):
-        if any(work.iterdir()) or first.poll() is not None:
-            break
+    until(lambda: any(work.iterdir()) or first.poll() is not None, work)
     second = spooldeck(*here, "queue", "process-next")
     os.write(opened, b"go\n")
     first.wait(30)
@@ -225,9 +232,8 @@ def test_interrupted_it_ends_after_what_it_has_in_hand(
     )
     opened = os.open(gate, os.O_RDWR)
     log = Path(root, "log")
-    for _ in watch(log, yield_on_timeout=True, rust_timeout=100):
-        if "Executing" in (log / "queue.log").read_text() or first.poll() is not None:
-            break
+    written = log / "queue.log"
+    until(lambda: "Executing" in written.read_text() or first.poll() is not None, log)
 
     first.send_signal(signal.SIGINT)
     second = spooldeck(*here, "queue", "process-next")

@@ -717,4 +717,4 @@ def test_the_functions_are_printed_without_the_console(place: Place) -> None:
 
     loaded = set(run.stdout.splitlines()[-1].split())
     assert "tui.cli.dropin" in loaded
-    assert loaded.isdisjoint({"textual", "rich", "sqlite3", "asyncio", "watchfiles", "subprocess"})
+    assert loaded.isdisjoint({"textual", "rich", "sqlite3", "asyncio", "ctypes", "subprocess"})

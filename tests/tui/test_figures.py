@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from engine.gauges import GAUGES, Ours
 from engine.metrics import Samples
 from engine.model import State
 from tests.tui.spools import NOW
@@ -17,9 +18,9 @@ def test_no_number_is_cut(width: int) -> None:
     """At no width does a part of a number stand for the number."""
     values: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
     values |= {(f"nftban_queue_{name}", ()): 31_753.0 for name in NAMES}
-    values |= {(gauge, ()): 31_753.0 for gauge in figures.GAUGES.values()}
+    values |= {(gauge, ()): 31_753.0 for gauge in GAUGES.values()}
     states = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"}
-    ours = figures.Ours(states, dict.fromkeys(states, 31_753), True)
+    ours = Ours(states, dict.fromkeys(states, 31_753), True)
 
     shown = figures.compact(Samples(values, NOW), None, ours, NOW, width)
 

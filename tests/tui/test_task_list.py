@@ -8,6 +8,7 @@ import pytest
 from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 
+from engine.filters import parse
 from engine.index import Query, Window
 from engine.model import State, Task
 from tests.tui.spools import NOW, Clock, a_task
@@ -44,9 +45,9 @@ class Numbers:
         return a_task(number) if number in self.numbers else None
 
     def _of(self, query: Query) -> Sequence[int]:
-        if not query.words:
+        if not query.filter:
             return self.numbers
-        return [n for n in self.numbers if query.words in a_task(n).id]
+        return [n for n in self.numbers if query.filter.text in a_task(n).id]
 
 
 class Bare(App[None]):
@@ -262,11 +263,11 @@ async def test_a_filter_keeps_the_cursor_if_it_can() -> None:
         for _ in range(0x15):
             held.list.move("down")
 
-        held.list.ask(Query(State.PENDING, words="00000015"))
+        held.list.ask(Query(State.PENDING, parse("00000015")))
         await held.rest(pilot)
         assert (held.number, held.list.total) == (0x15, 1)
 
-        held.list.ask(Query(State.PENDING, words="-0000002"))
+        held.list.ask(Query(State.PENDING, parse("-0000002")))
         await held.rest(pilot)
         assert (held.number, held.list.total) == (0x20, 16)
         assert held.app.said == []

@@ -33,7 +33,7 @@ from tui.cli.wiring import (
 Command: TypeAlias = Callable[[Setup, Namespace], int]
 """What a command does, and the exit code that it answers with."""
 
-_WITH_VALUE = ("--config", "--root", "--theme")
+_WITH_VALUE = ("--config", "--root", "--theme", "--open")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -170,6 +170,7 @@ _JSON = "--json"
 _LOOKS = (
     _takes("--read-only", action="store_true", help="offer no verb at all"),
     _takes("--theme", metavar="NAME", default="", help="colours to draw in"),
+    _takes("--mouse", action="store_true", help="take the mouse: the wheel moves"),
     _takes("--open", metavar="SCREEN", default="", help="the screen to begin with"),
 )
 

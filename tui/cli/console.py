@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -12,7 +14,9 @@ from engine import config
 from engine.store import Store, Unavailable
 from engine.stores import queue_folder
 from engine.text import shown
+from tui.cli.opening import Opening
 from tui.cli.wiring import EX_UNAVAILABLE, EX_USAGE, Setup, fail, program
+from tui.glyphs import chosen
 
 if TYPE_CHECKING:
     from tui.place import Place
@@ -85,6 +89,7 @@ def _place(setup: Setup, name: str) -> Place:
         recover=(*argv, "queue", "recover", "--yes", "--seen"),
         handled=here.handled,
         token_at=None if limits is None else limits.token_at,
+        tokens=None if limits is None else limits.left,
     )
 
 
@@ -94,20 +99,38 @@ def run(setup: Setup, places: Sequence[Place], arguments: Namespace) -> int:
         fail(EX_USAGE, "the console needs a terminal; for one plain look: spooldeck status PLACE")
     if os.environ.get("TERM", "") in ("", "dumb"):
         fail(EX_USAGE, "this terminal cannot move its cursor (TERM); try: spooldeck status PLACE")
-    from tui.app import Console
-    from tui.theme import BadTheme
+    if not os.environ.get("NO_COLOR"):
+        os.environ.pop("NO_COLOR", None)  # set but empty it asks for nothing; the library thinks so
+    first = _first(arguments.open)
+    gc.disable()  # what loading makes stays: looking through it again and again finds nothing
+    opening = Opening(
+        sys.stdout.fileno(), os.uname().nodename, [p.name for p in places], chosen(os.environ)
+    )
+    with opening:
+        from tui.app import Console
+        from tui.theme import BadTheme
 
-    try:
-        console = Console(
-            places,
-            theme=arguments.theme or setup.config.theme,
-            read_only=arguments.read_only or setup.config.read_only,
-            start_armed=setup.config.start_armed,
-            first=_first(arguments.open),
-        )
-    except BadTheme as error:
-        fail(EX_USAGE, str(error))
-    console.run()
+        try:
+            console = Console(
+                places,
+                theme=arguments.theme or setup.config.theme,
+                read_only=arguments.read_only or setup.config.read_only,
+                start_armed=setup.config.start_armed,
+                first=first,
+            )
+            opening.until(lambda: console.written > 0)
+            gc.freeze()
+            gc.enable()
+            console.run(mouse=arguments.mouse or setup.config.mouse)
+            crash = console.crash
+        except BadTheme as error:
+            fail(EX_USAGE, str(error))
+        except Exception as error:
+            crash = error
+    if crash is not None:
+        from tui.crash import EX_SOFTWARE, told
+
+        fail(EX_SOFTWARE, told(crash, os.environ, time.time()))
     return console.return_code or 0
 
 

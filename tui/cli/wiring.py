@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from typing import NamedTuple, NoReturn, TextIO
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, TextIO
 
 from engine import accounts, config, files, locks, metrics, policy
 from engine.accounts import Account
@@ -15,7 +15,10 @@ from engine.model import LockEvidence, State
 from engine.store import Unavailable
 from engine.stores.nftban import NftbanStore, Spool
 from engine.text import shown
-from engine.worker import Limits, Services
+from engine.worker import Services
+
+if TYPE_CHECKING:
+    from engine.limits import Buckets
 
 EX_USAGE, EX_UNAVAILABLE, EX_IOERR, EX_NOPERM, EX_CONFIG = 64, 69, 74, 77, 78
 """Exit codes beyond the contract's 0 to 3 (sysexits.h)."""
@@ -181,7 +184,7 @@ class Setup(NamedTuple):
         """Its counter files."""
         return metrics.Counters(self.queue.counters, self.queue.root, complain)
 
-    def limits(self) -> Limits | None:
+    def limits(self) -> "Buckets | None":
         """Its token buckets; None where nothing is limited."""
         rates = {k: h.rate for k, h in self.config.handlers.items() if h.rate is not None}
         if self.queue.rate is not None:

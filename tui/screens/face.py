@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from textual.message import Message
 from textual.screen import Screen
 
 from engine.model import State
 from tui import keys
+
+if TYPE_CHECKING:
+    from tui.export import Sheet
 
 HERE = 0
 """The place that is looked at just now."""
@@ -85,6 +88,10 @@ class Face(Screen[None]):
         """What can be copied here now."""
         return ()
 
+    def sheet(self) -> Sheet | None:
+        """What can be exported here now."""
+        return None
+
     def say(self, text: str, look: str = "warning") -> None:
         """Say something to the operator."""
         raise NotImplementedError
@@ -108,6 +115,10 @@ class Face(Screen[None]):
     def action_yank(self) -> None:
         """Copy something of what is shown."""
         self.post_message(self.Wants(self, "yank"))
+
+    def action_export(self) -> None:
+        """Write what is shown to a file."""
+        self.post_message(self.Wants(self, "export"))
 
     def action_repaint(self) -> None:
         """Paint the whole screen again."""

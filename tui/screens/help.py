@@ -1,27 +1,41 @@
-"""The help: every key of a screen, from the one table."""
+"""The help: every key of a screen, from the one table; typing searches it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.widgets import Input
+
+from engine.text import shown
 from tui import keys, present
 from tui.present import BLANK, Line
 from tui.screens.pages import Page
+from tui.widgets.lines import Lines, LongText
+from tui.widgets.words import Words
 
 TITLES = {
+    keys.OVERVIEW: "the overview",
     keys.LIST: "the task list",
     keys.TASK: "a task",
     keys.PROBLEMS: "the problems",
+    keys.CLUSTERS: "the errors",
+    keys.LOCKS: "the locks",
+    keys.TRANSPORTS: "the transports",
+    keys.LOG: "the log",
     keys.PLAN: "a plan",
     keys.LOCK: "the lock",
 }
 
 
-def lines(screen: str, without: Collection[str], width: int) -> list[Line]:
-    """The keys of a screen under their headings."""
+def lines(screen: str, without: Collection[str], width: int, search: str = "") -> list[Line]:
+    """The keys of a screen under their headings; with a search, those that hold its words."""
     rows: list[Line] = []
+    wanted = search.casefold().split()
     for group in keys.GROUPS:
         here = [key for key in keys.on(screen, without) if key.group == group]
+        here = [key for key in here if _holds(key, wanted)]
         if here:
             rows += [BLANK] if rows else []
             rows.append(present.heading(group, width))
@@ -29,19 +43,57 @@ def lines(screen: str, without: Collection[str], width: int) -> list[Line]:
     return rows
 
 
+def _holds(key: keys.Key, wanted: list[str]) -> bool:
+    text = f"{key.shown} {key.hint} {key.about} {' '.join(key.keys)}".casefold()
+    return all(word in text for word in wanted)
+
+
 class HelpScreen(Page):
-    """What can be pressed on the screen that it was opened from."""
+    """What can be pressed on the screen that it was opened from, and what the terminal is."""
 
     KIND = keys.HELP
     BINDINGS = keys.bindings(keys.HELP)
 
-    def __init__(self, about: str, without: Collection[str] = ()) -> None:
+    def __init__(
+        self, about: str, without: Collection[str] = (), terminal: tuple[str, ...] = ()
+    ) -> None:
+        """`terminal` says in words what the terminal was found to be."""
         super().__init__()
-        self._about = about
-        self._without = without
+        self._about, self._without, self._terminal = about, without, terminal
+
+    def compose(self) -> ComposeResult:
+        """Besides what every page has, the line that is typed into."""
+        yield Lines(id="title")
+        with Horizontal(id="ask-line"):
+            yield Lines(id="search-label")
+            yield Words(compact=True, select_on_focus=False)
+        yield LongText(id="text")
+        yield Lines(id="word")
+        yield Lines(id="hints", classes="-short")
+
+    def on_mount(self) -> None:
+        """Letters go to the search."""
+        self.query_one("#search-label", Lines).show([((" search: ", "title"),)])
+        self.query_one(Input).cursor_blink = False
+        self.query_one(Input).focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Show what is found while it is typed."""
+        event.stop()
+        self.lay_out(self.size.width)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """There is nothing to be done with it."""
+        event.stop()
 
     def lay_out(self, width: int) -> None:
         """The keys, for this width."""
-        title = ((f" Keys of {TITLES[self._about]}", "strong"),)
-        self.show(title, lines(self._about, self._without, width), ())
+        search = self.query_one(Input).value
+        title = ((f" Keys of {TITLES[self._about]}", "strong"), ("   type to search them", "dim"))
+        found = lines(self._about, self._without, width, search)
+        if not search and self._terminal:
+            found += [BLANK, present.heading("this terminal", width)]
+            found += [((f"  {shown(text)}", ""),) for text in self._terminal]
+        nothing: list[Line] = [BLANK, (("   no key here has these words; Esc closes", "dim"),)]
+        self.show(title, found or nothing, ())
         self.show_hints()

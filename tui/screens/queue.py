@@ -9,6 +9,7 @@ from collections.abc import Callable
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 
+from engine.gauges import Ours
 from engine.index import Query
 from engine.inspector import Changed
 from engine.model import Problem, State, Task
@@ -312,7 +313,7 @@ class QueueScreen(Face):
 
     def action_leave(self) -> None:
         """Back to what is below, else out of the console; this place stays as it is."""
-        self.post_message(self.Wants(self, "leave_face"))
+        self.post_message(self.Wants(self, "leave"))
 
     def cancels(self) -> bool:
         """Cancel what is typed; answers whether the console is to be left instead."""
@@ -637,10 +638,10 @@ class QueueScreen(Face):
             of = self._change.counts.get(self.state, 0)
             line.show_count(((f" {self.list.matching:,} of {of:,} match", ""),))
 
-    def _ours(self) -> figures.Ours:
+    def _ours(self) -> Ours:
         change = self._change
         complete = change.complete and not change.unavailable
-        return figures.Ours(self.inspector.states, change.counts, complete, self.live.counted)
+        return Ours(self.inspector.states, change.counts, complete, self.live.counted)
 
     def _paint_figures(self) -> None:
         now, signs = self._clock(), self.live.signs

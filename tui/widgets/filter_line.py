@@ -7,19 +7,9 @@ from textual.containers import Horizontal
 from textual.message import Message
 from textual.widgets import Input
 
-from engine.text import shown
 from tui.present import Line
 from tui.widgets.lines import Lines
-
-
-class _Words(Input):
-    """An input that takes only what can be shown, however it was pasted."""
-
-    def insert(self, text: str, index: int) -> None:
-        super().insert(shown(text), index)
-
-    def replace(self, text: str, start: int, end: int) -> None:
-        super().replace(shown(text), start, end)
+from tui.widgets.words import Words
 
 
 class FilterLine(Horizontal):
@@ -38,7 +28,7 @@ class FilterLine(Horizontal):
     def compose(self) -> ComposeResult:
         """A label, the words, and what they leave."""
         yield Lines(id="filter-label")
-        yield _Words(id="words", compact=True, select_on_focus=False)
+        yield Words(id="words", compact=True, select_on_focus=False)
         yield Lines(id="filter-count")
 
     def on_mount(self) -> None:

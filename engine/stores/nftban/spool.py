@@ -22,6 +22,7 @@ from engine.model import (
     Missing,
     Move,
     Outcome,
+    Part,
     Problem,
     State,
     Task,
@@ -362,13 +363,54 @@ class NftbanStore:
         lease = Lease("", seen.st_ctime) if state is State.ACTIVE else None
         return form.as_task(form.parse(data, ident), state, seen, lease, self._clock())
 
-    def read(self, task: Task) -> bytes:
-        """The task file's bytes.
+    def parts(self, task: Task) -> Iterator[Part]:
+        """Its file, its payload, and what lies beside the payload of a spooled mail.
 
         Raises:
             Gone: it is not there as it was seen.
             Unavailable: it cannot be read now.
         """
+        from engine.stores.nftban import parts
+
+        _, seen = self._held(task)
+        path = f"{self._folders[task.state].path}/{task.id}{form.SUFFIX}"
+        yield from parts.of(path, seen, task.payload, self._spool.mail_spool)
+
+    def read(self, task: Task, part: str = "") -> bytes:
+        """The task file's bytes, or the first of another part.
+
+        Raises:
+            Gone: it is not there as it was seen.
+            Unsupported: that part is not to be read, with the reason.
+            Unavailable: it cannot be read now.
+        """
+        data, _ = self._held(task)
+        from engine.stores.nftban import parts
+
+        if part in ("", parts.TASK):
+            return data
+        return parts.read(part, task.payload, self._spool.mail_spool)
+
+    def glimpse(self, problem: Problem) -> bytes:
+        """The first bytes of a broken file, wherever in the spool it lies.
+
+        Raises:
+            Gone: it is not there any more.
+            Unsupported: it is no plain file, with the reason.
+            Unavailable: it cannot be read now.
+        """
+        from engine.stores.nftban import parts
+
+        where, _, name = problem.where.rpartition("/")
+        folders = {folder.word: folder.path for folder in self._folders.values()}
+        own = self._spool.desk
+        for word in (desk.NAME, f"{desk.NAME}/twice", f"{desk.NAME}/corrupt"):
+            folders[word] = own + word.removeprefix(desk.NAME)
+        if where not in folders:
+            raise Unsupported(f"{shown(problem.where)} is no file of this spool")
+        return parts.glimpse(folders[where], name)
+
+    def _held(self, task: Task) -> tuple[bytes, os.stat_result]:
         folder = self._folders.get(task.state)
         if folder is None or not folder.exists():
             raise Gone(task.id)
@@ -382,7 +424,7 @@ class NftbanStore:
             raise Unavailable(f"{task.id}: {error.strerror}") from error
         if files.revision(seen) != task.rev:
             raise Gone(task.id)
-        return data
+        return data, seen
 
     # ---- taking
 

@@ -1,0 +1,273 @@
+"""What deserves a look, and where to look: decided from what is known of one place at one moment.
+
+Nothing here reads anything. Where something is not known, nothing is said about it, except that it
+is not known where that itself is the matter.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple, TypeAlias
+
+from engine.config import Thresholds
+from engine.flow import spell
+from engine.gauges import LAST_RUN, Ours, Reading, contradictions
+from engine.metrics import Samples
+from engine.model import LockEvidence, State, Verdict
+from engine.text import shown
+from engine.transports import Health, Transport
+
+ROOM = 60
+"""Characters of what an alert says: it stands beside a place's name in 80 columns."""
+
+
+class Level(StrEnum):
+    """How urgent it is."""
+
+    CRIT = "CRIT"
+    """Nothing goes on until somebody acts."""
+    WARN = "WARN"
+
+
+class What(StrEnum):
+    """What an alert is about, the more urgent first."""
+
+    UNREADABLE = "unreadable"
+    STUCK = "stuck lock"
+    IDLE = "nothing runs"
+    STALE = "stale lock"
+    UNKNOWN_LOCK = "unknown lock"
+    ABANDONED = "in work without a worker"
+    GROWING = "more dead tasks"
+    DEAD = "dead tasks"
+    OLDEST = "an old task"
+    TRANSPORT = "a failing transport"
+    PROBLEMS = "problems"
+    CONTRADICTION = "metrics that contradict"
+    OLD_METRICS = "old metrics"
+    BAD_METRICS = "unreadable metrics"
+
+
+class Where(StrEnum):
+    """What shows more of it."""
+
+    QUEUE = "queue"
+    STATE = "state"
+    PROBLEMS = "problems"
+    LOCK = "lock"
+    TRANSPORTS = "transports"
+
+
+class Goal(NamedTuple):
+    """Where an alert leads to."""
+
+    place: str
+    """The name of the place."""
+    where: Where
+    state: State | None = None
+    """Which state, where it leads to one."""
+    name: str = ""
+    """Which transport, where it leads to one; as it was found."""
+
+
+class Alert(NamedTuple):
+    """Something that deserves a look."""
+
+    level: Level
+    what: What
+    words: str
+    """At most `ROOM` characters, free of control characters."""
+    since: float | None
+    """Epoch seconds UTC; None when that is not known."""
+    leads_to: Goal
+
+
+class Sight(NamedTuple):
+    """What is known of one place; each field's default is to know nothing."""
+
+    name: str
+    states: Mapping[State, str] = {}
+    """The states it has, by its own words."""
+    counts: Mapping[State, int] = {}
+    complete: bool = False
+    """Whether everything was looked at once."""
+    unavailable: str = ""
+    """Why it cannot be read now; "" when it can."""
+    problems: int = 0
+    lock: LockEvidence | None = None
+    in_work: int | None = None
+    """Tasks that were in work all the time for some seconds; None: as counted. A run that just
+    began or ended has its task in work while its lock is free."""
+    oldest: float | None = None
+    """When the oldest pending task was created, epoch seconds UTC."""
+    due: int = 0
+    """Pending tasks whose time has come."""
+    oldest_due: float | None = None
+    """When the oldest of those was created."""
+    dead_growth: int | None = None
+    """By how much the dead tasks have grown in ten minutes."""
+    queue: Reading = None
+    """What the queue's metrics file says."""
+    before: Sequence[tuple[float, Mapping[State, int]]] = ()
+    """Earlier counts with their times: metrics are compared with those of their own time."""
+    transports: Sequence[Transport] = ()
+    ran: float | None = None
+    """When a log last spoke of a run, epoch seconds UTC."""
+
+
+def alerts(sight: Sight, now: float, limits: Thresholds) -> tuple[Alert, ...]:
+    """What deserves a look in one place, the most urgent first."""
+    found = [
+        Alert(level, what, _short(words), since, Goal(sight.name, *goal))
+        for rule in _RULES
+        for level, what, words, since, goal in rule(sight, now, limits)
+    ]
+    return tuple(sorted(found, key=lambda alert: (alert.level, _ORDER[alert.what])))
+
+
+_ORDER = {what: number for number, what in enumerate(What)}
+
+_Goal: TypeAlias = tuple[Where] | tuple[Where, State] | tuple[Where, None, str]
+_Found: TypeAlias = Iterator[tuple[Level, What, str, float | None, _Goal]]
+_Rule: TypeAlias = Callable[[Sight, float, Thresholds], _Found]
+
+
+def _unreadable(sight: Sight, now: float, limits: Thresholds) -> _Found:
+    if sight.unavailable:
+        words = f"cannot be read: {sight.unavailable}"
+        yield Level.CRIT, What.UNREADABLE, words, None, (Where.QUEUE,)
+
+
+def _lock(sight: Sight, now: float, limits: Thresholds) -> _Found:
+    lock = sight.lock
+    if lock is None:
+        return
+    who = "its holder" if lock.pid is None else f"PID {lock.pid}"
+    if lock.verdict is Verdict.STUCK:
+        words = f"stuck lock: no sign of life from {who} for {spell(lock.age)}"
+        yield Level.CRIT, What.STUCK, words, lock.since, (Where.LOCK,)
+    elif lock.verdict is Verdict.STALE:
+        yield Level.WARN, What.STALE, f"stale lock: {who} is gone", lock.since, (Where.LOCK,)
+    elif lock.verdict is Verdict.UNKNOWN:
+        words = f"nobody knows who has the lock: {lock.reason}"
+        yield Level.WARN, What.UNKNOWN_LOCK, words, None, (Where.LOCK,)
+
+
+def _abandoned(sight: Sight, now: float, limits: Thresholds) -> _Found:
+    active = sight.counts.get(State.ACTIVE, 0) if sight.in_work is None else sight.in_work
+    nobody = sight.lock is not None and sight.lock.verdict in (Verdict.FREE, Verdict.STALE)
+    if active and nobody and not sight.unavailable:
+        word = shown(sight.states.get(State.ACTIVE, "work"))
+        words = f"{_many(active)} in {word}, but no worker is there"
+        yield Level.WARN, What.ABANDONED, words, None, (Where.STATE, State.ACTIVE)
+
+
+def _dead(sight: Sight, now: float, limits: Thresholds) -> _Found:
+    if sight.unavailable:
+        return
+    goal = Where.STATE, State.DEAD
+    dead, grown = sight.counts.get(State.DEAD, 0), sight.dead_growth
+    if dead > limits.dlq:
+        words = f"{_many(dead)} in the dead-letter queue (over {limits.dlq:,})"
+        yield Level.WARN, What.DEAD, words, None, goal
+    if grown is not None and grown >= limits.dlq_growth:
+        word = shown(sight.states.get(State.DEAD, "dead"))
+        yield Level.WARN, What.GROWING, f"{word} +{grown:,} in 10m", now - 600, goal
+
+
+def _problems(sight: Sight, now: float, limits: Thresholds) -> _Found:
+    if sight.problems and not sight.unavailable:
+        words = "1 problem" if sight.problems == 1 else f"{sight.problems:,} problems"
+        yield Level.WARN, What.PROBLEMS, words, None, (Where.PROBLEMS,)
+
+
+def _oldest(sight: Sight, now: float, limits: Thresholds) -> _Found:
+    if sight.oldest is None or sight.unavailable or now - sight.oldest <= limits.oldest:
+        return
+    word = shown(sight.states.get(State.PENDING, "pending"))
+    words = f"oldest in {word} for {spell(now - sight.oldest)} (over {spell(limits.oldest)})"
+    yield Level.WARN, What.OLDEST, words, sight.oldest, (Where.STATE, State.PENDING)
+
+
+def _idle(sight: Sight, now: float, limits: Thresholds) -> _Found:
+    since = _idle_since(sight)
+    if since is not None and now - since > 60 * limits.idle:
+        due = "1 task is due" if sight.due == 1 else f"{sight.due:,} tasks are due"
+        words = f"nothing has run for {spell(now - since)}, {due}"
+        yield Level.CRIT, What.IDLE, words, since, (Where.STATE, State.PENDING)
+
+
+def _idle_since(sight: Sight) -> float | None:
+    """Since when nothing has run though something was due; None when there is no saying that."""
+    lock, queue = sight.lock, sight.queue
+    held = lock is not None and lock.verdict is Verdict.HELD
+    stuck = lock is not None and lock.verdict is Verdict.STUCK  # which says it all
+    if not sight.due or sight.oldest_due is None or sight.unavailable or stuck:
+        return None
+    if held and lock is not None and lock.since is None:
+        return None  # somebody is at work, and it is not known how long he was silent
+    signs = [
+        sight.oldest_due,
+        sight.ran,
+        lock.since if held and lock is not None else None,
+        queue.get(LAST_RUN) if isinstance(queue, Samples) else None,
+    ]
+    return max(sign for sign in signs if sign is not None)
+
+
+def _transports(sight: Sight, now: float, limits: Thresholds) -> _Found:
+    for way in sight.transports:
+        window = way.judged
+        if window is None or window.tally is None or window.share is None:
+            continue
+        if way.health(limits.transport_failures) is Health.FAILING:
+            mails = window.tally.success + window.tally.failures
+            name = shown(way.name)
+            name = name if len(name) <= 16 else f"{name[:13]}..."
+            words = f"{name} failed {window.share:.0%} of {mails:,} mails in {window.name}"
+            goal = Where.TRANSPORTS, None, way.name
+            yield Level.WARN, What.TRANSPORT, words, way.last_success, goal
+
+
+def _metrics(sight: Sight, now: float, limits: Thresholds) -> _Found:
+    queue, goal = sight.queue, (Where.QUEUE,)
+    if isinstance(queue, Samples):
+        age = now - queue.modified
+        stuck = sight.lock is not None and sight.lock.verdict is Verdict.STUCK
+        to_do = sight.counts.get(State.PENDING, 0) + sight.counts.get(State.ACTIVE, 0)
+        # Where nothing runs, that is the news; where nothing is to be done, nothing need run.
+        known = stuck or any(_idle(sight, now, limits))
+        if age > 60 * limits.idle and to_do and not known:
+            words = f"queue.prom was not written for {spell(age)}"
+            yield Level.WARN, What.OLD_METRICS, words, queue.modified, goal
+        ours = Ours(sight.states, sight.counts, _is_whole(sight), sight.before)
+        for said in contradictions(queue, ours)[:1]:
+            words = f"queue.prom says {said}"
+            yield Level.WARN, What.CONTRADICTION, words, queue.modified, goal
+    elif queue is not None and queue != _NOT_THERE:
+        yield Level.WARN, What.BAD_METRICS, f"queue.prom: {queue}", None, goal
+
+
+_NOT_THERE = os.strerror(errno.ENOENT)
+"""How it is said that there is no file: before the first run there is none."""
+
+
+def _is_whole(sight: Sight) -> bool:
+    return sight.complete and not sight.unavailable
+
+
+_RULES: tuple[_Rule, ...] = (
+    *(_unreadable, _lock, _abandoned, _dead, _problems, _oldest, _idle, _transports, _metrics),
+)
+
+
+def _many(tasks: int) -> str:
+    return "1 task" if tasks == 1 else f"{tasks:,} tasks"
+
+
+def _short(words: str) -> str:
+    safe = shown(words)
+    return safe if len(safe) <= ROOM else f"{safe[: ROOM - 3]}..."

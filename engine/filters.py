@@ -1,0 +1,384 @@
+"""The language in which an operator says which tasks to see, and what it means.
+
+    gmail 421            both words, each somewhere in one of the `SEARCHED` fields, in any case
+    421|timeout          either
+    !healthz             not
+    dest=gmail.com       exactly; != is not; : is a part, in any case; ~ and !~ a pattern
+    tries>=5 age>2h      numbers, durations, times: = != > >= < <=
+    err:"user unknown"   quotes keep blanks, | and ! as they are; "" in them is one quote
+    since:14:00          created since, until:"yesterday 6pm", between:02:10..02:20
+
+What is typed becomes values of parameters, never SQL. A filter means what its SQL means; whoever
+has tasks and no index asks `engine.reader.sieve`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from engine import moments, patterns
+from engine.model import State
+from engine.moments import Ago, Clock
+
+LONGEST, MOST = 1_000, 100
+"""Characters, and words and comparisons, that a filter may have."""
+
+SEARCHED = ("id", "kind", "queue", "destination", "description", "error")
+"""The columns in which plain words are looked for."""
+
+Value: TypeAlias = str | int | float | State | Ago
+"""What goes into a parameter: a state as its number, `Ago` as what it is when it is asked."""
+
+Condition: TypeAlias = tuple[str, tuple[Value, ...]]
+"""SQL with its parameters; it may be NULL where a task does not have what is asked for."""
+
+
+class BadFilter(Exception):
+    """Text that is no filter."""
+
+    def __init__(self, message: str, at: int) -> None:
+        """`message` names the place and what was expected; `at` is the column, from 0."""
+        super().__init__(message)
+        self.message, self.at = message, at
+
+
+class Term(NamedTuple):
+    """One word or comparison."""
+
+    field: str
+    """"" for a plain word."""
+    sql: str
+    values: tuple[Value, ...]
+    negated: bool
+
+    @property
+    def condition(self) -> str:
+        """Its SQL. What a task does not have is not so, and its negation is."""
+        return f"NOT coalesce({self.sql}, 0)" if self.negated else f"({self.sql})"
+
+
+class Clause(NamedTuple):
+    """What a task must meet: one of some terms."""
+
+    text: str
+    """As it was typed."""
+    at: int
+    """Its column."""
+    terms: tuple[Term, ...]
+
+    @property
+    def condition(self) -> str:
+        """Its SQL."""
+        return "(" + " OR ".join(term.condition for term in self.terms) + ")"
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """The parameters of its SQL."""
+        return tuple(value for term in self.terms for value in term.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Clauses all of which a task must meet; without any, each task does."""
+
+    text: str = ""
+    clauses: tuple[Clause, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.clauses)
+
+    @property
+    def relative(self) -> bool:
+        """Whether what matches changes with the clock alone."""
+        return any(isinstance(value, Ago) for clause in self.clauses for value in clause.values)
+
+    def names(self, field: str) -> bool:
+        """Whether a field is spoken of."""
+        return any(term.field == field for clause in self.clauses for term in clause.terms)
+
+
+NOTHING = Filter()
+"""Leaves nothing out."""
+
+
+def parse(text: str, states: Mapping[State, str] = {}, now: float = 0.0) -> Filter:
+    """A filter from what was typed.
+
+    `states` are the store's own words, which count beside ours. A time of day, a date and a word
+    such as `yesterday` mean what they mean at `now` (epoch seconds UTC), for good; `age>2h`, `-2h`
+    and `now` go along with the clock of whoever asks.
+
+    Raises:
+        BadFilter: it is none.
+    """
+    text = text.encode("utf-8", "replace").decode()
+    return Filter(text, _Parser(text, states, now).clauses()) if text.strip() else NOTHING
+
+
+def written(field: str, op: str, value: str) -> str:
+    """A comparison as it would be typed; with neither field nor operator, a word."""
+    bare = value and _is_bare(value) and (field or (value[0] != "!" and not _HEAD.match(value)))
+    return f"{field}{op}{value}" if bare else f'{field}{op}"{value.replace(chr(34), chr(34) * 2)}"'
+
+
+class _Context(NamedTuple):
+    states: Mapping[State, str]
+    now: float
+
+
+# ---- what can be asked of a field
+
+
+def _pattern_of(text: str) -> str:
+    """What LIKE finds anywhere, where every character of the text means itself."""
+    escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return f"%{escaped}%"
+
+
+def _word(text: str) -> Condition:
+    sql = " OR ".join(f"{column} LIKE ? ESCAPE '\\'" for column in SEARCHED)
+    return sql, (_pattern_of(text),) * len(SEARCHED)
+
+
+def _text(column: str, op: str, text: str, _: _Context) -> Condition:
+    if op == "=":
+        return f"{column} = ?", (text,)
+    if op == "~":
+        patterns.compiled(text)
+        return f"{column} REGEXP ?", (text,)
+    return f"{column} LIKE ? ESCAPE '\\'", (_pattern_of(text),)
+
+
+def _number(column: str, op: str, text: str, _: _Context) -> Condition:
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError("expected a whole number")
+    return f"{column} {_IS.get(op, op)} ?", (min(int(text), (1 << 63) - 1),)
+
+
+def _code(column: str, op: str, text: str, about: _Context) -> Condition:
+    if len(text) != 3 or not "200" <= text <= "599":
+        raise ValueError("expected a reply of a mail server: three digits such as 550")
+    return _number(column, op, text, about)
+
+
+def _age(column: str, op: str, text: str, _: _Context) -> Condition:
+    """An age is more than so much when it began before a moment."""
+    return f"{column} {_TURNED[op]} ?", (Ago(moments.span(text)),)
+
+
+def _moment(column: str, op: str, text: str, about: _Context) -> Condition:
+    found = moments.moment(text, about.now)
+    if isinstance(found, Clock):  # only what is due lies ahead
+        found = found.today if column == "due" else found.before(about.now)
+    return f"{column} {op} ?", (found,)
+
+
+def _since(column: str, _op: str, text: str, about: _Context) -> Condition:
+    return _moment(column, ">=", text, about)
+
+
+def _until(column: str, _op: str, text: str, about: _Context) -> Condition:
+    return _moment(column, "<", text, about)
+
+
+def _between(column: str, _op: str, text: str, about: _Context) -> Condition:
+    first, dots, last = text.partition("..")
+    if not dots:
+        raise ValueError("expected two times such as 02:10..02:20")
+    start = _moment(column, ">=", first, about)[1][0]
+    end: float | Ago | Clock = moments.moment(last, about.now)
+    begun = about.now - start.seconds if isinstance(start, Ago) else float(start)
+    if isinstance(end, Clock):
+        end = end.after(begun)
+    if (about.now - end.seconds if isinstance(end, Ago) else end) < begun:
+        raise ValueError("expected an end that is not before the beginning")
+    return f"{column} >= ? AND {column} < ?", (start, end)
+
+
+def _state(column: str, op: str, text: str, about: _Context) -> Condition:
+    words = {str(state): state for state in State}
+    words |= {word.lower(): state for state, word in about.states.items()}
+    state = words.get(text.lower())
+    if state is None:
+        known = about.states.values() or [str(state) for state in State]
+        raise ValueError(f"expected {', '.join(known)}")
+    return f"{column} = ?", (state,)
+
+
+def _cluster(column: str, op: str, text: str, about: _Context) -> Condition:
+    """By its mark, or by the pattern itself."""
+    if op != "~" and _MARK(text):
+        return "mark = ?", (text.upper(),)
+    return _text(column, op, text, about)
+
+
+_MARK = re.compile("F-[0-9a-f]{4}", re.IGNORECASE | re.ASCII).fullmatch
+_IS = {":": "="}
+_TURNED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
+_TEXTS = ("=", "!=", ":", "~", "!~")
+_NUMBERS = ("=", "!=", ":", ">", ">=", "<", "<=")
+_SPANS = (">", ">=", "<", "<=")
+_ONE = (":", "=")
+_FEW = ("=", "!=", ":")
+
+Meaning: TypeAlias = Callable[[str, str, str, _Context], Condition]
+"""Column, operator, what was typed -> what it means; a ValueError says what was expected."""
+
+
+class Field(NamedTuple):
+    """Something of a task that can be asked for."""
+
+    column: str
+    means: Meaning
+    ops: tuple[str, ...]
+
+
+FIELDS: Mapping[str, Field] = {
+    "id": Field("id", _text, _TEXTS),
+    "kind": Field("kind", _text, _TEXTS),
+    "state": Field("state", _state, _FEW),
+    "queue": Field("queue", _text, _TEXTS),
+    "dest": Field("destination", _text, _TEXTS),
+    "err": Field("error", _text, _TEXTS),
+    "desc": Field("description", _text, _TEXTS),
+    "tries": Field("attempts", _number, _NUMBERS),
+    "age": Field("created", _age, _SPANS),
+    "due": Field("due", _moment, _SPANS),
+    "created": Field("created", _moment, _SPANS),
+    "died": Field("died", _moment, _SPANS),
+    "cluster": Field("cluster", _cluster, _TEXTS),
+    "code": Field("code", _code, _NUMBERS),
+    "owner": Field("coalesce(owner, '')", _text, _TEXTS),
+    "word": Field("word", _text, _TEXTS),
+    "payload": Field("payload", _text, _TEXTS),
+    "group": Field("grp", _text, _TEXTS),
+    "since": Field("created", _since, _ONE),
+    "until": Field("created", _until, _ONE),
+    "between": Field("created", _between, _ONE),
+}
+"""What can be asked for, by the name to type."""
+
+ALIASES = {
+    "destination": "dest",
+    "error": "err",
+    "description": "desc",
+    "attempts": "tries",
+}
+"""Longer names for the same."""
+
+_HEAD = re.compile(r"([A-Za-z_]+)(!=|!~|>=|<=|[=~><:])")
+_SPACE = re.compile(r"\s*")
+
+
+def _is_bare(text: str) -> bool:
+    """Whether a value needs no quotes."""
+    return text[0] != '"' and not any(c == "|" or c.isspace() for c in text)
+
+
+class _Parser:
+    """Reads a text from left to right."""
+
+    def __init__(self, text: str, states: Mapping[State, str], now: float) -> None:
+        self._text, self._about = text, _Context(states, now)
+        self._at = self._terms = 0
+
+    def clauses(self) -> tuple[Clause, ...]:
+        if len(self._text) > LONGEST:
+            raise BadFilter(f"expected at most {LONGEST:,} characters", LONGEST)
+        found = []
+        self._skip()
+        while self._at < len(self._text):
+            start = self._at
+            terms = [self._term()]
+            end = self._at
+            self._skip()
+            while self._take("|"):
+                self._skip()
+                terms.append(self._term())
+                end = self._at
+                self._skip()
+            found.append(Clause(self._text[start:end], start, tuple(terms)))
+        return tuple(found)
+
+    def _skip(self) -> None:
+        space = _SPACE.match(self._text, self._at)
+        self._at = space.end() if space else self._at
+
+    def _take(self, sign: str) -> bool:
+        taken = self._text.startswith(sign, self._at)
+        self._at += len(sign) if taken else 0
+        return taken
+
+    def _term(self) -> Term:
+        start, negated = self._at, False
+        while self._take("!"):
+            negated = not negated
+        self._terms += 1
+        if self._terms > MOST:
+            raise BadFilter(f"expected at most {MOST} words and comparisons", start)
+        head = _HEAD.match(self._text, self._at)
+        if head is None:
+            what = "a word" if self._at == start else "a word or a field after !"
+            word = self._value(what, False)
+            return Term("", *_word(word), negated)
+        name, op = head[1], head[2]
+        field = FIELDS.get(ALIASES.get(name.lower(), name.lower()))
+        if field is None:
+            known = " ".join(FIELDS)
+            raise BadFilter(f'unknown field "{name}" at {self._at}; known: {known}', self._at)
+        if op not in field.ops:
+            raise BadFilter(
+                f"{name} {op} at {head.start(2)}: expected one of {' '.join(field.ops)}",
+                head.start(2),
+            )
+        self._at = head.end()
+        return self._comparison(name, op, field, negated)
+
+    def _comparison(self, name: str, op: str, field: Field, negated: bool) -> Term:
+        start = self._at
+        said = self._text[start - len(name) - len(op) : start]
+        value = self._value(f"a value after {said}", op.endswith("~"), empty=op in ("=", "!="))
+        base = op[1:] if op.startswith("!") else op
+        try:
+            sql, values = field.means(field.column, base, value, self._about)
+        except ValueError as error:
+            raise BadFilter(f"{said} at {start}: {error}", start) from None
+        plain = ALIASES.get(name.lower(), name.lower())
+        return Term(plain, sql, values, negated != (base != op))
+
+    def _value(self, wanted: str, pattern: bool, empty: bool = False) -> str:
+        start = self._at
+        value = self._quoted() if self._take('"') else self._bare(pattern)
+        if not value and not (empty and self._at > start):
+            raise BadFilter(f"expected {wanted} at {start}", start)
+        return value
+
+    def _quoted(self) -> str:
+        start, parts = self._at, list[str]()
+        while True:
+            end = self._text.find('"', self._at)
+            if end < 0:
+                raise BadFilter(f'no closing " for the one at {start - 1}', start - 1)
+            parts.append(self._text[self._at : end])
+            self._at = end + 1
+            if not self._take('"'):
+                break
+        after = self._text[self._at : self._at + 1]
+        if after and after != "|" and not after.isspace():
+            raise BadFilter(f'expected a blank or | after the closing " at {self._at}', self._at)
+        return '"'.join(parts)
+
+    def _bare(self, pattern: bool) -> str:
+        """Up to a blank or |; in a pattern, one inside of its parentheses belongs to it."""
+        start, depth, escaped = self._at, 0, False
+        for sign in self._text[start:]:
+            if sign.isspace() or (sign == "|" and not (pattern and depth > 0)):
+                break
+            if pattern and not escaped:
+                depth += (sign == "(") - (sign == ")")
+            escaped = sign == "\\" and not escaped
+            self._at += 1
+        return self._text[start : self._at]

@@ -1,0 +1,207 @@
+"""Which lines of a log are shown: from a level on, and by plain words."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from engine import patterns
+from engine.logtail import parse
+from engine.moments import Ago, Clock
+from engine.moments import moment as typed
+
+RANKS = {
+    **dict.fromkeys(("TRACE", "DEBUG"), 0),
+    **dict.fromkeys(("WARN", "WARNING"), 2),
+    **dict.fromkeys(("ERROR", "ERR", "CRITICAL", "CRIT", "ALERT", "FATAL", "EMERG", "PANIC"), 3),
+}
+"""How grave each level is; every other is `INFO`."""
+
+DEBUG, INFO, WARN, ERROR = range(4)
+
+LEVELS = ("all", "info", "warn", "error")
+"""The words for what is shown from a rank on."""
+
+
+def rank_of(level: str) -> int:
+    """How grave a level is."""
+    return RANKS.get(level, INFO)
+
+
+def moment(text: str, now: float) -> float:
+    """A time that was typed, in epoch seconds UTC; of a time of day, the last that has been.
+
+    Raises:
+        ValueError: it is no time; the message says what was expected.
+    """
+    found = typed(" ".join(text.split()), now)
+    if isinstance(found, Ago):
+        return now - found.seconds
+    return found.before(now) if isinstance(found, Clock) else found
+
+
+class BadWords(ValueError):
+    """Words that mean nothing; the message says what was expected."""
+
+    def __init__(self, message: str, at: int) -> None:
+        super().__init__(message)
+        self.at = at
+        """Which character of the words it is about, from 0."""
+
+
+class Term(NamedTuple):
+    """One thing that a line holds, or does not hold."""
+
+    text: str = ""
+    """In small letters; "" for a pattern."""
+    pattern: patterns.Pattern | None = None
+    negated: bool = False
+
+    def fits(self, text: str, small: str) -> bool:
+        """Whether a text is so; `small` is the text in small letters."""
+        there = self.pattern.found_in(text) if self.pattern else self.text in small
+        return there is not self.negated
+
+
+Clause: TypeAlias = tuple[Term, ...]
+"""Terms of which one has to fit."""
+
+
+class Sieve(NamedTuple):
+    """What lets a line through: its level, and one of the alternatives with all of its clauses."""
+
+    level: int = DEBUG
+    """The lowest rank that is let through."""
+    alternatives: tuple[tuple[Clause, ...], ...] = ()
+
+    def keeps(self, rank: int, text: str) -> bool:
+        """Whether a line is let through."""
+        if rank < self.level:
+            return False
+        if not self.alternatives:
+            return True
+        small = text.lower()
+        return any(
+            all(any(term.fits(text, small) for term in clause) for clause in clauses)
+            for clauses in self.alternatives
+        )
+
+    def with_words(self, other: Sieve) -> Sieve:
+        """What both let through."""
+        pairs = [(a, b) for a in self.alternatives or ((),) for b in other.alternatives or ((),)]
+        both = tuple((*a, *b) for a, b in pairs if a or b)
+        return Sieve(max(self.level, other.level), both)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everything is let through."""
+        return self.level <= DEBUG and not self.alternatives
+
+    def maybe(self, data: bytes) -> bool:
+        """Whether a line that begins in these bytes, which begin with a line, may be let through.
+
+        False is certain: so most of a long log is passed by without a look at its lines.
+        """
+        if b"\0" in data or data.startswith(b"{") or b"\n{" in data:
+            return True  # what such a line says is not what its bytes say
+        if self.level <= DEBUG and not self.alternatives:
+            return True
+        small = data.lower()
+        if self.level > INFO and not _has_level(small, self.level) and _says_level(data):
+            return False
+        if not self.alternatives:
+            return True
+        return any(all(_possible(c, small) for c in clauses) for clauses in self.alternatives)
+
+
+_TAGS = {
+    rank: tuple(f"] [{name.lower()}".encode() for name, r in RANKS.items() if r >= rank)
+    for rank in (WARN, ERROR)
+}
+
+
+def _has_level(small: bytes, level: int) -> bool:
+    return any(tag in small for tag in _TAGS[level])
+
+
+def _says_level(data: bytes) -> bool:
+    # A line that says none goes by the one before it, which may lie before these bytes.
+    return bool(parse(data[:200].partition(b"\n")[0], "").level)
+
+
+def _possible(clause: Clause, small: bytes) -> bool:
+    if any(term.negated or term.pattern or not term.text.isascii() for term in clause):
+        return True
+    return any(term.text.encode() in small for term in clause)
+
+
+EVERYTHING = Sieve()
+
+
+def literally(text: str, level: int = DEBUG) -> Sieve:
+    """Lines that hold exactly this text, be letters capital or small."""
+    return Sieve(level, (((Term(text.lower()),),),) if text else ())
+
+
+def sieve(words: str, level: int = DEBUG) -> Sieve:
+    """Lines from a level on that hold what these words say.
+
+    Words are AND, `a|b` is one or the other, a `|` that stands alone parts whole alternatives, `!`
+    is not; `"two words"`, `/pattern/` and `~pattern` are one word each. Capitals do not matter.
+
+    Raises:
+        BadWords: they mean nothing.
+    """
+    found: list[list[Clause]] = [[]]
+    terms: list[Term] = []
+    at, joined = 0, False
+    while at < len(words):
+        if words[at].isspace():
+            at += 1
+        elif words[at] == "|":
+            tight = at > 0 and not words[at - 1].isspace() and words[at + 1 : at + 2].strip() != ""
+            if not tight:
+                _close(found[-1], terms)
+                found.append([])
+            if not (found[-2:-1] or [terms])[0] or not words[at + 1 :].strip():
+                raise BadWords("expected words on both sides of |", at)
+            joined, at = tight, at + 1
+        else:
+            if not joined:
+                _close(found[-1], terms)
+            term, at = _term(words, at)
+            terms.append(term)
+            joined = False
+    _close(found[-1], terms)
+    return Sieve(level, tuple(tuple(clauses) for clauses in found if clauses))
+
+
+def _close(clauses: list[Clause], terms: list[Term]) -> None:
+    if terms:
+        clauses.append(tuple(terms))
+        terms.clear()
+
+
+def _term(words: str, at: int) -> tuple[Term, int]:
+    """The term that begins there, and where it ends."""
+    negated = words[at] == "!"
+    begin = at + negated
+    sign = words[begin : begin + 1]
+    closed = words.find(sign, begin + 1) if sign and sign in '"/' else -1
+    if sign == '"' and closed < 0:
+        raise BadWords('expected a closing "', begin)
+    if closed > begin + 1:
+        text, after = words[begin + 1 : closed], closed + 1
+    else:
+        begin += sign == "~"
+        after = begin
+        while after < len(words) and not words[after].isspace() and words[after] != "|":
+            after += 1
+        text = words[begin:after]
+    if not text or text == '""':
+        raise BadWords("expected a word", begin)
+    if sign == "~" or (sign == "/" and closed > begin + 1):
+        try:
+            return Term("", patterns.compiled(text), negated), after
+        except ValueError as error:
+            raise BadWords(str(error), begin) from None
+    return Term(text.lower(), None, negated), after

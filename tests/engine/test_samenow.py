@@ -1,0 +1,286 @@
+"""Same now? Each answer, with its evidence, from log lines that deserve it."""
+
+from collections.abc import Iterator
+from itertools import count
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine import events
+from engine.events import Event
+from engine.fingerprint import fold, mark
+from engine.logtail import LogLine
+from engine.samenow import RECENT, Answer, Counted, Now, same_now
+
+NOW = 1_800_000_000.0
+LATER = "421 4.7.0 try again later"
+LATER_MARK = mark(fold(LATER))
+NUMBERS = count()
+
+
+class Errors(NamedTuple):
+    """A cluster of which only this matters."""
+
+    mark: str = LATER_MARK
+    last: float | None = None
+    kinds: tuple[str, ...] = ("mail_send",)
+
+
+def an_id(kind: str = "mail_send") -> str:
+    """A task that nobody had before."""
+    return f"20261120T094115Z-{kind}-{next(NUMBERS):08x}"
+
+
+def line(minutes: float, text: str, source: str = "queue.log") -> LogLine:
+    """A line of so many minutes ago."""
+    return LogLine(NOW - minutes * 60, "INFO", text, source)
+
+
+def begun(minutes: float, id: str, kind: str = "mail_send") -> LogLine:
+    """A worker took it."""
+    return line(minutes, f"Processing task: {id} ({kind}: x)")
+
+
+def failed(minutes: float, id: str, error: str = LATER, kind: str = "mail_send") -> LogLine:
+    """It failed."""
+    return line(minutes, f"Task failed: {id} ({kind}): {error}")
+
+
+def done(minutes: float, id: str, kind: str = "mail_send") -> LogLine:
+    """It succeeded."""
+    return line(minutes, f"Task completed: {id} ({kind})")
+
+
+def many(number: int, minutes: float, kind: str = "mail_send") -> Iterator[LogLine]:
+    """So many fresh tasks that succeeded, the last one so many minutes ago."""
+    for n in range(number):
+        id = an_id(kind)
+        yield begun(minutes + (number - n) * 0.01, id, kind)
+        yield done(minutes + (number - n) * 0.01, id, kind)
+
+
+def told(*lines: LogLine) -> list[Event]:
+    """What these lines tell."""
+    return list(events.read(lines))
+
+
+ONE, TWO = an_id(), an_id()
+SENT = "MAIL_SEND_RESULT task_id=inline status=success transport={} attempt=1"
+REFUSED = (
+    f"MAIL_SEND_RESULT task_id=inline status=failed transport=curl retries=3 last_error={LATER}"
+)
+
+
+@pytest.mark.parametrize(
+    ("errors", "lines", "words", "evidence"),
+    [
+        # nothing to go by
+        (
+            Errors(),
+            [],
+            "?",
+            ["no log says what became of such work", "neither a log nor the spool"],
+        ),
+        (
+            Errors(last=NOW - 60),
+            [],
+            "?",
+            ["no log says what became of such work", "last seen 1 min ago"],
+        ),
+        (Errors(), [done(5, ONE)], "?", ["neither a log nor the spool says when it was seen"]),
+        (
+            Errors(last=NOW - 7200),
+            [failed(60, an_id("x"), kind="x", error="other")],
+            "?",
+            ["last seen 2 h ago", "no mail_send has ended since"],
+        ),
+        # it goes on
+        (
+            Errors(),
+            [begun(3, ONE), failed(2, ONE)],
+            "yes",
+            [
+                "last seen 2 min ago",
+                "1 task failed so in the last 10 min, 1 of them new",
+                "no mail_send has ended since",
+                "while it lasted, 1 of 1 failed so",
+            ],
+        ),
+        (
+            Errors(),
+            [begun(90, ONE), failed(90, ONE), failed(4, ONE), failed(2, TWO), done(1, an_id())],
+            "yes",
+            [
+                "last seen 2 min ago",
+                "2 tasks failed so in the last 10 min, 1 of them new",
+                "1 fresh mail_send succeeded since",
+                "while it lasted, 2 of 2 failed so",
+                "too few to tell: it takes 3 successes",
+            ],
+        ),
+        # one in five has it, so four successes since are no news
+        (
+            Errors(),
+            [failed(30, ONE), *many(8, 10), failed(5, TWO), *many(4, 1)],
+            "yes",
+            [
+                "last seen 5 min ago",
+                "1 task failed so in the last 10 min, 1 of them new",
+                "4 fresh mail_send succeeded since",
+                "while it lasted, 2 of 10 failed so",
+                "too few to tell: it takes 15 successes",
+            ],
+        ),
+        # it is over
+        (
+            Errors(),
+            [failed(30, ONE), failed(12, TWO), done(11, ONE), *many(34, 1)],
+            "no (12m)",
+            [
+                "last seen 12 min ago",
+                "34 fresh mail_send succeeded since",
+                "1 task that failed so succeeded later",
+                "while it lasted, 2 of 2 failed so",
+            ],
+        ),
+        (
+            Errors(last=NOW - 8000),
+            [*many(10, 5)],
+            "no (2h13m)",
+            ["last seen 2 h 13 min ago", "10 fresh mail_send succeeded since"],
+        ),
+        (Errors(last=NOW - 8000), [*many(9, 5)], "?", ["last seen", "9 fresh", "too few to tell"]),
+        # nobody knows: nothing of its kind has run, or it failed otherwise
+        (
+            Errors(),
+            [failed(40, ONE), *many(50, 1, kind="feeds_sync")],
+            "?",
+            ["last seen 40 min ago", "no mail_send has ended since", "while it lasted, 1 of 1"],
+        ),
+        (
+            Errors(),
+            [failed(40, ONE), failed(3, TWO, "550 5.1.1 user unknown"), failed(2, ONE, "boom")],
+            "?",
+            ["last seen 40 min ago", "2 failed otherwise since", "while it lasted, 1 of 1"],
+        ),
+        # any kind counts where the cluster names none
+        (
+            Errors(kinds=()),
+            [failed(40, ONE), *many(3, 1, "x")],
+            "no (40m)",
+            ["last", "3 fresh tasks succeeded", "while it"],
+        ),
+        # a mail that went another way says nothing of this one's way
+        (
+            Errors(),
+            [
+                line(40, REFUSED, "mail.log"),
+                *(line(n, SENT.format("postfix"), "mail.log") for n in range(9)),
+            ],
+            "?",
+            ["last seen 40 min ago", "no mail_send has ended since", "while it lasted, 1 of 1"],
+        ),
+        (
+            Errors(),
+            [
+                line(40, REFUSED, "mail.log"),
+                *(line(n, SENT.format("curl"), "mail.log") for n in range(3)),
+            ],
+            "no (40m)",
+            ["last seen 40 min ago", "3 fresh mail_send succeeded since", "while it lasted"],
+        ),
+        # clocks
+        (
+            Errors(last=NOW + 3600),
+            [failed(5, ONE), done(-90, TWO)],
+            "yes",
+            ["last seen 5 min ago", "1 task", "no mail_send", "while", "left out for being dated"],
+        ),
+        (Errors(last=NOW + 3600), [], "?", ["no log says", "neither", "left out for being dated"]),
+        (Errors(), [failed(-0.5, ONE)], "yes", ["last seen just now", "1 task", "no", "while"]),
+        (
+            Errors(last=NOW - 900),
+            [LogLine(None, "", f"Task completed: {ONE} (mail_send)", "x")],
+            "?",
+            ["no log says what became of such work", "last seen 15 min ago"],
+        ),
+        # what a log says of a task is safe to show
+        (
+            Errors(kinds=("a\x1b[1m",)),
+            [failed(40, ONE), failed(1, TWO, "boom", kind="a\x1b[1m")],
+            "?",
+            ["last seen 40 min ago", "1 failed otherwise since", "while it lasted"],
+        ),
+    ],
+)
+def test_the_answer_is_what_the_logs_tell(
+    errors: Errors, lines: list[LogLine], words: str, evidence: list[str]
+) -> None:
+    """Yes while it goes on, no when as many succeeded as must have met it, and else not known."""
+    now = same_now(errors, told(*lines), NOW)
+
+    assert now.words == words
+    assert len(now.evidence) == len(evidence), now.evidence
+    for said, start in zip(now.evidence, evidence, strict=True):
+        assert said.startswith(start), now.evidence
+        assert said.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("errors", "counted", "words"),
+    [
+        (Errors(last=NOW - 900), Counted("mail_send", NOW - 800, 10, 0), "no (15m)"),
+        (Errors(last=NOW - 900), Counted("mail_send", NOW - 800, 9, 0), "?"),
+        (Errors(last=NOW - 900), Counted("mail_send", NOW - 901, 10, 0), "?"),
+        (Errors(last=NOW - 900), Counted("feeds_sync", NOW - 800, 10, 0), "?"),
+        (Errors(last=NOW - 30), Counted("mail_send", NOW - 20, 0, 1), "yes"),
+        (Errors(), Counted("mail_send", NOW - 20, 10, 0), "?"),
+    ],
+)
+def test_metrics_count_where_no_log_tells(errors: Errors, counted: Counted, words: str) -> None:
+    """What was counted of the same kind since the error was seen stands in for a log."""
+    assert same_now(errors, [], NOW, [counted]).words == words
+
+
+def test_an_error_in_its_stored_form_is_the_same() -> None:
+    """Other numbers, hosts and ids in a log are the same error as the spool's."""
+    errors = Errors(mark=mark(fold("connect_timeout mx7.example.net 25")))
+
+    now = same_now(errors, told(failed(1, ONE, "connect_timeout mx31.example.org 587")), NOW)
+
+    assert now.answer is Answer.YES
+
+
+def test_the_answer_ages() -> None:
+    """What goes on now is not known any more once nothing has been heard of it for long."""
+    log = told(failed(1, ONE))
+
+    answers = [same_now(Errors(), log, NOW + later).words for later in (0, RECENT - 60, RECENT)]
+
+    assert answers == ["yes", "yes", "?"]
+
+
+LINES = st.lists(
+    st.builds(
+        lambda make, minutes, number: make(minutes, f"20261120T094115Z-mail_send-{number:08x}"),
+        st.sampled_from([begun, failed, done]),
+        st.floats(-10, 1e4),
+        st.integers(0, 5),
+    ),
+    max_size=30,
+)
+
+
+@given(LINES, st.floats(0, 2e9) | st.none())
+def test_the_order_of_the_lines_does_not_matter(lines: list[LogLine], last: float | None) -> None:
+    """However several logs are put together, the answer is one; and it always has its evidence."""
+    errors = Errors(last=last)
+
+    now = same_now(errors, told(*lines), NOW)
+
+    assert now == same_now(errors, told(*reversed(lines)), NOW)
+    assert isinstance(now, Now)
+    assert now.evidence
+    assert now.words.startswith(str(now.answer))

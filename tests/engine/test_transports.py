@@ -1,0 +1,385 @@
+"""What is known of each transport: from real files, as they are written, rotated and spoilt."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from engine import metrics
+from engine.gauges import Reading
+from engine.logtail import parse
+from engine.transports import (
+    FAULTS,
+    FOLLOWED,
+    Health,
+    Sending,
+    Source,
+    Tally,
+    Transport,
+    Transports,
+    Window,
+    heard,
+    log_among,
+)
+
+NOW = 1_795_167_600.0
+
+
+def line(ago: float, level: str, text: str) -> str:
+    """A line of the mail log, so many seconds before NOW."""
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(NOW - ago))
+    return f"[{stamp}] [{level}] {text}\n"
+
+
+def attempt(ago: float, transport: str = "postfix", number: int = 1) -> str:
+    """One attempt begins."""
+    what = f"task_id=inline attempt={number} transport={transport} to=admin@..."
+    return line(ago, "INFO", f"MAIL_SEND_ATTEMPT {what}")
+
+
+def missed(ago: float, error: str, number: int = 1) -> str:
+    """It failed, and another may follow; the line does not say of which transport."""
+    return line(ago, "WARN", f"MAIL_SEND_ATTEMPT failed attempt={number}/3 error={error}")
+
+
+def sent(ago: float, transport: str = "postfix") -> str:
+    """A mail was sent."""
+    what = f"task_id=inline status=success transport={transport} attempt=1"
+    return line(ago, "INFO", f"MAIL_SEND_RESULT {what}")
+
+
+def given_up(ago: float, error: str, transport: str = "postfix") -> str:
+    """A mail was given up on."""
+    what = f"task_id=inline status=failed transport={transport} retries=3 last_error={error}"
+    return line(ago, "ERROR", f"MAIL_SEND_RESULT {what}")
+
+
+def prom(figures: Mapping[str, tuple[int, int, int]], last_success: int = 0) -> str:
+    """A mail metrics file with these attempts, successes and failures."""
+    text = ""
+    for at, name in enumerate(("attempts", "success", "failures")):
+        metric = f"nftban_mail_send_{name}_total"
+        text += f"# TYPE {metric} counter\n"
+        text += "".join(f'{metric}{{transport="{t}"}} {n[at]}\n' for t, n in figures.items())
+    return text + f"nftban_mail_last_success_timestamp {last_success}\n"
+
+
+class Post:
+    """A folder with both files, and what is made of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.log, self.prom = folder / "mail.log", folder / "mail.prom"
+        self.transports = Transports(str(self.log))
+
+    def write_metrics(self, ago: float, text: str) -> None:
+        """Put another metrics file in place of the one before, as its writer does."""
+        new = self.prom.with_suffix(".tmp")
+        new.write_text(text)
+        os.utime(new, (NOW - ago, NOW - ago))
+        new.rename(self.prom)
+
+    def say(self, *lines: str) -> None:
+        """Add lines to the log."""
+        with self.log.open("a") as log:
+            log.writelines(lines)
+
+    def look(self, ago: float = 0) -> Sending:
+        """What is known so many seconds before NOW."""
+        mail: Reading = metrics.read(str(self.prom)) if self.prom.exists() else "not there"
+        return self.transports.look(mail, NOW - ago)
+
+    def one(self, ago: float = 0) -> Transport:
+        """The only transport there is."""
+        (transport,) = self.look(ago).transports
+        return transport
+
+
+@pytest.fixture
+def post(tmp_path: Path) -> Iterator[Post]:
+    """An empty folder."""
+    made = Post(tmp_path)
+    yield made
+    made.transports.close()
+
+
+def tallies(transport: Transport) -> tuple[Tally | None, ...]:
+    """What is known of a minute, ten and an hour."""
+    return tuple(window.tally for window in transport.windows)
+
+
+def test_right_after_the_start_the_windows_are_known_from_the_log(post: Post) -> None:
+    """The last hour of the log is read backwards from its end; what is older counts nowhere."""
+    post.say(attempt(7200), sent(7200))
+    post.say(attempt(1800), given_up(1799, "send_failed_rc_1"))
+    post.say(attempt(300), sent(300), attempt(30), sent(29))
+
+    way = post.one()
+
+    assert tallies(way) == (Tally(1, 1, 0), Tally(2, 2, 0), Tally(3, 2, 1))
+    assert {window.source for window in way.windows} == {Source.LOG}
+    assert way.windows[2].share == pytest.approx(1 / 3)
+    assert way.windows[0].rate == pytest.approx(1 / 60)
+    assert (way.last_success, way.last_failure) == (NOW - 29, NOW - 1799)
+    assert way.totals is None
+
+
+def test_a_log_that_was_rotated_is_known_from_then_on(post: Post) -> None:
+    """Of the time before the rotation nothing is guessed, and it says for how long it is known."""
+    post.say(attempt(100), sent(100))
+    old = post.log.with_suffix(".log.1")
+    old.write_text(attempt(900))
+    os.utime(old, (NOW - 800, NOW - 800))
+
+    way = post.one()
+
+    assert tallies(way) == (Tally(), Tally(1, 1, 0), None)
+    assert way.windows[2].reason == "mail.log: 13m20s is known only; mail.prom: not there"
+    assert way.windows[2].share is None
+
+
+def test_a_log_that_rotates_while_it_is_followed_loses_nothing(post: Post) -> None:
+    """Renamed or emptied in place, what was said before and after both count."""
+    post.say(attempt(500), sent(500))
+    assert tallies(post.one(400))[1] == Tally(1, 1, 0)
+
+    post.say(attempt(390), sent(390))
+    post.log.rename(post.log.with_suffix(".log.1"))
+    post.say(attempt(380), sent(380))
+    assert tallies(post.one(300))[1] == Tally(3, 3, 0)
+
+    post.log.write_text(attempt(290))
+
+    assert tallies(post.one(200))[1] == Tally(4, 3, 0)
+
+
+def test_a_log_that_comes_later_is_known_from_the_first_look_on(post: Post) -> None:
+    """Without a log there is nothing to say but why; once it is there, every line of it counts."""
+    assert post.look(700).transports == ()
+    (told, _) = post.look(700).told
+    assert told.problem == "No such file or directory"
+
+    post.say(attempt(60, "curl"), sent(60, "curl"))
+
+    way = post.one()
+    assert tallies(way) == (Tally(1, 1, 0), Tally(1, 1, 0), None)
+    assert "11m40s is known only" in way.windows[2].reason
+
+
+def test_a_day_of_log_is_read_only_as_far_as_an_hour_goes(post: Post) -> None:
+    """However long the log, no more of it than the last hour goes through our hands."""
+    post.say(*(attempt(86_400 - n) for n in range(0, 82_000, 4)), attempt(3000), sent(3000))
+    before = os.times().user
+
+    way = post.one()
+
+    assert tallies(way)[2] == Tally(1, 1, 0)
+    assert way.windows[2].source is Source.LOG
+    assert post.log.stat().st_size > 2_000_000
+    assert os.times().user - before < 2
+
+
+def test_counters_that_are_watched_say_what_happened_since(post: Post) -> None:
+    """Metrics are totals: a window is known once they were watched for so long."""
+    post.write_metrics(660, prom({"curl": (100, 90, 10)}))
+    assert post.one(660).totals == Tally(100, 90, 10)
+    assert tallies(post.one(660)) == (None, None, None)
+
+    post.write_metrics(600, prom({"curl": (106, 94, 12)}))
+    post.one(600)
+    post.write_metrics(0, prom({"curl": (110, 94, 16)}))
+    way = post.one()
+
+    assert tallies(way) == (None, Tally(4, 0, 4), None)
+    assert way.windows[1].source is Source.METRICS
+    assert way.windows[0].reason.endswith("mail.prom: 10m00s from one writing to the next")
+    assert way.windows[2].reason.endswith("mail.prom: 11m00s is known only")
+    assert way.last_failure == NOW
+    assert way.last_success == NOW - 600
+
+
+def test_counters_that_go_back_to_zero_are_counted_on(post: Post) -> None:
+    """What a counter says after it began again is added to what it said before."""
+    for ago, figures in ((60, (100, 90, 10)), (40, (108, 96, 12)), (20, (3, 2, 1)), (0, (5, 3, 2))):
+        post.write_metrics(ago, prom({"curl": figures}))
+        way = post.one(ago)
+
+    assert tallies(way)[0] == Tally(8 + 5, 6 + 3, 2 + 2)
+    assert way.totals == Tally(5, 3, 2)
+
+
+def test_metrics_that_are_old_say_nothing_of_now(post: Post) -> None:
+    """A window that ended before the file was written is not known, and it says so."""
+    for ago in (1300, 700):
+        post.write_metrics(ago, prom({"curl": (ago, 0, 0)}))
+        post.one(ago)
+
+    way = post.one()
+
+    assert tallies(way) == (None, None, None)
+    assert "mail.prom: not written for 11m40s" in way.windows[1].reason
+    assert way.health(0.5) is Health.UNKNOWN
+
+
+def test_metrics_speak_where_the_log_is_silent(post: Post) -> None:
+    """A transport that the log never names is known by its counters, though the log is there."""
+    post.write_metrics(610, prom({"curl": (10, 10, 0), "postfix": (1, 1, 0)}))
+    post.look(610)
+    post.say(attempt(100), sent(100))
+    post.write_metrics(5, prom({"curl": (14, 10, 4), "postfix": (9, 9, 0)}))
+
+    ways = {way.name: way.windows[1] for way in post.look().transports}
+
+    assert (ways["curl"].tally, ways["curl"].source) == (Tally(4, 0, 4), Source.METRICS)
+    assert (ways["postfix"].tally, ways["postfix"].source) == (Tally(1, 1, 0), Source.LOG)
+
+
+def test_the_last_success_of_an_only_sender_is_in_the_metrics(post: Post) -> None:
+    """The file's own time of the last success belongs to the one transport that ever sent."""
+    post.write_metrics(10, prom({"curl": (4, 0, 4), "postfix": (9, 9, 0)}, int(NOW) - 500))
+
+    ways = {way.name: way.last_success for way in post.look().transports}
+
+    assert ways == {"curl": None, "postfix": NOW - 500}
+
+
+def test_errors_are_told_by_their_kind(post: Post) -> None:
+    """Errors alike but for numbers and hosts are one; the end of a mail repeats none of them."""
+    post.say(attempt(100), missed(99, "connect_timeout mx7.example.net 25"))
+    post.say(attempt(90, number=2), missed(89, "connect_timeout mx8.example.org 587", 2))
+    post.say(given_up(88, "connect_timeout mx8.example.org 587"))
+    post.say(attempt(80, "curl"), given_up(79, "550 5.1.1 user unknown", "curl"))
+
+    ways = {way.name: way for way in post.look().transports}
+
+    (timeout,) = ways["postfix"].faults
+    assert (timeout.times, timeout.first, timeout.last) == (2, NOW - 99, NOW - 89)
+    assert timeout.pattern == "connect_timeout <host> #"
+    assert timeout.example == "connect_timeout mx8.example.org 587"
+    assert ways["postfix"].windows[2].tally == Tally(2, 0, 1)
+    assert [fault.pattern for fault in ways["curl"].faults] == ["550 5.1.1 user unknown"]
+
+
+def test_errors_older_than_an_hour_are_forgotten(post: Post) -> None:
+    """An hour after the last error there is none."""
+    post.say(attempt(100), given_up(99, "421 later"))
+    assert len(post.one().faults) == 1
+
+    assert post.one(-3700).faults == ()
+    assert post.one(-3700).health(0.5) is Health.IDLE
+
+
+@pytest.mark.parametrize(
+    ("lately", "hour", "health"),
+    [
+        (Tally(4, 3, 1), Tally(9, 0, 9), Health.OK),
+        (Tally(4, 2, 2), Tally(9, 9, 2), Health.FAILING),
+        (Tally(), Tally(3, 0, 1), Health.FAILING),
+        (Tally(), Tally(3, 1, 0), Health.OK),
+        (Tally(2, 0, 0), Tally(2, 0, 0), Health.IDLE),
+        (Tally(), None, Health.IDLE),
+        (None, None, Health.UNKNOWN),
+        (None, Tally(), Health.IDLE),
+    ],
+)
+def test_a_transport_fails_by_its_share(
+    lately: Tally | None, hour: Tally | None, health: Health
+) -> None:
+    """Judged by the ten minutes, or the hour, in which mails last came to an end."""
+    windows = Window("1m", 60), Window("10m", 600, lately), Window("1h", 3600, hour)
+
+    assert Transport("x", None, windows).health(0.5) is health
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (attempt(0, "curl"), ("curl", Tally(1), "")),
+        (missed(0, "rc 1 = bad"), ("", Tally(), "rc 1 = bad")),
+        (sent(0, "curl"), ("curl", Tally(0, 1), "")),
+        (given_up(0, "rc 1 = bad", "curl"), ("curl", Tally(0, 0, 1), "rc 1 = bad")),
+        (
+            line(0, "ERROR", "No mail system available, spooling for later"),
+            ("none", Tally(0, 0, 1), "No mail system available, spooling for later"),
+        ),
+        (line(0, "INFO", "Mail spooled to queue: 20261120T094604Z-mail_send-2f72c807"), None),
+        (line(0, "INFO", "Processing task: 20261120T094604Z-mail_send-2f72c807 (mail_send)"), None),
+        ("\n", None),
+    ],
+)
+def test_a_line_says_what_it_says(text: str, said: tuple[str, Tally, str] | None) -> None:
+    """Only lines about attempts and ends of mails are read; an error may hold anything."""
+    assert heard(parse(text.encode(), "mail.log")) == said
+
+
+def test_the_sparkline_has_the_attempts_of_ten_minutes(post: Post) -> None:
+    """A cell is a minute of attempts; before the log is known a cell is None."""
+    post.say(attempt(61), attempt(59), attempt(1))
+    os.utime(post.log, (NOW, NOW))
+    old = post.log.with_suffix(".log.1")
+    old.touch()
+    os.utime(old, (NOW - 250, NOW - 250))
+
+    assert post.one(0.5).spark == (None, None, None, None, None, 0, 0, 0, 1, 2)
+
+
+def test_ever_more_names_do_no_harm(post: Post) -> None:
+    """Files that name ever more transports and errors have the first ones followed, no more."""
+    post.say(*(attempt(60, f"t{n}") for n in range(8_000)))
+    post.say(attempt(50, "t1"), *(missed(50, f"{chr(97 + n % 26)}{'x' * n}") for n in range(300)))
+    post.write_metrics(0, prom({f"m{n}": (n, n, 0) for n in range(3_000)}))
+
+    seen = post.look()
+    while post.transports._log and post.transports._log.behind:
+        seen = post.look()
+
+    assert len(seen.transports) == FOLLOWED
+    assert seen.others == 3_000 - FOLLOWED
+    assert max(len(way.faults) for way in seen.transports) <= FAULTS + 1
+    held = {way.name for way in seen.transports}
+    assert "m2999" not in held or "m0" not in held
+
+
+def test_hostile_lines_are_no_more_than_lines(post: Post) -> None:
+    """Control characters, no time, a megabyte in one line, times far off: nothing breaks."""
+    post.log.write_bytes(
+        b"\x1b]0;owned\x07\n\xff\xfe\nMAIL_SEND_ATTEMPT task_id=x attempt=1 transport=early to=x\n"
+        + attempt(-90_000, "future").encode()
+        + attempt(20, "\x1b[31mred").encode()
+        + given_up(19, "\x1b[2J" + "A" * 1_000_000, "\x1b[31mred").encode()
+        + b"MAIL_SEND_RESULT task_id=x status=success transport=late attempt=1\n"
+    )
+    post.write_metrics(0, prom({"\x1b[31mred": (1, 0, 1)}) + "nftban_x NaN\n")
+
+    ways = {way.name: way for way in post.look().transports}
+
+    assert set(ways) == {"\x1b[31mred", "future", "late"}
+    assert len(ways["\x1b[31mred"].faults[0].example) <= 200
+    assert ways["late"].last_success == NOW - 19
+    assert (ways["future"].windows[0].tally or Tally()).attempts == 1
+
+
+def test_figures_beyond_belief_are_none(post: Post) -> None:
+    """NaN, infinity and negative totals count as 0, not as numbers."""
+    text = prom({"curl": (7, 5, 2)})
+    post.write_metrics(0, text.replace(" 7\n", " NaN\n").replace(" 5\n", " +Inf\n"))
+
+    assert post.one().totals == Tally(0, 0, 2)
+
+
+def test_a_pipe_in_place_of_the_log_is_said(post: Post) -> None:
+    """What is no regular file is not read, and nobody waits for it."""
+    os.mkfifo(post.log)
+
+    (log, _) = post.look().told
+
+    assert "expected a regular file" in log.problem or "nvalid" in log.problem
+
+
+def test_the_mail_log_is_found_among_logs() -> None:
+    """By its name, which the contract settles."""
+    assert log_among(["/l/queue.log", "/l/mail.log"]) == "/l/mail.log"
+    assert log_among(["/l/queue.log"]) == ""

@@ -1,0 +1,115 @@
+"""The wire: what is counted, what is told of it, and when the console paints less often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.tui.spools import Clock
+from tui.wire import BUDGET, PACES, RESTED, Wire, pace
+
+
+@dataclass
+class Line:
+    """A wire whose other end is us: seconds go by as we say, and so much is written in each."""
+
+    clock: Clock = field(default_factory=lambda: Clock(0.0))
+    written: int = 0
+
+    def __post_init__(self) -> None:
+        """Nothing was written yet."""
+        self.wire = Wire(lambda: self.written, self.clock)
+
+    def seconds(self, count: int, size: int, seconds: float = 1.0) -> None:
+        """Let so many looks go by, each after so many seconds and bytes."""
+        for _ in range(count):
+            self.clock.now += seconds
+            self.written += size
+            self.wire.look()
+
+    def paintings(self, count: int, size: int) -> None:
+        """Let seconds go by in which the console paints so much whenever the pace lets it."""
+        for _ in range(count):
+            self.seconds(1, 0 if self.wire.still else size)
+
+
+@pytest.mark.parametrize(
+    ("period", "rate", "then"),
+    [
+        (1.0, BUDGET, 1.0),
+        (1.0, BUDGET + 1, 2.0),
+        (2.0, BUDGET + 1, 5.0),
+        (5.0, 100 * BUDGET, 5.0),
+        (5.0, 0.31 * BUDGET, 2.0),
+        (5.0, 0.33 * BUDGET, 5.0),
+        (2.0, 0.39 * BUDGET, 1.0),
+        (2.0, 0.41 * BUDGET, 2.0),
+        (1.0, 0.0, 1.0),
+    ],
+)
+def test_the_pace(period: float, rate: float, then: float) -> None:
+    """Over budget it slows down by a step; it speeds up only where the faster pace has room."""
+    assert pace(period, rate) == then
+
+
+@pytest.mark.parametrize("size", [0, 900, 1100, 1900, 2100, 9000])
+def test_a_pace_is_kept(size: int) -> None:
+    """A console that paints the same each time settles at one pace and does not swing."""
+    line = Line()
+    line.paintings(60, size)
+    periods = set()
+
+    for _ in range(60):
+        line.paintings(1, size)
+        periods.add(line.wire.period)
+
+    (period,) = periods
+    assert size / period <= BUDGET or period == PACES[-1]
+
+
+def test_keys_are_answered_whatever_it_takes() -> None:
+    """What is painted in answer to keys slows nothing down."""
+    line = Line()
+    for _ in range(60):
+        line.wire.hand()
+        line.seconds(1, 11_000)
+
+    assert line.wire.period == PACES[0]
+    assert line.wire.words() == "11kB/s"
+
+
+def test_over_budget_it_says_so() -> None:
+    """The rate is told as it is, and with it the pace where it is not the usual one."""
+    line = Line()
+    assert line.wire.words() == "0.0kB/s"
+
+    line.seconds(RESTED + 2, 1400)
+
+    assert line.wire.words() == "1.4kB/s each 2s"
+    still = []
+    for _ in range(4):
+        line.paintings(1, 1400)
+        still.append(line.wire.still)
+    assert still in ([True, False] * 2, [False, True] * 2)
+
+
+def test_under_budget_again_it_speeds_up() -> None:
+    """When less changes the usual pace comes back, step by step."""
+    line = Line()
+    line.seconds(3 * RESTED, 9000)
+    assert line.wire.period == PACES[-1]
+
+    line.seconds(3 * RESTED, 90)
+
+    assert line.wire.words() == "0.1kB/s"
+
+
+def test_time_away_is_no_rest() -> None:
+    """Whoever stopped the console and came back is shown a whole screen, and that is no excess."""
+    line = Line()
+    line.seconds(RESTED, 0)
+
+    line.seconds(RESTED, 33_000, seconds=60.0)
+
+    assert line.wire.period == PACES[0]

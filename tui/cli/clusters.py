@@ -1,0 +1,55 @@
+"""`clusters`: the errors of a place, printed once."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+
+from engine import filters
+from engine.index import Query
+from engine.store import Unavailable
+from engine.text import shown
+from tui import rows
+from tui.cli.glance import glance, named, print_lines
+from tui.cli.wiring import EX_USAGE, Setup, fail
+from tui.judging import judged
+from tui.live import Live
+from tui.views import clusters as view
+
+
+def clusters(setup: Setup, arguments: Namespace) -> int:
+    """Errors, alike with alike, and whether they still happen."""
+    places = named(setup, [arguments.place] if arguments.place else [])[:1]
+
+    async def ask(lives: Sequence[Live]) -> tuple[view.Judged, ...]:
+        (live,) = lives
+        if live.inspector.latest.unavailable:
+            raise Unavailable(live.inspector.latest.unavailable)
+        return await judged(live, _query(live, arguments))
+
+    found = glance(places, ask)
+    if arguments.json:
+        for values in view.as_rows(found):
+            print(rows.json_line(values), end="")
+        return 0
+    width, now = shutil.get_terminal_size((100, 24)).columns, time.time()
+    print_lines([view.head(width), *(view.row(judged, now, width) for judged in found)])
+    for judged_one in found:
+        print_lines([(), *view.evidence(judged_one, width)])
+    print(view.summary(found))
+    return 0
+
+
+def _query(live: Live, arguments: Namespace) -> Query:
+    states = live.inspector.states
+    named_states = {word: state for state, word in states.items()}
+    if arguments.state and arguments.state not in named_states:
+        expected = ", ".join(named_states)
+        fail(EX_USAGE, f"--state {shown(arguments.state)}: expected {expected}")
+    try:
+        wanted = filters.parse(arguments.filter, states, time.time())
+    except filters.BadFilter as error:
+        fail(EX_USAGE, f"--filter: {error}")
+    return Query(state=named_states.get(arguments.state), filter=wanted)

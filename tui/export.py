@@ -1,0 +1,122 @@
+"""Writing what a screen shows to a file, as CSV or as JSON lines, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from tui import rows
+
+Values: TypeAlias = Mapping[str, object]
+"""A row by the names of its columns."""
+
+Take: TypeAlias = Callable[[Sequence[Values], int, int], bool]
+"""Takes some rows, how many there were with them, and of how many; False ends it."""
+
+FORMS = (".csv", ".jsonl")
+"""What the end of a file's name says about its form."""
+
+
+class Sheet(NamedTuple):
+    """What a screen has to be exported."""
+
+    name: str
+    """What it is, for the name of the file."""
+    columns: tuple[str, ...]
+    """For CSV; JSON lines hold whatever the rows do."""
+    rows: Callable[[Take], Awaitable[int]]
+    """Hands all rows to a take, on some thread; answers with how many there were."""
+
+
+class Refused(Exception):
+    """The file cannot be written; the message says which, and why."""
+
+
+def usual_path(sheet: Sheet, now: float) -> str:
+    """Where an export goes unless another path is typed: the folder that one stands in."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
+    name = "".join(c if c.isalnum() or c in "-_" else "-" for c in sheet.name).strip("-")
+    return f"spooldeck-{name}-{stamp}.csv"
+
+
+def bad_path(path: str) -> str:
+    """What is wrong with a path that was typed; "" when nothing is. Asks no disk."""
+    if not path.strip():
+        return "expected the path of a file that is to be made"
+    return "" if path.endswith(FORMS) else f"expected a name that ends in {' or '.join(FORMS)}"
+
+
+class Export:
+    """One file being written; 0600, and under its own name only once it is whole."""
+
+    def __init__(self, path: str, columns: Sequence[str]) -> None:
+        self.path = Path(path).expanduser()
+        self._draft = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
+        self._columns = tuple(columns)
+        self._csv = self.path.suffix == ".csv"
+        self._fd = -1
+        self.done, self.total = 0, 0
+        self.stopped = False
+
+    def take(self, some: Sequence[Values], done: int, total: int) -> bool:
+        """Write some rows; blocks.
+
+        Raises:
+            Refused: the disk says no; nothing is left of it.
+        """
+        try:
+            if self._fd < 0:
+                self._open()
+            self._write(self._text(some))
+        except OSError as error:
+            self.drop()
+            raise Refused(f"{error.filename or self.path}: {error.strerror}") from error
+        self.done, self.total = done, total
+        return not self.stopped
+
+    def finish(self) -> None:
+        """Give the file its name; blocks.
+
+        Raises:
+            Refused: there is one of that name by now; nothing is left of ours.
+        """
+        try:
+            if self._fd < 0:
+                self._open()
+            os.fsync(self._fd)
+            os.link(self._draft, self.path)  # never in place of another file
+        except OSError as error:
+            self.drop()
+            raise Refused(f"{self.path}: {error.strerror}") from error
+        self.drop()
+
+    def drop(self) -> None:
+        """Leave nothing behind but what is whole; blocks."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        self._draft.unlink(missing_ok=True)
+
+    def _open(self) -> None:
+        if self.path.exists():
+            raise FileExistsError(17, "is there already; nothing was written", str(self.path))
+        self._fd = os.open(self._draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        if self._csv:
+            self._write(
+                rows.csv_lines(
+                    [dict(zip(self._columns, self._columns, strict=True))], self._columns
+                )
+            )
+
+    def _text(self, some: Iterable[Values]) -> str:
+        if self._csv:
+            return rows.csv_lines(some, self._columns)
+        return "".join(map(rows.json_line, some))
+
+    def _write(self, text: str) -> None:
+        left = memoryview(text.encode("utf-8", "replace"))
+        while left:
+            left = left[os.write(self._fd, left) :]

@@ -1,0 +1,82 @@
+"""An app that gives the terminal back, whatever ends it: a bug, a signal, a line that breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from typing import Any
+
+from textual.app import App
+
+from tui.crash import EX_SOFTWARE
+from tui.terminal import Terminal, shell_waits
+
+NOBODY = "there is no shell with job control to go to here"
+"""What Ctrl-z says where nobody would ever continue us."""
+
+
+class Guarded(App[None], inherit_bindings=False):
+    """Errors that nobody caught end it, without a word about what they were working on."""
+
+    ALLOW_SELECT = False  # selecting is the terminal's own affair
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(driver_class=Terminal, **options)
+        self.crash: BaseException | None = None
+        """The first error that nobody caught; whoever ran us makes a report of it."""
+
+    def on_mount(self) -> None:
+        """Hear of errors in threads and callbacks as well."""
+        loop = asyncio.get_running_loop()
+
+        def failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+            error = context.get("exception")
+            if isinstance(error, Exception):
+                self._handle_exception(error)
+            else:
+                loop.default_exception_handler(context)
+
+        def ended(arguments: threading.ExceptHookArgs) -> None:
+            error = arguments.exc_value
+            if isinstance(error, Exception):
+                loop.call_soon_threadsafe(self._handle_exception, error)
+
+        loop.set_exception_handler(failed)
+        self._hook, threading.excepthook = threading.excepthook, ended
+
+    async def on_unmount(self) -> None:
+        """Leave the process as it was."""
+        threading.excepthook = self._hook
+
+    def _handle_exception(self, error: Exception) -> None:
+        # The library's own would print the error with the values of all variables.
+        if self.crash is None:
+            self.crash = error
+        if self._exception is None:  # for tests, which raise it
+            self._exception = error
+            self._exception_event.set()
+        self._return_code = EX_SOFTWARE
+        self._close_messages_no_wait()
+
+    def terminal_gone(self) -> None:
+        """Nobody is there any more: leave."""
+        os.kill(os.getpid(), signal.SIGHUP)
+
+    async def action_suspend_process(self) -> None:  # type: ignore[override]
+        """To the shell; with us stops all that was started with us, as after Ctrl-z anywhere."""
+        if not isinstance(self._driver, Terminal):
+            return
+        if await asyncio.to_thread(shell_waits):
+            os.kill(0, signal.SIGTSTP)
+        else:
+            self.say(NOBODY)
+
+    def say(self, text: str) -> None:
+        """Say something on the screen that is shown; one that cannot speak rings the bell."""
+        speak = getattr(self.screen, "say", None)
+        if speak is None:
+            self.bell()
+        else:
+            speak(text)

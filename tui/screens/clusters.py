@@ -1,0 +1,110 @@
+"""The errors of a queue, alike with alike, and whether they still happen."""
+
+from __future__ import annotations
+
+import asyncio
+
+from engine.index import Query
+from engine.store import Unavailable
+from tui import keys, rows
+from tui.export import Sheet, Take
+from tui.judging import judged
+from tui.live import Live
+from tui.present import BLANK, Line
+from tui.screens.face import Copy, Target
+from tui.screens.pages import Board
+from tui.surroundings import Surroundings
+from tui.views import clusters as view
+from tui.views.clusters import Judged
+from tui.widgets.lines import LongText
+from tui.widgets.picker import Picker
+
+
+class ClustersScreen(Board):
+    """Kept up to date while it is looked at; Enter shows the tasks of one."""
+
+    KIND = keys.CLUSTERS
+    BINDINGS = keys.bindings(keys.CLUSTERS)
+
+    def __init__(self, live: Live, around: Surroundings, query: Query) -> None:
+        """`query` is what the queue shows: its state and its filter."""
+        super().__init__(live, around)
+        self._query = query
+        self._clusters: tuple[Judged, ...] = ()
+        self._asked = False
+
+    def on_mount(self) -> None:
+        """Ask, and again whenever something changes."""
+        super().on_mount()
+        self.run_worker(self._follow(), name="clusters")
+
+    async def _follow(self) -> None:
+        seen = self.live.inspector.latest.generation
+        while True:
+            try:
+                self._clusters = await judged(self.live, self._query)
+                self._asked = True
+                self.paint()
+                seen = (await self.live.inspector.changed(seen)).generation
+            except Unavailable:
+                return  # closed: the console is being left
+
+    def trail(self) -> tuple[str, ...]:
+        """The place, and what of it."""
+        state = self._query.state
+        word = self.live.inspector.states.get(state, "") if state else "all"
+        return (self.live.place.name, word, "errors")
+
+    def lay_out(self, width: int) -> None:
+        """A row for each, and the evidence of the one under the cursor."""
+        now = self.around.clock()
+        picker = self.query_one(Picker)
+        picker.offer(view.rows(self._clusters, now, width), [view.head(width)])
+        here = self._here
+        nothing = "no task here has an error" if self._asked else "asking ..."
+        text: list[Line] = [BLANK, ((f"   {nothing}", "dim"),)]
+        self.query_one(LongText).show(view.evidence(here, width) if here else text)
+
+    @property
+    def _here(self) -> Judged | None:
+        key = self.query_one(Picker).key
+        return next((judged for judged in self._clusters if judged.cluster.mark == key), None)
+
+    def word(self) -> Line:
+        """What they come to, and what the filter is."""
+        text = self._query.filter.text
+        lead = f"filter: {text}   " if text else ""
+        return ((f" {lead}{view.summary(self._clusters)}", ""),)
+
+    def action_open(self) -> None:
+        """The tasks of the one under the cursor, in the queue."""
+        here = self._here
+        if here is None:
+            self.say("there is no error to open here")
+            return
+        words = f"{self._query.filter.text} cluster={here.cluster.mark}".strip()
+        self.go(Target(keys.LIST, state=self._query.state, filter=words))
+
+    def copies(self) -> tuple[Copy, ...]:
+        """The one under the cursor."""
+        here = self._here
+        if here is None:
+            return ()
+        (values,) = view.as_rows([here])
+        line = "".join(text for text, _ in view.row(here, self.around.clock(), 160)).strip()
+        return (
+            Copy("i", "mark", here.cluster.mark),
+            Copy("r", "row", line),
+            Copy("j", "JSON", rows.json_line(values).strip()),
+        )
+
+    def sheet(self) -> Sheet | None:
+        """All of them."""
+        values = view.as_rows(self._clusters)
+
+        async def hand(take: Take) -> int:
+            await asyncio.to_thread(take, values, len(values), len(values))
+            return len(values)
+
+        columns = tuple(values[0]) if values else ()
+        return Sheet("errors", columns, hand) if values else None

@@ -1,0 +1,358 @@
+"""Every queue on one line, and how the overview divides its screen, from values alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from rich.cells import cell_len
+
+from engine.flow import Course, Drain, Rates, spell
+from engine.limits import Left
+from engine.logtail import LogLine
+from engine.model import State
+from engine.policy import at
+from engine.sieve import WARN, rank_of
+from engine.text import shown
+from tui import present
+from tui.glyphs import SPARKS
+from tui.present import Line, Run
+
+CELLS = 9
+"""Cells of a sparkline on the reference screen."""
+
+UNKNOWN: Run = ("?", "unknown")
+
+
+class Queue(NamedTuple):
+    """What there is to say of one place on one line."""
+
+    number: int
+    """Which of the places it is, from 1."""
+    name: str
+    """As the operator gave it."""
+    words: Mapping[State, str] = {}
+    """The store's own words for its states; empty until it is open."""
+    counts: Mapping[State, int] = {}
+    complete: bool = False
+    """Whether everything was counted once."""
+    unavailable: str = ""
+    """Why it cannot be read; "" when it can."""
+    due: int | None = None
+    """How many of its pending tasks are due; None when that is not known."""
+    oldest: float | None = None
+    """When its oldest pending task was created, in epoch seconds UTC; None: nobody waits, or it is
+    not known."""
+    rates: Rates | None = None
+    drain: Drain = Drain(Course.UNKNOWN)
+    spark: tuple[float | None, ...] = ()
+    """What waited in each part of the last ten minutes; None where nothing was seen."""
+    grave: str = ""
+    """The sign of its gravest alert; "" where there is none."""
+
+
+Cell: TypeAlias = Callable[[Queue, float], Run]
+
+
+class Column(NamedTuple):
+    """A column of the table of queues."""
+
+    title: str
+    width: int
+    cell: Cell
+    state: State | None = None
+    """Whose tasks it counts: a store that has no such state has no such column."""
+    least: int = 0
+    """Cells that a screen must have for it."""
+
+
+def amount(number: int, width: int) -> str:
+    """A number in at most so many cells; where it does not fit, in thousands or millions."""
+    for text in (f"{number:,}", f"{number}", f"{number // 1000}k", f"{number // 1_000_000}M"):
+        if len(text) <= width:
+            return text
+    return ">" + "9" * (width - 1)
+
+
+def spark(values: Sequence[float | None]) -> str:
+    """How something went, from nothing to its most; a blank where it was not seen."""
+    most = max((value for value in values if value is not None), default=0.0)
+    top = len(SPARKS) - 1
+
+    def sign(value: float | None) -> str:
+        if value is None:
+            return " "
+        # Anything above nothing is seen to be.
+        return SPARKS[max(1, round(top * value / most)) if value > 0 else 0]
+
+    return "".join(map(sign, values))
+
+
+def _counted(state: State, width: int) -> Cell:
+    def cell(queue: Queue, now: float) -> Run:
+        if state not in queue.words and queue.words:
+            return "", ""
+        number = queue.counts.get(state, 0)
+        more = "" if queue.complete else "+"
+        text = amount(number, width - len(more)) + more
+        return text, "bad" if state is State.DEAD and number else ""
+
+    return cell
+
+
+def _retry(queue: Queue, now: float) -> Run:
+    if queue.due is None or not queue.complete:
+        return UNKNOWN
+    return amount(max(0, queue.counts.get(State.PENDING, 0) - queue.due), 5), ""
+
+
+def _oldest(queue: Queue, now: float) -> Run:
+    if queue.oldest is not None:
+        return present.span(now - queue.oldest), ""
+    nobody = queue.due is not None and not queue.counts.get(State.PENDING, 0)
+    return ("-", "") if nobody else UNKNOWN
+
+
+def _rate(way: Callable[[Rates], float]) -> Cell:
+    return lambda queue, now: UNKNOWN if queue.rates is None else (rate(way(queue.rates)), "")
+
+
+def rate(per_second: float) -> str:
+    """So many a second in at most five cells: `0.0`, `9.4`, `412`, `12k`."""
+    return f"{per_second:.1f}" if per_second < 100 else amount(int(per_second), 5)
+
+
+def _drain(queue: Queue, now: float) -> Run:
+    look = {Course.GROWS: "warning", Course.UNKNOWN: "unknown"}.get(queue.drain.course, "")
+    return queue.drain.words, look
+
+
+def _spark(queue: Queue, now: float) -> Run:
+    return spark(queue.spark), ""
+
+
+COLUMNS = (
+    Column("PEND", 6, _counted(State.PENDING, 6), State.PENDING),
+    Column("WORK", 4, _counted(State.ACTIVE, 4), State.ACTIVE, 60),
+    Column("RETRY", 5, _retry, State.PENDING, 70),
+    Column("DLQ", 5, _counted(State.DEAD, 5), State.DEAD),
+    Column("HELD", 4, _counted(State.HELD, 4), State.HELD, 75),
+    Column("OLDEST", 6, _oldest, State.PENDING, 60),
+    Column("IN/s", 5, _rate(lambda rates: rates.inward), None, 80),
+    Column("OUT/s", 5, _rate(lambda rates: rates.outward), None, 70),
+    Column("DRAIN", 6, _drain, None, 60),
+)
+"""Between the name and the sparkline, in their order."""
+
+SPARK_LEAST = 80
+MARGIN = 3
+"""Cells before the first column: the cursor, the sign of an alert, a space."""
+
+
+class Shape(NamedTuple):
+    """Which columns there are on a screen, and how wide the others are."""
+
+    name: int
+    columns: tuple[Column, ...]
+    spark: int
+
+
+def shape(queues: Sequence[Queue], width: int) -> Shape:
+    """The columns that fit into so many cells, and that at least one store has."""
+    known = [queue.words for queue in queues if queue.words]
+    columns = tuple(
+        column
+        for column in COLUMNS
+        if width >= column.least
+        and (not known or column.state is None or any(column.state in words for words in known))
+    )
+    rest = width - MARGIN - sum(column.width + 1 for column in columns)
+    line = 0 if width < SPARK_LEAST else CELLS if width < 100 else 2 * CELLS
+    return Shape(max(4, min(40, rest - line - 1 if line else rest)), columns, line)
+
+
+def head(queues: Sequence[Queue], form: Shape, width: int) -> Line:
+    """The titles of the columns; a state's by the stores' own word, where they have one, and it
+    fits."""
+    titles = [present.fit(_title(queues, c), c.width, right=True) for c in form.columns]
+    last = [present.fit("LAST 10m", form.spark)] if form.spark else []
+    text = " " * MARGIN + " ".join([present.fit("QUEUE", form.name), *titles, *last])
+    return ((present.fit(text, width), "title"),)
+
+
+def _title(queues: Sequence[Queue], column: Column) -> str:
+    own = {queue.words[column.state] for queue in queues if column.state in queue.words}
+    if column.title in ("RETRY", "OLDEST") or column.state is None or len(own) != 1:
+        return column.title
+    (word,) = own
+    return shown(word).upper() if cell_len(shown(word)) <= column.width else column.title
+
+
+def row(queue: Queue, name: str, form: Shape, now: float, width: int) -> Line:
+    """A queue on its line; one that cannot be read has the reason there."""
+    sign = "?" if queue.unavailable else queue.grave[:1]
+    lead: Line = (
+        (" ", ""),
+        (f"{sign or ' '} ", "unknown" if queue.unavailable else "bad"),
+        (present.fit_end(name, form.name) + " ", "" if queue.unavailable else "strong"),
+    )
+    if queue.unavailable:
+        asked = [c for c in form.columns if c.state is not None]
+        cells = [(present.fit("?", c.width, right=True) + " ", "unknown") for c in asked[:4]]
+        return present.cut((*lead, *cells, (shown(queue.unavailable), "unknown")), width)
+    runs: list[Run] = []
+    for column in form.columns:
+        text, look = column.cell(queue, now)
+        runs += [(present.fit(text, column.width, right=True), look), (" ", "")]
+    line = _spark(queue, now) if form.spark else ("", "")
+    return present.cut(present.merged([*lead, *runs, line]), width)
+
+
+def names(queues: Sequence[str]) -> list[str]:
+    """What places are called: the last part of each path, or the whole where those are alike."""
+    last = [name.rstrip("/").rpartition("/")[2] or name for name in queues]
+    times = Counter(last)
+    return [
+        shown(short if times[short] == 1 else whole)
+        for short, whole in zip(last, queues, strict=True)
+    ]
+
+
+def table(queues: Sequence[Queue], now: float, width: int) -> tuple[Line, list[Line]]:
+    """The head of the table, and a line for each queue in the order given."""
+    form = shape(queues, width)
+    called = names([queue.name for queue in queues])
+    rows = [row(q, name, form, now, width) for q, name in zip(queues, called, strict=True)]
+    return head(queues, form, width), rows
+
+
+# What else stands on it
+
+
+def tokens_line(tokens: Sequence[Left] | str, width: int) -> Line:
+    """What may still be done at once, and when there is more; by the clock, so that it stands
+    still."""
+    if isinstance(tokens, str):
+        return present.cut(((" tokens  ", "title"), (f"? {shown(tokens)}", "unknown")), width)
+    parts: list[Line] = [((" tokens  ", "title"),)]
+    for left in tokens:
+        name = shown(left.name) if left.name else "all kinds"
+        more = "" if left.next is None else f", next {at(left.next)[11:]}"
+        look = "" if left.tokens else "warning"
+        parts.append(((f"{name} {left.tokens} of {left.burst}{more}   ", look),))
+    return present.cut(present.whole_ones(parts, width), width)
+
+
+def warnings(logs: Sequence[tuple[str, Sequence[LogLine]]], most: int) -> list[tuple[str, LogLine]]:
+    """The last lines of some places' logs that warn, each with its place's name, in their order."""
+    found: list[tuple[float, str, LogLine]] = []
+    for name, log in logs:
+        when = 0.0
+        some = []
+        for line in log:
+            when = when if line.when is None else line.when
+            if rank_of(line.level) >= WARN:
+                some.append((when, name, line))
+        found += some[-most:]
+    found.sort(key=lambda item: item[0])
+    return [(name, line) for _, name, line in found[-most:]] if most else []
+
+
+def warning_lines(
+    logs: Sequence[tuple[str, Sequence[LogLine]]], width: int, height: int
+) -> list[Line]:
+    """The same below a heading, in so many lines."""
+    if height < 2:
+        return []
+    found = warnings(logs, height - 1)
+    lines = [present.heading("last warnings of the logs", width)]
+    for name, line in found:
+        text = f"{name}  {line.text}" if len(logs) > 1 else line.text
+        lines.append(present.log_line(line.when, line.level, text, width))
+    return lines if found else [*lines, ((" none since the console looks", "dim"),)]
+
+
+class Frame(NamedTuple):
+    """How many lines each part of the overview gets; 0: it is not there."""
+
+    alerts: int = 0
+    rule: int = 0
+    queues: int = 0
+    """With the line of titles."""
+    ages: int = 0
+    """With heading and titles."""
+    tokens: int = 0
+    ways: int = 0
+    """The transports."""
+    log: int = 0
+    """With its heading."""
+    word: int = 0
+    hints: int = 0
+    wide: bool = False
+    """Whether there is room for something beside the queues and the age table."""
+
+
+LOW, HIGH, WALL = 15, 30, 50
+"""Lines from which on a screen shows more than queues; transports as well; everything."""
+WIDE = 120
+"""Cells from which on panes stand beside each other."""
+AGES = 5
+"""Lines below which an age table says nothing: heading, titles, the total, a name, how to read."""
+MOST_AGES = 15
+
+
+def frame(width: int, height: int, queues: int, limited: bool) -> Frame:
+    """Who gets how many lines of a screen with so many queues; `limited`: there are tokens."""
+    if width < present.NARROW or height < LOW:
+        return _small(height)
+    rest = height - 1
+    alerts = 2 if height < HIGH else 4 if height < WALL else 6
+    hints, word, rule = 2, 1, 1
+    rest -= alerts + hints + word + rule
+    tokens = int(limited and height >= 20)
+    log = 0 if height < 20 else 3 if height < 24 else 4
+    rest -= tokens + log
+    ways = 0 if height < HIGH else 6 if height < WALL else 10
+    rest -= ways
+    listed = 1 + min(max(queues, 1), max(1, rest - AGES - 1))
+    rest -= listed
+    ages = rest if rest < MOST_AGES else MOST_AGES
+    ages = ages if ages >= AGES else 0
+    spare = rest - ages
+    # What is left over goes to the log: there it is never empty for long.
+    return Frame(
+        alerts,
+        rule,
+        listed if log else listed + spare,
+        ages,
+        tokens,
+        ways,
+        log + spare if log else 0,
+        word,
+        hints,
+        width >= WIDE and height >= HIGH,
+    )
+
+
+def _small(height: int) -> Frame:
+    """Queues, and of the rest what fits: alerts in one line first."""
+    rest = height - 1
+    alerts = int(rest >= 2)
+    word, hints = int(rest >= 5), int(rest >= 6)
+    return Frame(alerts, 0, max(0, rest - alerts - word - hints), word=word, hints=hints)
+
+
+def told(queue: Queue, now: float) -> str:
+    """A queue in one sentence, for the line that speaks."""
+    if queue.unavailable:
+        return f"{queue.name}: {queue.unavailable}"
+    course = queue.drain
+    words = {
+        Course.DRAINS: f"empty in {spell(course.seconds or 0)} at this pace",
+        Course.GROWS: "grows",
+        Course.EMPTY: "nothing waits",
+        Course.STEADY: "neither grows nor drains",
+        Course.UNKNOWN: "too early to say how it goes",
+    }
+    return f"{queue.name}: {words[course.course]}"
