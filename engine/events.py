@@ -7,7 +7,7 @@ module's delivery records. A line that tells of nothing like that is no event.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -175,12 +175,15 @@ def kind_of(id: str) -> str:
     return found["kind"] if found else ""
 
 
-def read(lines: Iterable[LogLine]) -> Iterator[Event]:
+def read(
+    lines: Iterable[LogLine], transports: MutableMapping[str, str] | None = None
+) -> Iterator[Event]:
     """The events of lines in the order in which they were written.
 
-    A failed attempt does not name its transport: it is the one of the attempt before it.
+    A failed attempt does not name its transport: it is the one of the attempt before it. Whoever
+    reads a log piece by piece hands in the same `transports` (by log, filled here) each time.
     """
-    transports: dict[str, str] = {}
+    transports = {} if transports is None else transports
     for line in lines:
         told = event(line)
         if told is None:

@@ -203,6 +203,7 @@ def text_of(text: str) -> str:
     """The text as far as it is any: half characters become question marks."""
     return text.encode("utf-8", "replace").decode()
 
+
 Condition: TypeAlias = tuple[str, tuple[str | int | float | None, ...]]
 """What follows WHERE, and its parameters."""
 

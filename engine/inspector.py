@@ -7,13 +7,15 @@ with its own instance of the store or its own reader of the index.
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from engine import plans
+from engine import ages, clusters, plans, waiting
+from engine.ages import NO_AGES, Ages
+from engine.asking import Asking, Tallying
+from engine.clusters import Cluster
 from engine.index import Query, Window
 from engine.lane import Lane, post
 from engine.mirror import Changed, Mirror
@@ -21,6 +23,7 @@ from engine.model import Edges, Part, Problem, State, Task
 from engine.plans import Plan, Report, Row
 from engine.reader import Reader
 from engine.store import Store, Unavailable
+from engine.waiting import Standing
 
 __all__ = ["Changed", "Inspector"]
 
@@ -32,6 +35,8 @@ PATIENCE = 1.0
 """Seconds that a thread may take to end, before it is left to itself."""
 SPARING = 4
 """A search is not made again because of changes before so many times its own duration."""
+AGEING = 5.0
+"""Seconds for which a search by age stays as it was found, where nothing else changes."""
 
 
 class Inspector:
@@ -52,8 +57,10 @@ class Inspector:
         self._waiters: set[asyncio.Future[None]] = set()
         self._told, self._told_at = -1, 0.0
         self._closed = False
-        self._windows = _Asking("spooldeck-windows", self._mirror)
-        self._searches = _Asking("spooldeck-searches", self._mirror)
+        self._windows = Asking("spooldeck-windows", self._mirror)
+        self._searches = Asking("spooldeck-searches", self._mirror)
+        self._tallies = Tallying("spooldeck-tallies", self._mirror)
+        self._harvests: set[Asking] = set()
         self._search: Query | None = None
         self._search_earliest = 0.0
         self._acting = Lane("spooldeck-acting")
@@ -69,8 +76,9 @@ class Inspector:
         self._closed = True
         self._mirror.stop()
         self._wake()
-        lanes = (self._windows, self._searches, self._acting, self._reading)
-        await asyncio.gather(self._mirror_ended(), *(lane.close(PATIENCE) for lane in lanes))
+        lanes = (self._windows, self._searches, self._tallies, self._acting, self._reading)
+        every = (*lanes, *self._harvests)
+        await asyncio.gather(self._mirror_ended(), *(lane.close(PATIENCE) for lane in every))
         if not self._mirror.ended:
             await asyncio.to_thread(self._mirror.remove_scratch)
 
@@ -155,12 +163,17 @@ class Inspector:
     async def window(self, query: Query, start: int, size: int) -> Window:
         """Up to `size` rows of a result, from `start` on or from where it still has as many."""
         empty = Window((), 0, 0, self.latest.generation)
-        ask = partial(_window, query, start, size)
-        return await self._ask(query, ask, empty)
+        now = self._moment(query)
+        return await self._ask(query, lambda r, n: r.window(query, start, size, n, now), empty)
 
     async def find(self, query: Query, id: str) -> int | None:
         """At which place of a result a task stands; None when it is not in it."""
-        return await self._ask(query, partial(_find, query, id), None)
+        now = self._moment(query)
+        return await self._ask(query, lambda r, n: r.find(query, id, n, now), None)
+
+    def _moment(self, query: Query) -> float:
+        """What ages are measured from: the same for some seconds, so that a result lasts."""
+        return self._clock() // AGEING * AGEING if query.filter.relative else 0.0
 
     async def task(self, id: str) -> Task | None:
         """A task by its id, wherever it stands; None when it is nowhere."""
@@ -169,6 +182,72 @@ class Inspector:
     async def problems(self) -> tuple[Problem, ...]:
         """What in the store cannot be read as a task, or stands where it should not."""
         return await self._windows.ask(lambda reader: reader.problems(), ())
+
+    async def count(self, query: Query) -> int:
+        """How many tasks a query matches."""
+        now = self._clock()
+        return await self._searches.ask(lambda reader: reader.count(query, now), 0)
+
+    async def explain(self, query: Query) -> str:
+        """Where nothing matches, which part of the filter left nothing, and what it would leave.
+
+        `age>30m leaves 0; without it 12`; "" where something matches, or nothing is there at all.
+        """
+        now = self._clock()
+        return await self._searches.ask(lambda reader: reader.explain(query, now), "")
+
+    # ---- tallies: of everything, and so not all the time
+
+    async def ages(self, query: Query, by: str, now: float) -> Ages:
+        """How old the tasks are that a query matches, by a key of `ages.BY`.
+
+        A query without a state means all that nobody works on and that is not over.
+        """
+        key = ("ages", query, by)
+        nothing = NO_AGES._replace(by=by)
+        return await self._tallies.ask(key, lambda r: ages.ask(r, query, by, now), nothing)
+
+    async def clusters(self, query: Query) -> tuple[Cluster, ...]:
+        """What the last errors of the tasks that a query matches have in common."""
+        now, nothing = self._clock(), tuple[Cluster, ...]()
+        key = ("clusters", query)
+        return await self._tallies.ask(key, lambda r: clusters.ask(r, query, now), nothing)
+
+    async def standing(self, now: float) -> Standing:
+        """How much work waits, and for how long."""
+        nothing = Standing()
+        return await self._tallies.ask("standing", lambda r: waiting.standing(r, now), nothing)
+
+    async def ahead(self, task: Task, now: float) -> int:
+        """How many tasks that are due come before a task."""
+        key = ("ahead", task.queue, task.id)
+        return await self._tallies.ask(key, lambda r: waiting.ahead(r, task, now), 0)
+
+    # ---- in full
+
+    async def harvest(self, query: Query, take: Callable[[Sequence[Task], int, int], bool]) -> int:
+        """Hand over all that a query matches, in its order, as it is at one moment.
+
+        `take` is called on a thread of its own with some tasks, how many there were up to and with
+        these, and how many there are; it answers False to end. Answers how many were handed over;
+        when this is cancelled, `take` is not called again. What `take` raises is raised here.
+        """
+        now, asking = self._clock(), Asking("spooldeck-harvest", self._mirror)
+        over = False
+
+        def unless_over(tasks: Sequence[Task], done: int, total: int) -> bool:
+            if over or self._closed:
+                return False
+            return take(tasks, done, total) and not (over or self._closed)
+
+        self._raise_if_over()
+        self._harvests.add(asking)
+        try:
+            return await asking.ask(lambda reader: reader.harvest(query, unless_over, now), 0)
+        finally:
+            over = True
+            self._harvests.discard(asking)
+            await asking.close(PATIENCE)
 
     async def parts(self, task: Task) -> tuple[Part, ...]:
         """What there is of a task, the task itself first.
@@ -220,8 +299,9 @@ class Inspector:
     async def plan(self, verb: str, ids: Collection[str] | None, query: Query) -> Plan:
         """Freeze what to do, to these tasks of the query's state or to all that it matches."""
         nothing: tuple[Row, ...] = ()
-        rows = await self._searches.ask(lambda reader: reader.rows(query, ids), nothing)
-        return Plan(verb, rows, self._clock())
+        now = self._clock()
+        rows = await self._searches.ask(lambda reader: reader.rows(query, ids, now), nothing)
+        return Plan(verb, rows, now)
 
     async def apply(self, plan: Plan) -> Report:
         """Carry a plan out; every row of it is accounted for.
@@ -249,6 +329,10 @@ class Inspector:
         self._mirror.refresh(partial(post, loop, done))
         await looked
 
+    def halt(self) -> None:
+        """Stop the first look at everything; `refresh` begins it again."""
+        self._mirror.halt()
+
     def _with_store(self, use: Callable[[Store], T]) -> T:
         """With a store of its own each time: what lay under an old one may have been replaced."""
         store = self._open_store()
@@ -256,64 +340,3 @@ class Inspector:
             return use(store)
         finally:
             store.close()
-
-
-def _window(query: Query, start: int, size: int, reader: Reader, generation: int) -> Window:
-    return reader.window(query, start, size, generation)
-
-
-def _find(query: Query, ident: str, reader: Reader, generation: int) -> int | None:
-    return reader.find(query, ident, generation)
-
-
-class _Asking:
-    """A reader of the index on a lane of its own; a question nobody waits for any more ends."""
-
-    def __init__(self, name: str, mirror: Mirror) -> None:
-        self._lane = Lane(name, self._let_go)
-        self._mirror = mirror
-        self._reader: Reader | None = None
-        self._path = ""
-
-    async def ask(self, question: Callable[[Reader], T], otherwise: T) -> T:
-        """The reader's answer; `otherwise` while there is no index.
-
-        Raises:
-            Unavailable: the index cannot be read.
-        """
-        try:
-            return await self._lane.run(lambda: self._answer(question, otherwise))
-        except asyncio.CancelledError:
-            if self._reader is not None:
-                self._reader.interrupt()
-            raise
-
-    async def close(self, patience: float) -> None:
-        """End the thread, and the question it is at."""
-        if self._reader is not None:
-            self._reader.interrupt()
-        await self._lane.close(patience)
-
-    def _answer(self, question: Callable[[Reader], T], otherwise: T) -> T:
-        while True:
-            path = self._mirror.path
-            if not path:
-                return otherwise
-            try:
-                return question(self._open(path))
-            except sqlite3.Error as error:
-                # Interrupted because of the question before, or of an index that was replaced?
-                interrupted = "interrupt" in str(error) and self._lane.wanted()
-                if not interrupted and path == self._mirror.path:
-                    raise Unavailable(f"the index in {path}: {error}") from error
-
-    def _open(self, path: str) -> Reader:
-        if self._reader is None or path != self._path:
-            self._let_go()
-            self._reader, self._path = Reader(path), path
-        return self._reader
-
-    def _let_go(self) -> None:
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            reader.close()

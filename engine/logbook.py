@@ -210,7 +210,8 @@ class _Reach:
 
     @property
     def ended(self) -> bool:
-        return self.file.closed or self.at >= self.file.size if self.forward else self.at <= 0
+        through = self.at >= self.file.size if self.forward else self.at <= 0
+        return through or self.file.closed
 
     def edge(self) -> Key | None:
         """The next line's key, whether it is let through or not; None: there is none."""
@@ -292,6 +293,7 @@ class Scan:
         self._mark = mark
         self._book = book
         self._reaches: list[_Reach] | None = None
+        self._reached: Mark | None = None
         self.found: list[Entry] = []
         """In the direction of the scan."""
         self.done = want <= 0
@@ -307,6 +309,9 @@ class Scan:
     @property
     def reached(self) -> Mark:
         """The place behind what was found, to go on from in the same direction."""
+        return self._reached or self._place()
+
+    def _place(self) -> Mark:
         if self._reaches is None:
             return self._mark
         if self.exhausted and not self._forward:
@@ -321,7 +326,7 @@ class Scan:
         if reach.found:
             return reach.found[0].key[2] if self._forward else reach.found[0].end
         # A torn line is read again when it is whole.
-        return min(reach.at, reach.file.whole) if self._forward else reach.at
+        return min(reach.at, reach.file.whole) if self.exhausted else reach.at
 
     def horizon(self) -> float:
         """The time of the next line in this direction, whether it is let through or not."""
@@ -349,10 +354,11 @@ class Scan:
             if reach is None:
                 self._take_one()
                 continue
-            cells = 1 if self._sieve.is_open else left
-            before = reach.at
-            self.read += reach.read_on(self._sieve, cells)
-            left -= max(1, abs(reach.at - before) // reach.file.cell_size)
+            read = reach.read_on(self._sieve, 1 if self._sieve.is_open else left)
+            self.read += read
+            left -= max(1, -(-read // reach.file.cell_size))
+        if self.done:
+            self._reached = self._place()
 
     def _begin(self) -> None:
         self._reaches = []
@@ -393,8 +399,9 @@ class Scan:
             self.done = self.exhausted = True
             return
         self.found.append(best.found.popleft())
-        if len(self.found) >= self._want:
-            self.done = True
+        ended = all(reach.ended and not reach.found for reach in self._reaches or ())
+        self.exhausted = ended
+        self.done = ended or len(self.found) >= self._want
 
 
 class Seek:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple, TypeAlias
 
 from engine import patterns
@@ -161,9 +162,10 @@ def sieve(words: str, level: int = DEBUG) -> Sieve:
             tight = at > 0 and not words[at - 1].isspace() and words[at + 1 : at + 2].strip() != ""
             if not tight:
                 _close(found[-1], terms)
-                found.append([])
-            if not (found[-2:-1] or [terms])[0] or not words[at + 1 :].strip():
+            if not (terms or found[-1]) or not words[at + 1 :].strip():
                 raise BadWords("expected words on both sides of |", at)
+            if not tight:
+                found.append([])
             joined, at = tight, at + 1
         else:
             if not joined:
@@ -181,12 +183,20 @@ def _close(clauses: list[Clause], terms: list[Term]) -> None:
         terms.clear()
 
 
+def _closing(words: str, sign: str, at: int) -> int:
+    """Where a quote or a pattern ends; -1: it does not. A slash inside a word ends none."""
+    if sign == '"':
+        return words.find(sign, at)
+    ends = re.compile(r"/(?=[\s|]|$)").search(words, at) if sign == "/" else None
+    return ends.start() if ends else -1
+
+
 def _term(words: str, at: int) -> tuple[Term, int]:
     """The term that begins there, and where it ends."""
     negated = words[at] == "!"
     begin = at + negated
     sign = words[begin : begin + 1]
-    closed = words.find(sign, begin + 1) if sign and sign in '"/' else -1
+    closed = _closing(words, sign, begin + 1)
     if sign == '"' and closed < 0:
         raise BadWords('expected a closing "', begin)
     if closed > begin + 1:

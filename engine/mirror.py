@@ -60,6 +60,10 @@ class Changed(NamedTuple):
     """How many tasks entered the store since the first whole look ended."""
     left: int = 0
     """How many left it since then."""
+    expected: int = 0
+    """How many tasks the first whole look will find, about; 0 while that is not known."""
+    halted: bool = False
+    """Whether the operator stopped the first whole look: what is shown is a part."""
 
 
 class Mirror:
@@ -84,7 +88,7 @@ class Mirror:
         """The bug that ended the thread."""
         self.ended = False
         self._news: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._stopping = False
+        self._stopping = self._halted = False
         self._scratch: Scratch | None = None
         self._index: Writer | None = None
         self._arranged = False
@@ -126,10 +130,15 @@ class Mirror:
 
         def ask() -> None:
             self._want_whole()
+            self._halted = False
             self._whole_earliest = 0.0
             self._whole_waiters.append(done)
 
         self._news.put(ask)
+
+    def halt(self) -> None:
+        """End the first whole look where it is; `refresh` begins it again. Does not wait."""
+        self._halted = not self.latest.complete
 
     def remove_scratch(self) -> None:
         """Remove the index's folder, even from under a thread that hangs."""
@@ -183,7 +192,8 @@ class Mirror:
         """Do what is due."""
         now = time.monotonic()
         self._serve(index, near)
-        if (self._whole_wanted and now >= self._whole_earliest) or now >= self._whole_latest:
+        wanted = self._whole_wanted and now >= self._whole_earliest
+        if (wanted or now >= self._whole_latest) and not self._halted:
             self._look(index, wide, near)
         if index.problems and now >= self._trouble_due:
             self._look_at_trouble(index, near)
@@ -194,8 +204,8 @@ class Mirror:
 
     def _rest(self) -> float:
         """Seconds until something is due by itself."""
-        due = [self._whole_latest]
-        if self._whole_wanted:
+        due = [self._whole_latest] if not self._halted else [time.monotonic() + RETRY]
+        if self._whole_wanted and not self._halted:
             due.append(self._whole_earliest)
         if self.latest.problems:
             due.append(self._trouble_due)
@@ -260,7 +270,7 @@ class Mirror:
         self, items: Iterable[Task | Missing | Problem]
     ) -> Iterator[Task | Missing | Problem]:
         for item in items:
-            if self._stopping:
+            if self._stopping or self._halted:
                 return
             yield item
 
@@ -268,11 +278,15 @@ class Mirror:
         """Look at everything once."""
         began, cost = time.monotonic(), time.thread_time()
         self._whole_wanted = False
+        self._tell_halted()
         waiters, self._whole_waiters = self._whole_waiters, []
         self._meanwhile = set()
         try:
             index.begin_look()
             self._walk(index, wide, near)
+            self._tell_halted()
+            if self._stopping or self._halted:
+                return
             self._look_for_unseen(index, near)
             if self._stopping:
                 return
@@ -301,12 +315,24 @@ class Mirror:
             rows += 1
             enough = FIRST_ROWS if rows <= PEEK else CHUNK
             if len(some) >= enough or time.monotonic() - shown > SLOW:
+                self._expect(wide.expected)
                 self._account(index.see(some))
                 some = []
                 self._serve(index, near)
                 shown = time.monotonic()
         self._account(index.see(some))
         self._serve(index, near)
+
+    def _expect(self, count: int) -> None:
+        """Say how far the first whole look has to go."""
+        if not self.latest.complete and count != self.latest.expected:
+            self.latest = self.latest._replace(expected=count)
+            self._dirty = True
+
+    def _tell_halted(self) -> None:
+        if self.latest.halted != self._halted:
+            self.latest = self.latest._replace(halted=self._halted)
+            self._dirty = True
 
     def _look_for_unseen(self, index: Writer, near: Store) -> None:
         """Make sure of what the look missed: it may have moved behind its back."""

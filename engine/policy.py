@@ -186,29 +186,38 @@ def why_waiting(task: Task, now: float, about: Circumstances) -> tuple[str, ...]
 
 def in_a_line(reasons: Sequence[str]) -> str:
     """The sentences of `why_waiting` as one."""
-    return "; then: ".join(reasons)
+    return "; ".join(reasons)
 
 
 def _why_pending(task: Task, now: float, about: Circumstances) -> Iterator[str]:
+    hindered = [*_hindrances(task, now, about)]
+    yield from hindered
+    if about.handled is not None and not about.handled(task.kind):
+        return
+    due, lock = is_due(task, now), about.lock
+    verdict = Verdict.FREE if lock is None else lock.verdict
+    ahead = about.ahead if due else 0
+    if ahead:
+        yield f"{ahead:,} older task{'s' if ahead > 1 else ''} first"
+    if lock is not None and verdict is Verdict.HELD and not hindered:
+        yield f"{'' if ahead else 'next in line; '}the lock is held by {_holder(lock)}"
+    elif verdict not in (Verdict.HELD, Verdict.STUCK) and (
+        _is_quiet(about, now) or not (hindered or ahead)
+    ):
+        yield _nobody(task, now, about, due)
+
+
+def _hindrances(task: Task, now: float, about: Circumstances) -> Iterator[str]:
+    """What keeps a pending task from being run even were it the next, and a worker there."""
     if about.paused:
         yield f"the queue is paused: {shown(about.paused)}"
-    due = is_due(task, now)
-    if not due:
+    if not is_due(task, now):
         yield f"backoff until {until(task.due or 0.0, now)}"
     yield from _unhandled(task, about)
-    lock = about.lock
-    verdict = Verdict.FREE if lock is None else lock.verdict
-    if lock is not None and verdict in _BROKEN:
-        yield _BROKEN[verdict](lock)
+    if about.lock is not None and about.lock.verdict in _BROKEN:
+        yield _BROKEN[about.lock.verdict](about.lock)
     if about.token_at > max(now, task.due or 0.0):
         yield f"no token until {until(about.token_at, now)}"
-    if due and about.ahead:
-        yield f"{about.ahead:,} older task{'s' if about.ahead > 1 else ''} first"
-    if lock is not None and verdict is Verdict.HELD:
-        if due:
-            yield f"{'' if about.ahead else 'next in line; '}the lock is held by {_holder(lock)}"
-    elif verdict is not Verdict.STUCK and (due or _is_quiet(about, now)):
-        yield _nobody(task, now, about, due)
 
 
 def _unhandled(task: Task, about: Circumstances) -> Iterator[str]:
@@ -316,7 +325,7 @@ _WHY: Mapping[State, Callable[[Task, float, Circumstances], Iterator[str]]] = {
 
 
 def until(moment: float, now: float) -> str:
-    """A time to come, for a sentence, with its date unless that is today's: `12:01:02Z (in 4 min)`."""
+    """A time to come, with its date unless that is today's: `12:01:02Z (in 4 min)`."""
     said = at(moment)
     if moment == float("inf") or not said.endswith("Z"):
         return said

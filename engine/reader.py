@@ -83,9 +83,7 @@ class Reader:
             rows.reverse()
         return Window(tuple(map(task_of, rows)), start, total, generation)
 
-    def find(
-        self, query: Query, ident: str, generation: int, now: float = 0.0
-    ) -> int | None:
+    def find(self, query: Query, ident: str, generation: int, now: float = 0.0) -> int | None:
         """At which place of a result a task stands; None when it is not in it."""
         with self._snapshot():
             if not self.is_listed(query):
@@ -123,9 +121,15 @@ class Reader:
         found = self.fetch(f"SELECT id, state, rev FROM {source} {order(query)}", values)
         return tuple(Row(ident, STATES[state], rev) for ident, state, rev in found)
 
-    def fetch(self, sql: str, values: Sequence[str | int | float | None] = ()) -> list[tuple[Any, ...]]:
+    def fetch(
+        self, sql: str, values: Sequence[str | int | float | None] = ()
+    ) -> list[tuple[Any, ...]]:
         """All rows of a question of somebody else's; nothing stays open."""
         return self._db.execute(sql, values).fetchall()
+
+    def has_index(self, name: str) -> bool:
+        """Whether an index that comes after the first whole look is there."""
+        return bool(self.fetch("SELECT 1 FROM sqlite_master WHERE name=?", (name,)))
 
     def count(self, query: Query, now: float = 0.0) -> int:
         """How many tasks a query matches."""
@@ -150,7 +154,7 @@ class Reader:
         for end, clause in enumerate(clauses, 1):
             before, left = left, self._met(query, clauses[:end], now)
             if before and not left:
-                return f"{clause.text} leaves 0 of the {before:,} that what stands before it leaves"
+                return f"{clause.text} leaves 0 of the {before:,} that the words before it leave"
         return ""
 
     def _met(self, query: Query, clauses: tuple[Clause, ...], now: float) -> int:

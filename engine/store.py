@@ -75,6 +75,8 @@ class Store(Protocol):
     """What may be done here, now; may change while the store is open."""
     controls: Mapping[str, Control]
     doorbell: Doorbell
+    expected: int
+    """How many tasks the whole look that goes on will say, about; 0 while that is not known."""
 
     def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Everything once as a stream, or only what is named. Never writes.

@@ -164,6 +164,11 @@ class Sending(NamedTuple):
     """Transports that the metrics name besides."""
     told: tuple[Told, ...] = ()
 
+    @property
+    def reading(self) -> bool:
+        """Whether the last hour of the log is still being read: the next look knows more."""
+        return any(told.since is None and not told.problem for told in self.told)
+
 
 def log_among(paths: Iterable[str]) -> str:
     """Which of these logs is the mail log; "" when none is."""

@@ -29,7 +29,7 @@ MIRROR = {
 }
 SIGNS = {
     *("engine.events", "engine.samenow", "engine.flow", "engine.alerts", "engine.transports"),
-    *("engine.gauges", "engine.logbook", "engine.logfile", "engine.recent"),
+    *("engine.gauges", "engine.logbook", "engine.logfile", "engine.logwords", "engine.recent"),
 }
 """What is concluded from tasks, metrics and logs together."""
 WORK = {"engine.worker", "engine.rescuer"}

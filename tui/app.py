@@ -91,7 +91,8 @@ class Console(Guarded, inherit_bindings=False):
         arming = Arming(clock, read_only, start_armed)
         self.wire = Wire(lambda: self.written)
         self.around = Surroundings(
-            host or platform.node(), arming, clock, len(places), environment, self.wire.words
+            host or platform.node(), arming, clock, len(places), environment, self.wire.words,
+            lambda: sum(len(live.alerts) for live in self.lives),
         )
         self.lives = [Live(place, clock, number) for number, place in enumerate(places, 1)]
         self._queues: dict[int, QueueScreen] = {}
@@ -218,7 +219,7 @@ class Console(Guarded, inherit_bindings=False):
     def _to_clusters(self, target: Target) -> None:
         from tui.screens.clusters import ClustersScreen
 
-        self.push_screen(ClustersScreen(self.here, self.around, self.queue().query))
+        self.push_screen(ClustersScreen(self.here, self.around, self.queue().wanted))
 
     def _to_task(self, target: Target) -> None:
         from tui.screens.task import TaskScreen

@@ -22,12 +22,13 @@ class Doings:
     def __init__(self, paths: Sequence[str]) -> None:
         self._logs = [Recent(path) for path in paths]
         self._events: deque[Event] = deque(maxlen=MOST)
+        self._transports: dict[str, str] = {}
 
     def look(self, now: float) -> None:
         """Take in what was logged since; `now` in epoch seconds UTC."""
         for log in self._logs:
             for _ in range(AT_ONCE):
-                self._events.extend(events.read(log.poll(now)))
+                self._events.extend(events.read(log.poll(now), self._transports))
                 if not log.behind:
                     break
 

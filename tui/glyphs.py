@@ -12,6 +12,9 @@ from typing import TypeAlias
 CURSOR, MARK, GONE, MORE = "▶", "●", "✗", "…"
 """The row under the cursor, a marked row, one that has left, and where a text was cut."""
 
+RISING, FALLING = "▲", "▼"
+"""What a list is ordered by: from the least up, or from the greatest down."""
+
 SPARKS = "▁▂▃▄▅▆▇█"
 """From little to much: what a sparkline is made of."""
 
@@ -32,7 +35,10 @@ class _Plain(dict[int, str]):
 UTF8: Glyphs = {}
 ASCII: Glyphs = _Plain(
     str.maketrans(
-        {CURSOR: ">", MARK: "*", GONE: "x", MORE: "~", **dict(zip(SPARKS, ".:-=+*#@", strict=True))}
+        {
+            **{CURSOR: ">", MARK: "*", GONE: "x", MORE: "~", RISING: "^", FALLING: "v"},
+            **dict(zip(SPARKS, ".:-=+*#@", strict=True)),
+        }
     )
 )
 

@@ -6,10 +6,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from engine.alerts import Alert, Sight, alerts
 from engine.events import Event
 from engine.flow import Flow
 from engine.inspector import Inspector
 from engine.model import State
+from engine.store import Unavailable
+from engine.waiting import Standing
 from tui.child import Worker
 from tui.place import Place
 from tui.recovery import Recovery
@@ -17,6 +20,16 @@ from tui.watch import Signs, Watch
 
 COUNTED = 300
 """Counts that are remembered, one a second: metrics are compared with those of their own time."""
+
+AT_WORK = 5.0
+"""Seconds for which a task must have been in work to count as such: a run that just began or ended
+has its task there while its lock is free."""
+
+OFTEN, SELDOM = 1.0, 5.0
+"""Seconds after which it is asked again what is due: when something has changed, and when not."""
+
+SPARING = 20
+"""The same, in times of what asking took: how long that takes grows with what waits."""
 
 
 class Live:
@@ -31,6 +44,10 @@ class Live:
         self.signs = Signs()
         self.counted: deque[tuple[float, Mapping[State, int]]] = deque(maxlen=COUNTED)
         self.flow = Flow()
+        self.standing: Standing | None = None
+        """What waits, and for how long; None until that is known."""
+        self.alerts: tuple[Alert, ...] = ()
+        """What deserves a look, the most urgent first."""
         self.looked = False
         """Whether lock, figures and logs were looked at once."""
         self._watch = Watch(place, clock)
@@ -43,6 +60,13 @@ class Live:
         The tasks are followed by the inspector, on its own threads.
         """
         await self.inspector.start()
+        asking = asyncio.create_task(self._ask_what_waits())
+        try:
+            await self._follow(period)
+        finally:
+            asking.cancel()
+
+    async def _follow(self, period: Callable[[], float]) -> None:
         while not self._closed:
             self.signs = await asyncio.to_thread(self._watch.look)
             latest = self.inspector.latest
@@ -50,8 +74,46 @@ class Live:
                 self.counted.append((self.clock(), latest.counts))
                 self.flow.add(self.clock(), latest.came, latest.left, latest.counts)
             self.looked = True
+            self.alerts = alerts(self.sight(), self.clock(), self.place.alerts)
             self._tell()
             await asyncio.sleep(period())
+
+    async def _ask_what_waits(self) -> None:
+        loop = asyncio.get_running_loop()
+        generation, asked = -1, float("-inf")
+        while not self._closed:
+            latest, began = self.inspector.latest, loop.time()
+            if latest.complete and (latest.generation != generation or began - asked >= SELDOM):
+                try:
+                    self.standing = await self.inspector.standing(self.clock())
+                except Unavailable:
+                    self.standing = None  # its counts say why
+                generation, asked = latest.generation, began
+            await asyncio.sleep(max(OFTEN, SPARING * (loop.time() - began)))
+
+    def sight(self) -> Sight:
+        """What is known of it now."""
+        latest, signs, now = self.inspector.latest, self.signs, self.clock()
+        waiting = self.standing or Standing()
+        lately = [counts for when, counts in self.counted if abs(now - when) <= AT_WORK]
+        return Sight(
+            self.place.name,
+            self.inspector.states,
+            latest.counts,
+            latest.complete,
+            latest.unavailable,
+            latest.problems,
+            signs.lock,
+            min((counts.get(State.ACTIVE, 0) for counts in lately), default=None),
+            waiting.oldest,
+            waiting.due,
+            waiting.oldest_due,
+            self.flow.grown(State.DEAD, now),
+            signs.queue,
+            tuple(self.counted),
+            signs.sending.transports,
+            signs.ran,
+        )
 
     def events(self) -> tuple[Event, ...]:
         """What the logs of the last hour say happened to tasks, as far as they were read."""

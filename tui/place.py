@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from engine.config import Thresholds
 from engine.limits import Left
 from engine.model import LockEvidence
 from engine.store import Store
@@ -34,5 +35,11 @@ class Place(NamedTuple):
     """Whether a kind of task has a handler; None when the configuration is not known."""
     token_at: Callable[[str], float] | None = None
     """When a kind's bucket holds a token, in epoch seconds UTC; None without limits."""
+    command: tuple[str, ...] = ("spooldeck",)
+    """How this place is named on the command line: its words before the command's."""
+    runs: int | None = None
+    """How often a task is run at most here; None when the configuration is not known."""
     tokens: Callable[[], Sequence[Left]] | None = None
     """What each bucket holds; None without limits."""
+    alerts: Thresholds = Thresholds()
+    """From where on something there is worth a look."""

@@ -14,7 +14,7 @@ from rich.cells import cell_len, set_cell_size
 
 from engine.model import LockEvidence, Problem, State, Task, Verdict
 from engine.text import shown
-from tui.glyphs import CURSOR, GONE, MARK, MORE
+from tui.glyphs import CURSOR, FALLING, GONE, MARK, MORE, RISING
 from tui.keys import Hint
 
 Run: TypeAlias = tuple[str, str]
@@ -149,6 +149,29 @@ class Column(NamedTuple):
     right: bool = False
     end: bool = False
     """Whether the end of a text is kept when it is too long, not its beginning."""
+    order: str = ""
+    """What the list is ordered by when it is ordered by this column: a key of the index's orders.
+    """
+
+
+def _id(task: Task, now: float) -> Run:
+    return shown(task.id), "strong"
+
+
+def _kind(task: Task, now: float) -> Run:
+    return shown(task.kind), ""
+
+
+def _destination(task: Task, now: float) -> Run:
+    return shown(task.destination), ""
+
+
+def _description(task: Task, now: float) -> Run:
+    return shown(task.description), ""
+
+
+def _error(task: Task, now: float) -> Run:
+    return shown(task.error), "bad"
 
 
 def _created(task: Task, now: float) -> Run:
@@ -186,12 +209,12 @@ def _what(task: Task, now: float) -> Run:
     return (shown(task.error), "bad") if task.error else (shown(task.description), "")
 
 
-WHEN: Mapping[State, tuple[str, Cell]] = {
-    State.PENDING: ("DUE", _due),
-    State.ACTIVE: ("FOR", _working),
-    State.DEAD: ("DEAD", _dead),
+WHEN: Mapping[State, tuple[str, Cell, str]] = {
+    State.PENDING: ("DUE", _due, "due"),
+    State.ACTIVE: ("FOR", _working, "since"),
+    State.DEAD: ("DEAD", _dead, "died"),
 }
-"""What the column of times shows in a state: its title and its cell."""
+"""What the column of times shows in a state: its title, its cell, and the order it stands for."""
 
 NARROW = 60
 """Columns below which a screen is narrow: it shows less, so that nothing is cut to pieces."""
@@ -200,42 +223,62 @@ MARGIN = 3
 """Cells before the first column: cursor, mark, and a space."""
 
 
-def columns(state: State, width: int) -> tuple[Column, ...]:
-    """The columns that fit: wider screens add some, and never move the others."""
+def columns(state: State, width: int, destined: bool = False) -> tuple[Column, ...]:
+    """The columns that fit: wider screens add some, and never move the others.
+
+    `destined` is whether the tasks have destinations: not every store knows any.
+    """
     if width < NARROW:
         return _narrow(state, width)
-    title, when = WHEN.get(state, ("", _nothing))
+    title, when, order = WHEN.get(state, ("", _nothing, ""))
     wide = width >= 100
-    fixed = (
-        Column("ID", 38 if wide else 10, lambda t, _: (shown(t.id), "strong"), end=True),
-        Column("KIND", 12, lambda t, _: (shown(t.kind), "")),
-        Column("AGE", 6, _created, right=True),
-        Column("TRIES", 5, _tries, right=True),
-        Column(title, 9, when, right=True),
+    fixed: tuple[Column, ...] = (
+        Column("ID", 38 if wide else 10, _id, end=True, order="id"),
+        Column("KIND", 12, _kind, order="kind"),
+        Column("AGE", 6, _created, right=True, order="created"),
+        Column("TRIES", 5, _tries, right=True, order="attempts"),
+        Column(title, 9, when, right=True, order=order),
     )
     rest = width - MARGIN - sum(column.width + 1 for column in fixed)
+    if destined and rest >= 70:
+        fixed = (*fixed, Column("DESTINATION", 20, _destination, end=True, order="destination"))
+        rest -= 21
     if wide and rest >= 40:
         half = rest // 2
         return (
             *fixed,
-            Column("DESCRIPTION", half - 1, lambda t, _: (shown(t.description), "")),
-            Column("LAST ERROR", rest - half, lambda t, _: (shown(t.error), "bad")),
+            Column("DESCRIPTION", half - 1, _description, order="description"),
+            Column("LAST ERROR", rest - half, _error, order="error"),
         )
-    return (*fixed, Column("ERROR OR DESCRIPTION", max(0, rest), _what)) if rest > 8 else fixed
+    what = Column("ERROR OR DESCRIPTION", max(0, rest), _what, order="error")
+    return (*fixed, what) if rest > 8 else fixed
 
 
 def _narrow(state: State, width: int) -> tuple[Column, ...]:
-    title, when = WHEN.get(state, ("AGE", _created))
+    title, when, order = WHEN.get(state, ("AGE", _created, "created"))
     return (
-        Column("ID", 10, lambda t, _: (shown(t.id), "strong"), end=True),
-        Column(title, 9, when, right=True),
-        Column("ERROR OR DESCRIPTION", max(0, width - MARGIN - 21), _what),
+        Column("ID", 10, _id, end=True, order="id"),
+        Column(title, 9, when, right=True, order=order),
+        Column("ERROR OR DESCRIPTION", max(0, width - MARGIN - 21), _what, order="error"),
     )
 
 
-def titles(shape: Sequence[Column], note: str, width: int) -> Line:
-    """The line above the list; `note` stands at its right end."""
-    named = " ".join(fit(column.title, column.width, column.right) for column in shape)
+def titles(
+    shape: Sequence[Column], note: str, width: int, order: tuple[str, bool] = ("id", False)
+) -> Line:
+    """The line above the list; `note` stands at its right end.
+
+    `order` is what the list is ordered by, and whether from the greatest down; only an order
+    other than the queue's own is marked.
+    """
+
+    def title(column: Column) -> str:
+        if order == ("id", False) or column.order != order[0] or not column.title:
+            return column.title
+        sign = FALLING if order[1] else RISING
+        return sign + column.title if column.right else column.title + sign
+
+    named = " ".join(fit(title(column), column.width, column.right) for column in shape)
     text = " " * MARGIN + named
     if note:
         text = fit(text.rstrip(), max(0, width - cell_len(note) - 1)) + " " + note
@@ -420,6 +463,11 @@ def lock(evidence: LockEvidence | None, now: float, width: int, key: str = "") -
     return join(line, ((f" {key}", "key"), (f"{what} ", "")), width)
 
 
+def verdict_look(verdict: Verdict) -> Look:
+    """How a verdict on a lock looks."""
+    return _LOCK_LOOKS[verdict]
+
+
 def is_freeable(evidence: LockEvidence) -> bool:
     """Whether a plan can be had that frees the lock: its holder is stuck or gone, for certain."""
     return evidence.verdict in (Verdict.STUCK, Verdict.STALE) and not evidence.doubt
@@ -449,13 +497,19 @@ class Scope(NamedTuple):
     everything: bool = False
     matching: int = 0
     """How many match the filter."""
+    ranged: int = 0
+    """How many rows are between the beginning of a range and the cursor; they are not marked yet.
+    """
 
 
 def scope(about: Scope, width: int) -> Line:
     """The scope line: it is always on screen."""
     hidden = f"   {count(about.hidden, 'hidden mark')} not included" if about.hidden else ""
     lead = " scope if you act now: " if width >= NARROW else " scope: "
-    if about.everything:
+    if about.ranged:
+        rows = count(about.ranged, "row")
+        hidden, text, look = "", f"{rows} in the range; v marks them, Esc drops it", "mark"
+    elif about.everything:
         text, look = f"all {about.matching:,} matching", "mark"
     elif about.marked or about.hidden:
         text, look = f"{about.marked:,} marked", "mark"

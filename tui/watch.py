@@ -105,7 +105,11 @@ def speaks_of_run(line: LogLine) -> bool:
     if line.text.startswith("Queue processor "):
         return True
     told = event(line)
-    return told is not None and told.what not in (What.QUEUED, What.RETRIED)
+    # Mail that is sent without the queue says nothing of it.
+    return told is not None and not told.transport and told.what not in _BY_OTHERS
+
+
+_BY_OTHERS = (What.QUEUED, What.RETRIED)
 
 
 def merged(logs: Iterable[Sequence[LogLine]]) -> list[LogLine]:

@@ -4,39 +4,43 @@ from __future__ import annotations
 
 import asyncio
 
-from engine import policy
-from engine.index import Query
+from engine import gauges, metrics, policy
 from engine.inspector import Inspector
 from engine.model import LockEvidence, State, Task
+from engine.text import shown
 from tui.place import Place
-
-NEARBY = 500
-"""How many tasks before this one are looked at to count those that are due."""
 
 
 async def why_waiting(
     inspector: Inspector, place: Place, lock: LockEvidence | None, task: Task, now: float
 ) -> str:
-    """One sentence on what keeps a task from running; "" for one that does not wait."""
+    """What keeps a task from running, or what else there is to its state, in one line."""
+    return policy.in_a_line(await reasons(inspector, place, lock, task, now))
+
+
+async def reasons(
+    inspector: Inspector, place: Place, lock: LockEvidence | None, task: Task, now: float
+) -> tuple[str, ...]:
+    """The same, sentence by sentence: first what keeps it now."""
+    about = policy.Circumstances(lock=lock, handled=place.handled)
     if task.state is not State.PENDING:
-        return policy.why_waiting(task, now, policy.Circumstances())
-    token_at = 0.0
-    if place.token_at is not None:
-        token_at = await asyncio.to_thread(place.token_at, task.kind)
-    about = policy.Circumstances(
-        lock=lock,
-        handled=place.handled,
-        token_at=token_at,
-        ahead=await _ahead(inspector, task, now) if policy.is_due(task, now) else 0,
-    )
+        return policy.why_waiting(task, now, about)
+    last_run = await asyncio.to_thread(_last_run, place.queue_metrics)
+    ahead = await inspector.ahead(task, now) if policy.is_due(task, now) else 0
+    about = about._replace(last_run=last_run, ahead=ahead)
+    if place.token_at is None:
+        return policy.why_waiting(task, now, about)
+    try:
+        about = about._replace(token_at=await asyncio.to_thread(place.token_at, task.kind))
+    except OSError as error:
+        unknown = f"whether there is a token is not known: {shown(str(error))}"
+        return (unknown, *policy.why_waiting(task, now, about))
     return policy.why_waiting(task, now, about)
 
 
-async def _ahead(inspector: Inspector, task: Task, now: float) -> int:
-    query = Query(state=State.PENDING)
-    position = await inspector.find(query, task.id)
-    if not position:
-        return 0
-    start = max(0, position - NEARBY)
-    window = await inspector.window(query, start, position - start)
-    return sum(policy.is_due(other, now) for other in window.tasks)
+def _last_run(path: str) -> float | None:
+    """What the metrics say; None where they do not, or cannot be read: their own place says why."""
+    try:
+        return metrics.read(path).get(gauges.LAST_RUN) if path else None
+    except (OSError, metrics.BadMetrics):
+        return None

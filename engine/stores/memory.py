@@ -81,12 +81,14 @@ class MemoryStore:
         self._memory = memory or Memory()
         self._heard = self._memory.moves
         self.doorbell = Doorbell(wait=self._wait)
+        self.expected = 0
 
     def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Every task in the order of state and id, or the ones named."""
         with self._memory.changed:
             there = sorted(self._memory.tasks.values(), key=lambda t: (t.queue, t.id))
         if touched is None:
+            self.expected = len(there)
             for state in self.states:
                 yield from (task for task in there if task.state is state)
             return

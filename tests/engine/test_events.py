@@ -156,6 +156,16 @@ def test_a_failed_attempt_was_by_the_transport_before_it() -> None:
     assert {e.mark for e in failed} == {failed[0].mark}
 
 
+def test_a_log_may_be_read_piece_by_piece() -> None:
+    """Wherever a log is cut, its pieces tell what it tells as a whole."""
+    lines = golden("mail.log")
+    known: dict[str, str] = {}
+
+    pieces = [told for line in lines for told in events.read([line], known)]
+
+    assert pieces == list(events.read(lines))
+
+
 def test_delivery_records_are_events_too() -> None:
     """The mail module's JSON lines say which transport delivered, and which failed how."""
     told = list(events.read(golden("delivery.jsonl")))

@@ -28,7 +28,6 @@ from engine.logbook import (
 )
 from engine.logfile import Entry
 from engine.logwords import EVERYTHING, WARN, BadWords, Sieve, literally, moment, sieve
-from tests.tui.spools import in_utc
 
 DAY = "2026-11-20"
 NOON = 1_795_176_000.0
@@ -36,10 +35,13 @@ NOON = 1_795_176_000.0
 
 
 @pytest.fixture(autouse=True)
-def utc() -> Iterator[None]:
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Times of day do not depend on where the tests run."""
-    with in_utc():
-        yield
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
 
 
 def stamp(second: float) -> str:
@@ -75,6 +77,7 @@ def paged(
     while True:
         scan = Scan(book, mark, through, page, forward, step_cells=2)
         finish(scan)
+        assert scan.exhausted or len(scan.found) == page
         found = [*found, *scan.entries] if forward else [*scan.entries, *found]
         mark = scan.reached
         if scan.exhausted:
@@ -152,7 +155,7 @@ def test_the_same_with_cells_smaller_than_what_is_in_them(
 ) -> None:
     """Where the times of each log are in order, nothing of it depends on how it is read."""
     in_order = [
-        [(at, *rest) for at, (_, *rest) in zip(sorted_times(log), log, strict=True)]
+        [(at, said[1], said[2]) for at, said in zip(sorted_times(log), log, strict=True)]
         for log in all_of
     ]
     expected = plain_merge(in_order)
@@ -216,7 +219,7 @@ def test_a_filter_leaves_out_and_changes_nothing_else(
         while not tally.done:
             tally.step()
 
-    assert (tally.lines, tally.kept) == (sum(map(len, all_of)), len(expected))
+        assert (tally.lines, tally.kept) == (sum(map(len, all_of)), len(expected))
 
 
 def test_a_traceback_belongs_to_its_line() -> None:
@@ -489,7 +492,7 @@ def test_nothing_is_read_at_the_beginning_of_a_long_log() -> None:
         finish(scan)
 
         assert texts(scan.entries) == [f"hay {n}" for n in range(2990, 3000)]
-        assert scan.read <= 1024
+        assert scan.read <= 2 * 1024
         assert min(file._cells) >= file.cells - 3
 
 
@@ -505,8 +508,8 @@ def test_a_tally_goes_on_where_logs_grow() -> None:
         while not tally.done:
             tally.step()
 
-    assert before[:2] == (3000, 2999)
-    assert (tally.lines, tally.kept) == (3002, 3000)
+        assert before[:2] == (3000, 2999)
+        assert (tally.lines, tally.kept) == (3002, 3000)
 
 
 def test_new_lines_are_counted_from_a_place_on() -> None:
@@ -520,7 +523,7 @@ def test_new_lines_are_counted_from_a_place_on() -> None:
         while not tally.done:
             tally.step()
 
-    assert tally.lines == 3
+        assert tally.lines == 3
 
 
 # What speaks of a task
@@ -567,7 +570,8 @@ def test_mentions_are_sought_only_so_far_back() -> None:
         ('"try again"', "then try again", "again try"),
         ("~^task-\\d+$", "task-12", "a task-12"),
         ("/t.sk \\d/", "Task 7", "tusk"),
-        ("/var/log", "in var", "nothing"),
+        ("/var/log", "in /var/log/x", "in var"),
+        ("/var/log/", "at var/log", "at var"),
         ("log/", "a log/b", "log"),
         ("!~^a", "ba", "ab"),
         ("", "anything", None),
@@ -584,7 +588,7 @@ def test_words(words: str, fits: str | None, fails: str | None) -> None:
 @pytest.mark.parametrize(
     ("words", "at", "message"),
     [
-        ("~(", 2, "no regular expression"),
+        ("~(", 1, "no pattern"),
         ('a "b', 2, 'expected a closing "'),
         ("a |", 2, "both sides"),
         ("| a", 0, "both sides"),
@@ -596,7 +600,7 @@ def test_words_that_mean_nothing(words: str, at: int, message: str) -> None:
     with pytest.raises(BadWords, match=message) as refused:
         sieve(words)
 
-    assert refused.value.at in (at, at - 1)
+    assert refused.value.at == at
 
 
 @pytest.mark.parametrize(

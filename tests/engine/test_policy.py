@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import policy
-from engine.model import LockEvidence, State, Task, Verdict
+from engine.model import Lease, LockEvidence, State, Task, Verdict
 from engine.policy import FURTHEST, HOUR, Bucket, Circumstances, Rate, RetryPolicy
 
 NOW = 1_800_000_000.0
@@ -224,59 +224,258 @@ def test_what_is_not_there_is_not_spent() -> None:
     assert policy.next_token(Bucket(0, 7), Rate(5, 0)) == inf
 
 
-LOCK = LockEvidence(Verdict.HELD, 77, NOW - 5)
+HELD = LockEvidence(Verdict.HELD, 77, NOW - 5, 5, "PID 77 is at work")
+NOBODY = LockEvidence(Verdict.FREE, reason="no lock file")
+STUCK = LockEvidence(Verdict.STUCK, 77, NOW - 2820, 2820, "PID 77 lives, but ...")
+STALE = LockEvidence(Verdict.STALE, 77, NOW - 5, 5, "PID 77 is gone")
+ODD = LockEvidence(Verdict.UNKNOWN, reason="/run/queue.lock: Permission denied\x1b")
 
 
 @pytest.mark.parametrize(
-    ("task", "about", "sentence"),
+    ("due", "about", "sentences"),
     [
-        (a_task(State.HELD), Circumstances(), "held by an operator until released"),
-        (a_task(State.ACTIVE), Circumstances(paused="x"), ""),
-        (a_task(State.DEAD), Circumstances(paused="x"), ""),
-        (a_task(), Circumstances(paused="by ann"), "the queue is paused: by ann"),
-        (a_task(), Circumstances(handled=str.isdigit), "no handler configured for mail_send"),
-        (a_task(due=NOW + 90), Circumstances(), "backoff until 2027-01-15 08:01:30Z"),
-        (a_task(due=inf), Circumstances(), "backoff until never"),
-        (a_task(due=1e20), Circumstances(), "backoff until epoch second 1e+20"),
-        (a_task(), Circumstances(token_at=NOW + 1), "no token until 2027-01-15 08:00:01Z"),
+        # what keeps the task itself
+        (0, Circumstances(paused="by ann"), ["the queue is paused: by ann"]),
+        (90, Circumstances(), ["backoff until 08:01:30Z (in 1 min)"]),
+        (90000, Circumstances(), ["backoff until 2027-01-16 09:00:00Z (in 1 d 1 h)"]),
+        (inf, Circumstances(), ["backoff until never"]),
+        (1e20, Circumstances(), ["backoff until epoch second 1e+20"]),
+        (0, Circumstances(handled=str.isdigit), ["no handler configured for mail_send"]),
+        (0, Circumstances(token_at=NOW + 1), ["no token until 08:00:01Z (in 1 s)"]),
+        (0, Circumstances(token_at=inf), ["no token until never"]),
+        # the lock
         (
-            a_task(),
-            Circumstances(lock=LockEvidence(Verdict.STUCK, 77, reason="silent for 30 min")),
-            "the lock is stuck: silent for 30 min",
+            0,
+            Circumstances(lock=HELD, handled=str.islower, token_at=NOW),
+            ["next in line; the lock is held by PID 77, who gave a sign of life 5 s ago"],
         ),
         (
-            a_task(),
-            Circumstances(lock=LockEvidence(Verdict.STALE, 77, reason="no such process")),
-            "the lock is stale: no such process",
-        ),
-        (a_task(), Circumstances(ahead=1), "1 older task first"),
-        (a_task(), Circumstances(lock=LOCK, ahead=1200), "1,200 older tasks first"),
-        (
-            a_task(),
-            Circumstances(lock=LOCK, handled=str.islower),
-            "next in line; the lock is held by PID 77 since 2027-01-15 07:59:55Z",
-        ),
-        (
-            a_task(),
+            0,
             Circumstances(lock=LockEvidence(Verdict.HELD, 77)),
-            "next in line; the lock is held by PID 77",
+            ["next in line; the lock is held by PID 77"],
         ),
-        (a_task(), Circumstances(), "due, but not seen by any worker"),
         (
-            a_task(),
-            Circumstances(lock=LockEvidence(Verdict.FREE), handled=str.islower, token_at=NOW),
-            "due, but not seen by any worker",
+            0,
+            Circumstances(lock=LockEvidence(Verdict.HELD, None, NOW - 60, 60)),
+            [
+                "next in line; the lock is held by somebody, PID unknown, who gave a sign of life "
+                "1 min ago"
+            ],
+        ),
+        (
+            0,
+            Circumstances(lock=STUCK),
+            ["the lock is stuck: PID 77 gave no sign of life for 47 min"],
+        ),
+        (
+            0,
+            Circumstances(lock=STUCK._replace(pid=None)),
+            ["the lock is stuck: its holder gave no sign of life for 47 min"],
+        ),
+        (
+            0,
+            Circumstances(lock=STALE),
+            ["the lock is stale: PID 77 is gone; the next worker takes it over"],
+        ),
+        (
+            0,
+            Circumstances(lock=ODD),
+            ["the lock cannot be judged: /run/queue.lock: Permission denied\ufffd"],
+        ),
+        # others first
+        (0, Circumstances(ahead=1), ["1 older task first"]),
+        (
+            0,
+            Circumstances(lock=HELD, ahead=1200),
+            [
+                "1,200 older tasks first",
+                "the lock is held by PID 77, who gave a sign of life 5 s ago",
+            ],
+        ),
+        # nobody is there
+        (0, Circumstances(), ["due, but not seen by any worker"]),
+        (-2820, Circumstances(), ["due for 47 min, but not seen by any worker"]),
+        (
+            -7980,
+            Circumstances(lock=NOBODY, handled=str.islower, token_at=NOW, last_run=NOW - 200),
+            [
+                "due for 2 h 13 min, but not seen by any worker: the lock is free, "
+                "last run 3 min ago"
+            ],
+        ),
+        (0, Circumstances(lock=NOBODY, ahead=3, last_run=NOW - 900), ["3 older tasks first"]),
+        (
+            0,
+            Circumstances(lock=NOBODY, ahead=3, last_run=NOW - 901),
+            [
+                "3 older tasks first",
+                "due, but not seen by any worker: the lock is free, last run 15 min ago",
+            ],
+        ),
+        # more than one thing
+        (
+            240,
+            Circumstances(handled=str.isdigit),
+            ["backoff until 08:04:00Z (in 4 min)", "no handler configured for mail_send"],
+        ),
+        (
+            240,
+            Circumstances(lock=HELD, token_at=NOW + 300, ahead=7),
+            ["backoff until 08:04:00Z (in 4 min)", "no token until 08:05:00Z (in 5 min)"],
+        ),
+        (240, Circumstances(token_at=NOW + 239), ["backoff until 08:04:00Z (in 4 min)"]),
+        (
+            240,
+            Circumstances(lock=NOBODY, last_run=NOW - 86400),
+            [
+                "backoff until 08:04:00Z (in 4 min)",
+                "no worker is at work, last run 1 d ago",
+            ],
+        ),
+        (
+            -1,
+            Circumstances(HELD._replace(verdict=Verdict.STUCK), str.isdigit, NOW + 60, "x", 4, 0.0),
+            [
+                "the queue is paused: x",
+                "no handler configured for mail_send",
+                "the lock is stuck: PID 77 gave no sign of life for 5 s",
+                "no token until 08:01:00Z (in 1 min)",
+            ],
+        ),
+        (
+            0,
+            Circumstances(STUCK, token_at=NOW + 60, ahead=2, last_run=0.0),
+            [
+                "the lock is stuck: PID 77 gave no sign of life for 47 min",
+                "no token until 08:01:00Z (in 1 min)",
+                "2 older tasks first",
+            ],
         ),
     ],
 )
-def test_one_sentence_says_why_a_task_waits(
-    task: Task, about: Circumstances, sentence: str
+def test_a_pending_task_is_told_what_keeps_it(
+    due: float, about: Circumstances, sentences: list[str]
 ) -> None:
-    """The first thing that keeps a task waiting is said, and nothing for a task that does not."""
-    assert policy.why_waiting(task, NOW, about) == sentence
+    """What keeps it now comes first, then what will keep it after that."""
+    task = a_task(due=NOW + due if due else 0.0)
+
+    assert list(policy.why_waiting(task, NOW, about)) == sentences
+    assert policy.in_a_line(sentences) == "; ".join(sentences)
+
+
+def a_dead_task(attempts: int | None, **extra: str) -> Task:
+    """A task that was given up on."""
+    return replace(a_task(State.DEAD), attempts=attempts, extra=extra)
+
+
+TAKEN = replace(a_task(State.ACTIVE), lease=Lease("worker \x1b7", NOW - 90, NOW - 30))
+CLAIMED = replace(a_task(State.ACTIVE), lease=Lease("", NOW - 90))
+RETRY = "it runs again only if retried, then as if new"
+BACK = "the next worker counts a failed attempt and gives it back"
+
+
+@pytest.mark.parametrize(
+    ("task", "about", "sentences"),
+    [
+        (a_task(State.HELD), Circumstances(paused="x"), ["held by an operator until released"]),
+        (
+            a_task(State.HELD, NOW + 60),
+            Circumstances(handled=str.isdigit),
+            [
+                "held by an operator until released",
+                "backoff until 08:01:00Z (in 1 min)",
+                "no handler configured for mail_send",
+            ],
+        ),
+        (CLAIMED, Circumstances(lock=HELD), ["being worked on by PID 77 for 1 min"]),
+        (CLAIMED, Circumstances(), ["being worked on for 1 min"]),
+        (a_task(State.ACTIVE), Circumstances(), ["being worked on"]),
+        (
+            TAKEN,
+            Circumstances(),
+            ["its worker's claim lapsed 30 s ago, taken 1 min ago"],
+        ),
+        (
+            replace(TAKEN, lease=Lease("worker \x1b7", NOW - 90, NOW + 30)),
+            Circumstances(),
+            ["being worked on by worker \ufffd7 for 1 min"],
+        ),
+        (
+            CLAIMED,
+            Circumstances(lock=NOBODY),
+            ["nobody works on it any more: nobody has the lock, taken 1 min ago", BACK],
+        ),
+        (
+            CLAIMED,
+            Circumstances(lock=STALE),
+            ["nobody works on it any more: PID 77 is gone, taken 1 min ago", BACK],
+        ),
+        (
+            CLAIMED,
+            Circumstances(lock=STUCK),
+            ["the lock is stuck: PID 77 gave no sign of life for 47 min, taken 1 min ago"],
+        ),
+        (
+            a_task(State.ACTIVE),
+            Circumstances(lock=ODD),
+            ["whether anybody works on it is not known: /run/queue.lock: Permission denied\ufffd"],
+        ),
+        (
+            a_dead_task(3, dead_since=str(NOW - 7980), dead_reason="max_retries_exceeded"),
+            Circumstances(paused="x"),
+            ["given up on after 3 attempts, 2 h 13 min ago (max_retries_exceeded)", RETRY],
+        ),
+        (a_dead_task(1), Circumstances(), ["given up on after 1 attempt", RETRY]),
+        (
+            a_dead_task(None, dead_since="soon"),
+            Circumstances(handled=str.isdigit),
+            ["given up on", RETRY, "no handler configured for mail_send"],
+        ),
+        (a_task(State.DONE), Circumstances(), ["done; its store clears it away"]),
+        (
+            a_task(State.TRASH),
+            Circumstances(),
+            ["purged by an operator: no worker sees it, and it can still be had back"],
+        ),
+    ],
+)
+def test_any_other_task_is_told_how_it_stands(
+    task: Task, about: Circumstances, sentences: list[str]
+) -> None:
+    """One that is held, worked on, given up on or put away is told that, and what follows."""
+    assert list(policy.why_waiting(task, NOW, about)) == sentences
+
+
+def test_every_state_has_its_words() -> None:
+    """Whatever state a task is in, there is something to say about it."""
+    assert all(policy.why_waiting(a_task(state), NOW, Circumstances()) for state in State)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (-5, "0 s"),
+        (0, "0 s"),
+        (59.9, "59 s"),
+        (60, "1 min"),
+        (2820, "47 min"),
+        (3600, "1 h"),
+        (7980, "2 h 13 min"),
+        (86399, "23 h 59 min"),
+        (86400, "1 d"),
+        (525600, "6 d 2 h"),
+        (36525 * 86400, "36,525 d"),
+        (inf, "ages"),
+        (nan, "ages"),
+    ],
+)
+def test_a_duration_is_said_in_words(seconds: float, words: str) -> None:
+    """No sentence leaves thousands of seconds to be divided by its reader."""
+    assert policy.lasting(seconds) == words
 
 
 @given(st.floats())
 def test_any_moment_can_be_said(moment: float) -> None:
     """A time from a file, however odd, never breaks a sentence."""
     assert policy.at(moment).isprintable()
+    assert policy.until(moment, NOW).isprintable()

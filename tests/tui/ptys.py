@@ -101,7 +101,9 @@ class Terminal:
         environ: Mapping[str, str],
         size: tuple[int, int] = (80, 24),
         stderr: int | None = None,
+        controlling: bool = True,
     ) -> None:
+        """A program that the terminal does not control is not told when it closes."""
         self.ours, self.theirs = pty.openpty()
         self.said = bytearray()
         """Every byte that the program wrote."""
@@ -117,7 +119,7 @@ class Terminal:
             env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "TZ": "UTC", **environ},
             cwd=ROOT,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=(lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)) if controlling else None,
         )
 
     def _set_size(self, size: tuple[int, int]) -> None:
@@ -171,13 +173,17 @@ class Terminal:
         return self.process.returncode
 
     @property
-    def restored(self) -> bool:
-        """Whether the terminal is as it was: modes, screen, cursor, line wrap, mouse and paste."""
+    def screen_restored(self) -> bool:
+        """Whether screen, cursor, line wrap, mouse and paste are as they were."""
         modes = {b"?1049": b"l", b"?25": b"h", b"?7": b"h", b"?1004": b"l", b"?2004": b"l"}
         modes |= {b"?1000": b"l", b"?1003": b"l", b"?1006": b"l"}
         last = dict(re.findall(rb"\x1b\[(\?\d+)([hl])", self.said))
-        left = all(last.get(mode, wanted) == wanted for mode, wanted in modes.items())
-        return left and termios.tcgetattr(self.theirs) == self.before
+        return all(last.get(mode, wanted) == wanted for mode, wanted in modes.items())
+
+    @property
+    def restored(self) -> bool:
+        """Whether the terminal is as it was, its line settings too."""
+        return self.screen_restored and termios.tcgetattr(self.theirs) == self.before
 
     def __enter__(self) -> Terminal:
         return self

@@ -88,9 +88,18 @@ def _place(setup: Setup, name: str) -> Place:
         work=(*argv, "queue", "work"),
         recover=(*argv, "queue", "recover", "--yes", "--seen"),
         handled=here.handled,
+        command=_named(here, os.path.abspath(name)),
+        runs=config.retry_policy(here.queue).runs,
         token_at=None if limits is None else limits.token_at,
+        alerts=here.config.alerts,
         tokens=None if limits is None else limits.left,
     )
+
+
+def _named(setup: Setup, root: str) -> tuple[str, ...]:
+    """How a person names a place on the command line."""
+    settings = ("--config", setup.config.path) if setup.config.path else ()
+    return ("spooldeck", "--root", root, *settings)
 
 
 def run(setup: Setup, places: Sequence[Place], arguments: Namespace) -> int:

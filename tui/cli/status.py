@@ -6,14 +6,17 @@ import os
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from engine.model import LockEvidence, Problem, State, Task, Verdict
-from engine.policy import DLQ_LIMIT
+from engine.alerts import Alert, Sight, alerts
+from engine.model import LockEvidence, Problem, State, Task
 from engine.store import Unavailable
 from engine.stores.nftban import make_spool
 from engine.text import shown
 from tui.cli.wiring import Setup, complain
+from tui.place import Place
+from tui.watch import Signs, Watch
 
 WELL, ATTENTION, UNREADABLE = 0, 1, 2
 SHOWN_PROBLEMS = 10
@@ -28,8 +31,8 @@ class Look(NamedTuple):
     """Seconds since the oldest pending task was created."""
     lock: LockEvidence
     problems: list[Problem]
-    attention: list[str]
-    """What somebody should see to, in words; empty when all is well."""
+    alerts: tuple[Alert, ...]
+    """What somebody should see to; empty when all is well."""
 
 
 def status(setup: Setup, arguments: Namespace) -> int:
@@ -43,14 +46,15 @@ def status(setup: Setup, arguments: Namespace) -> int:
         print(_as_json(setup, look))
     else:
         print("\n".join(_as_text(setup, look)))
-    return ATTENTION if look.attention else WELL
+    return ATTENTION if look.alerts else WELL
 
 
 def _look(setup: Setup) -> Look:
     now = time.time()
     store = setup.open()
     counts: dict[State, int] = dict.fromkeys(store.states, 0)
-    oldest = now
+    oldest: float | None = None
+    due: list[float] = []
     problems: dict[str, Problem] = {}
     try:
         # By the states' words: without the peek, so that each task comes once.
@@ -58,33 +62,69 @@ def _look(setup: Setup) -> Look:
             if isinstance(found, Task):
                 counts[found.state] += 1
                 if found.state is State.PENDING:
-                    oldest = min(oldest, found.created)
+                    oldest = found.created if oldest is None else min(oldest, found.created)
+                    if found.due is not None and found.due <= now:
+                        due.append(found.created)
             elif isinstance(found, Problem):
                 problems[found.where] = found
         problems |= {problem.where: problem for problem in store.misplaced()}
     finally:
         store.close()
-    lock = setup.examine_lock()
+    signs = _signs(setup)
+    lock = signs.lock or setup.examine_lock()
+    sight = Sight(
+        name=setup.queue.root,
+        states=store.states,
+        counts=counts,
+        complete=True,
+        problems=len(problems),
+        lock=lock,
+        oldest=oldest,
+        due=len(due),
+        oldest_due=min(due, default=None),
+        queue=signs.queue,
+        before=_counted_before(setup, counts),
+        transports=signs.sending.transports,
+        ran=signs.ran,
+    )
     words = {store.states[state]: number for state, number in counts.items()}
-    attention = _attention(counts, lock, len(problems))
-    return Look(words, max(0.0, now - oldest), lock, list(problems.values()), attention)
+    age = max(0.0, now - oldest) if oldest is not None else 0.0
+    found_alerts = alerts(sight, now, setup.config.alerts)
+    return Look(words, age, lock, list(problems.values()), found_alerts)
 
 
-def _attention(counts: dict[State, int], lock: LockEvidence, problems: int) -> list[str]:
-    said = []
-    if lock.verdict in (Verdict.STALE, Verdict.STUCK, Verdict.UNKNOWN):
-        said.append(f"the lock is {lock.verdict}: {lock.reason}")
-    if counts[State.DEAD] > DLQ_LIMIT:
-        said.append(f"{_many(counts[State.DEAD])} in the dead-letter queue (over {DLQ_LIMIT})")
-    if counts[State.ACTIVE] and lock.verdict in (Verdict.FREE, Verdict.STALE):
-        said.append(f"{_many(counts[State.ACTIVE])} in work, but no worker is there")
-    if problems:
-        said.append("1 problem" if problems == 1 else f"{problems:,} problems")
-    return said
+def _signs(setup: Setup) -> Signs:
+    """Lock, metrics and logs, as the console looks at them."""
+    queue = setup.queue
+    place = Place(
+        queue.root,
+        setup.open,
+        lock=setup.examine_lock,
+        queue_metrics=queue.queue_metrics,
+        mail_metrics=queue.mail_metrics,
+        logs=(setup.log_path, f"{queue.log_dir}/mail.log"),
+    )
+    watch = Watch(place)
+    try:
+        signs = watch.look()
+        while signs.sending.reading:
+            signs = watch.look()
+    finally:
+        watch.close()
+    return signs
 
 
-def _many(tasks: int) -> str:
-    return "1 task" if tasks == 1 else f"{tasks:,} tasks"
+def _counted_before(
+    setup: Setup, counts: Mapping[State, int]
+) -> tuple[tuple[float, Mapping[State, int]], ...]:
+    """What was there when the metrics were written, where nothing has moved since then."""
+    queue = setup.queue
+    try:
+        moved = max(os.stat(path).st_mtime for path in (queue.pending, queue.work, queue.dlq))
+        written = os.stat(queue.queue_metrics).st_mtime
+    except OSError:
+        return ()
+    return ((written, counts),) if moved < written else ()
 
 
 def _as_text(setup: Setup, look: Look) -> list[str]:
@@ -99,8 +139,8 @@ def _as_text(setup: Setup, look: Look) -> list[str]:
     ]
     if len(look.problems) > SHOWN_PROBLEMS:
         lines.append(f"          and {len(look.problems) - SHOWN_PROBLEMS:,} more")
-    lines += [f"attention {shown(said)}" for said in look.attention]
-    return lines if look.attention else [*lines, "well      nothing needs attention"]
+    lines += [f"attention {alert.words}" for alert in look.alerts]
+    return lines if look.alerts else [*lines, "well      nothing needs attention"]
 
 
 def _age(seconds: float) -> str:
@@ -122,7 +162,7 @@ def _as_json(setup: Setup, look: Look) -> str:
             "oldest_pending_age": look.oldest if look.counts["pending"] else None,
             "lock": lock,
             "problems": [{"where": p.where, "what": p.what} for p in look.problems],
-            "attention": look.attention,
+            "attention": [alert.words for alert in look.alerts],
         }
     )
 

@@ -2,15 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import shlex
+from collections.abc import Collection, Sequence
 
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+
+from engine.ages import BY, Ages, reading
+from engine.alerts import Alert
+from engine.flow import spell
+from engine.index import Query
+from engine.model import State, Task
+from engine.store import Unavailable
 from engine.text import shown
-from tui import keys
+from tui import keys, present
+from tui.export import Sheet, Take
+from tui.judging import judged
 from tui.live import Live
-from tui.screens.face import Target
+from tui.present import BLANK, Line
+from tui.screens.face import PANES, Copy, Target
 from tui.screens.pages import Board
 from tui.surroundings import Surroundings
+from tui.views import ages as age_view
+from tui.views import alerts as alert_view
+from tui.views import clusters as cluster_view
+from tui.views import locks as lock_view
+from tui.views import overview as view
+from tui.views import transports as way_view
+from tui.views.clusters import Judged
+from tui.widgets.age_table import AgeTable
+from tui.widgets.lines import Lines
 from tui.widgets.picker import Choice, Picker
+from tui.widgets.top_line import TopLine
+
+OFTEN, SELDOM = 2.0, 30.0
+"""Seconds until ages and clusters are asked for again: when something has changed, and when only
+time has passed."""
+
+SPARING = 10
+"""The same, in times of what asking took."""
+
+TOLD_OF = (State.PENDING, State.DEAD)
+"""Whose ages the table can be of: what waits, and what was given up on."""
+
+ALERTS, QUEUES, AGES = "alerts", "queues", "ages"
 
 
 class OverviewScreen(Board):
@@ -22,17 +58,417 @@ class OverviewScreen(Board):
     def __init__(self, lives: Sequence[Live], around: Surroundings) -> None:
         super().__init__(lives[0], around)
         self._lives = lives
+        self._pane = QUEUES
+        self._frame = view.Frame()
+        self._alerts: tuple[Alert, ...] = ()
+        self._tables: dict[int, tuple[State, Ages]] = {}
+        self._chosen: set[int] = set()
+        self._judged: dict[int, tuple[Judged, ...]] = {}
+        self._working: dict[int, Sequence[Task]] = {}
+        self._asked: dict[int, tuple[int, float, float]] = {}
+        self._wanted = asyncio.Event()
+
+    def compose(self) -> ComposeResult:
+        """Alerts, queues, ages, and around them what there is room for."""
+        self._top = TopLine(id="top-line")
+        self._alert_list, self._queue_list = Picker(id=ALERTS), Picker(id=QUEUES)
+        self._rule, self._locks = Lines(id="alert-rule"), Lines(id="side-locks")
+        self._age_table, self._clusters = AgeTable(id=AGES), Lines(id="side-clusters")
+        self._tokens, self._ways, self._work = (Lines(id=n) for n in ("tokens", "ways", "at-work"))
+        self._warnings = Lines(id="warnings")
+        yield self._top
+        yield self._alert_list
+        yield self._rule
+        with Horizontal(id="upper") as self._upper:
+            yield self._queue_list
+            yield self._locks
+        with Horizontal(id="lower") as self._lower:
+            yield self._age_table
+            yield self._clusters
+        yield self._tokens
+        with Horizontal(id="third") as self._third:
+            yield self._ways
+            yield self._work
+        yield self._warnings
+        yield Lines(id="word")
+        yield Lines(id="hints")
+
+    def on_mount(self) -> None:
+        """Keys go to the queues; once a second everything is laid out anew."""
+        self._activate(QUEUES)
+        self.set_interval(1.0, self._tick)
+        self.run_worker(self._ask(), name="ages")
+
+    # What is asked, sparingly
+
+    async def _ask(self) -> None:
+        while True:
+            live = self._here
+            if self.is_current and self._frame.ages and self._is_time(live):
+                began = asyncio.get_running_loop().time()
+                try:
+                    await self._ask_of(live)
+                except Unavailable:
+                    self._tables.pop(live.number, None)  # its line says why
+                generation = live.inspector.latest.generation
+                ended = asyncio.get_running_loop().time()
+                earliest = ended + max(OFTEN, SPARING * (ended - began))
+                self._asked[live.number] = (generation, earliest, ended + SELDOM)
+                self.paint()
+            self._wanted.clear()
+            try:
+                await asyncio.wait_for(self._wanted.wait(), 1.0)
+            except TimeoutError:
+                continue
+
+    def _is_time(self, live: Live) -> bool:
+        latest = live.inspector.latest
+        if not latest.complete:
+            return False
+        generation, earliest, in_any_case = self._asked.get(live.number, (-1, 0.0, 0.0))
+        now = asyncio.get_running_loop().time()
+        return now >= in_any_case or (latest.generation != generation and now >= earliest)
+
+    async def _ask_of(self, live: Live) -> None:
+        state, ages = self._tables.get(live.number, (State.PENDING, None))
+        still = live.number in self._chosen or live.inspector.latest.counts.get(state, 0)
+        if ages is not None and still and (len(ages.rows) > 1 or live.number in self._chosen):
+            found = await self._ages(live, state, ages.by)
+        else:
+            state, found = await self._first_telling(live)
+        self._tables[live.number] = (state, found)
+        if self._frame.wide:
+            self._judged[live.number] = await judged(live, Query(State.DEAD))
+            size = max(1, self._frame.ways)
+            window = await live.inspector.window(Query(State.ACTIVE), 0, size)
+            self._working[live.number] = window.tasks
+
+    async def _ages(self, live: Live, state: State, by: str) -> Ages:
+        return await live.inspector.ages(Query(state), by, self.around.clock())
+
+    async def _first_telling(self, live: Live) -> tuple[State, Ages]:
+        """The first table that has more than one name; else the first that has any task."""
+        otherwise: tuple[State, Ages] | None = None
+        for state in TOLD_OF:
+            for by in BY:
+                ages = await self._ages(live, state, by)
+                if len(ages.rows) > 1:
+                    return state, ages
+                if ages.total.total and any(row.name for row in ages.rows):
+                    otherwise = otherwise or (state, ages)
+        return otherwise or (State.PENDING, await self._ages(live, State.PENDING, "kind"))
+
+    def _ask_anew(self, number: int) -> None:
+        self._asked.pop(number, None)
+        self._wanted.set()
+
+    # What it shows
+
+    def trail(self) -> tuple[str, ...]:
+        """It is the outermost."""
+        return ()
+
+    @property
+    def _here(self) -> Live:
+        """The place under the cursor."""
+        key = self._queue_list.key
+        return self._lives[int(key) - 1] if key else self._lives[0]
+
+    @property
+    def _table(self) -> tuple[State, Ages] | None:
+        return self._tables.get(self._here.number)
+
+    def paint(self) -> None:
+        """Divide the screen, and show what is known now."""
+        if not self.is_attached or not self.size.width:
+            return
+        self._divide()
+        self._top.tell(self.around, self.trail())
+        self.lay_out(self.size.width)
+        self._show_word()
+        self.show_hints()
+
+    def _divide(self) -> None:
+        limited = any(live.place.tokens is not None for live in self._lives)
+        width, height = self.size
+        frame = view.frame(width, height, len(self._lives), limited)
+        if frame == self._frame:
+            return
+        self._frame = frame
+        if not getattr(frame, self._pane):
+            self._activate(QUEUES)
+        parts = (
+            *((self._alert_list, frame.alerts), (self._rule, frame.rule)),
+            *((self._upper, frame.queues), (self._lower, frame.ages)),
+            *((self._tokens, frame.tokens), (self._third, frame.ways)),
+            *((self._warnings, frame.log), (self.query_one("#word"), frame.word)),
+            (self.query_one("#hints"), frame.hints),
+        )
+        for part, lines in parts:
+            part.styles.height = lines
+            part.display = lines > 0
+        self.set_class(frame.wide, "-wide")
 
     def lay_out(self, width: int) -> None:
-        """A line for each place."""
-        self.query_one(Picker).offer(
-            [Choice(str(n.number), ((f"   {shown(n.place.name)}", ""),)) for n in self._lives]
+        """Alerts, queues, and the ages of the one under the cursor."""
+        now, frame = self.around.clock(), self._frame
+        left = view.left_width(width) if frame.wide else width
+        self._show_alerts(now, width)
+        cells = view.shape((), left).spark or view.CELLS
+        queues = [view.seen(live, now, cells) for live in self._lives]
+        head, rows = view.table(queues, now, left)
+        choices = [
+            Choice(str(q.number), line) for q, line in zip(queues, rows, strict=True)
+        ]
+        self._queue_list.offer(choices, [head] if frame.queues > 1 else [])
+        self._show_ages(left)
+        if frame.tokens:
+            self._tokens.show([view.tokens_line(self._here.signs.tokens, width)])
+        logs = [(n, live.signs.log) for n, live in zip(self._names, self._lives, strict=True)]
+        self._warnings.show(view.warning_lines(logs, width, frame.log))
+        self._show_sides(now, width, left)
+
+    @property
+    def _names(self) -> list[str]:
+        return view.names([live.place.name for live in self._lives])
+
+    def _show_alerts(self, now: float, width: int) -> None:
+        self._alerts = alert_view.ordered(
+            [alert for live in self._lives for alert in live.alerts]
         )
+        if not self._alerts and self._pane == ALERTS:
+            self._activate(QUEUES)
+        called = dict(zip([n.place.name for n in self._lives], self._names, strict=True))
+        lines = alert_view.lines(self._alerts, called, width, self._frame.alerts)
+        choices = [
+            Choice(alert_view.key(alert), line)
+            for alert, line in zip(self._alerts, lines, strict=True)
+        ]
+        known = all(n.looked and n.inspector.latest.complete for n in self._lives)
+        self._alert_list.offer(choices, [] if choices else [alert_view.none(known)])
+        self._rule.show([(("-" * width, "rule"),)])
+
+    def _show_ages(self, width: int) -> None:
+        live, table = self._here, self._table
+        name = self._names[live.number - 1]
+        if table is None or live.inspector.latest.unavailable:
+            why = "cannot be read" if live.inspector.latest.unavailable else "being counted"
+            self._age_table.tell(None, present.heading(f"{name}  ages", width), ((f" {why}", "dim"),))
+            return
+        state, ages = table
+        word = live.inspector.states.get(state, state)
+        heading = age_view.heading(ages, name, word, width)
+        says = f" reading: {shown(reading(ages))}" if ages.total.total else " nothing to be read"
+        self._age_table.tell(ages, heading, present.cut(((says, "dim"),), width))
+
+    def _show_sides(self, now: float, width: int, left: int) -> None:
+        frame, live = self._frame, self._here
+        if not frame.wide:
+            return
+        side = width - left - 2
+        locks = [
+            lock_view.Lock(n.number, n.place.name, n.signs.lock, n.standing)
+            for n in self._lives
+            if n.place.lock is not None
+        ]
+        self._locks.show(lock_view.summary(locks, now, side, frame.queues))
+        found = self._judged.get(live.number, ())
+        self._clusters.show(cluster_view.beside(found, side, frame.ages))
+        titles, ways = way_view.rows(live.signs.sending, live.place.alerts.transport_failures, now, left)
+        lines = [titles, *(line for _, line in ways)] if ways else [titles, way_view.nothing(live.signs.sending)]
+        self._ways.show([BLANK, *lines][: frame.ways])
+        tasks = self._working.get(live.number, ())
+        self._work.show(view.work_lines(tasks, live.inspector.latest.counts, now, side, frame.ways))
+
+    def word(self) -> Line:
+        """What is under the cursor, in a sentence."""
+        if self._pane == ALERTS:
+            alert = self._alert
+            words = "" if alert is None else alert_view.told(alert, self.around.clock())
+        elif self._pane == AGES:
+            table, count = self._age_table, self._age_table.count
+            words = "" if count is None else f"{table.words}: {present.count(count, 'task')}"
+        else:
+            return self._told_of_queue()
+        return ((f" {shown(words)}", ""),)
+
+    def _told_of_queue(self) -> Line:
+        live = self._here
+        queue = view.seen(live, self.around.clock(), view.CELLS)
+        words = f" {shown(view.told(queue))}"
+        if queue.unavailable or live.signs.lock is None:
+            return ((words, "unknown" if queue.unavailable else ""),)
+        lock = live.signs.lock
+        return ((f"{words}; the lock is {lock.verdict}: ", ""), (shown(lock.reason), "dim"))
+
+    def show_hints(self, grey: Collection[str] = ()) -> None:
+        """Show which keys there are."""
+        words = {"arm": keys.arm_words(self.around.arming.armed)}
+        hints = keys.hints(self.KIND, grey, self.without(), words)
+        lines = max(1, self._frame.hints)
+        self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width, lines))
+
+    def without(self) -> Collection[str]:
+        """What is not offered here now."""
+        return {"arm", "unlock"} if self.around.arming.read_only else ()
+
+    # Moving
+
+    def _activate(self, pane: str) -> None:
+        self._pane = pane
+        for name, part in self._panes.items():
+            part.activate(name == pane)
+        self._panes[pane].focus()
+
+    @property
+    def _panes(self) -> dict[str, Picker | AgeTable]:
+        return {ALERTS: self._alert_list, QUEUES: self._queue_list, AGES: self._age_table}
+
+    def _step(self, by: int) -> None:
+        there = [ALERTS] * bool(self._alerts and self._frame.alerts) + [QUEUES]
+        there += [AGES] * bool(self._frame.ages and self._table)
+        at = there.index(self._pane) if self._pane in there else 0
+        self._activate(there[(at + by) % len(there)])
+        self.paint()
+
+    def action_next_pane(self) -> None:
+        """To the next part of the screen."""
+        self._step(1)
+
+    def action_previous_pane(self) -> None:
+        """To the part before."""
+        self._step(-1)
+
+    def action_move(self, how: str) -> None:
+        """Move in the part that has the cursor."""
+        self._panes[self._pane].move(how)
+
+    def action_left(self) -> None:
+        """To the younger cell."""
+        self._shift(-1)
+
+    def action_right(self) -> None:
+        """To the older cell."""
+        self._shift(1)
+
+    def _shift(self, by: int) -> None:
+        if self._pane == AGES:
+            self._age_table.shift(by)
+
+    def on_picker_moved(self) -> None:
+        """Another row is under the cursor."""
+        self._wanted.set()
+        self.paint()
+
+    def on_age_table_moved(self) -> None:
+        """Another cell is under the cursor."""
+        self._show_word()
+
+    # Going somewhere
+
+    @property
+    def _alert(self) -> Alert | None:
+        """The alert under the cursor."""
+        key = self._alert_list.key
+        return next((alert for alert in self._alerts if alert_view.key(alert) == key), None)
 
     def action_open(self) -> None:
-        """The queue under the cursor."""
-        self.go(Target(keys.LIST, place=int(self.query_one(Picker).key)))
+        """The alert, the queue, or the tasks of the cell under the cursor."""
+        if self._pane == ALERTS:
+            self._open_alert()
+        elif self._pane == AGES:
+            self._open_cell()
+        else:
+            self.go(Target(keys.LIST, place=self._here.number))
+
+    def _open_alert(self) -> None:
+        alert = self._alert
+        if alert is None:
+            self.say("there is no alert any more")
+            return
+        number = next(n.number for n in self._lives if n.place.name == alert.leads_to.place)
+        self.go(alert_view.target(alert.leads_to, number))
+
+    def _open_cell(self) -> None:
+        table = self._table
+        if table is None or self._age_table.count is None:
+            self.say("there is no cell to open")
+            return
+        state, _ = table
+        words = self._age_table.filter
+        self.go(Target(keys.LIST, place=self._here.number, state=state, filter=words))
+
+    def action_pane(self, digit: str) -> None:
+        """To the screen of that digit, of the queue under the cursor."""
+        self.go(PANES[digit]._replace(place=self._here.number))
 
     def action_unlock(self) -> None:
-        """Who has its lock."""
-        self.go(Target(keys.LOCK, place=int(self.query_one(Picker).key)))
+        """Who has its lock, and a plan to free it."""
+        live = self._here
+        if refusal := live.place.no_unlock(self.around.arming.read_only):
+            self.say(refusal)
+        else:
+            self.go(Target(keys.LOCK, place=live.number))
+
+    def action_arm(self) -> None:
+        """Allow writes for a while, or forbid them."""
+        self.say(self.around.arming.toggle())
+        self.paint()
+
+    def action_rows_by(self) -> None:
+        """The age table of the next kind of rows that tells something."""
+        self.run_worker(self._turn_rows(), name="rows by", exclusive=True, group="rows by")
+
+    async def _turn_rows(self) -> None:
+        live, table = self._here, self._table
+        if table is None:
+            return
+        ways = [(state, by) for state in TOLD_OF for by in BY]
+        at = ways.index((table[0], table[1].by))
+        for state, by in (*ways[at + 1 :], *ways[:at]):
+            try:
+                ages = await self._ages(live, state, by)
+            except Unavailable:
+                return
+            if any(row.name for row in ages.rows):
+                self._tables[live.number] = (state, ages)
+                self._chosen.add(live.number)
+                self.paint()
+                return
+        self.say("there is nothing else to make rows of")
+
+    def action_reread(self) -> None:
+        """Look at everything again."""
+
+        async def run() -> None:
+            await asyncio.gather(*(live.inspector.refresh() for live in self._lives))
+            self._ask_anew(self._here.number)
+            self.say("everything was looked at again")
+
+        self.run_worker(run(), name="reread", exclusive=True, group="reread")
+
+    # Taking something along
+
+    def copies(self) -> tuple[Copy, ...]:
+        """The place under the cursor, its line, and the command that prints all of them."""
+        live, now = self._here, self.around.clock()
+        queue = view.seen(live, now, view.CELLS)
+        _, (line,) = view.table([queue], now, 100)
+        alert = self._alert
+        return (
+            Copy("i", "place", live.place.name),
+            Copy("r", "row", "".join(text for text, _ in line).strip()),
+            *((Copy("a", "alert", alert_view.told(alert, now)),) if alert is not None else ()),
+            Copy("c", "command", shlex.join(["spooldeck", "overview", *(n.place.name for n in self._lives)])),
+        )
+
+    def sheet(self) -> Sheet | None:
+        """A row for each queue."""
+        now = self.around.clock()
+        values = [view.as_row(view.seen(live, now, view.CELLS), now) for live in self._lives]
+
+        async def hand(take: Take) -> int:
+            await asyncio.to_thread(take, values, len(values), len(values))
+            return len(values)
+
+        return Sheet("overview", tuple(values[0]), hand)

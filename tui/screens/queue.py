@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
@@ -17,16 +18,20 @@ from engine.plans import Report, offered
 from engine.store import StoreError, Unavailable
 from engine.text import shown
 from engine.verbs import VERBS
-from tui import figures, keys, present
+from tui import keys, present, rows
+from tui.export import Sheet, Take
 from tui.live import Live
 from tui.present import BLANK, Line
-from tui.screens.face import Face, Target
+from tui.screens.face import Copy, Face, Target
+from tui.screens.progress import Progress, bar
 from tui.surroundings import Surroundings
 from tui.why import why_waiting
 from tui.widgets.filter_line import FilterLine
 from tui.widgets.lines import Lines, LongText
 from tui.widgets.lock_line import LockLine
+from tui.widgets.panes import Details, Figures, LogPane
 from tui.widgets.task_list import Spot, TaskList
+from tui.widgets.top_line import TopLine
 
 LATELY = 10
 """Seconds over which what came and left is averaged."""
@@ -36,6 +41,12 @@ SAID = 6.0
 
 AGAIN = "Ctrl-c again, or q, leaves the console"
 """What the first Ctrl-c says; the second one counts as long as this is on screen."""
+
+STOPS = ("  Esc stops", "key")
+"""What can be done about a long first look."""
+
+RANGE = 20_000
+"""Rows that a range may have: more is what filters are for."""
 
 RESTED = 0.15
 """Seconds a cursor rests before it is asked why its task waits."""
@@ -58,32 +69,33 @@ class QueueScreen(Face):
         self._tab = 0
         self._spots: dict[int, Spot] = {}
         self._marks: dict[State, set[str]] = {}
+        self._orders: dict[State, tuple[str, bool]] = {}
         self._hidden: frozenset[str] = frozenset()
         self._everything = False
         self._said: tuple[str, float] = ("", 0.0)
         self._why = ("", "")
         self._recount = False
         self._problems: tuple[Problem, ...] = ()
+        self._opened = around.clock()
         self.looked = False
         """Whether lock, figures and logs are on screen."""
         self._make_widgets()
 
     def _make_widgets(self) -> None:
         self.list = TaskList(self.inspector, self._clock, id="tasks")
-        self._header, self._mode = Lines(id="header"), Lines(id="mode")
+        self._top = TopLine(id="top-line")
         self._tab_line = Lines(id="tabs")
         self._lock_line = LockLine(self.place, self._arming.read_only)
-        self._filter = FilterLine(id="filter")
+        self._filter = FilterLine(lambda: self.inspector.states, self._clock, id="filter")
+        self._explained: tuple[Query, str] = (Query(), "")
         self._problem_text = LongText(id="problems")
-        self._details, self._side_figures = Lines(id="details"), Lines(id="side-figures")
-        self._figures, self._log = Lines(id="figures"), Lines(id="log")
+        self._details, self._side_figures = Details(id="details"), Figures(id="side-figures")
+        self._figures, self._log = Figures(id="figures"), LogPane(id="log")
         self._scope_line, self._hints = Lines(id="scope"), Lines(id="hints")
 
     def compose(self) -> ComposeResult:
         """Header, tabs, lock, list, and what happens around it."""
-        with Horizontal(id="top"):
-            yield self._header
-            yield self._mode
+        yield self._top
         yield self._tab_line
         yield self._lock_line
         yield self._filter
@@ -174,12 +186,23 @@ class QueueScreen(Face):
             return (BLANK, ((f"   {self._nothing()}", "dim"),))
         return ()
 
+    def _progress(self) -> Line:
+        """How far the first look at everything is; nothing to say once it has ended."""
+        change = self._change
+        if change.complete or change.unavailable or not self.inspector.states:
+            return ()
+        seen = sum(change.counts.values())
+        if change.halted:
+            return ((f" stopped at {present.count(seen, 'task')}; r goes on", "warning"),)
+        far = Progress(seen, change.expected)
+        return (*bar(far, self._clock() - self._opened, "tasks", self.size.width - 12), STOPS)
+
     def _nothing(self) -> str:
         where = shown(self.inspector.states[self.state]) if self.state else ""
         if not self._change.complete:
             return f"nothing in {where} so far: the first look has not ended"
         amount = self._change.counts.get(self.state, 0) if self.state else 0
-        if self._filter.words.strip() and amount:
+        if self._filter.filter and amount:
             return (
                 f"none of {present.count(amount, 'task')} in {where} matches; Esc clears the filter"
             )
@@ -246,6 +269,7 @@ class QueueScreen(Face):
         self._spots[self._tab] = self.list.cursor
         self._tab = tab
         self._everything = False
+        self.list.end_range()
         self._show_tab(self._spots.get(tab, Spot()))
 
     def _show_tab(self, spot: Spot) -> None:
@@ -276,10 +300,43 @@ class QueueScreen(Face):
         nothing: list[Line] = [BLANK, (("   nothing here that cannot be read", "dim"),)]
         pane.show(rows or nothing)
 
+    # Order
+
+    def action_order(self) -> None:
+        """Order by a column that is picked by its letter; picked again, the other way round."""
+        from tui.screens.menu import MenuScreen, Option
+
+        if self.state is None:
+            self.say("the problems have no other order")
+            return
+        now, falling = self._order
+        options = [
+            Option(key, f"{name}{', the other way' if order == now else ''}")
+            for key, (name, order) in orders(self.state).items()
+        ]
+
+        def pick(key: str | None) -> None:
+            if key and self.state is not None:
+                _, order = orders(self.state)[key]
+                self._orders[self.state] = (order, order == now and not falling)
+                self._ask(Spot(id=self.list.cursor.id))
+
+        self.app.push_screen(MenuScreen("order by", options), pick)
+
+    @property
+    def _order(self) -> tuple[str, bool]:
+        """By what this tab is ordered, and whether from the greatest down."""
+        return self._orders.get(self.state, ("id", False)) if self.state else ("id", False)
+
     # Filter
 
+    @property
+    def wanted(self) -> Query:
+        """What the tab shows: its state, its filter, its order."""
+        return self._query()
+
     def _query(self) -> Query:
-        return Query(state=self.state, words=self._filter.words.strip())
+        return Query(self.state, self._filter.filter)
 
     def _ask(self, spot: Spot | None = None) -> None:
         self.list.ask(self._query(), spot)
@@ -305,7 +362,12 @@ class QueueScreen(Face):
 
     def action_back(self) -> None:
         """Clear the filter; without one, back to the overview."""
-        if self._filter.is_on:
+        if self.list.range_from is not None:
+            self.list.end_range()
+            self._paint_scope()
+        elif not (self._change.complete or self._change.halted):
+            self.inspector.halt()
+        elif self._filter.is_on:
             self._filter.close()
             self.list.focus()
         else:
@@ -350,6 +412,32 @@ class QueueScreen(Face):
         self.list.move("down")
         self._show_marks()
         self.on_task_list_moved()
+
+    def action_range(self) -> None:
+        """Begin a range here; again: mark all from there to the cursor."""
+        if self.list.range_from is None:
+            self._everything = False
+            self.list.begin_range()
+            self._paint_scope()
+        else:
+            self.run_worker(self._mark_range(), name="range", exclusive=True, group="range")
+
+    async def _mark_range(self) -> None:
+        state, begun, cursor = self.state, self.list.range_from, self.list.cursor
+        if state is None or begun is None:
+            return
+        low, high = sorted((begun.at, cursor.at))
+        if high - low >= RANGE:
+            self.say(f"a range of more than {RANGE:,} rows: use a filter and * instead")
+            return
+        window = await self.inspector.window(self.wanted, low, high - low + 1)
+        ids = [task.id for task in window.tasks]
+        if state is not self.state or not {begun.id, cursor.id} <= set(ids):
+            self.say("the rows have moved meanwhile; nothing was marked, v begins again")
+        else:
+            self._marked.update(ids)
+        self.list.end_range()
+        self._show_marks()
 
     def action_mark_all(self) -> None:
         """Act on all that match; again: on the row again."""
@@ -428,6 +516,38 @@ class QueueScreen(Face):
         """The log lines that speak of the task under the cursor."""
         self.go(Target(keys.LOG, id=self.list.cursor.id))
 
+    def copies(self) -> tuple[Copy, ...]:
+        """The task under the cursor, and the command that lists what is shown."""
+        task, state = self.list.task_here, self.state
+        if task is None or state is None:
+            return ()
+        shape = present.columns(state, 160)
+        line = present.row(task, shape, self._clock(), present.Place(), 160)
+        word = self.inspector.states[state]
+        command = [*self.place.command, "queue", "list", "--state", word]
+        command += ["--filter", self._filter.filter.text] if self._filter.filter else []
+        return (
+            Copy("i", "id", task.id),
+            Copy("r", "row", "".join(text for text, _ in line).strip()),
+            Copy("j", "JSON", rows.json_line(rows.row(task, word)).strip()),
+            Copy("c", "command", shlex.join(command)),
+        )
+
+    def sheet(self) -> Sheet | None:
+        """All that the tab shows, as it is when the export begins."""
+        query, states = self.wanted, self.inspector.states
+        if query.state is None:
+            return None
+
+        async def hand(take: Take) -> int:
+            def give(some: Sequence[Task], done: int, total: int) -> bool:
+                values = [rows.row(task, states[task.state]) for task in some]
+                return take(values, done, total)
+
+            return await self.inspector.harvest(query, give)
+
+        return Sheet(f"{states[query.state]}", rows.FIELDS, hand)
+
     def action_clusters(self) -> None:
         """The errors here, alike with alike."""
         self.go(Target(keys.CLUSTERS))
@@ -460,6 +580,8 @@ class QueueScreen(Face):
             self.run_worker(self._plan(verb), name="plan", exclusive=True, group="plan")
 
     def _nothing_in_scope(self) -> str:
+        if self.list.range_from is not None:
+            return "a range is being marked: v marks it, Esc drops it"
         if self._everything:
             return ""
         if self._marked:
@@ -594,19 +716,12 @@ class QueueScreen(Face):
 
     def _paint_header(self) -> None:
         change, around = self._change, self._around
-        about = present.Standing(
-            around.host,
-            self.place.name,
-            sum(change.counts.values()),
-            *self._rates(),
-            change.complete,
-            self.live.number,
-            around.places,
-        )
-        arming = self._arming
-        mode = present.mode(arming.left, arming.read_only, self._clock(), self._narrow)
-        self._header.show([present.header(about, self._header.size.width, self._narrow)])
-        self._mode.show([present.join((), mode, self._mode.size.width)])
+        amount = present.count(sum(change.counts.values()), "task")
+        number = f" ({self.live.number}/{around.places})" if around.places > 1 else ""
+        so_far = "" if change.complete else " so far"
+        inward, outward = map(present.rate, self._rates())
+        aside = f"{amount}{so_far}  in {inward}/s  out {outward}/s"
+        self._top.tell(around, (f"{self.place.name}{number}",), aside)
 
     @property
     def _narrow(self) -> bool:
@@ -644,45 +759,24 @@ class QueueScreen(Face):
         return Ours(self.inspector.states, change.counts, complete, self.live.counted)
 
     def _paint_figures(self) -> None:
-        now, signs = self._clock(), self.live.signs
-        if self.has_class("-wide"):
-            pane = self._side_figures
-            pane.show(
-                figures.lines(signs.queue, signs.mail, self._ours(), now, pane.size.width or 40)
-            )
-        else:
-            pane = self._figures
-            pane.show(figures.compact(signs.queue, signs.mail, self._ours(), now, self.size.width))
+        beside = self.has_class("-wide")
+        pane = self._side_figures if beside else self._figures
+        pane.tell(self.live.signs, self._ours(), self._clock(), beside)
 
     def _paint_log(self) -> None:
-        pane = self._log
-        width, height = self.size.width, pane.size.height
-        if not height:
-            return
-        rows = [
-            present.log_line(line.when, line.level, line.text, width)
-            for line in self.live.signs.log[-(height - 1) :]
-        ]
-        nothing: Line = ((" no log of this place is there to be read", "dim"),)
-        pane.show([present.heading("log", width), *(rows or [nothing])])
+        self._log.tell(self.live.signs.log)
 
     def _paint_details(self) -> None:
         if not self.has_class("-wide"):
             return
-        pane = self._details
         task = None if self._on_problems else self.list.task_here
-        pane.show(self._detail_lines(task, pane.size.width) if task else [])
-
-    def _detail_lines(self, task: Task, width: int) -> list[Line]:
-        rows = present.fields(task, self.inspector.states, self._clock())
-        rows = [row for row in rows if row[0] != "revision"]
-        if self._why[0] == task.id and self._why[1]:
-            rows.insert(3, ("waits", shown(self._why[1])))
-        return [present.heading("task", width), *present.labelled(rows, width)]
+        why = self._why[1] if task is not None and self._why[0] == task.id else ""
+        self._details.tell(task, self.inspector.states, why, self._clock())
 
     def _scope(self) -> present.Scope:
         if self._on_problems:
             return present.Scope()
+        begun = self.list.range_from
         return present.Scope(
             self.list.cursor.id,
             self.list.gone,
@@ -690,6 +784,7 @@ class QueueScreen(Face):
             len(self._hidden & self._marked),
             self._everything,
             self.list.matching,
+            abs(self.list.cursor.at - begun.at) + 1 if begun else 0,
         )
 
     def _paint_scope(self) -> None:
@@ -711,14 +806,14 @@ class QueueScreen(Face):
             grey.add("worker")
         if self._lock_line.refusal:
             grey.add("unlock")
-        if not self._filter.is_on:
-            grey.add("back")
         return grey
 
     def _paint_hints(self) -> None:
         words = {"arm": keys.arm_words(self._arming.armed)}
         hints = keys.hints(keys.LIST, self._grey(), self.without(), words)
         rows = present.hint_lines(hints, self.size.width)
+        if far := self._progress():
+            rows[0] = present.cut(far, self.size.width)
         if self._said[0]:
             rows[0] = present.cut(((f" {self._said[0]}", "warning"),), self.size.width)
         self._hints.show(rows)
@@ -727,6 +822,18 @@ class QueueScreen(Face):
         """Say something to the operator, in the first hint line, for a few seconds."""
         self._said = (shown(text), self._clock())
         self._paint_hints()
+
+
+def orders(state: State) -> dict[str, tuple[str, str]]:
+    """What a tab can be ordered by: by a letter, its name and its order in the index."""
+    _, _, when = present.WHEN.get(state, ("", None, ""))
+    times = {"w": ({"due": "when due", "since": "how long in work", "died": "when it died"}, when)}
+    named = {key: (names[order], order) for key, (names, order) in times.items() if order}
+    return {
+        **{"i": ("id", "id"), "k": ("kind", "kind"), "a": ("age", "created")},
+        **{"t": ("tries", "attempts"), **named, "e": ("error", "error")},
+        **{"d": ("description", "description"), "m": ("destination", "destination")},
+    }
 
 
 def _scope_words(scope: present.Scope, planned: int) -> str:

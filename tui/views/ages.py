@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine import filters
-from engine.ages import BOUNDS, Ages, AgeRow
+from engine.ages import BOUNDS, AgeRow, Ages
 from engine.text import shown
 from tui import present
 from tui.glyphs import CURSOR

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from engine.clusters import Cluster
-
 from engine.fingerprint import code
 from engine.samenow import Answer, Now
 from engine.text import shown

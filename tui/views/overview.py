@@ -11,9 +11,9 @@ from rich.cells import cell_len
 from engine.flow import Course, Drain, Rates, spell
 from engine.limits import Left
 from engine.logtail import LogLine
+from engine.logwords import WARN, rank_of
 from engine.model import State
 from engine.policy import at
-from engine.sieve import WARN, rank_of
 from engine.text import shown
 from tui import present
 from tui.glyphs import SPARKS

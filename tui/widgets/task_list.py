@@ -58,6 +58,13 @@ class Spot(NamedTuple):
     """Position of the first row on screen."""
 
 
+class Anchor(NamedTuple):
+    """Where a range begins that reaches to the cursor."""
+
+    id: str
+    at: int
+
+
 NO_ROWS = Window((), 0, 0, -1)
 
 
@@ -91,6 +98,7 @@ class TaskList(Painted, can_focus=True):
         self._chosen = False
         self._marks: Collection[str] = ()
         self._everything = False
+        self._anchor: Anchor | None = None
         self._notice: tuple[Line, ...] = ()
         self._held_until = 0.0
         self._late = False
@@ -127,6 +135,11 @@ class TaskList(Painted, can_focus=True):
     def matching(self) -> int:
         """How many tasks match now, also while rows that have left stay on screen."""
         return self._matching
+
+    @property
+    def range_from(self) -> Anchor | None:
+        """Where the range begins that is being marked; None while none is."""
+        return self._anchor
 
     @property
     def asked(self) -> bool:
@@ -168,6 +181,16 @@ class TaskList(Painted, can_focus=True):
         self._marks, self._everything = marks, everything
         self.paint()
 
+    def begin_range(self) -> None:
+        """From now on show all rows between here and the cursor as marked."""
+        self._anchor = Anchor(self._spot.id, self._spot.at) if self._spot.id else None
+        self.paint()
+
+    def end_range(self) -> None:
+        """No range any more."""
+        self._anchor = None
+        self.paint()
+
     def say(self, notice: tuple[Line, ...]) -> None:
         """Say something in place of the rows; nothing to say shows the rows again."""
         if notice != self._notice:
@@ -199,7 +222,8 @@ class TaskList(Painted, can_focus=True):
         self._chosen = True
         self._held_until = self._clock() + HOLD
         if top == before.top:
-            self._paint_rows((before.at - top, at - top))
+            low, high = sorted((before.at - top, at - top))
+            self._paint_rows((low, high) if self._anchor is None else range(low, high + 1))
         else:
             self.paint()
         if not self._covers(top, self._height) or self._near_edge(top):
@@ -284,10 +308,14 @@ class TaskList(Painted, can_focus=True):
         top = self._top_for(at, window.total)
         if not _holds(window, top, self._height):
             window = await self._window_around(top)
+        anchored = await self._position(window, self._anchor.id) if self._anchor else None
         if asked != (self._query, self._spot):
             self._late = True
             self._wanted.set()
             return
+        if self._anchor is not None:
+            # Where it begins has left: a range from a neighbour is not what was meant.
+            self._anchor = None if anchored is None else self._anchor._replace(at=anchored)
         self._settle(window, at, top, vanished)
 
     async def _window_around(self, top: int) -> Window:
@@ -322,6 +350,7 @@ class TaskList(Painted, can_focus=True):
         said = said if self._chosen else ""
         self._chosen = self._chosen and not vanished
         self._window, self._ghosts, self._fresh = window, frozenset(), 0
+        self._shape = ()
         self._matching = window.total
         self._new_query = False
         at = max(0, min(at, window.total - 1))
@@ -385,9 +414,11 @@ class TaskList(Painted, can_focus=True):
         width = self.size.width
         if not self._shape:
             state = self._query.state
-            self._shape = present.columns(state, width) if state else ()
+            destined = any(task.destination for task in self._window.tasks)
+            self._shape = present.columns(state, width, destined) if state else ()
         if y == 0:
-            return present.titles(self._shape, self._position_words(), width)
+            order = (self._query.order, self._query.descending)
+            return present.titles(self._shape, self._position_words(), width, order)
         if self._notice:
             return present.cut(self._notice[y - 1], width) if y <= len(self._notice) else BLANK
         return self._row(self._spot.top + y - 1, width)
@@ -402,10 +433,16 @@ class TaskList(Painted, can_focus=True):
             return ((" ~", "dim"),) if position < self.total else BLANK
         place = present.Place(
             position == self._spot.at,
-            self._everything or task.id in self._marks,
+            self._everything or task.id in self._marks or self._is_between(position),
             task.id in self._ghosts,
         )
         return present.row(task, self._shape, self._now, place, width)
+
+    def _is_between(self, position: int) -> bool:
+        if self._anchor is None:
+            return False
+        low, high = sorted((self._anchor.at, self._spot.at))
+        return low <= position <= high
 
 
 def _holds(window: Window, top: int, height: int) -> bool:

@@ -33,12 +33,14 @@ class SortedNames:
         if isinstance(error, sqlite3.Error):
             raise Unavailable(f"names cannot be sorted: {error}") from error
 
-    def add(self, state: State, names: Iterable[str]) -> None:
-        """Take in the names of one state, in any order."""
-        number = _STATES.index(state)
+    def add(self, state: State, names: Iterable[str]) -> int:
+        """Take in the names of one state, in any order; answers with how many there were."""
+        number, count = _STATES.index(state), 0
         rows = ((storable(name), number) for name in names)
         while page := list(islice(rows, _PAGE)):
             self._db.executemany("INSERT INTO name VALUES (?, ?)", page)
+            count += len(page)
+        return count
 
     def of(self, state: State) -> Iterator[str]:
         """The names of one state, in order."""

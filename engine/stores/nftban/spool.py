@@ -181,6 +181,7 @@ class NftbanStore:
         self.edges = self._open_edges()
         watched = (spool.pending, spool.work, spool.dlq, f"{own}/held", f"{own}/trash")
         self.doorbell = Doorbell(watched)
+        self.expected = 0
         self._room = 0
         self._said: set[tuple[str, str]] = set()
 
@@ -267,8 +268,7 @@ class NftbanStore:
             for name in islice(self._names(state), PEEK):
                 yield from self._look_at(storable(name), state)
         with SortedNames() as names:
-            for state in STATES:
-                names.add(state, self._names(state))
+            self.expected = sum(names.add(state, self._names(state)) for state in STATES)
             for state in STATES:
                 for name in names.of(state):
                     yield from self._look_at(name, state)

@@ -1,0 +1,350 @@
+"""What deserves a look: each rule by a table of values, and from a spool that deserves it."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from engine import files, locks
+from engine.alerts import ROOM, Alert, Goal, Level, Sight, What, Where, alerts
+from engine.config import Thresholds
+from engine.gauges import GAUGES
+from engine.metrics import QueueGauges, Samples, render_queue
+from engine.model import LockEvidence, State, Verdict
+from engine.transports import Tally, Transport, Window
+from tests.engine.test_transports import attempt, given_up
+from tests.tui.test_cli import Run, spooldeck
+
+__all__ = ["spooldeck"]
+
+NOW = 1_795_167_600.0
+STATES = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"}
+STUCK = LockEvidence(Verdict.STUCK, 4711, NOW - 2820, 2820)
+HELD = LockEvidence(Verdict.HELD, 4711, NOW - 5, 5)
+FREE = LockEvidence(Verdict.FREE)
+STALE = LockEvidence(Verdict.STALE, 4711, NOW - 60, 60)
+HOSTILE = "\x1b]0;x\x07" + "A" * 500
+
+
+def a_sight(**fields: object) -> Sight:
+    """A place in which all is well, but for what is named."""
+    well = Sight("/srv/spool", STATES, complete=True, lock=FREE)
+    return well._replace(**fields)  # type: ignore[arg-type]
+
+
+def prom(age: float = 20, ran: float = 20, **gauges: int) -> Samples:
+    """The queue's metrics, so many seconds old, with these gauges by state."""
+    values = {(GAUGES[State(name)], ()): float(n) for name, n in gauges.items()}
+    values[("nftban_queue_last_run_timestamp", ())] = NOW - ran
+    return Samples(values, NOW - age)
+
+
+def a_way(success: int, failures: int, name: str = "curl") -> Transport:
+    """A transport that did so in ten minutes."""
+    tally = Tally(success + failures, success, failures)
+    return Transport(name, None, (Window("1m", 60), Window("10m", 600, tally), Window("1h", 3600)))
+
+
+def due(minutes: float, **fields: object) -> Sight:
+    """Twelve tasks are due, the oldest for so many minutes."""
+    return a_sight(due=12, oldest_due=NOW - 60 * minutes, **fields)
+
+
+TABLE = [
+    # what is seen, how urgent, what about, in which words, where it leads
+    (
+        a_sight(unavailable="/srv/spool: Permission denied", counts={State.DEAD: 99}),
+        "CRIT unreadable: cannot be read: /srv/spool: Permission denied -> queue",
+    ),
+    (
+        a_sight(lock=STUCK),
+        "CRIT stuck lock: stuck lock: no sign of life from PID 4711 for 47m00s -> lock",
+    ),
+    (a_sight(lock=STALE), "WARN stale lock: stale lock: PID 4711 is gone -> lock"),
+    (
+        a_sight(lock=LockEvidence(Verdict.UNKNOWN, reason="Permission denied")),
+        "WARN unknown lock: nobody knows who has the lock: Permission denied -> lock",
+    ),
+    (a_sight(lock=HELD, counts={State.ACTIVE: 3}), ""),
+    (
+        a_sight(counts={State.ACTIVE: 3}),
+        "WARN in work without a worker: 3 tasks in work, but no worker is there -> state active",
+    ),
+    (a_sight(counts={State.ACTIVE: 3}, in_work=0), ""),
+    (a_sight(counts={State.DEAD: 10}), ""),
+    (
+        a_sight(counts={State.DEAD: 11}),
+        "WARN dead tasks: 11 tasks in the dead-letter queue (over 10) -> state dead",
+    ),
+    (a_sight(dead_growth=9), ""),
+    (a_sight(dead_growth=212), "WARN more dead tasks: dlq +212 in 10m -> state dead"),
+    (a_sight(dead_growth=-212), ""),
+    (a_sight(problems=1), "WARN problems: 1 problem -> problems"),
+    (a_sight(problems=1204), "WARN problems: 1,204 problems -> problems"),
+    (a_sight(oldest=NOW - 3600), ""),
+    (
+        a_sight(oldest=NOW - 7980),
+        "WARN an old task: oldest in pending for 2h13m (over 1h00m) -> state pending",
+    ),
+    (due(14), ""),
+    (due(16), "CRIT nothing runs: nothing has run for 16m00s, 12 tasks are due -> state pending"),
+    (due(16, ran=NOW - 600), ""),
+    (due(16, queue=prom(ran=600)), ""),
+    (due(99, queue=prom(ran=1200), ran=NOW - 1260), "nothing has run for 20m00s"),
+    (due(99, lock=HELD), ""),
+    (due(99, lock=HELD._replace(since=None)), ""),
+    (due(99, lock=STUCK), "CRIT stuck lock"),
+    (a_sight(ran=NOW - 9999), ""),
+    (a_sight(transports=[a_way(10, 9)]), ""),
+    (
+        a_sight(transports=[a_way(8, 13)]),
+        "WARN a failing transport: curl failed 62% of 21 mails in 10m -> transports curl",
+    ),
+    (a_sight(transports=[a_way(0, 0)]), ""),
+    (a_sight(queue=prom(pending=5), counts={State.PENDING: 7}), ""),
+    (
+        a_sight(queue=prom(pending=12), before=[(NOW - 20, {State.PENDING: 40})]),
+        "WARN metrics that contradict: queue.prom says pending 12, here 40 -> queue",
+    ),
+    (a_sight(queue=prom(pending=40), before=[(NOW - 20, {State.PENDING: 40})]), ""),
+    (a_sight(queue=prom(age=9999)), ""),
+    (
+        a_sight(queue=prom(age=1200), counts={State.PENDING: 1}),
+        "WARN old metrics: queue.prom was not written for 20m00s -> queue",
+    ),
+    (
+        due(99, queue=prom(age=1200, ran=1200), counts={State.PENDING: 12}),
+        "CRIT nothing runs",
+    ),
+    (
+        a_sight(queue="Permission denied"),
+        "WARN unreadable metrics: queue.prom: Permission denied -> queue",
+    ),
+    (a_sight(queue="No such file or directory"), ""),
+    (Sight("/srv/spool"), ""),
+]
+
+
+def told(alert: Alert) -> str:
+    """An alert in one line."""
+    goal = " ".join(filter(None, (alert.leads_to.where, alert.leads_to.state, alert.leads_to.name)))
+    return f"{alert.level} {alert.what}: {alert.words} -> {goal}"
+
+
+@pytest.mark.parametrize(("sight", "expected"), TABLE)
+def test_each_rule(sight: Sight, expected: str) -> None:
+    """One thing that is wrong is one alert, and where nothing is wrong there is none."""
+    got = [told(alert) for alert in alerts(sight, NOW, Thresholds())]
+
+    assert len(got) == bool(expected)
+    assert all(expected in said for said in got)
+    assert all(alert.leads_to.place == "/srv/spool" for alert in alerts(sight, NOW, Thresholds()))
+
+
+def test_every_sort_of_alert_is_in_the_table() -> None:
+    """No rule goes untested."""
+    said = " ".join(expected for _, expected in TABLE)
+
+    assert [what for what in What if f" {what}:" not in said] == []
+
+
+def test_the_most_urgent_comes_first() -> None:
+    """What stops everything stands above what may wait, whatever the order of the rules."""
+    sight = due(
+        99,
+        problems=3,
+        lock=STALE,
+        counts={State.DEAD: 99, State.ACTIVE: 1},
+        dead_growth=50,
+        transports=[a_way(0, 3)],
+    )
+
+    got = alerts(sight, NOW, Thresholds())
+
+    assert [alert.level for alert in got] == [Level.CRIT, *[Level.WARN] * 6]
+    assert got[0].what is What.IDLE
+    assert got[1].what is What.STALE
+
+
+def test_limits_are_the_operator_s() -> None:
+    """Each number that is settled decides its own rule."""
+    sight = due(
+        10,
+        counts={State.DEAD: 3},
+        dead_growth=2,
+        oldest=NOW - 600,
+        transports=[a_way(9, 1)],
+    )
+
+    assert alerts(sight, NOW, Thresholds()) == ()
+    assert [a.what for a in alerts(sight, NOW, Thresholds(2, 2, 300, 5, 0.1))] == [
+        *(What.IDLE, What.GROWING, What.DEAD, What.OLDEST, What.TRANSPORT),
+    ]
+
+
+def test_whatever_is_found_stays_one_safe_line() -> None:
+    """Foreign text cannot act on a terminal, nor push a line out of its place."""
+    sight = a_sight(
+        unavailable=HOSTILE,
+        lock=LockEvidence(Verdict.UNKNOWN, reason=HOSTILE),
+        transports=[a_way(0, 1, HOSTILE)],
+        queue=HOSTILE,
+    )
+
+    got = alerts(sight, NOW, Thresholds())
+
+    assert len(got) == 4
+    assert all(alert.words.isprintable() and len(alert.words) <= ROOM for alert in got)
+    assert Goal("/srv/spool", Where.TRANSPORTS, None, HOSTILE) in [a.leads_to for a in got]
+
+
+# ---- the same from spools on a disk, by the plain look
+
+
+def write_task(root: Path, state: str, number: int, age: float = 0, due_in: float = -1) -> Path:
+    """A task file in the form of the contract."""
+    now = int(time.time())
+    name = f"20261120T0941{number:02d}Z-report-{number:08x}"
+    fields = {
+        "TASK_ID": name,
+        "TASK_TYPE": "report",
+        "TASK_DESCRIPTION": "r",
+        "TASK_CREATED_EPOCH": int(now - age),
+        "TASK_RETRIES": 0,
+        "TASK_NEXT_ATTEMPT_EPOCH": int(now + due_in) if due_in > 0 else 0,
+        "TASK_LAST_ERROR": "",
+        "TASK_PAYLOAD_FILE": "",
+    }
+    if state == "dlq":
+        fields |= {"TASK_DLQ_EPOCH": now, "TASK_DLQ_REASON": "max_retries_exceeded"}
+    path = root / "queue" / state / f"{name}.task"
+    path.write_text("".join(f'{key}="{value}"\n' for key, value in fields.items()))
+    return path
+
+
+def write_metrics(root: Path, pending: int, age: float = 0) -> None:
+    """queue.prom as a run so many seconds ago left it."""
+    now = time.time()
+    path = root / "metrics" / "queue.prom"
+    path.parent.mkdir(exist_ok=True)
+    files.publish(str(path), render_queue(QueueGauges(pending, 0, 0), {}, now - age))
+    os.utime(path, (now - age, now - age))
+
+
+def in_work(root: Path) -> None:
+    """A task in work, and nobody who works."""
+    write_task(root, "work", 1)
+
+
+def eleven_dead(root: Path) -> None:
+    """One dead task more than is accepted."""
+    for number in range(11):
+        write_task(root, "dlq", number)
+
+
+def a_broken_file(root: Path) -> None:
+    """A file that is no task."""
+    (root / "queue" / "pending" / "broken.task").write_text("TASK_ID=$(id)\n")
+
+
+def an_old_task(root: Path) -> None:
+    """A task that waits for two hours, until tomorrow."""
+    write_task(root, "pending", 1, age=7300, due_in=86_400)
+
+
+def nothing_ran(root: Path) -> None:
+    """A task that is due, and metrics from long before."""
+    write_task(root, "pending", 1, age=1900)
+    write_metrics(root, 0, age=1860)
+
+
+def a_stale_lock(root: Path) -> None:
+    """A lock of a process that there is not."""
+    gone = int(Path("/proc/sys/kernel/pid_max").read_text()) + 1
+    (root / "run" / "queue.lock").write_text(f"{gone}\n{int(time.time())}\n")
+
+
+def a_failing_transport(root: Path) -> None:
+    """Three mails that curl could not send."""
+    shift = NOW - time.time()
+    lines = [attempt(shift + 60, "curl") + given_up(shift + 59, "421 later", "curl")] * 3
+    (root / "log").mkdir(exist_ok=True)
+    (root / "log" / "mail.log").write_text("".join(lines))
+
+
+def metrics_that_lie(root: Path) -> None:
+    """Metrics that name seven tasks where there are none, and were none then."""
+    write_metrics(root, 7)
+
+
+def metrics_in_another_language(root: Path) -> None:
+    """A metrics file that is none."""
+    (root / "metrics").mkdir(exist_ok=True)
+    (root / "metrics" / "queue.prom").write_bytes(b"\xff\xfe\x1b[2J")
+
+
+def metrics_from_before(root: Path) -> None:
+    """A task that waits for its time, and metrics that nobody has written for long."""
+    write_task(root, "pending", 1, due_in=86_400)
+    write_metrics(root, 1, age=1900)
+
+
+SPOOLS: list[tuple[Callable[[Path], None], str]] = [
+    (in_work, "1 task in work, but no worker is there"),
+    (eleven_dead, "11 tasks in the dead-letter queue (over 10)"),
+    (a_broken_file, "1 problem"),
+    (an_old_task, r"oldest in pending for 2h01m (over 1h00m)"),
+    (nothing_ran, "nothing has run for 31m"),
+    (a_stale_lock, "stale lock: PID"),
+    (a_failing_transport, "curl failed 100% of 3 mails in 10m"),
+    (metrics_that_lie, "queue.prom says pending 7, here 0"),
+    (metrics_in_another_language, "queue.prom: not understood"),
+    (metrics_from_before, "queue.prom was not written for 31m"),
+]
+
+
+@pytest.fixture
+def root(tmp_path: Path, spooldeck: Run) -> Iterator[Path]:
+    """An empty queue."""
+    spooldeck("init", str(tmp_path))
+    yield tmp_path
+
+
+@pytest.mark.parametrize(("spoil", "said"), SPOOLS)
+def test_a_spool_that_deserves_it(
+    root: Path, spooldeck: Run, spoil: Callable[[Path], None], said: str
+) -> None:
+    """A real folder in which one thing is wrong has that alert, and had none before."""
+    before = spooldeck("status", str(root))
+    spoil(root)
+    status = spooldeck("status", str(root))
+
+    assert (before.returncode, status.returncode) == (0, 1), before.stdout
+    (alert,) = re.findall("^attention (.*)", status.stdout, re.MULTILINE)
+    assert said in alert
+
+
+def test_a_task_added_since_the_metrics_is_no_contradiction(root: Path, spooldeck: Run) -> None:
+    """What came after a run wrote its figures does not make them wrong."""
+    write_metrics(root, 0, age=30)
+    write_task(root, "pending", 1)
+
+    assert spooldeck("status", str(root)).returncode == 0
+
+
+def test_a_stuck_lock_is_critical(tmp_path: Path) -> None:
+    """A lock that a live process holds and does not renew comes first."""
+    path = tmp_path / "queue.lock"
+    path.write_text(f"{os.getppid()}\n{int(time.time()) - 4000}\n")
+    os.utime(path, (time.time() - 4000,) * 2)
+
+    evidence = locks.examine(str(path), 1200)
+    (alert,) = alerts(a_sight(lock=evidence), time.time(), Thresholds())
+
+    assert (alert.level, alert.what) == (Level.CRIT, What.STUCK)
+    assert f"PID {os.getppid()} for 1h06m" in alert.words

@@ -1,0 +1,264 @@
+"""What foreign bytes say, and that nothing they hold can harm whoever looks at them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine import letter
+from engine.text import shown_lines
+
+MAIL = """\
+Received: from mx2.example.net by mx1
+From: =?utf-8?q?J=C3=BCrgen_M=C3=BCller?= <jm@example.net>
+To: admin@example.com
+Subject: =?utf-8?b?RGlza8OkIHZvbGw=?= =?iso-8859-1?q?_auf_=E4nderung?=
+MIME-Version: 1.0
+Content-Type: multipart/mixed; boundary="b1"
+
+ignored
+--b1
+Content-Type: text/plain; charset=iso-8859-1
+Content-Transfer-Encoding: quoted-printable
+
+Gr=FC=DFe=
+ aus Wien
+--b1
+Content-Type: text/html; charset=utf-8
+Content-Transfer-Encoding: base64
+
+{page}
+--b1
+Content-Type: application/pdf; name="report.pdf"
+Content-Disposition: attachment; filename="=?utf-8?q?r=C3=A9port.pdf?="
+Content-Transfer-Encoding: base64
+
+JVBERi0xLjQK
+--b1--
+"""
+PAGE = """<html><head><title>no</title><style>p {color: red}</style></head><body>
+<h1>Alert</h1><p>5 &lt; 6 &amp; more<br>second</p><script>alert("x")</script>
+<pre>  a
+    b</pre></body></html>"""
+
+
+def mail() -> bytes:
+    """A mail as programs send it, with everything encoded."""
+    return MAIL.replace("{page}", base64.encodebytes(PAGE.encode()).decode()).encode()
+
+
+def test_a_mail_is_shown_decoded() -> None:
+    """Headers, texts and pages are text, however they were sent; what is attached is named."""
+    said = letter.read(mail())
+
+    assert said.kind == "mail"
+    assert said.lines == (
+        "From: Jürgen Müller <jm@example.net>",
+        "To: admin@example.com",
+        "Subject: Diskä voll auf änderung",
+        "",
+        "--- text/plain",
+        "Grüße aus Wien",
+        "",
+        "--- text/html, shown as text",
+        "Alert",
+        "",
+        "5 < 6 & more",
+        "second",
+        "",
+        "  a",
+        "    b",
+        "",
+        "--- attachment réport.pdf: application/pdf, 9 bytes",
+        "",
+        "--- other headers",
+        "Received: from mx2.example.net by mx1",
+        "MIME-Version: 1.0",
+        'Content-Type: multipart/mixed; boundary="b1"',
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "line"),
+    [
+        (b"", "nothing", None),
+        (b"just words\n", "text", "just words"),
+        (b'{"b": [1, "\\u001b[2J"]}', "JSON", '    "\\u001b[2J"'),
+        (b'{"b": ', "text", '{"b": '),
+        (PAGE.encode(), "HTML", "5 < 6 & more"),
+        (b"\x7fELF\x02\x01\x01\0\0\0", "bytes", None),
+        (b"\xff\xfeh\0i\0", "text", "hi"),
+        (b"\xef\xbb\xbfhi", "text", "hi"),
+        (b'MAIL_TO="a@b.example"\nMAIL_SUBJECT="$(id)"\n', "text", 'MAIL_SUBJECT="$(id)"'),
+        (b"Error: it broke\nDate: never\n", "text", "Error: it broke"),
+        ("naïve ünïcode\n".encode(), "text", "naïve ünïcode"),
+    ],
+)
+def test_bytes_are_taken_for_what_they_are(data: bytes, kind: str, line: str | None) -> None:
+    """JSON is set out, a page is read as text, and what is no text is shown as numbers."""
+    said = letter.read(data)
+
+    assert said.kind == kind
+    assert line is None or line in said.lines
+
+
+def test_bytes_are_shown_with_their_offsets() -> None:
+    """Each row begins with its offset and ends with what of it is ASCII."""
+    rows = letter.read(bytes(range(24)), per_row=8).lines
+
+    assert rows[1] == "00000008  08 09 0a 0b 0c 0d 0e 0f  ........"
+    assert len(letter.read(bytes(range(20))).lines) == 2
+
+
+@pytest.mark.parametrize(
+    ("encoded", "said"),
+    [
+        ("=?utf-8?b?a?=", "=?utf-8?b?a?="),
+        ("=?nonsense?q?abc?=", "abc"),
+        ("=?zlib?b?eJwDAAAAAAE=?=", None),
+        ("=?idna?q?xn--a?=", "xn--a"),
+        ("=?undefined?q?abc?=", "abc"),
+        ("=?utf-8?q?=1B]0;x=07?=", "\x1b]0;x\x07"),
+        ("plain", "plain"),
+    ],
+)
+def test_a_header_that_cannot_be_decoded_stays(encoded: str, said: str | None) -> None:
+    """Bad base64 and unknown charsets are shown as far as they go."""
+    assert said is None or letter.decoded(encoded) == said
+    lines = letter.read(f"From: a\nSubject: {encoded}\n\nx".encode()).lines
+    assert all(line.isprintable() for line in lines)
+
+
+def test_a_header_cannot_make_another() -> None:
+    """An end of line within an encoded word begins no line of its own."""
+    said = letter.read(b"From: a\nSubject: =?utf-8?q?x=0ATo:_boss?=\n\n").lines
+
+    assert "Subject: x\ufffdTo: boss" in said
+
+
+def test_damaged_base64_is_shown_and_said() -> None:
+    """What can be decoded is, and that it is not all is said."""
+    data = b"From: a\nTo: b\nContent-Transfer-Encoding: base64\n\naGVsbG8*gd29ybGQ\n"
+
+    said = letter.read(data).lines
+
+    assert "--- text/plain, its base64 is damaged" in said
+    assert "hello world" in said
+
+
+def nested(levels: int) -> bytes:
+    """A mail in a part of a mail in a part, and so on."""
+    head = b"From: a\nTo: b\n"
+    for level in range(levels):
+        head += b"Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n" % (level, level)
+    return head + b"\ninnermost\n"
+
+
+HOSTILE = {
+    "10,000 mails in one another": nested(10_000),
+    "mails within mails": b"From: a\nTo: b\nContent-Type: message/rfc822\n\n" * 10_000,
+    "one boundary 100,000 times": b"From: a\nTo: b\nContent-Type: multipart/mixed; boundary=x\n\n"
+    + b"--x\n" * 100_000,
+    "almost boundaries": b"From: a\nTo: b\nContent-Type: multipart/mixed; boundary=x\n\n"
+    + b"\n--xy" * 100_000,
+    "a header of a megabyte": b"From: a\nTo: b\nSubject: " + b"=?utf-8?q?a" * 100_000 + b"\n\n",
+    "parameters of a megabyte": b'From: a\nTo: b\nContent-Type: text/plain; x="' + b";" * 1_000_000,
+    "100,000 headers": b"From: a\nTo: b\n" + b"X-A: b\n" * 100_000,
+    "a header in 100,000 lines": b"From: a\nTo: b\nX: y\n" + b" z\n" * 100_000,
+    "comments that do not end": b"<html>" + b"<!--" * 200_000,
+    "tags that do not end": b"<html>" + b"<a" * 400_000,
+    "scripts that do not end": b"<html>" + b"<script>" * 100_000,
+    "styles within scripts": b"<html>" + b"<style></script>" * 60_000,
+    "a number of 100,000 digits": b"<html>&#" + b"9" * 100_000 + b";",
+    "lists in lists": b"[" * 500_000,
+    "deep lists, again and again": b"[" + (b"[" * 900 + b"]" * 900 + b",") * 500 + b"1]",
+    "JSON with a long number": b"[" + b"9" * 100_000 + b"]",
+    "a million lines": b"x\n" * 500_000,
+    "one long line": b"x" * (1 << 20),
+    "nothing but NUL": b"\0" * (1 << 20),
+    "an odd charset": b"From: a\nTo: b\nContent-Type: text/plain; charset=\0\xff\n\nx",
+    "an odd continuation": b"From: a\nTo: b\nContent-Type: text/plain; charset*=undefined''x\n\nx",
+    "punycode": b"From: a\nTo: b\nContent-Type: text/plain; charset=punycode\n\n" + b"a" * 500_000,
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_no_bytes_keep_it_busy(kind: str) -> None:
+    """Whatever somebody wrote, looking at it takes moments, and ends in a bounded text."""
+    began = time.process_time()
+
+    said = letter.read(HOSTILE[kind])
+
+    assert time.process_time() - began < 5  # the careless way takes minutes
+    assert sum(map(len, said.lines)) < 3 << 20
+    assert len(said.lines) <= letter.LINES + 1
+    assert all(line.isprintable() for line in said.lines)
+
+
+HEADS = st.sampled_from(
+    [
+        b"From: a\nTo: b\n",
+        b"Content-Type: multipart/mixed; boundary=x\n",
+        b"Content-Type: message/rfc822\n",
+        b"Content-Type: text/html; charset=",
+        b"Content-Disposition: attachment; filename*0*=utf-8''",
+        b"Content-Transfer-Encoding: base64\n",
+        b"Content-Transfer-Encoding: quoted-printable\n",
+        b"Subject: =?utf-8?b?",
+        b"=?=\n",
+        b"\n",
+        b"\n--x\n",
+        b"\n--x--\n",
+        b"<html><script>",
+        b"</",
+        b"<!--",
+        b"&#x1b;",
+        b"\x1b]0;owned\x07",
+        "\u202e\u2066\x9b31m".encode(),
+        b"[",
+        b'{"a": ',
+        b"\0",
+    ]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.one_of(HEADS, st.binary(max_size=40)), max_size=12).map(b"".join))
+def test_nothing_it_shows_can_make_a_terminal_act(data: bytes) -> None:
+    """It never raises, and no line it answers with holds a control character."""
+    for start in (b"", b"From: a\nTo: b\n", b"<html>"):
+        said = letter.read(start + data)
+
+        assert all(line.isprintable() for line in said.lines)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(max_size=200))
+def test_a_text_is_shown_as_it_is(text: str) -> None:
+    """A text in base64, as mails carry it, is the text that was written, made safe."""
+    body = base64.encodebytes(text.encode("utf-8", "replace")).decode()
+    head = "From: a\nTo: b\nContent-Type: text/plain; charset=utf-8\n"
+
+    said = letter.read(f"{head}Content-Transfer-Encoding: base64\n\n{body}".encode()).lines
+
+    at = said.index("--- text/plain")
+    shown = list(said[at + 1 : said.index("--- other headers") - 1])
+    kept = text.encode("utf-8", "replace").decode()
+    assert shown == shown_lines(kept)
+
+
+PLAIN = st.text(st.characters(max_codepoint=126, min_codepoint=32), max_size=5)
+
+
+@given(st.recursive(st.none() | st.integers() | PLAIN, st.lists, max_leaves=10))
+def test_json_means_the_same_set_out(value: object) -> None:
+    """What is set out line by line is still the same JSON."""
+    said = letter.read(json.dumps([value]).encode())
+
+    assert said.kind == "JSON"
+    assert json.loads("\n".join(said.lines)) == [value]

@@ -1,0 +1,651 @@
+"""Logs as one book: every line once, in one order, from wherever it is opened."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate, pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine import logfile
+from engine.logbook import (
+    BEGIN,
+    END,
+    Logbook,
+    Mark,
+    Scan,
+    Seek,
+    Tally,
+    finish,
+    mentions,
+)
+from engine.logfile import Entry
+from engine.logwords import EVERYTHING, WARN, BadWords, Sieve, literally, moment, sieve
+
+DAY = "2026-11-20"
+NOON = 1_795_176_000.0
+"""2026-11-20 12:00:00Z."""
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Times of day do not depend on where the tests run."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def stamp(second: float) -> str:
+    """So many seconds after noon, as a log of the contract has it."""
+    return time.strftime("[%Y-%m-%d %H:%M:%S]", time.gmtime(NOON + second))
+
+
+def line(second: float, text: str, level: str = "INFO") -> str:
+    """A line of the contract."""
+    return f"{stamp(second)} [{level}] {text}\n"
+
+
+@contextmanager
+def a_book(*texts: str | bytes, cell: int = logfile.CELL) -> Iterator[tuple[Logbook, list[Path]]]:
+    """A book of logs that hold these texts."""
+    with TemporaryDirectory() as folder:
+        paths = [Path(folder) / f"{number}.log" for number in range(len(texts))]
+        for path, text in zip(paths, texts, strict=True):
+            path.write_bytes(text.encode() if isinstance(text, str) else text)
+        book = Logbook([str(path) for path in paths], cell)
+        book.look()
+        try:
+            yield book, paths
+        finally:
+            book.close()
+
+
+def paged(
+    book: Logbook, mark: Mark, forward: bool, page: int = 3, through: Sieve = EVERYTHING
+) -> list[Entry]:
+    """All the lines in a direction, page by page, in the order of the book."""
+    found: list[Entry] = []
+    while True:
+        scan = Scan(book, mark, through, page, forward, step_cells=2)
+        finish(scan)
+        assert scan.exhausted or len(scan.found) == page
+        found = [*found, *scan.entries] if forward else [*scan.entries, *found]
+        mark = scan.reached
+        if scan.exhausted:
+            return found
+
+
+def texts(entries: Sequence[Entry]) -> list[str]:
+    """What they say."""
+    return [entry.line.text for entry in entries]
+
+
+def add(path: Path, text: str | bytes) -> None:
+    """Append to a log, as another process does."""
+    with path.open("ab") as file:
+        file.write(text.encode() if isinstance(text, str) else text)
+
+
+# The order
+
+Said = tuple[int | None, str, int]
+"""Seconds after noon, or None for a line without a time; a word; and how often it is said."""
+
+says = st.tuples(st.none() | st.integers(0, 40), st.sampled_from("xyz"), st.integers(1, 60))
+logs = st.lists(st.lists(says, max_size=12), min_size=1, max_size=3)
+
+
+def written(log: Sequence[Said]) -> str:
+    """A log that says this, each line with its number in it."""
+    return "".join(
+        f"{stamp(at)} [INFO] {n} {word * times}\n" if at is not None else f"{n} {word * times}\n"
+        for n, (at, word, times) in enumerate(log)
+    )
+
+
+def plain_merge(all_of: Sequence[Sequence[Said]]) -> list[str]:
+    """What the lines say in the order of time, each log in its own order."""
+    keyed = []
+    for file, log in enumerate(all_of):
+        times = [-1 if at is None else at for at, _, _ in log]
+        highest = accumulate(times, max)
+        keyed += [(t, file, n, f"{n} {log[n][1] * log[n][2]}") for n, t in enumerate(highest)]
+    return [text for *_, text in sorted(keyed)]
+
+
+@given(logs, st.integers(1, 7), st.integers(-5, 45), st.booleans())
+@settings(max_examples=1500, deadline=None)
+def test_one_order_from_everywhere(
+    all_of: list[list[Said]], page: int, second: int, torn: bool
+) -> None:
+    """Paging down from the beginning, up from the end, and both ways from a time give the same
+    sequence as a plain merge of all lines, whatever their times.
+    """
+    contents = [written(log) for log in all_of]
+    if torn:
+        contents = [text.removesuffix("\n") for text in contents]
+    expected = plain_merge(all_of)
+    with a_book(*contents) as (book, _):
+        seek = Seek(book, NOON + second)
+        finish(seek)
+
+        down, up = paged(book, BEGIN, True, page), paged(book, END, False, page)
+        before, after = paged(book, seek.mark, False, page), paged(book, seek.mark, True, page)
+
+    assert texts(down) == expected
+    assert texts(up) == expected
+    assert texts(before) + texts(after) == expected
+    assert all(entry.key[0] < NOON + second for entry in before)
+    assert all(entry.key[0] >= NOON + second for entry in after)
+
+
+@given(logs, st.integers(64, 200), st.integers(-5, 45))
+@settings(max_examples=1500, deadline=None)
+def test_the_same_with_cells_smaller_than_what_is_in_them(
+    all_of: list[list[Said]], cell: int, second: int
+) -> None:
+    """Where the times of each log are in order, nothing of it depends on how it is read."""
+    in_order = [
+        [(at, said[1], said[2]) for at, said in zip(sorted_times(log), log, strict=True)]
+        for log in all_of
+    ]
+    expected = plain_merge(in_order)
+    with a_book(*(written(log) for log in in_order), cell=cell) as (book, _):
+        seek = Seek(book, NOON + second)
+        finish(seek)
+
+        down, up = paged(book, BEGIN, True), paged(book, END, False)
+        around = paged(book, seek.mark, False) + paged(book, seek.mark, True)
+
+    kept = [text[: cell - len(stamp(0)) - 8] for text in expected]
+    for found in (down, up, around):
+        cut = [text[: cell - len(stamp(0)) - 8] for text in texts(found)]
+        assert cut == kept
+
+
+def sorted_times(log: Sequence[Said]) -> list[int | None]:
+    """The times of a log, put in order; lines without one stay without."""
+    times = iter(sorted(at for at, _, _ in log if at is not None))
+    return [None if at is None else next(times) for at, _, _ in log]
+
+
+@given(logs, st.integers(64, 200), st.integers(-5, 45))
+@settings(max_examples=1500, deadline=None)
+def test_a_clock_that_was_set_back_loses_no_line(
+    all_of: list[list[Said]], cell: int, second: int
+) -> None:
+    """However far times go back, each log keeps its order, and each line comes once."""
+    with a_book(*(written(log) for log in all_of), cell=cell) as (book, _):
+        seek = Seek(book, NOON + second)
+        finish(seek)
+        down, up = paged(book, BEGIN, True), paged(book, END, False)
+        around = paged(book, seek.mark, False) + paged(book, seek.mark, True)
+        files = [file.number for file in book.files]
+
+    for found in (down, up, around):
+        for file, log in zip(files, all_of, strict=True):
+            own = [entry for entry in found if entry.key[1] == file]
+            assert [entry.key[2] for entry in own] == sorted(entry.key[2] for entry in own)
+            assert [text.split()[0] for text in texts(own)] == [str(n) for n in range(len(log))]
+
+
+@given(logs, st.sampled_from(["x", "!y", "xx|zz", "~^1", "x | yyy !z"]), st.integers(64, 400))
+@settings(max_examples=1500, deadline=None)
+def test_a_filter_leaves_out_and_changes_nothing_else(
+    all_of: list[list[Said]], words: str, cell: int
+) -> None:
+    """What a filter leaves is what is left of the whole book, in both directions, and its count is
+    that of the tally.
+    """
+    through = sieve(words)
+    with a_book(*(written(log) for log in all_of), cell=cell) as (book, _):
+        for forward, mark in ((True, BEGIN), (False, END)):
+            expected = [
+                entry
+                for entry in paged(book, mark, forward)
+                if through.keeps(entry.rank, entry.line.text)
+            ]
+            assert paged(book, mark, forward, through=through) == expected
+        tally = Tally(book, through, step_cells=2)
+        while not tally.done:
+            tally.step()
+
+        assert (tally.lines, tally.kept) == (sum(map(len, all_of)), len(expected))
+
+
+def test_a_traceback_belongs_to_its_line() -> None:
+    """Lines without a time stay behind their line, however the book is read, and share its level;
+    another log's lines of the same second do not come between.
+    """
+    fault = line(5, "failed", "ERROR") + "Traceback:\n" + "  boom\n" * 30
+    with a_book(fault, line(5, "other"), cell=64) as (book, _):
+        down, up = paged(book, BEGIN, True), paged(book, END, False)
+        errors = paged(book, END, False, through=Sieve(WARN))
+
+    assert texts(down) == ["failed", "Traceback:", *["  boom"] * 30, "other"]
+    assert texts(up) == texts(down)
+    assert texts(errors) == texts(down)[:-1]
+
+
+def test_a_time_is_found_in_a_log_that_is_not_in_order() -> None:
+    """Where times go back, a jump looks at all of it for the first line that is not before."""
+    seconds = [*range(0, 300, 10), *range(100, 700, 10), *range(90, 900, 10)]
+    log = "".join(line(second, f"{n}") for n, second in enumerate(seconds))
+    with a_book(log, cell=64) as (book, _):
+        seek = Seek(book, NOON + 100, step_cells=4)
+        finish(seek)
+        scan = Scan(book, seek.mark)
+        finish(scan)
+
+    assert texts(scan.found) == [str(seconds.index(100))]
+    assert seek.total > 0, "it was looked through, with progress"
+
+
+def test_json_and_the_contract_in_one_book() -> None:
+    """Times of JSON lines, with their zones, and local ones of the contract make one order."""
+    other = '{"ts": "2026-11-20T13:00:03+01:00", "level": "warn", "msg": "json"}\n'
+    with a_book(line(2, "a") + line(4, "b"), other) as (book, _):
+        found = paged(book, BEGIN, True)
+
+    assert texts(found) == ["a", "json", "b"]
+    assert [entry.rank for entry in found] == [1, 2, 1]
+
+
+# What happens to logs
+
+
+def fresh(book: Logbook, mark: Mark) -> tuple[list[Entry], Mark]:
+    """What has come behind a place, and the place behind that."""
+    book.look()
+    scan = Scan(book, mark, want=1000)
+    finish(scan)
+    return scan.entries, scan.reached
+
+
+def the_end(book: Logbook) -> Mark:
+    """The place behind all there is now, that stays where it is."""
+    scan = Scan(book, END, want=1)
+    finish(scan)
+    return scan.reached
+
+
+def test_a_torn_line_is_shown_torn_and_then_whole() -> None:
+    """The beginning of a line is shown as such; when its end comes it is the same line, once."""
+    with a_book(line(1, "a") + "[2026-11-20 12:") as (book, (path,)):
+        mark = Mark(BEGIN.key)
+        (a, torn), mark = fresh(book, mark)
+        add(path, "00:02] [WARN] b\n" + line(3, "c"))
+        later, mark = fresh(book, mark)
+        again, _ = fresh(book, mark)
+        up = paged(book, END, False)
+
+    assert (a.torn, torn.torn) == (False, True)
+    assert [(entry.line.text, entry.torn) for entry in later] == [("b", False), ("c", False)]
+    assert later[0].key[1:] == torn.key[1:]
+    assert later[0].rank == WARN
+    assert again == []
+    assert texts(up) == ["a", "b", "c"]
+
+
+def test_a_torn_line_that_nobody_wanted_may_be_wanted_when_it_is_whole() -> None:
+    """A filter judges a line anew when the rest of it comes."""
+    with a_book(line(1, "a") + stamp(2) + " [ERR") as (book, (path,)):
+        scan = Scan(book, BEGIN, Sieve(WARN), want=10)
+        finish(scan)
+        add(path, "OR] b\n")
+        book.look()
+        more = Scan(book, scan.reached, Sieve(WARN), want=10)
+        finish(more)
+
+    assert texts(scan.found) == []
+    assert texts(more.found) == ["b"]
+
+
+@pytest.mark.parametrize("late", ["", "late"])
+def test_rotation_goes_on_with_the_new_file(late: str) -> None:
+    """After a rename the new file is followed from its beginning, the old one stays readable, and
+    what its writer still adds to it comes, too.
+    """
+    with a_book(line(1, "a")) as (book, (path,)):
+        mark = the_end(book)
+        old = path.rename(path.with_suffix(".1"))
+        path.write_text(line(3, "c"))
+        add(old, line(2, late) if late else "")
+
+        found, _ = fresh(book, mark)
+        up = paged(book, END, False)
+
+    assert texts(found) == [*([late] if late else []), "c"]
+    assert texts(up) == ["a", *texts(found)]
+
+
+def test_of_many_rotations_the_last_files_stay_open() -> None:
+    """Files that were rotated long ago are let go of."""
+    with a_book(line(0, "0")) as (book, (path,)):
+        for number in range(1, 10):
+            path.rename(path.with_suffix(f".{number}"))
+            path.write_text(line(number, f"{number}"))
+            book.look()
+
+        assert texts(paged(book, BEGIN, True)) == ["7", "8", "9"]
+        assert len(book.files) == 3
+
+
+@pytest.mark.parametrize("content", [line(3, "c"), "".join(line(3, f"c{n}") for n in range(20))])
+def test_a_log_that_was_emptied_is_read_anew(content: str) -> None:
+    """After copytruncate what was there is gone, also when the log has grown beyond it since."""
+    with a_book(line(1, "a") + line(2, "b")) as (book, (path,)):
+        mark = the_end(book)
+        os.truncate(path, 0)
+        add(path, content)
+
+        found, _ = fresh(book, mark)
+        up = paged(book, END, False)
+
+    assert "".join(line(3, text) for text in texts(found)) == content
+    assert texts(up) == texts(found)
+
+
+def test_a_scan_outlives_a_truncation() -> None:
+    """A log that is emptied in the middle of a scan ends it, and does not hang it."""
+    log = "".join(line(n, f"{n}") for n in range(400))
+    with a_book(log, cell=64) as (book, (path,)):
+        scan = Scan(book, END, literally("nothing"), forward=False, step_cells=2)
+        scan.step()
+        os.truncate(path, 0)
+        book.look()
+
+        finish(scan)
+
+    assert scan.exhausted
+    assert scan.found == []
+
+
+def test_logs_come_and_go_and_it_is_said() -> None:
+    """What is no file, is not there, or was taken away is said with the reason; what comes later
+    is read from its beginning.
+    """
+    with a_book(line(1, "a")) as (book, (path,)):
+        folder, later = path.parent / "folder", path.parent / "later"
+        folder.mkdir()
+        book = Logbook([str(path), str(folder), str(later)])
+        book.look()
+        first = dict(book.troubles)
+        path.unlink()
+        later.write_text(line(2, "b"))
+
+        changed = book.look()
+        found = texts(paged(book, BEGIN, True))
+        book.close()
+
+    assert first == {
+        str(folder): "expected a regular file",
+        str(later): "No such file or directory",
+    }
+    assert changed
+    assert str(later) not in book.troubles
+    assert book.troubles[str(path)].endswith("what lay there before is still shown")
+    assert found == ["a", "b"]
+
+
+def test_nothing_new_is_no_change() -> None:
+    """A look at logs that nobody wrote to says so."""
+    with a_book(line(1, "a")) as (book, (path,)):
+        unchanged = book.look()
+        add(path, line(2, "b"))
+
+        assert (unchanged, book.look(), book.look()) == (False, True, False)
+
+
+# Whatever stands in it
+
+
+def test_a_line_of_megabytes_is_cut_and_says_by_how_much() -> None:
+    """Of a long line its beginning is kept; what stands behind it is not lost, nor what it hides
+    forgotten.
+    """
+    log = line(1, "a") + line(2, "y" * 1_000_000) + line(3, "b")
+    with a_book(log) as (book, _):
+        down, up = paged(book, BEGIN, True), paged(book, END, False)
+        before = Scan(book, Mark(down[2].key), want=1, forward=False)
+        finish(before)
+
+    assert down == up
+    assert [len(text) for text in texts(down)] == [1, logfile.CELL - 29, 1]
+    assert down[1].hidden == 1_000_000 + 29 - logfile.CELL
+    assert before.found == [down[1]]
+
+
+def test_the_hole_before_a_line_hides_nothing() -> None:
+    """A writer that keeps its place when its log is emptied leaves NULs before its next line; the
+    line is read, searched, and what lay in the hole is counted.
+    """
+    hole = b"\0" * 300_000
+    with a_book(hole + line(1, "found me").encode() + line(2, "b").encode()) as (book, _):
+        down = paged(book, BEGIN, True)
+        hits = paged(book, END, False, through=literally("FOUND"))
+
+    assert texts(down) == ["found me", "b"]
+    assert (down[0].hidden, down[0].line.when) == (300_000, NOON + 1)
+    assert texts(hits) == ["found me"]
+
+
+@given(st.lists(st.binary(max_size=300), max_size=4), st.integers(64, 120))
+@settings(max_examples=1500, deadline=None)
+def test_binary_data_is_lines_like_any_other(logs: list[bytes], cell: int) -> None:
+    """Whatever bytes there are, all of them belong to one line each, in both directions."""
+    with a_book(*logs, cell=cell) as (book, _):
+        down, up = paged(book, BEGIN, True), paged(book, END, False)
+        files = [file.number for file in book.files]
+
+    for file, data in zip(files, logs, strict=True):
+        begins = [0, *(n + 1 for n, byte in enumerate(data) if byte == 10)]
+        for found in (down, up):
+            own = [entry for entry in found if entry.key[1] == file]
+            assert [entry.key[2] for entry in own] == [at for at in begins if at < len(data)]
+            assert [entry.end for entry in own] == [*[e.key[2] for e in own[1:]], len(data)][
+                : len(own)
+            ]
+            assert [entry.torn for entry in own if entry.torn] == [True] * (
+                bool(data) and not data.endswith(b"\n")
+            )
+
+
+# Long work
+
+
+def a_long_log(lines: int = 3000) -> str:
+    """A log whose first line says what no other does."""
+    return line(0, "needle") + "".join(line(n, f"hay {n}") for n in range(1, lines))
+
+
+def test_a_search_is_made_in_steps_that_can_be_watched_and_given_up() -> None:
+    """No step reads more than it was told to; how far it has come is known all the time."""
+    with a_book(a_long_log(), cell=1024) as (book, _):
+        scan = Scan(book, END, literally("needle"), forward=False, step_cells=4)
+        seen = [scan.read]
+        while not scan.done:
+            scan.step()
+            seen.append(scan.read)
+        steps = [after - before for before, after in pairwise(seen)]
+
+        assert texts(scan.found) == ["needle"]
+        assert max(steps) <= 4 * 1024
+        assert len(steps) >= book.size // 4096
+        assert scan.total == book.size
+
+
+def test_nothing_is_read_at_the_beginning_of_a_long_log() -> None:
+    """Opening at the end reads the end: the cost does not grow with the log."""
+    with a_book(a_long_log(), cell=1024) as (book, _):
+        (file,) = book.files
+        scan = Scan(book, END, want=10, forward=False)
+        finish(scan)
+
+        assert texts(scan.entries) == [f"hay {n}" for n in range(2990, 3000)]
+        assert scan.read <= 2 * 1024
+        assert min(file._cells) >= file.cells - 3
+
+
+def test_a_tally_goes_on_where_logs_grow() -> None:
+    """What was counted is not counted again, and a torn line counts when its end comes."""
+    with a_book(a_long_log() + "[2026-11", cell=1024) as (book, (path,)):
+        tally = Tally(book, literally("hay"), step_cells=4)
+        while not tally.done:
+            tally.step()
+        before = (tally.lines, tally.kept, tally.total)
+        add(path, "-20 13:00:00] [INFO] more hay\n" + line(9999, "other"))
+        book.look()
+        while not tally.done:
+            tally.step()
+
+        assert before[:2] == (3000, 2999)
+        assert (tally.lines, tally.kept) == (3002, 3000)
+
+
+def test_new_lines_are_counted_from_a_place_on() -> None:
+    """A tally from a place on counts what has come behind it, in every log, also in a new one."""
+    with a_book(line(1, "a"), line(1, "b")) as (book, (first, second)):
+        tally = Tally(book, EVERYTHING, the_end(book))
+        add(first, line(2, "c"))
+        second.rename(second.with_suffix(".1"))
+        second.write_text(line(3, "d") + line(4, "e"))
+        book.look()
+        while not tally.done:
+            tally.step()
+
+        assert tally.lines == 3
+
+
+# What speaks of a task
+
+
+def test_the_lines_that_speak_of_a_task() -> None:
+    """They come from all logs, the last ones, in the order of time; what cannot be read is said."""
+    log = "".join(line(n, f"task T-{n % 5}") for n in range(100))
+    with a_book(log, line(50, "t-3 sent")) as (_, paths):
+        found = mentions([*map(str, paths), "/nowhere"], "T-3", 100)
+        last = mentions([*map(str, paths)], "T-3", 2)
+        since = mentions([*map(str, paths)], "T-3", 100, since=NOON + 50)
+
+    assert [said.when for said in found.lines if said.when is not None] == sorted(
+        NOON + n for n in [*range(3, 100, 5), 50]
+    )
+    assert (found.early, found.troubles) == (False, {"/nowhere": "No such file or directory"})
+    assert ([said.when for said in last.lines], last.early) == ([NOON + 93, NOON + 98], True)
+    assert len(since.lines) == 11
+    assert since.early is False
+
+
+def test_mentions_are_sought_only_so_far_back() -> None:
+    """No more is read than was allowed, and it is said that there may be more."""
+    with a_book(a_long_log(), cell=1024) as (_, (path,)):
+        found = mentions([str(path)], "needle", 10, most=4096, cell=1024)
+        all_of_it = mentions([str(path)], "needle", 10, cell=1024)
+
+    assert (found.lines, found.early) == ((), True)
+    assert [said.text for said in all_of_it.lines] == ["needle"]
+
+
+# What is typed
+
+
+@pytest.mark.parametrize(
+    ("words", "fits", "fails"),
+    [
+        ("421 gmail", "421 at GMAIL", "421 at yahoo"),
+        ("421|lock", "a lock", "a log"),
+        ("gmail 421|lock", "gmail lock", "lock"),
+        ("a b | c", "xc", "a"),
+        ("!healthz", "other", "GET /healthz"),
+        ('"try again"', "then try again", "again try"),
+        ("~^task-\\d+$", "task-12", "a task-12"),
+        ("/t.sk \\d/", "Task 7", "tusk"),
+        ("/var/log", "in /var/log/x", "in var"),
+        ("/var/log/", "at var/log", "at var"),
+        ("log/", "a log/b", "log"),
+        ("!~^a", "ba", "ab"),
+        ("", "anything", None),
+    ],
+)
+def test_words(words: str, fits: str | None, fails: str | None) -> None:
+    """Words are AND, `|` is or, `!` is not, quotes and regular expressions are one word."""
+    through = sieve(words)
+
+    assert fits is None or through.keeps(1, fits)
+    assert fails is None or not through.keeps(1, fails)
+
+
+@pytest.mark.parametrize(
+    ("words", "at", "message"),
+    [
+        ("~(", 1, "no pattern"),
+        ('a "b', 2, 'expected a closing "'),
+        ("a |", 2, "both sides"),
+        ("| a", 0, "both sides"),
+        ("!", 1, "expected a word"),
+    ],
+)
+def test_words_that_mean_nothing(words: str, at: int, message: str) -> None:
+    """They are refused, with the place and what was expected."""
+    with pytest.raises(BadWords, match=message) as refused:
+        sieve(words)
+
+    assert refused.value.at == at
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("11:00", -3600),
+        ("11:59:58", -2),
+        ("13:00", 3600 - 86400),
+        ("today 13:00", 3600),
+        ("yesterday 18:00", 6 * 3600 - 86400),
+        ("yesterday", -36 * 3600),
+        ("-10m", -600),
+        ("-2d", -2 * 86400),
+        ("2026-11-20", -12 * 3600),
+        ("2026-11-20 12:00:01", 1),
+        ("2026-11-20T12:00:00Z", 0),
+        ("2026-11-20t12:00:00z", 0),
+    ],
+)
+def test_times_as_they_are_typed(text: str, seconds: float) -> None:
+    """A time of day is the last one that has been; others say what they mean."""
+    assert moment(text, NOON) == NOON + seconds
+
+
+@pytest.mark.parametrize("text", ["", "25:00", "noon", "-m", "12", "12:60"])
+def test_what_is_no_time(text: str) -> None:
+    """It is refused, with what was expected."""
+    with pytest.raises(ValueError, match="expected"):
+        moment(text, NOON)
+
+
+def test_the_files_are_let_go_of(tmp_path: Path) -> None:
+    """A book that is closed holds no file open, whatever happened to them."""
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    path = tmp_path / "a.log"
+    path.write_text(line(1, "a"))
+    book = Logbook([str(path)])
+    book.look()
+    for number in range(5):
+        path.rename(path.with_suffix(f".{number}"))
+        path.write_text(line(number, "b"))
+        book.look()
+        os.truncate(path, 0)
+        book.look()
+
+    book.close()
+
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

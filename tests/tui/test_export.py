@@ -1,0 +1,99 @@
+"""Exports: what lands in the file, and what is left when it does not."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from engine.model import State
+from tests.tui.spools import NOW, a_task
+from tui import rows
+from tui.export import Export, Refused, Sheet, bad_path, usual_path
+
+ROWS = [rows.row(a_task(number, State.DEAD), "dlq") for number in range(3)]
+
+
+def test_csv_holds_every_row_in_full(tmp_path: Path) -> None:
+    """A CSV file has a head and a line for each row, and reads back as what was there."""
+    file = Export(str(tmp_path / "out.csv"), rows.FIELDS)
+
+    assert file.take(ROWS[:2], 2, 3)
+    assert file.take(ROWS[2:], 3, 3)
+    file.finish()
+
+    with (tmp_path / "out.csv").open(newline="") as text:
+        read = list(csv.DictReader(text))
+    assert [row["id"] for row in read] == [row["id"] for row in ROWS]
+    assert read[0]["error"] == ROWS[0]["error"]
+    assert (tmp_path / "out.csv").stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
+
+
+def test_json_lines_hold_every_row_in_full(tmp_path: Path) -> None:
+    """A JSON lines file has one object for each row, with all that its store shows."""
+    file = Export(str(tmp_path / "out.jsonl"), rows.FIELDS)
+
+    file.take(ROWS, 3, 3)
+    file.finish()
+
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == ROWS
+
+
+@pytest.mark.parametrize("begin", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
+def test_no_cell_is_a_formula(begin: str) -> None:
+    """What a spreadsheet would run arrives as text; control characters do not arrive at all."""
+    text = rows.csv_lines([{"error": f"{begin}\x1b[31m"}], ["error"])
+
+    cell = next(csv.reader([text.strip("\n")]))[0]
+    assert not cell.startswith(("=", "+", "-", "@", "\t", "\r"))
+    assert "\x1b" not in cell
+
+
+def test_a_stopped_export_leaves_nothing(tmp_path: Path) -> None:
+    """Esc in the middle: the next rows are refused, and there is no file."""
+    file = Export(str(tmp_path / "out.csv"), rows.FIELDS)
+    assert file.take(ROWS[:1], 1, 3)
+
+    file.stopped = True
+
+    assert not file.take(ROWS[1:2], 2, 3)
+    file.drop()
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_file_is_written_over(tmp_path: Path) -> None:
+    """A file that is there stays as it is, whether it was there before or came meanwhile."""
+    path = tmp_path / "out.csv"
+    path.write_text("mine")
+    with pytest.raises(Refused, match="is there already"):
+        Export(str(path), rows.FIELDS).take(ROWS, 3, 3)
+    path.unlink()
+
+    file = Export(str(path), rows.FIELDS)
+    file.take(ROWS, 3, 3)
+    path.write_text("mine, later")
+    with pytest.raises(Refused):
+        file.finish()
+
+    assert path.read_text() == "mine, later"
+    assert [left.name for left in tmp_path.iterdir()] == ["out.csv"]
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """Why nothing could be written is said in one line, with the path."""
+    with pytest.raises(Refused, match="No such file or directory"):
+        Export(str(tmp_path / "nowhere" / "out.csv"), rows.FIELDS).take(ROWS, 3, 3)
+
+
+def test_paths() -> None:
+    """A path that cannot be meant is refused while it is typed; the usual one never is."""
+    sheet = Sheet("dlq /x", rows.FIELDS, lambda take: NotImplemented)
+
+    assert usual_path(sheet, NOW) == "spooldeck-dlq--x-20261120T094208Z.csv"
+    assert bad_path(usual_path(sheet, NOW)) == ""
+    assert "expected" in bad_path(" ")
+    assert "expected" in bad_path("tasks.xlsx")

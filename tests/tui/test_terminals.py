@@ -1,0 +1,462 @@
+"""Every terminal: what reaches it, whatever it is called, speaks or shows, and what it is left as."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.model import State
+from tests.tui.ptys import ASCII, ENTERS, LEAVES, PATIENCE, PROGRAM, ROOT, UTF8, Terminal, console
+from tests.tui.spools import a_task, make_spool, put_file, some_tasks
+
+TERMS = ("xterm", "xterm-256color", "screen", "screen-256color", "tmux-256color", "linux", "vt100")
+
+COLOUR = re.compile(r"3[0-8]|4[0-8]|9[0-7]|10[0-7]")
+"""Parameters of SGR that choose a colour; 39 and 49 choose the terminal's own."""
+
+OURS = re.compile(
+    r"\x1b\[[0-9;]*[mH]|\x1b\[\?(?:1049|25|7|2004|1000|1003|1015|1006)[hl]|\x1b\[2J|\r+\n"
+)
+"""All that the console has to say to a terminal besides text."""
+
+QUIT = "\x03\x03"
+"""Ctrl-c twice leaves from the list."""
+
+READY = "scope if you act now: row"
+
+
+@pytest.fixture(scope="session")
+def spool(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A queue on an ordinary day."""
+    root = tmp_path_factory.mktemp("ordinary")
+    make_spool(root, some_tasks())
+    return str(root)
+
+
+def at_queue(*words: str, **options: object) -> Iterator[Terminal]:
+    """The console on a queue's list, or rather what makes it."""
+    return console("--open", "queue", *words, **options)  # type: ignore[return-value,arg-type]
+
+
+def sgr(said: bytes) -> set[str]:
+    """The parameters of all that was said about how text looks."""
+    found = re.findall(r"\x1b\[([0-9;]*)m", said.decode())
+    return {part for parts in found for part in parts.split(";")}
+
+
+def others(said: bytes) -> list[str]:
+    """What went to the terminal that is neither text nor something of ours to say."""
+    rest = OURS.sub("", said.decode())
+    return re.findall(r"\x1b.{0,20}|[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", rest)
+
+
+# Table of terminals
+
+
+@pytest.mark.parametrize("no_color", ["", "1"], ids=["colour", "NO_COLOR"])
+@pytest.mark.parametrize("lang", [ASCII, UTF8], ids=lambda lang: lang["LANG"])
+@pytest.mark.parametrize("term", TERMS)
+def test_every_terminal(spool: str, term: str, lang: dict[str, str], no_color: str) -> None:
+    """Whatever its name, its locale and NO_COLOR: it starts, moves, ends, and asks nothing."""
+    told = {**lang, "NO_COLOR": no_color} if no_color else lang
+    with console("--open", "queue", spool, TERM=term, **told) as terminal:
+        terminal.shows(READY)
+        first = terminal.screen.text
+        terminal.send("j")
+        terminal.until(lambda: terminal.screen.lines[-3] != first.split("\n")[-3])
+        terminal.send(QUIT)
+
+        assert terminal.end() == 0
+        assert terminal.restored
+        assert terminal.said.startswith(ENTERS)
+        assert not others(terminal.said)
+        assert terminal.said.isascii() == (lang is ASCII)
+        colours = {part for part in sgr(terminal.said) if COLOUR.fullmatch(part)}
+        assert bool(colours) != bool(no_color)
+
+
+@pytest.mark.parametrize("theme", ["night", "mono"])
+def test_no_colour_whatever_the_theme(spool: str, theme: str) -> None:
+    """Under NO_COLOR a theme of 24 bits has no colour either, and neither has mono without it."""
+    told = {"NO_COLOR": "1"} if theme != "mono" else {}
+    with console(
+        "--open", "queue", "--theme", theme, spool, COLORTERM="truecolor", **told
+    ) as terminal:
+        terminal.shows(READY)
+        terminal.send(" jj4\r")
+        terminal.shows("Esc back")
+        terminal.send("\x1b?")
+        terminal.shows("Keys of")
+        terminal.process.terminate()
+
+        assert terminal.end() == 143
+        assert not {part for part in sgr(terminal.said) if COLOUR.fullmatch(part)}
+        assert "7" in sgr(terminal.said)  # the cursor is still seen
+
+
+def test_an_empty_no_color_asks_for_nothing(spool: str) -> None:
+    """NO_COLOR that is set but empty takes no colour away."""
+    with console("--open", "queue", "--theme", "terminal", spool, NO_COLOR="") as terminal:
+        terminal.shows(READY)
+        terminal.process.terminate()
+        terminal.end()
+
+        assert {part for part in sgr(terminal.said) if COLOUR.fullmatch(part)} >= {"32", "36"}
+
+
+@pytest.mark.parametrize("term", ["dumb", "", None])
+def test_a_terminal_that_cannot_move_its_cursor(spool: str, term: str | None) -> None:
+    """It is refused in one line with what to do instead, and nothing else is written."""
+    told = {} if term is None else {"TERM": term}
+    with Terminal([*PROGRAM, spool], told) as terminal:
+        assert terminal.end() == 64
+        assert b"spooldeck status" in terminal.said
+        assert b"\x1b" not in terminal.said
+        assert terminal.said.count(b"\n") == 1
+
+
+def test_the_screen_goes_to_the_terminal_only(spool: str, tmp_path: Path) -> None:
+    """With standard error in a file, the screen is still on the terminal and not in the file."""
+    with (tmp_path / "errors").open("wb") as file:
+        with console("--open", "queue", spool, stderr=file.fileno()) as terminal:
+            terminal.shows(READY)
+            terminal.send(QUIT)
+            assert terminal.end() == 0
+    assert (tmp_path / "errors").read_bytes() == b""
+
+
+# Data
+
+
+@pytest.fixture(scope="session")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A queue with text in many scripts."""
+    root = tmp_path_factory.mktemp("foreign")
+    make_spool(root, [])
+    for number, text in enumerate(("größe", "日本語の件名", "e\u0301te\u0301", "привет", "ascii")):
+        put_file(root, a_task(number * 4, description=f"<{text}>", error=""))
+    return str(root)
+
+
+@pytest.mark.parametrize("lang", [ASCII, UTF8], ids=lambda lang: lang["LANG"])
+def test_wide_and_foreign_text_keeps_its_columns(foreign: str, lang: dict[str, str]) -> None:
+    """Every row ends where it would with plain text, in cells, and a cut stands at its end."""
+    with console("--open", "queue", "--theme", "mono", foreign, **lang) as terminal:
+        terminal.shows(READY, "<ascii>")
+        rows = [line for line in terminal.screen.lines if "<" in line and "scope" not in line]
+        terminal.send("/")
+        terminal.shows("filter")
+        terminal.send("größe")
+        terminal.shows("gr??e" if lang is ASCII else "größe")
+        terminal.process.terminate()
+        terminal.end()
+
+        assert len(rows) == 5
+        if lang is ASCII:
+            assert terminal.said.isascii()
+            assert "<" + "?" * 12 + ">" in "".join(rows)
+            assert len({row.index("<") for row in rows}) == 1
+        else:
+            assert "<日本語の件名>" in "".join(rows)
+
+
+HOSTILE = (
+    "\x1b]52;c;SE9TVElMRQ==\x07",
+    "\x1b[5;8mHOSTILE\x1b[6n",
+    "\x1b]0;HOSTILE\x07",
+    "\x1bP+q544e\x1b\\",
+    "\x9b31mHOSTILE\x9d52;c;QQ==\x9c",
+    "\x00\x07\x08\x0b\x0c\x0e\x7f HOSTILE",
+    "\u202eHOSTILE\u2066",
+    "[bold]HOSTILE[/nope][@click=app.quit]x[/]",
+    "日本HOSTILE\u0301",
+)
+"""What somebody may write into a subject, an address or a log to have a terminal act on it."""
+
+
+@pytest.fixture(scope="session")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A queue where everything foreign is hostile: tasks, their names, payloads, logs, figures."""
+    root = tmp_path_factory.mktemp("hostile")
+    make_spool(root, some_tasks(4, 1, 2))
+    for number, text in enumerate(HOSTILE):
+        state = State.DEAD if number % 2 else State.PENDING
+        task = a_task(100 + number, state, description=text, error=text)
+        path = put_file(root, task)
+        path.write_bytes(path.read_bytes() + b'TASK_EXTRA="\xff\xfe\x1b[5m"\n')
+    (root / "queue/pending/\x1b[5mHOSTILE.task").write_bytes(b"\x1b[5m\xff")
+    (root / "queue/pending/20261120T094208Z-mail_send-0badf00d.task").write_bytes(b"\x9b5m=\x1b[5m")
+    with (root / "log/queue.log").open("ab") as log:
+        for text in HOSTILE:
+            log.write(b"[2026-11-20 09:42:00] [ERROR] " + text.encode() + b" \xff\x9b5m\n")
+            log.write(f"[2026-11-20 09:42:00] [{text}] HOSTILE\n".encode())
+    with (root / "metrics/mail.prom").open("a") as figures:
+        label = HOSTILE[1] + HOSTILE[5].replace("\0", "")
+        figures.write(f'nftban_mail_send_attempts_total{{transport="{label}"}} 7\n')
+    os.utime(root / "metrics/mail.prom")
+    return str(root)
+
+
+WALK = (
+    ("4", "[4"),
+    ("\r", "Esc back"),
+    ("j\x1b", READY),
+    ("6", "[6"),
+    ("\r", "Esc back"),
+    ("\x1b", "[6"),
+    ("1G", READY),
+    ("?", "Keys of"),
+    ("\x1b", READY),
+    ("U", "Esc back"),
+    ("\x1b", READY),
+)
+"""Keys, and what is on the screen that they lead to."""
+
+
+@pytest.mark.parametrize("lang", [ASCII, UTF8], ids=lambda lang: lang["LANG"])
+def test_nothing_in_the_data_reaches_the_terminal_raw(hostile: str, lang: dict[str, str]) -> None:
+    """On every screen a hostile spool is text: each control byte sent is one of the console's."""
+    with console("--open", "queue", hostile, size=(120, 40), **lang) as terminal:
+        terminal.shows(READY, "HOSTILE")
+        for keys, text in WALK:
+            terminal.send(keys)
+            terminal.shows(text)
+        terminal.process.terminate()
+
+        assert terminal.end() == 143
+        assert not others(terminal.said)
+        assert not sgr(terminal.said) & {"5", "6", "8"}
+        assert "HOSTILE" in terminal.said.decode()
+
+
+# Size
+
+
+def test_a_storm_of_sizes_ends_in_a_right_screen(spool: str) -> None:
+    """After a hundred sizes in a row, one cell among them, the screen is that of the last one."""
+    sizes = itertools.islice(itertools.cycle([(20, 5), (1, 1), (200, 60), (60, 15), (80, 24)]), 100)
+    with console("--open", "queue", spool, size=(100, 30)) as terminal:
+        terminal.shows(READY)
+        for size in sizes:
+            terminal.resize(*size)
+        terminal.resize(60, 15)
+        terminal.until(lambda: right(terminal, 60, 15))
+        terminal.resize(200, 60)
+        terminal.until(lambda: right(terminal, 200, 60))
+        terminal.send(QUIT)
+
+        assert terminal.end() == 0
+
+
+def right(terminal: Terminal, columns: int, rows: int) -> bool:
+    """Whether the screen is painted as it is at that size, and nothing of another is left."""
+    lines = terminal.screen.lines
+    return (
+        bool(re.search(r"OBSERVE", lines[0]))
+        and len(lines[0]) <= columns
+        and any("[1 pending 40]" in line for line in lines[:3])
+        and any("scope" in line and "row" in line for line in lines[-4:])
+        and max(map(len, lines)) <= columns
+    )
+
+
+@pytest.mark.parametrize("size", [(1, 1), (20, 5)])
+def test_no_terminal_is_too_small(spool: str, size: tuple[int, int]) -> None:
+    """The console opens on any size, and is whole when it grows."""
+    with console("--open", "queue", spool, size=size) as terminal:
+        terminal.until(lambda: terminal.screen.text.strip())
+        terminal.resize(80, 24)
+        terminal.shows(READY)
+        terminal.send(QUIT)
+
+        assert terminal.end() == 0
+
+
+def test_variables_do_not_fix_the_size(spool: str) -> None:
+    """COLUMNS and LINES, left over from another terminal, do not say how large this one is."""
+    with console("--open", "queue", spool, size=(60, 15), COLUMNS="200", LINES="60") as terminal:
+        terminal.until(lambda: right(terminal, 60, 15))
+        terminal.process.terminate()
+        terminal.end()
+
+
+# Away and back
+
+
+def test_ctrl_z_leads_to_the_shell_and_back(spool: str) -> None:
+    """The shell finds its terminal as it was, and `fg` the whole screen as it is now."""
+    bash = ["bash", "--norc", "--noprofile", "-i"]
+    told = {"TERM": "xterm", "PS1": "SHELL> ", **UTF8}
+    with Terminal(bash, told) as terminal:
+        terminal.shows("SHELL>")
+        terminal.send(f"{' '.join(PROGRAM)} --open queue {spool}; echo ENDED $?\n")
+        terminal.shows(READY)
+        before = terminal.screen.lines[1:3]
+        terminal.send("\x1a")
+        terminal.shows("Stopped")
+        assert terminal.screen_restored
+        terminal.send("stty -a | grep -c ' echo '; echo BE''TWEEN\n")
+        terminal.shows("BETWEEN")
+        assert "\n1\nBETWEEN" in terminal.screen.text.replace("\r", "")
+        terminal.send("fg\n")
+        terminal.shows(READY)
+        assert terminal.screen.lines[1:3] == before
+        terminal.send("j" + QUIT)
+        terminal.shows("ENDED 0")
+        terminal.send("exit\n")
+
+        assert terminal.end() == 0
+        assert terminal.restored
+
+
+def test_ctrl_z_without_a_shell_says_so(spool: str) -> None:
+    """Where nobody would continue it, the console does not stop."""
+    with console("--open", "queue", spool) as terminal:
+        terminal.shows(READY)
+        terminal.send("\x1a")
+        terminal.shows("there is no shell with job control")
+        terminal.send(QUIT)
+
+        assert terminal.end() == 0
+
+
+def test_stopped_without_a_word(spool: str) -> None:
+    """After SIGSTOP and SIGCONT everything is painted anew, and the end restores the terminal."""
+    with console("--open", "queue", spool) as terminal:
+        terminal.shows(READY)
+        terminal.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, terminal.process.pid, os.WSTOPPED | os.WNOWAIT)
+        said = len(terminal.said)
+        terminal.screen.feed("\x1b[2J")
+        terminal.process.send_signal(signal.SIGCONT)
+        terminal.shows(READY)
+        terminal.send("j" + QUIT)
+
+        assert terminal.end() == 0
+        assert ENTERS in terminal.said[said:]
+        assert terminal.restored
+
+
+# Ends
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)]
+)
+def test_signals_restore_the_terminal(spool: str, number: signal.Signals, code: int) -> None:
+    """A signal ends it with the code that says which, and the terminal as it was."""
+    with console("--open", "queue", spool) as terminal:
+        terminal.shows(READY)
+        terminal.process.send_signal(number)
+
+        assert terminal.end() == code
+        assert LEAVES in terminal.said
+        assert terminal.restored
+
+
+@pytest.mark.parametrize("controlling", [True, False], ids=["SIGHUP", "no signal"])
+def test_a_line_that_breaks_ends_it(spool: str, controlling: bool) -> None:
+    """When the terminal is gone the console ends, whether or not a signal says so."""
+    argv = [*PROGRAM, "--open", "queue", spool]
+    with Terminal(argv, {"TERM": "xterm", **UTF8}, controlling=controlling) as terminal:
+        terminal.shows(READY)
+        terminal.hang_up()
+
+        assert terminal.process.wait(PATIENCE) == 129
+
+
+def test_what_hangs_does_not_keep_it(tmp_path: Path) -> None:
+    """A file that can be waited for without end is left alone when the console is left."""
+    make_spool(tmp_path, some_tasks())
+    (tmp_path / "metrics/queue.prom").unlink()
+    os.mkfifo(tmp_path / "metrics/queue.prom")
+    with console("--open", "queue", str(tmp_path)) as terminal:
+        terminal.shows(READY)
+        terminal.send(QUIT)
+
+        assert terminal.end() == 0
+        assert terminal.restored
+
+
+# Keys that are none
+
+
+def test_what_is_pasted_acts_on_nothing(spool: str) -> None:
+    """Text that is pasted into the list is not taken for keys, whatever it says."""
+    with console("--open", "queue", spool) as terminal:
+        terminal.shows(READY)
+        scope = terminal.screen.lines[-3]
+        terminal.send("\x1b[200~Xyq\nq4\x1b[201~")
+        terminal.send("?")
+        terminal.shows("Keys of")
+        terminal.send("\x1b")
+        terminal.shows(READY, "[1 pending 40]")
+        assert terminal.screen.lines[-3] == scope
+        terminal.send(QUIT)
+
+        assert terminal.end() == 0
+
+
+def test_bytes_that_are_no_utf8_are_keys_of_no_use(spool: str) -> None:
+    """A terminal that sends Latin-1, whatever the locale says, does not end the console."""
+    with console("--open", "queue", spool) as terminal:
+        terminal.shows(READY)
+        terminal.send(b"\xe4\xff\xc3")
+        terminal.send("4")
+        terminal.shows("[4 dlq 12]")
+        terminal.send(QUIT)
+
+        assert terminal.end() == 0
+
+
+def test_the_mouse_is_left_alone_unless_asked_for(spool: str) -> None:
+    """With --mouse the wheel moves and a click is heard; without, no byte is said of a mouse."""
+    with console("--open", "queue", "--mouse", spool) as terminal:
+        terminal.shows(READY)
+        scope = terminal.screen.lines[-3]
+        terminal.send("\x1b[<65;10;8M")
+        terminal.until(lambda: terminal.screen.lines[-3] != scope and READY in terminal.screen.text)
+        terminal.send("\x1b[<0;10;8M\x1b[<0;10;8m" + QUIT)
+        assert terminal.end() == 0
+        assert b"\x1b[?1000h" in terminal.said
+        assert b"\x1b[?1003h" not in terminal.said  # every motion would be sent over the line
+        assert terminal.restored
+
+
+# tmux
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+def test_in_tmux(spool: str, tmp_path: Path) -> None:
+    """In a real tmux it paints, follows a change of size, and leaves the shell's screen."""
+    socket = str(tmp_path / "tmux")
+    told = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", **UTF8}
+
+    def tmux(*words: str) -> str:
+        argv = ["tmux", "-S", socket, "-f", "/dev/null", *words]
+        done = subprocess.run(argv, env=told, check=True, capture_output=True, timeout=PATIENCE)
+        return done.stdout.decode()
+
+    command = f"cd {ROOT}; {' '.join(PROGRAM)} --open queue {spool}; echo ENDED $?; exec cat"
+    tmux("new-session", "-d", "-x", "80", "-y", "24", f"sh -c '{command}'")
+    try:
+        with Terminal(["tmux", "-S", socket, "attach"], told) as terminal:
+            terminal.until(lambda: READY in tmux("capture-pane", "-p"))
+            terminal.resize(120, 41)
+            terminal.until(lambda: len(tmux("capture-pane", "-p").split("\n")[0]) > 100)
+            terminal.resize(80, 24)
+            terminal.until(lambda: READY in tmux("capture-pane", "-p"))
+            tmux("send-keys", "C-c", "C-c")
+            terminal.until(lambda: "ENDED" in tmux("capture-pane", "-p"))
+
+        assert tmux("capture-pane", "-p").strip() == "ENDED 0"  # nothing of ours is left on the shell's screen
+    finally:
+        tmux("kill-server")

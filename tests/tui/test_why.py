@@ -1,0 +1,348 @@
+"""Why is it not running? Each answer from a spool that deserves it, and the next as it changes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from engine import lockfile, locks, verbs
+from engine.config import load, queue_for
+from engine.inspector import Inspector
+from engine.limits import Buckets
+from engine.model import LockEvidence, State, Task
+from engine.policy import Rate
+from engine.stores import open_store
+from tests.tui.spools import FOLDERS, NOW, a_task, disk_place, make_spool, put_file
+from tui.cli.wiring import Setup
+from tui.place import Place
+from tui.why import why_waiting
+
+Child = subprocess.Popen[str]
+
+HOLDER = """
+import sys
+from engine import locks
+lock = locks.acquire(sys.argv[1], 1200.0)
+print("held", flush=True)
+sys.stdin.readline()
+lock.release()
+print("released", flush=True)
+"""
+"""A worker that has the lock, until it is told to let go."""
+
+
+class Asked:
+    """Asks of a spool why a task waits, after looking at it anew."""
+
+    def __init__(self, inspector: Inspector, place: Place) -> None:
+        self.inspector, self.place = inspector, place
+
+    async def why(self, task: Task, now: float = NOW, lock: LockEvidence | None = None) -> str:
+        """What is to be said of this task, wherever it stands by now."""
+        await self.inspector.refresh()
+        seen = await self.inspector.task(task.id)
+        assert seen is not None
+        return await why_waiting(self.inspector, self.place, lock, seen, now)
+
+
+@asynccontextmanager
+async def asking(place: Place) -> AsyncIterator[Asked]:
+    """Somebody who follows a place."""
+    inspector = Inspector(place.open, clock=lambda: NOW)
+    await inspector.start()
+    try:
+        yield Asked(inspector, place)
+    finally:
+        await inspector.close()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A spool without a task; a worker ran 20 s ago."""
+    make_spool(tmp_path, [])
+    return tmp_path
+
+
+@pytest.fixture
+def hold(root: Path) -> Iterator[Callable[[], Child]]:
+    """Starts a process that takes the lock; it is ended when the test is over."""
+    children: list[Child] = []
+
+    def holder() -> Child:
+        argv = (sys.executable, "-c", HOLDER, str(root / "run" / "queue.lock"))
+        pipe = subprocess.PIPE
+        child = subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True)
+        children.append(child)
+        assert child.stdout is not None
+        assert child.stdout.readline() == "held\n"
+        return child
+
+    yield holder
+    for child in children:
+        child.kill()
+        child.communicate()
+
+
+async def lock_of(root: Path, later: float = 0.0) -> LockEvidence:
+    """What is to be said of the spool's lock so many seconds from now."""
+    return await asyncio.to_thread(
+        locks.examine,
+        str(root / "run" / "queue.lock"),
+        1200.0,
+        lambda: time.time() + later,
+        lambda: lockfile.uptime() + later,
+    )
+
+
+def put(root: Path, number: int, state: State = State.PENDING, **fields: object) -> Task:
+    """A task in the spool; older ones have lower numbers."""
+    task = a_task(4 * number, state, **fields)
+    put_file(root, task)
+    return task
+
+
+def move(root: Path, task: Task, state: State) -> None:
+    """Some program moves a task's file."""
+    name = f"{task.id}.task"
+    os.rename(  # noqa: PTH104 - as the contract's program does
+        root / "queue" / FOLDERS[task.state] / name, root / "queue" / FOLDERS[state] / name
+    )
+
+
+def set_up(root: Path) -> Setup:
+    """The spool as its configuration has it."""
+    config = load(str(root / "spooldeck.yaml"), {})
+    return Setup(config, queue_for(config, str(root), {}))
+
+
+def swapped(root: Path, task: Task, change: Callable[[Task, float], Task | None]) -> None:
+    """An operator does something to a task, as the store has it."""
+    store = open_store(str(root), lambda: NOW)
+    try:
+        seen = next(t for t in store.look() if isinstance(t, Task) and t.id == task.id)
+        store.swap(seen, change(seen, NOW))
+    finally:
+        store.close()
+
+
+async def test_one_that_is_due_waits_for_a_worker(root: Path) -> None:
+    """Due, and nobody there: it is said for how long, and when somebody was there last."""
+    task = put(root, 1, due=NOW - 2820)
+    place = disk_place(root)
+
+    async with asking(place) as ask:
+        free = await lock_of(root)
+        assert await ask.why(task, lock=free) == (
+            "due for 47 min, but not seen by any worker: the lock is free, last run 20 s ago"
+        )
+        (root / "metrics" / "queue.prom").unlink()
+        assert await ask.why(task, lock=free) == (
+            "due for 47 min, but not seen by any worker: the lock is free"
+        )
+
+
+async def test_backoff_is_told_and_what_comes_after_it(root: Path) -> None:
+    """A task that waits to be tried again, of a kind that nobody handles, is told both."""
+    task = put(root, 1, due=NOW + 240)
+    place = disk_place(root)._replace(handled=lambda kind: False)
+
+    async with asking(place) as ask:
+        assert await ask.why(task) == (
+            f"backoff until 09:46:08Z (in 4 min); no handler configured for {task.kind}"
+        )
+        assert await ask.why(task, NOW + 240) == f"no handler configured for {task.kind}"
+
+        put_file(root, a_task(4, due=NOW + 7980))
+        assert await ask.why(task) == (
+            f"backoff until 11:55:08Z (in 2 h 13 min); no handler configured for {task.kind}"
+        )
+
+
+async def test_the_configuration_says_who_has_a_handler(root: Path) -> None:
+    """A kind of the contract has none until the configuration names one."""
+    task = put(root, 1, kind="mail_send")
+    said = []
+
+    for text in ("queue: {syslog: ''}\n", "handlers: {mail_send: {command: [/bin/true]}}\n"):
+        (root / "spooldeck.yaml").write_text(text)
+        setup = await asyncio.to_thread(set_up, root)
+        async with asking(disk_place(root)._replace(handled=setup.handled)) as ask:
+            said.append(await ask.why(task))
+
+    assert said == [
+        "no handler configured for mail_send",
+        "due, but not seen by any worker, last run 20 s ago",
+    ]
+
+
+async def test_no_token_is_told_until_there_is_one(root: Path) -> None:
+    """An empty bucket keeps its kind, and says when the next token comes; others go on."""
+    mail, other = put(root, 1, kind="mail_send"), put(root, 2, kind="report")
+    now = [NOW]
+    buckets = Buckets(
+        str(root / "metrics" / "tokens"), {"mail_send": Rate(60, 1)}, lambda: now[0], str(root)
+    )
+    assert await asyncio.to_thread(buckets.spend, "mail_send")
+    place = disk_place(root)._replace(token_at=buckets.token_at)
+
+    async with asking(place) as ask:
+        assert await ask.why(mail) == "no token until 09:43:08Z (in 1 min)"
+        assert (await ask.why(other)).startswith("1 older task first")
+
+        now[0] += 60
+        assert (await ask.why(mail, now[0])).startswith("due, but not seen by any worker")
+
+        (root / "metrics" / "tokens").unlink()
+        (root / "metrics" / "tokens").mkdir()
+        assert "whether there is a token is not known" in await ask.why(mail)
+
+
+async def test_the_lock_is_told_whoever_has_it(root: Path, hold: Callable[[], Child]) -> None:
+    """Held by a process, stuck when that gives no sign of life, stale when it has ended."""
+    task = put(root, 1)
+    holder = hold()
+
+    async with asking(disk_place(root)) as ask:
+        pid = holder.pid
+        said = await ask.why(task, lock=await lock_of(root))
+        sign = r"who gave a sign of life [0-9]+ s ago"
+        assert re.fullmatch(f"next in line; the lock is held by PID {pid}, {sign}", said)
+
+        said = await ask.why(task, lock=await lock_of(root, later=2820))
+        assert said == f"the lock is stuck: PID {pid} gave no sign of life for 47 min"
+
+        holder.kill()
+        holder.communicate()
+        said = await ask.why(task, lock=await lock_of(root))
+        assert said == f"the lock is stale: PID {pid} is gone; the next worker takes it over"
+
+        (root / "run" / "queue.lock").unlink()
+        (root / "run" / "queue.lock").mkdir()
+        said = await ask.why(task, lock=await lock_of(root))
+        assert said.startswith("the lock cannot be judged: ")
+        assert "expected a regular file" in said
+
+
+async def test_who_let_go_of_the_lock_is_not_named(root: Path, hold: Callable[[], Child]) -> None:
+    """Once the lock is released, it is nobody's."""
+    task = put(root, 1)
+    holder = hold()
+
+    async with asking(disk_place(root)) as ask:
+        assert f"PID {holder.pid}" in await ask.why(task, lock=await lock_of(root))
+
+        assert holder.communicate("\n")[0] == "released\n"
+        said = await ask.why(task, lock=await lock_of(root))
+
+    assert said == "due, but not seen by any worker: the lock is free, last run 20 s ago"
+
+
+async def test_those_before_it_are_counted(root: Path, hold: Callable[[], Child]) -> None:
+    """Every due task of a lower id comes first; those that wait or are of a higher id do not."""
+    older = [put(root, number) for number in range(700)]
+    task = put(root, 800)
+    put(root, 801)
+    put(root, 750, due=NOW + 60)
+    holder = hold()
+
+    async with asking(disk_place(root)) as ask:
+        said = await ask.why(task, lock=await lock_of(root))
+        assert said.startswith(f"700 older tasks first; the lock is held by PID {holder.pid}, who")
+
+        for gone in older[1:]:
+            move(root, gone, State.DEAD)
+        assert (await ask.why(task, lock=await lock_of(root))).startswith(
+            "1 older task first; the lock"
+        )
+
+        move(root, older[0], State.DEAD)
+        assert (await ask.why(task, lock=await lock_of(root))).startswith("next in line; the lock")
+        assert (await ask.why(task, NOW + 60, await lock_of(root))).startswith(
+            "1 older task first; the"
+        )
+
+
+async def test_one_in_work_is_somebodys_or_nobodys(root: Path, hold: Callable[[], Child]) -> None:
+    """While its worker lives, it is being worked on; once that is gone, it is an orphan."""
+    task = put(root, 1)
+    holder = hold()
+    move(root, task, State.ACTIVE)
+    now = time.time()
+
+    async with asking(disk_place(root)) as ask:
+        said = await ask.why(task, now, await lock_of(root))
+        assert re.fullmatch(f"being worked on by PID {holder.pid} for [0-9]+ s", said)
+
+        said = await ask.why(task, now + 2820, await lock_of(root, later=2820))
+        stuck = f"the lock is stuck: PID {holder.pid} gave no sign of life for 47 min"
+        assert said.startswith(f"{stuck}, taken 4")
+
+        holder.kill()
+        holder.communicate()
+        said = await ask.why(task, now + 60, await lock_of(root))
+        assert re.fullmatch(
+            f"nobody works on it any more: PID {holder.pid} is gone, taken (59 s|1 min) ago; "
+            "the next worker counts a failed attempt and gives it back",
+            said,
+        )
+
+        (root / "run" / "queue.lock").unlink()
+        assert "nobody has the lock" in await ask.why(task, now, await lock_of(root))
+
+
+async def test_one_that_died_says_how_and_what_brings_it_back(root: Path) -> None:
+    """Given up on: after how many attempts, how long ago, and that only a retry runs it again."""
+    task = put(root, 1, State.DEAD, attempts=3, extra={"dead_since": str(int(NOW - 7980))})
+    place = disk_place(root)
+
+    async with asking(place) as ask:
+        assert await ask.why(task) == (
+            "given up on after 3 attempts, 2 h 13 min ago (max_retries_exceeded); "
+            "it runs again only if retried, then as if new"
+        )
+        assert (await ask.why(task, NOW + 86400)).startswith(
+            "given up on after 3 attempts, 1 d 2 h"
+        )
+
+        await asyncio.to_thread(swapped, root, task, verbs.retry)
+        assert await ask.why(task) == "due, but not seen by any worker, last run 20 s ago"
+
+
+async def test_one_put_away_says_so(root: Path) -> None:
+    """Held until released, with what would keep it then; purged, to be had back."""
+    task = put(root, 1, due=NOW + 60)
+    place = disk_place(root)
+
+    async with asking(place) as ask:
+        await asyncio.to_thread(swapped, root, task, verbs.hold)
+        assert await ask.why(task) == (
+            "held by an operator until released; backoff until 09:43:08Z (in 1 min)"
+        )
+
+        await asyncio.to_thread(swapped, root, task, verbs.purge)
+        assert await ask.why(task) == (
+            "purged by an operator: no worker sees it, and it can still be had back"
+        )
+
+
+async def test_a_worker_that_stays_away_is_missed(root: Path) -> None:
+    """Older tasks go first, but when nothing has run for a quarter of an hour, that is told too."""
+    put(root, 1)
+    task = put(root, 2)
+    place = disk_place(root)
+
+    async with asking(place) as ask:
+        assert await ask.why(task, lock=await lock_of(root)) == "1 older task first"
+        assert await ask.why(task, NOW + 2820, lock=await lock_of(root)) == (
+            "1 older task first; "
+            "due, but not seen by any worker: the lock is free, last run 47 min ago"
+        )

@@ -1,0 +1,181 @@
+"""The locks: who has each, what is known of that, and what waits behind it, from values alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich.cells import cell_len
+
+from engine import breaker
+from engine.ages import Ages
+from engine.flow import spell
+from engine.model import LockEvidence, Verdict
+from engine.text import shown
+from engine.waiting import Standing
+from tui import present
+from tui.present import BLANK, Line, Run
+from tui.views import overview
+
+DUE = "!due>now"
+"""What waits behind a lock, in the filter language."""
+
+KINDS = 6
+"""Kinds of waiting tasks that are told of by name."""
+
+
+class Lock(NamedTuple):
+    """One place's lock."""
+
+    number: int
+    """Which of the places it is, from 1."""
+    name: str
+    """As the operator gave it."""
+    evidence: LockEvidence | None = None
+    """What was seen last; None when it was not looked at yet."""
+    standing: Standing | None = None
+    """What waits behind it; None when that is not known."""
+
+
+class Column(NamedTuple):
+    """A column of the table of locks."""
+
+    title: str
+    width: int
+    right: bool = False
+    least: int = 0
+    """Cells that a screen must have for it."""
+
+
+COLUMNS = (
+    Column("BEAT", 6, right=True),
+    Column("HOLDER", 12, least=60),
+    Column("VERDICT", 8),
+    Column("BLOCKS", 7, right=True),
+    Column("OLDEST", 6, right=True, least=60),
+)
+"""Behind the name; the reason takes what is left."""
+
+NAMES = 18
+"""Cells for the names of facts and a margin: "last sign of life" is the longest."""
+
+
+def _cells(lock: Lock, now: float) -> list[Run]:
+    evidence, waiting = lock.evidence, lock.standing
+    if evidence is None:
+        return [overview.UNKNOWN, ("", ""), ("?", "unknown"), overview.UNKNOWN, ("", "")]
+    free = evidence.verdict is Verdict.FREE
+    beat = "-" if free else "?" if evidence.since is None else spell(now - evidence.since)
+    who = "-" if free else "?" if evidence.pid is None else f"PID {evidence.pid}"
+    blocks = "?" if waiting is None else overview.amount(waiting.due, 7)
+    oldest = waiting.oldest_due if waiting is not None else None
+    return [
+        (beat, "unknown" if beat == "?" else ""),
+        (who, "unknown" if who == "?" else ""),
+        (evidence.verdict.upper(), present.verdict_look(evidence.verdict)),
+        ("-" if free else blocks, ""),
+        ("-" if free or oldest is None else present.span(now - oldest), ""),
+    ]
+
+
+def table(locks: Sequence[Lock], now: float, width: int) -> tuple[Line, list[Line]]:
+    """The titles, and a line for each lock in the order given."""
+    shape = [(at, column) for at, column in enumerate(COLUMNS) if width >= column.least]
+    called = overview.names([lock.name for lock in locks])
+    fixed = overview.MARGIN + sum(column.width + 1 for _, column in shape)
+    longest = max((cell_len(name) for name in called), default=0)
+    name_width = max(4, min(longest, 24, width - fixed - 1))
+    titles = [present.fit("LOCK", name_width)]
+    titles += [present.fit(c.title, c.width, c.right) for _, c in shape]
+    rest = width - fixed - name_width - 1
+    titles += ["WHY"] if rest >= 12 else []
+    head: Line = ((present.fit(" " * overview.MARGIN + " ".join(titles), width), "title"),)
+    rows = []
+    for lock, name in zip(locks, called, strict=True):
+        cells = _cells(lock, now)
+        runs: list[Run] = [(_sign(lock), "bad"), (present.fit_end(name, name_width) + " ", "strong")]
+        for at, column in shape:
+            text, look = cells[at]
+            runs += [(present.fit(text, column.width, column.right), look), (" ", "")]
+        if rest >= 12 and lock.evidence is not None:
+            runs.append((shown(lock.evidence.reason), "dim"))
+        rows.append(present.cut(present.merged(runs), width))
+    return head, rows
+
+
+def _sign(lock: Lock) -> str:
+    alarms = lock.evidence is not None and lock.evidence.verdict in present.ALARMING
+    return " ! " if alarms else "   "
+
+
+def about(lock: Lock, kinds: Ages | None, command: bool, now: float, width: int) -> list[Line]:
+    """What there is to say of one lock: evidence, who waits behind it, and what can be done.
+
+    `kinds` are the tasks that are due, by kind; `command`: whether there is one that frees it.
+    """
+    if lock.evidence is None:
+        return [present.cut(((" not looked at yet", "dim"),), width)]
+    doubt = [f"doubt: {lock.evidence.doubt}"] if lock.evidence.doubt else []
+    said = [lock.evidence.reason, *doubt]
+    lines = [*(line for words in said for line in _folded(words, width)), BLANK]
+    lines += [*_facts(lock.evidence, width), BLANK]
+    lines += [present.heading("what waits behind it", width), *_waiting(lock, kinds, now, width)]
+    steps = _steps(lock.evidence, command, width)
+    return [*lines, BLANK, present.heading("what can be done", width), *steps]
+
+
+def _facts(evidence: LockEvidence, width: int) -> list[Line]:
+    rows = [(name, shown(words) or "?") for name, words in evidence.facts]
+    none: list[Line] = [((" none: there is no lock file", "dim"),)]
+    told = present.labelled(rows, width, NAMES) if rows else none
+    return [present.heading("evidence", width), *told]
+
+
+def _waiting(lock: Lock, kinds: Ages | None, now: float, width: int) -> list[Line]:
+    waiting = lock.standing
+    if waiting is None:
+        return [((" ? not counted yet", "unknown"),)]
+    if not waiting.due:
+        return [((" nothing is due", ""),)]
+    oldest = "" if waiting.oldest_due is None else _since(now - waiting.oldest_due)
+    lines = _folded(f"{present.count(waiting.due, 'task')} due{oldest}", width)
+    if kinds is None or kinds.by != "kind":
+        return lines
+    parts = [f"{shown(row.name) or '(none)'} {sum(row.counts):,}" for row in kinds.rows[:KINDS]]
+    left = len(kinds.rows) - len(parts) + kinds.others
+    parts += [f"({left:,} more kinds)"] if left else []
+    return [*lines, *_folded("by kind: " + "   ".join(parts), width)]
+
+
+def _since(seconds: float) -> str:
+    return f", the oldest is {present.span(seconds)} old"
+
+
+def _steps(evidence: LockEvidence, command: bool, width: int) -> list[Line]:
+    if evidence.verdict in (Verdict.FREE, Verdict.HELD):
+        words = "nobody holds it" if evidence.verdict is Verdict.FREE else "its holder is at work"
+        return _folded(f"nothing needs be done: {words}", width)
+    ladder = breaker.ladder(evidence)
+    if not ladder or not command:
+        return _folded(breaker.by_hand(evidence), width, "warning")
+    lines = []
+    for number, step in enumerate(ladder, 1):
+        first, *rest = present.folded(shown(step), max(8, width - 6))
+        lines.append(((f"  {number:<3}", "key"), (first, "")))
+        lines += [((f"     {piece}", ""),) for piece in rest]
+    return [*lines, ((" U", "key"), (" shows the plan; nothing is done before it is confirmed", ""))]
+
+
+def _folded(text: str, width: int, look: str = "") -> list[Line]:
+    return [((f" {piece}", look),) for piece in present.folded(shown(text), max(8, width - 2))]
+
+
+def summary(locks: Sequence[Lock], now: float, width: int, height: int) -> list[Line]:
+    """The locks in so many lines beside something else."""
+    lines: list[Line] = [((present.fit("LOCKS", width), "title"),)]
+    for lock, name in zip(locks, overview.names([lock.name for lock in locks]), strict=True):
+        verdict: Run = ("?", "unknown")
+        if lock.evidence is not None:
+            verdict = present.lock_verdict(lock.evidence)
+        lines.append(present.cut(((f"{name}  ", ""), verdict), width))
+    return lines[:height]

@@ -1,0 +1,337 @@
+"""How mail is sent, as lines: a row for each transport, and all there is to say of one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from engine.flow import spell
+from engine.text import shown
+from engine.transports import (
+    FOLLOWED,
+    LATELY,
+    Fault,
+    Health,
+    Sending,
+    Source,
+    Told,
+    Transport,
+    Window,
+)
+from tui import present
+from tui.present import BLANK, Line, Run
+from tui.views.overview import amount, spark
+
+LOOKS = {
+    Health.OK: "good",
+    Health.FAILING: "bad",
+    Health.IDLE: "dim",
+    Health.UNKNOWN: "unknown",
+}
+
+UNKNOWN: Run = ("?", "unknown")
+MARGIN = 3
+"""Cells before the first column: cursor, sign, a space."""
+
+BAR = 18
+"""Cells of a bar that stands for all errors."""
+
+FAULTS = 12
+"""Sorts of errors that are listed."""
+
+Cell: TypeAlias = Callable[[Transport, float, float], Run]
+"""A transport, the share from which on it fails, and now -> text and look."""
+
+
+class Column(NamedTuple):
+    """A column of the table of transports."""
+
+    title: str
+    width: int
+    cell: Cell
+    least: int = 0
+    """Cells that a screen must have for it."""
+    left: bool = False
+
+
+def _state(way: Transport, limit: float, now: float) -> Run:
+    health = way.health(limit)
+    return health.value, LOOKS[health]
+
+
+def _figure(at: int, of: str, width: int) -> Cell:
+    def cell(way: Transport, limit: float, now: float) -> Run:
+        tally = way.windows[at].tally
+        if tally is None:
+            return UNKNOWN
+        number = int(getattr(tally, of))
+        return amount(number, width), "bad" if of == "failures" and number else ""
+
+    return cell
+
+
+def share(window: Window) -> Run:
+    """The share of mails that failed: `8%`, `-` where none came to an end, `?`."""
+    if window.tally is None:
+        return UNKNOWN
+    if window.share is None:
+        return "-", ""
+    return f"{window.share:.0%}", "bad" if window.share else ""
+
+
+def pace(window: Window) -> Run:
+    """Attempts a minute."""
+    if window.rate is None:
+        return UNKNOWN
+    return present.rate(60 * window.rate), ""
+
+
+def _last_sent(way: Transport, limit: float, now: float) -> Run:
+    if way.last_success is not None:
+        return present.span(now - way.last_success), ""
+    never = way.totals is not None and not way.totals.success
+    return ("never", "warning") if never else UNKNOWN
+
+
+def _source(way: Transport, limit: float, now: float) -> Run:
+    source = way.windows[LATELY].source
+    return (source.value, "dim") if source else UNKNOWN
+
+
+HOUR = LATELY + 1
+
+COLUMNS = (
+    Column("STATE", 7, _state, left=True),
+    Column("TRIED", 6, _figure(LATELY, "attempts", 6)),
+    Column("SENT", 6, _figure(LATELY, "success", 6), 70),
+    Column("FAILED", 6, _figure(LATELY, "failures", 6)),
+    Column("FAIL%", 5, lambda way, limit, now: share(way.windows[LATELY]), 50),
+    Column("/min", 5, lambda way, limit, now: pace(way.windows[LATELY]), 60),
+    Column("LAST SENT", 9, _last_sent, 60),
+    Column("1h TRIED", 8, _figure(HOUR, "attempts", 8), 110),
+    Column("1h FAIL%", 8, lambda way, limit, now: share(way.windows[HOUR]), 100),
+    Column("FROM", 9, _source, 110, left=True),
+    Column("LAST 10m", 10, lambda way, limit, now: (spark(way.spark), ""), 80, left=True),
+)
+"""After the name, in their order; where nothing else is said, of the last ten minutes."""
+
+LAST_ERROR = 120
+"""Cells from which on the last error of each has a column as well."""
+
+
+class Shape(NamedTuple):
+    """Which columns there are on a screen, and how wide the others are."""
+
+    name: int
+    columns: tuple[Column, ...]
+    error: int
+
+
+def shape(width: int) -> Shape:
+    """The columns that fit into so many cells."""
+    columns = tuple(column for column in COLUMNS if width >= column.least)
+    rest = width - MARGIN - sum(column.width + 1 for column in columns)
+    name = max(4, min(14, rest))
+    return Shape(name, columns, rest - name - 1 if width >= LAST_ERROR else 0)
+
+
+def _in(text: str, column: Column) -> str:
+    return present.fit(text, column.width, right=not column.left)
+
+
+def head(width: int) -> Line:
+    """The titles of the columns."""
+    form = shape(width)
+    titles = [_in(column.title, column) for column in form.columns]
+    last = ["LAST ERROR"] if form.error > 10 else []
+    text = " " * MARGIN + " ".join([present.fit("TRANSPORT", form.name), *titles, *last])
+    return ((present.fit(text, width), "title"),)
+
+
+def row(way: Transport, limit: float, now: float, width: int) -> Line:
+    """A transport on its line."""
+    form = shape(width)
+    failing = way.health(limit) is Health.FAILING
+    lead: Line = (
+        (" ", ""),
+        ("! " if failing else "  ", "bad"),
+        (present.fit(shown(way.name), form.name) + " ", "strong"),
+    )
+    runs: list[Run] = []
+    for column in form.columns:
+        text, look = column.cell(way, limit, now)
+        runs += [(_in(text, column), look), (" ", "")]
+    latest = max(way.faults, key=lambda fault: fault.last, default=None)
+    if form.error > 10 and latest is not None:
+        runs.append((shown(latest.example), "bad"))
+    return present.cut(present.merged([*lead, *runs]), width)
+
+
+def rows(
+    sending: Sending, limit: float, now: float, width: int
+) -> tuple[Line, list[tuple[str, Line]]]:
+    """The head of the table, and for each transport its name and its line."""
+    lines = [(way.name, row(way, limit, now, width)) for way in sending.transports]
+    return head(width), lines
+
+
+def nothing(sending: Sending) -> Line:
+    """Why there is no transport to be shown."""
+    if sending.reading:
+        return ((" mail.log is being read", "dim"),)
+    if not sending.told:
+        return ((" this place has neither mail.prom nor mail.log", "dim"),)
+    return ((" no transport is named in mail.prom, and none in the last hour of mail.log", "dim"),)
+
+
+# One of them
+
+
+_WIDTHS = (7, 7, 7, 6, 6)
+"""Cells of tried, sent, failed, their share, and the pace."""
+
+
+def _figures(name: str, cells: Sequence[Run], after: str, look: str = "dim") -> Line:
+    fitted = [
+        (present.fit(text, width, right=True) + " ", look)
+        for (text, look), width in zip(cells, _WIDTHS, strict=True)
+    ]
+    return ((f" {name:<6}", ""), *fitted, (f" {after}", look))
+
+
+def windows(way: Transport, width: int) -> list[Line]:
+    """What it did in each window, where that is from, and why something is not known."""
+    titles = [(title, "dim") for title in ("tried", "sent", "failed", "fail%", "/min")]
+    lines: list[Line] = [_figures("over", titles, "from")]
+    for window in way.windows:
+        if window.tally is None:
+            first, *rest = present.folded(shown(window.reason), max(20, width - 12))
+            lines.append(((f" {window.name:<6}", ""), ("?  ", "unknown"), (first, "dim")))
+            lines += [((f"          {more}", "dim"),) for more in rest]
+        else:
+            counts = _counts(*window.tally)
+            lines.append(
+                _figures(window.name, [*counts, share(window), pace(window)], window.source)
+            )
+    if way.totals is not None:
+        cells = [*_counts(*way.totals), ("", ""), ("", "")]
+        lines.append(_figures("all", cells, f"{Source.METRICS}, since its counters began"))
+    return lines
+
+
+def _counts(tried: int, sent: int, failed: int) -> list[Run]:
+    bad = "bad" if failed else ""
+    return [(amount(tried, 7), ""), (amount(sent, 7), ""), (amount(failed, 7), bad)]
+
+
+def ends(way: Transport, now: float) -> list[Line]:
+    """When a mail was last sent, and when one last failed."""
+    never = way.totals is not None and not way.totals.success
+    lines: list[Line] = []
+    for name, when, otherwise in (
+        ("last sent", way.last_success, "never" if never else "?"),
+        ("last failed", way.last_failure, "?"),
+    ):
+        if when is None:
+            unknown: Run = (otherwise, "unknown" if otherwise == "?" else "warning")
+            seen = "  neither log nor metrics say" if otherwise == "?" else ""
+            lines.append(((f" {name:<12} ", "dim"), unknown, (seen, "dim")))
+        else:
+            lines.append(((f" {name:<12} ", "dim"), (present.moment(when, now), "")))
+    return lines
+
+
+def faults(way: Transport, now: float, width: int) -> list[Line]:
+    """Its errors of the last hour, alike with alike, each with its share."""
+    lines = [present.heading("errors of the last hour, alike with alike", width)]
+    if not way.faults:
+        silent = way.windows[HOUR].source is not Source.LOG
+        why = "the log does not speak of it" if silent else "none"
+        return [*lines, ((f" {why}", "dim"),)]
+    everything = sum(fault.times for fault in way.faults)
+    lines += [_fault(fault, everything, now, width) for fault in way.faults[:FAULTS]]
+    more = len(way.faults) - FAULTS
+    return [*lines, ((f"   and {more} more sorts", "dim"),)] if more > 0 else lines
+
+
+def _fault(fault: Fault, everything: int, now: float, width: int) -> Line:
+    part = fault.times / everything
+    bar = present.fit("#" * max(1, round(BAR * part)), BAR) if width >= present.NARROW + 10 else ""
+    lead = f" {amount(fault.times, 6):>6} {part:>4.0%}  {bar}{' ' if bar else ''}"
+    last = f" {present.span(now - fault.last)} ago"
+    room = max(8, width - len(lead) - len(last))
+    return ((lead, ""), (present.fit(shown(fault.pattern), room), "bad"), (last, "dim"))
+
+
+def sources(sending: Sending, now: float, width: int) -> list[Line]:
+    """Where the figures are from, and how old each of them is."""
+    lines = [present.heading("where this is from", width)]
+    lines += [present.cut(_told(told, now), width) for told in sending.told]
+    if sending.others:
+        more = f" mail.prom names {sending.others:,} more; {FOLLOWED} are followed"
+        lines.append(((more, "warning"),))
+    return lines
+
+
+def _told(told: Told, now: float) -> Line:
+    name: Run = (f" {told.source:<10} ", "dim")
+    if told.problem:
+        return name, ("? ", "unknown"), (shown(told.problem), "")
+    log = told.source is Source.LOG
+    said = "no line with a time yet" if log else "not written yet"
+    if told.when is not None:
+        said = f"{'last line' if log else 'written'} {_past(now - told.when)}"
+    return name, (f"{said}; {_known(told, now)}", "")
+
+
+def _known(told: Told, now: float) -> str:
+    if told.since is None:
+        return "it is being read"
+    if told.since == float("inf"):
+        return "no line of it says a time"
+    if told.since == float("-inf"):
+        return "known from its beginning"
+    verb = "known" if told.source is Source.LOG else "watched"
+    return f"{verb} for {spell(max(0.0, now - told.since))}"
+
+
+def _past(seconds: float) -> str:
+    return "now" if seconds < 1 else f"{spell(seconds)} ago"
+
+
+def detail(way: Transport, limit: float, now: float, width: int) -> list[Line]:
+    """All there is to say of one transport."""
+    health = way.health(limit)
+    title = f"{shown(way.name)}: {health.value}"
+    judged = way.judged
+    if judged is not None and judged.share is not None:
+        title += f", {judged.share:.0%} failed in {judged.name} ({limit:.0%} is failing)"
+    lines: Sequence[Line] = (
+        present.heading(title, width),
+        *windows(way, width),
+        *ends(way, now),
+        *faults(way, now, width),
+    )
+    return [present.cut(line, width) for line in lines]
+
+
+def page(sending: Sending, limit: float, now: float, width: int) -> list[Line]:
+    """Everything at once, for a terminal that cannot be moved about in."""
+    if not sending.transports:
+        return [nothing(sending), BLANK, *sources(sending, now, width)]
+    titles, listed = rows(sending, limit, now, width)
+    lines = [titles, *(line for _, line in listed), BLANK]
+    for way in sending.transports:
+        if way.health(limit) is not Health.IDLE or way.faults:
+            lines += [*detail(way, limit, now, width), BLANK]
+    return [*lines, *sources(sending, now, width)]
+
+
+def said(sending: Sending, limit: float) -> Line:
+    """All of them in one line."""
+    failing = [way.name for way in sending.transports if way.health(limit) is Health.FAILING]
+    many = present.count(len(sending.transports), "transport")
+    if failing:
+        names = ", ".join(shown(name) for name in failing)
+        return ((f" {many}, {len(failing)} failing: {names}", "bad"),)
+    return ((f" {many}, none failing", "dim"),)

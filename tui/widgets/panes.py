@@ -1,0 +1,55 @@
+"""The panes around the task list: the task under the cursor, the figures, the logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from engine.gauges import Ours
+from engine.logtail import LogLine
+from engine.model import State, Task
+from engine.text import shown
+from tui import figures, present
+from tui.present import Line
+from tui.watch import Signs
+from tui.widgets.lines import Lines
+
+
+class Details(Lines):
+    """What there is to know of one task, beside a wide list."""
+
+    def tell(self, task: Task | None, states: Mapping[State, str], why: str, now: float) -> None:
+        """Show this one; `why` says what keeps it waiting, "" when nothing is known."""
+        if task is None:
+            self.show([])
+            return
+        width = self.size.width
+        rows = [row for row in present.fields(task, states, now) if row[0] != "revision"]
+        if why:
+            rows.insert(3, ("waits", shown(why)))
+        self.show([present.heading("task", width), *present.labelled(rows, width)])
+
+
+class Figures(Lines):
+    """The metrics files next to our own counts, for the width and the height there is."""
+
+    def tell(self, signs: Signs, ours: Ours, now: float, beside: bool) -> None:
+        """Show them in full `beside` a wide list, or in a few lines below it."""
+        width = self.size.width or 40
+        way = figures.lines if beside else figures.compact
+        self.show(way(signs.queue, signs.mail, ours, now, width))
+
+
+class LogPane(Lines):
+    """The last lines of the logs, as many as there is room for."""
+
+    def tell(self, log: Sequence[LogLine]) -> None:
+        """Show the newest of these."""
+        width, height = self.size.width, self.size.height
+        if not height:
+            return
+        rows = [
+            present.log_line(line.when, line.level, line.text, width)
+            for line in log[-(height - 1) :]
+        ]
+        nothing: Line = ((" no log of this place is there to be read", "dim"),)
+        self.show([present.heading("log", width), *(rows or [nothing])])
