@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 from engine.config import Thresholds
-from engine.flow import spell
+from engine.flow import roughly
 from engine.gauges import LAST_RUN, Ours, Reading, contradictions
 from engine.metrics import Samples
 from engine.model import LockEvidence, State, Verdict
@@ -147,7 +147,7 @@ def _lock(sight: Sight, now: float, limits: Thresholds) -> _Found:
         return
     who = "its holder" if lock.pid is None else f"PID {lock.pid}"
     if lock.verdict is Verdict.STUCK:
-        words = f"stuck lock: no sign of life from {who} for {spell(lock.age)}"
+        words = f"stuck lock: no sign of life from {who} for {roughly(lock.age)}"
         yield Level.CRIT, What.STUCK, words, lock.since, (Where.LOCK,)
     elif lock.verdict is Verdict.STALE:
         yield Level.WARN, What.STALE, f"stale lock: {who} is gone", lock.since, (Where.LOCK,)
@@ -188,7 +188,7 @@ def _oldest(sight: Sight, now: float, limits: Thresholds) -> _Found:
     if sight.oldest is None or sight.unavailable or now - sight.oldest <= limits.oldest:
         return
     word = shown(sight.states.get(State.PENDING, "pending"))
-    words = f"oldest in {word} for {spell(now - sight.oldest)} (over {spell(limits.oldest)})"
+    words = f"oldest in {word} for {roughly(now - sight.oldest)} (over {roughly(limits.oldest)})"
     yield Level.WARN, What.OLDEST, words, sight.oldest, (Where.STATE, State.PENDING)
 
 
@@ -196,7 +196,7 @@ def _idle(sight: Sight, now: float, limits: Thresholds) -> _Found:
     since = _idle_since(sight)
     if since is not None and now - since > 60 * limits.idle:
         due = "1 task is due" if sight.due == 1 else f"{sight.due:,} tasks are due"
-        words = f"nothing has run for {spell(now - since)}, {due}"
+        words = f"nothing has run for {roughly(now - since)}, {due}"
         yield Level.CRIT, What.IDLE, words, since, (Where.STATE, State.PENDING)
 
 
@@ -241,7 +241,7 @@ def _metrics(sight: Sight, now: float, limits: Thresholds) -> _Found:
         # Where nothing runs, that is the news; where nothing is to be done, nothing need run.
         known = stuck or any(_idle(sight, now, limits))
         if age > 60 * limits.idle and to_do and not known:
-            words = f"queue.prom was not written for {spell(age)}"
+            words = f"queue.prom was not written for {roughly(age)}"
             yield Level.WARN, What.OLD_METRICS, words, queue.modified, goal
         ours = Ours(sight.states, sight.counts, _is_whole(sight), sight.before)
         for said in contradictions(queue, ours)[:1]:

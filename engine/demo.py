@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -84,17 +86,31 @@ mail() {{
   printf '[%s] [%s] %s\\n' "$(date '+%Y-%m-%d %H:%M:%S')" "$1" "$2" >> '{log}/mail.log'
 }}
 try=$((TASK_RETRIES + 1))
-mail INFO "MAIL_SEND_ATTEMPT task_id=$TASK_ID attempt=$try transport=postfix to=admin@..."
+case $d in
+  *timeout*|*ok*[05]) by=curl ;;
+  *unknown*|*ok*[1379]) by=sendmail ;;
+  *later*) by=msmtp ;;
+  *) by=postfix ;;
+esac
+mail INFO "MAIL_SEND_ATTEMPT task_id=$TASK_ID attempt=$try transport=$by to=admin@..."
 sleep 0.2
 case $d in
 {cases}
 esac
-mail INFO "MAIL_SEND_RESULT task_id=$TASK_ID status=success transport=postfix attempt=$try"
+mail INFO "MAIL_SEND_RESULT task_id=$TASK_ID status=success transport=$by attempt=$try"
 """
 
 _FAILS = """\
   {pattern}*) {unless}echo "{error}"; mail ERROR "MAIL_SEND_RESULT task_id=$TASK_ID \
-status=failed transport=postfix retries=$try last_error={error}"; exit 1;{end};"""
+status=failed transport=$by retries=$try last_error={error}"; exit 1;{end};"""
+
+
+_MAIL_COUNTED = (
+    ("attempts", rb"_ATTEMPT .* transport=(\w+)"),
+    ("success", rb"status=success transport=(\w+)"),
+    ("failures", rb"status=failed transport=(\w+)"),
+)
+"""What each mail counter counts in the log, by transport."""
 
 
 class Demo:
@@ -299,20 +315,20 @@ class Traffic:
                 text = log.read()
         except FileNotFoundError:
             return
-        attempts = text.count(b"MAIL_SEND_ATTEMPT")
-        success, failed = text.count(b"status=success"), text.count(b"status=failed")
-        now = int(time.time())
+        sent = re.findall(rb"^\[(.{19})\].* status=success", text, re.MULTILINE)
+        form = "%Y-%m-%d %H:%M:%S"
+        last = time.mktime(time.strptime(sent[-1].decode(), form)) if sent else 0
         lines = []
-        for name, value in (("attempts", attempts), ("success", success), ("failures", failed)):
+        for name, sign in _MAIL_COUNTED:
             metric = f"nftban_mail_send_{name}_total"
             lines += [f"# HELP {metric} Mail send {name}", f"# TYPE {metric} counter"]
+            found = Counter(re.findall(sign, text))
             for transport in ("sendmail", "postfix", "curl", "msmtp", "mailx", "exim"):
-                shown = value if transport == "postfix" else 0
-                lines.append(f'{metric}{{transport="{transport}"}} {shown}')
+                lines.append(f'{metric}{{transport="{transport}"}} {found[transport.encode()]}')
             lines.append("")
         stamp = "nftban_mail_last_success_timestamp"
         lines += [f"# HELP {stamp} Last successful send", f"# TYPE {stamp} gauge"]
-        lines.append(f"{stamp} {now}")
+        lines.append(f"{stamp} {last:.0f}")
         files.publish(f"{root}/metrics/mail.prom", ("\n".join(lines) + "\n").encode())
 
 

@@ -155,7 +155,7 @@ def _event(line: LogLine, said: dict[str, str], row: _Row) -> Event:
     return Event(
         line.when,
         id,
-        said.get("kind") or (MAIL_KIND if is_mail else kind_of(id)),
+        said.get("kind") or kind_of(id) or (MAIL_KIND if is_mail else ""),
         # A mail that has an id is a task's: the queue says whether it is tried again.
         What.FAILED if is_mail and id and row.what is What.BURIED else row.what,
         error,

@@ -171,16 +171,6 @@ class Flow:
             return None
         return samples[-1].counts.get(state, 0) - samples[0].counts.get(state, 0)
 
-    def least(self, state: State, now: float, over: float = 5.0) -> int:
-        """How many tasks were in a state all the time for so many seconds; 0 until they are over.
-
-        What only passes through a state is not counted, nor what a look has missed by a moment.
-        """
-        samples = self._since(now - over)
-        if not self._fresh(now, over) or now - samples[0].when < over:
-            return 0
-        return min(sample.counts.get(state, 0) for sample in samples)
-
 
 def spell(seconds: float) -> str:
     """A duration in at most six cells: `3s`, `1m42s`, `1h17m`, `6d02h`, `412d`."""
@@ -193,6 +183,12 @@ def spell(seconds: float) -> str:
         return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
     days, hours = whole // 86400, whole % 86400 // 3600
     return f"{days}d{hours:02d}h" if days < 100 else f"{days}d"
+
+
+def roughly(seconds: float) -> str:
+    """The same without seconds from a minute on, so that a line with it seldom changes."""
+    whole = seconds // 1
+    return spell(whole) if whole < 60 else spell(whole // 60 * 60).removesuffix("00s")
 
 
 def _more(before: int, now: int) -> int:

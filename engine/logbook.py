@@ -105,6 +105,10 @@ class Logbook:
         )
         return any(changed) or self.troubles != before
 
+    def here(self) -> Mark:
+        """The place behind all whole lines there are now; it stays there when logs grow."""
+        return Mark(END.key, {file.number: file.whole for file in self._files})
+
     def _take(self, path: str, fd: int) -> LogFile:
         self._number += 1
         return LogFile(path, self._number, fd, self._cell)
@@ -454,7 +458,7 @@ class Seek:
         self.done = not self._todo
 
 
-PROBES = 32
+PROBES = 16
 """Places of a file at which its times are compared to see whether they are in order."""
 
 
@@ -470,7 +474,7 @@ class Tally:
     def __init__(
         self, book: Logbook, sieve: Sieve, since: Mark = BEGIN, step_cells: int = STEP_CELLS
     ) -> None:
-        self._book, self._sieve, self._since = book, sieve, since
+        self._book, self._sieve, self.since = book, sieve, since
         self._step_cells = step_cells
         self._places: dict[int, int] = {}
         self._counts: dict[int, tuple[int, int]] = {}
@@ -505,7 +509,7 @@ class Tally:
         left = self._step_cells
         for file in self._book.files:
             if file.number not in self._places:
-                self._places[file.number] = self._book.offset(file, self._since)
+                self._places[file.number] = self._book.offset(file, self.since)
             while left > 0 and not self._is_through(file):
                 before = self._at(file)
                 self._count(file, before)

@@ -107,21 +107,19 @@ class Sieve(NamedTuple):
         if self.level <= DEBUG and not self.alternatives:
             return True
         small = data.lower()
-        if self.level > INFO and not _has_level(small, self.level) and _says_level(data):
+        if self.level > INFO and not _HAS_LEVEL[self.level](small) and _says_level(data):
             return False
         if not self.alternatives:
             return True
         return any(all(_possible(c, small) for c in clauses) for clauses in self.alternatives)
 
 
-_TAGS = {
-    rank: tuple(f"] [{name.lower()}".encode() for name, r in RANKS.items() if r >= rank)
+_HAS_LEVEL = {
+    rank: re.compile(
+        rb"\] \[(?:%s)" % b"|".join(n.lower().encode() for n, r in RANKS.items() if r >= rank)
+    ).search
     for rank in (WARN, ERROR)
 }
-
-
-def _has_level(small: bytes, level: int) -> bool:
-    return any(tag in small for tag in _TAGS[level])
 
 
 def _says_level(data: bytes) -> bool:

@@ -192,19 +192,17 @@ def in_a_line(reasons: Sequence[str]) -> str:
 def _why_pending(task: Task, now: float, about: Circumstances) -> Iterator[str]:
     hindered = [*_hindrances(task, now, about)]
     yield from hindered
-    if about.handled is not None and not about.handled(task.kind):
-        return
     due, lock = is_due(task, now), about.lock
-    verdict = Verdict.FREE if lock is None else lock.verdict
-    ahead = about.ahead if due else 0
+    refused = about.handled is not None and not about.handled(task.kind)
+    ahead = about.ahead if due and not refused else 0
     if ahead:
         yield f"{ahead:,} older task{'s' if ahead > 1 else ''} first"
+    verdict = Verdict.FREE if lock is None else lock.verdict
     if lock is not None and verdict is Verdict.HELD and not hindered:
         yield f"{'' if ahead else 'next in line; '}the lock is held by {_holder(lock)}"
-    elif verdict not in (Verdict.HELD, Verdict.STUCK) and (
-        _is_quiet(about, now) or not (hindered or ahead)
-    ):
-        yield _nobody(task, now, about, due)
+    alone = _is_quiet(about, now) or not (hindered or ahead)
+    if alone and verdict not in (Verdict.HELD, Verdict.STUCK):
+        yield _nobody(task, now, about, due and not hindered)
 
 
 def _hindrances(task: Task, now: float, about: Circumstances) -> Iterator[str]:

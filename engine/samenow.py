@@ -8,10 +8,12 @@ unlikely that the error only was lucky to stay away.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from operator import itemgetter
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from engine.events import Event, What
 from engine.policy import lasting
@@ -23,8 +25,9 @@ RECENT = 600.0
 SURE = 3.0
 """Of something that happens once in n, 3 n trials without it say, by 95 in 100, that it ended."""
 
-ASSUMED = 0.3
-"""The share of tasks that get an error, where no log tells: then 10 successes make a no."""
+ASSUMED, TELLING = 0.3, 10
+"""The share of tasks that get an error, at most, until so many have ended while it was to be seen:
+then 10 successes make a no."""
 
 AHEAD = 60.0
 """Seconds by which a log's clock may be ahead of ours."""
@@ -107,18 +110,31 @@ class _Tally(NamedTuple):
     @property
     def needed(self) -> int:
         """How many successes since would make a no."""
-        share = self.failed / self.ended if self.failed and self.ended else ASSUMED
-        return math.ceil(SURE / min(1.0, share))
+        share = self.failed / self.ended if self.failed else ASSUMED
+        return math.ceil(SURE / (share if self.ended >= TELLING else min(share, ASSUMED)))
 
 
 def same_now(
-    cluster: Kin, events: Sequence[Event], now: float, counted: Iterable[Counted] = ()
+    cluster: Kin, events: Iterable[Event], now: float, counted: Iterable[Counted] = ()
 ) -> Now:
     """Whether what `cluster` is about still happens at `now`, epoch seconds UTC.
 
-    `events` are all that the logs tell, in any order: their cost is one look at each.
+    `events` are all that the logs tell, in any order. For many clusters ask `answers`.
     """
-    tally = _with_counters(_weighed(cluster, events, now), cluster, counted)
+    return _answer(cluster, _Past(events, now), now, counted)
+
+
+def answers(
+    clusters: Iterable[Kin], events: Iterable[Event], now: float, counted: Sequence[Counted] = ()
+) -> Iterator[Now]:
+    """The same for each cluster; the events are gone through once for all of them."""
+    past = _Past(events, now)
+    for cluster in clusters:
+        yield _answer(cluster, past, now, counted)
+
+
+def _answer(cluster: Kin, past: _Past, now: float, counted: Iterable[Counted]) -> Now:
+    tally = _with_counters(_weighed(cluster, past, now), cluster, counted)
     answer = _judged(tally, now)
     words = str(answer)
     if answer is Answer.NO and tally.last is not None:
@@ -134,58 +150,125 @@ def _judged(tally: _Tally, now: float) -> Answer:
     return Answer.YES if now - tally.last <= RECENT else Answer.UNKNOWN
 
 
+class _Past:
+    """What the logs tell, put in order: what failed by its mark, and what ended by its kind."""
+
+    def __init__(self, events: Iterable[Event], now: float) -> None:
+        self.told = False
+        self.ahead = 0
+        self.had: dict[str, list[tuple[float, Event]]] = defaultdict(list)
+        """By mark: what failed so, in the order of time."""
+        self.begun: dict[str, float] = {}
+        """By task: when it was first heard of."""
+        self.done: dict[str, float] = {}
+        """By task: when it succeeded."""
+        self._well: dict[_Way, list[float]] = defaultdict(list)
+        self._badly: dict[_Way, list[tuple[float, str, str]]] = defaultdict(list)
+        ways: dict[str, _Way] = {}
+        for event in events:
+            if event.when is None:
+                continue
+            if event.when > now + AHEAD:
+                self.ahead += 1
+                continue
+            self.told = True
+            who = _who(event)
+            if event.what in _BEGINNINGS:
+                self.begun[who] = min(event.when, self.begun.get(who, event.when))
+            elif event.what is What.SUCCEEDED:
+                # Two logs may tell of it, and only that of the mails knows the transport.
+                self.done[who] = min(event.when, self.done.get(who, event.when))
+                if event.transport or who not in ways:
+                    ways[who] = (event.kind, event.transport)
+            elif event.error:
+                self.had[event.mark].append((event.when, event))
+                way = (event.kind, event.transport)
+                self._badly[way].append((event.when, who, event.mark))
+        for who, when in self.done.items():
+            self._well[ways[who]].append(when)
+        for times in self._well.values():
+            times.sort()
+        for had in self.had.values():
+            had.sort(key=itemgetter(0))
+        for badly in self._badly.values():
+            badly.sort(key=itemgetter(0))
+
+    def well(self, alike: Callable[[_Way], bool], after: float, until: float) -> int:
+        """How many succeeded in a span of time, its end included, its beginning not."""
+        return sum(
+            bisect_right(times, until) - bisect_right(times, after)
+            for way, times in self._well.items()
+            if alike(way)
+        )
+
+    def badly(
+        self, alike: Callable[[_Way], bool], after: float, until: float, but: str
+    ) -> set[str]:
+        """Who failed in that span, with any mark but one."""
+        return {
+            who
+            for way, failures in self._badly.items()
+            if alike(way)
+            for when, who, mark in failures[bisect_right(failures, after, key=itemgetter(0)) :]
+            if when <= until and mark != but
+        }
+
+
+_Way: TypeAlias = tuple[str, str]
+"""The kind of a task, and its transport, "" where none is told."""
+
 _BEGINNINGS = (What.QUEUED, What.STARTED)
 
 
-def _weighed(cluster: Kin, events: Sequence[Event], now: float) -> _Tally:
+def _weighed(cluster: Kin, past: _Past, now: float) -> _Tally:
     """What the logs and the spool say of this error."""
-    dated = [(e.when, e) for e in events if e.when is not None and e.when <= now + AHEAD]
-    ahead = sum(e.when is not None and e.when > now + AHEAD for e in events)
-    had = [(when, e) for when, e in dated if e.mark == cluster.mark]
-    seen = [when for when, _ in had]
+    had = past.had.get(cluster.mark, [])
+    seen, ahead = [when for when, _ in had[-1:]], past.ahead
     if cluster.last is not None and cluster.last <= now + AHEAD:
         seen.append(cluster.last)
-    ahead += cluster.last is not None and cluster.last > now + AHEAD
+    elif cluster.last is not None:
+        ahead += 1
     last = max(seen, default=None)
     if last is None:
-        return _Tally(None, ahead=ahead, told=bool(dated))
+        return _Tally(None, ahead=ahead, told=past.told)
     # An attempt at a mail that is no task is not its end.
-    ours = {_who(e) for _, e in had if e.id or e.what is What.BURIED}
-    lately = {_who(e) for when, e in had if when > now - RECENT} & ours
-    first = min((when for when, _ in had), default=last)
-    had_it = {_who(e): when for when, e in sorted(had, key=itemgetter(0))}
+    ours = {_who(e): when for when, e in had if e.id or e.what is What.BURIED}
+    lately = [who for who, when in ours.items() if when > now - RECENT]
     transports = {e.transport for _, e in had if e.transport}
-    alike = [(when, _who(e), e) for when, e in dated if _is_alike(e, cluster, transports)]
-    well = [(when, who) for when, who, e in alike if e.what is What.SUCCEEDED]
-    badly = [(when, who) for when, who, e in alike if e.error and e.mark != cluster.mark]
-    old = {who for when, who, e in alike if e.what in _BEGINNINGS and when <= now - RECENT}
-    since = {who for when, who in well if when > last}
+
+    def alike(way: _Way) -> bool:
+        """Whether work could have had this error: what was sent another way could not."""
+        kind, by = way
+        is_kind = not cluster.kinds or kind in cluster.kinds
+        return is_kind and (not transports or not by or by in transports)
+
+    first = had[0][0] if had else last
+    before = math.nextafter(first, -math.inf)
+    healed = [past.done[who] for who, when in ours.items() if past.done.get(who, -1.0) >= when]
+    since = past.well(alike, last, math.inf)
+    otherwise = past.badly(alike, last, math.inf, cluster.mark)
+    others = past.badly(alike, before, last, cluster.mark) - ours.keys()
     return _Tally(
         last,
         failed=len(ours),
-        ended=len(ours | {who for when, who in well + badly if first <= when <= last}),
+        ended=len(ours)
+        + past.well(alike, before, last)
+        - sum(first <= past.done.get(who, -1.0) <= last for who in ours)
+        + sum(not first <= past.done.get(who, -1.0) <= last for who in others),
         lately=len(lately),
-        lately_fresh=len(lately - old),
-        succeeded=len(since),
-        fresh=len(since - ours),
-        healed=len({who for when, who in well if when >= had_it.get(who, math.inf)}),
-        otherwise=len({who for when, who in badly if when > last} - since),
+        lately_fresh=sum(past.begun.get(who, now) > now - RECENT for who in lately),
+        succeeded=since,
+        fresh=since - sum(when > last for when in healed),
+        healed=len(healed),
+        otherwise=sum(who not in past.done for who in otherwise),
         ahead=ahead,
-        told=bool(dated),
+        told=past.told,
     )
 
 
 def _who(event: Event) -> str:
     """The task; a mail that is none is told apart by its line."""
     return event.id or f"\n{event.when}{event.line.text}"
-
-
-def _is_alike(event: Event, cluster: Kin, transports: set[str]) -> bool:
-    """Whether an event is of work that could have had this error."""
-    if cluster.kinds and event.kind not in cluster.kinds:
-        return False
-    # What was sent another way says nothing of the way that fails.
-    return not transports or not event.transport or event.transport in transports
 
 
 def _with_counters(tally: _Tally, cluster: Kin, counted: Iterable[Counted]) -> _Tally:
@@ -225,7 +308,8 @@ def _evidence(tally: _Tally, answer: Answer, cluster: Kin, now: float) -> Iterab
         yield f"{_some(tally.healed, 'task')} that failed so succeeded later"
     if tally.otherwise:
         yield f"{tally.otherwise:,} failed otherwise since"
-    if tally.told and tally.last is not None and not tally.succeeded and not tally.otherwise:
+    idle = tally.told and tally.last is not None and not tally.succeeded + tally.otherwise
+    if idle and answer is not Answer.YES:
         yield f"no {kinds or 'task'} has ended since"
     if tally.failed and tally.ended:
         yield f"while it lasted, {tally.failed:,} of {tally.ended:,} failed so"

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from engine.events import What, event
 from engine.fingerprint import fold, mark
-from engine.flow import spell
+from engine.flow import roughly
 from engine.gauges import Reading
 from engine.logtail import LogLine
 from engine.metrics import Samples
@@ -409,14 +409,16 @@ class Transports:
         if name not in latest.sums:
             return window._replace(reason=f"{source}: it is not named there")
         if silent > window.seconds:
-            return window._replace(reason=f"{source}: not written for {spell(silent)}")
+            return window._replace(reason=f"{source}: not written for {roughly(silent)}")
         if at < 0:
             watched = latest.when - self._history[0].when
-            return window._replace(reason=f"{source}: {spell(watched)} is known only")
+            return window._replace(reason=f"{source}: {roughly(watched)} is known only")
         before = self._history[at]
         apart = latest.when - before.when
         if apart > 1.5 * window.seconds:
-            return window._replace(reason=f"{source}: {spell(apart)} from one writing to the next")
+            return window._replace(
+                reason=f"{source}: {roughly(apart)} from one writing to the next"
+            )
         was, is_now = before.sums.get(name, Tally()), latest.sums[name]
         grown = Tally(*(b - a for a, b in zip(was, is_now, strict=True)))
         return window._replace(tally=grown, source=source)
@@ -444,7 +446,7 @@ class Transports:
         if log.behind or log.since is None:
             return window._replace(reason=f"{source}: still being read")
         if log.since > now - window.seconds:
-            known = spell(now - log.since) if log.since <= now else "nothing of it"
+            known = roughly(now - log.since) if log.since <= now else "nothing of it"
             return window._replace(reason=f"{source}: {known} is known only")
         return window._replace(tally=way.bins.since(now - window.seconds), source=source)
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import threading
+import time
 from typing import Any
 
 from textual.app import App
 
-from tui.crash import EX_SOFTWARE
+from tui.crash import EX_SOFTWARE, told
 from tui.terminal import Terminal, shell_waits
+
+LAST = 3.0
+"""Seconds that threads get to end by themselves once everything is closed."""
 
 NOBODY = "there is no shell with job control to go to here"
 """What Ctrl-z says where nobody would ever continue us."""
@@ -26,6 +31,8 @@ class Guarded(App[None], inherit_bindings=False):
         super().__init__(driver_class=Terminal, **options)
         self.crash: BaseException | None = None
         """The first error that nobody caught; whoever ran us makes a report of it."""
+        self._hook = threading.excepthook
+        self._last_resort: threading.Timer | None = None
 
     def on_mount(self) -> None:
         """Hear of errors in threads and callbacks as well."""
@@ -44,11 +51,29 @@ class Guarded(App[None], inherit_bindings=False):
                 loop.call_soon_threadsafe(self._handle_exception, error)
 
         loop.set_exception_handler(failed)
-        self._hook, threading.excepthook = threading.excepthook, ended
+        threading.excepthook = ended
+
+    def run(self, **options: Any) -> None:
+        """Stay until it is left; a thread that waits for a disk which hangs holds up nobody."""
+        try:
+            super().run(**options)
+        finally:
+            if self._last_resort is not None:
+                self._last_resort.cancel()
 
     async def on_unmount(self) -> None:
         """Leave the process as it was."""
         threading.excepthook = self._hook
+        if isinstance(self._driver, Terminal):  # the terminal is given back already
+            self._last_resort = threading.Timer(LAST, self._end_now)
+            self._last_resort.daemon = True
+            self._last_resort.start()
+
+    def _end_now(self) -> None:
+        # The library waits for every thread that it has started, and so does the interpreter.
+        if self.crash is not None:
+            print(f"spooldeck: {told(self.crash, os.environ, time.time())}", file=sys.__stderr__)
+        os._exit(self.return_code or 0)
 
     def _handle_exception(self, error: Exception) -> None:
         # The library's own would print the error with the values of all variables.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from engine.index import Query
-from engine.samenow import same_now
+from engine.samenow import answers
 from tui.live import Live
 from tui.views.clusters import Judged
 
@@ -20,6 +20,6 @@ async def judged(live: Live, query: Query) -> tuple[Judged, ...]:
     events, now = live.events(), live.clock()
 
     def judge() -> tuple[Judged, ...]:
-        return tuple(Judged(cluster, same_now(cluster, events, now)) for cluster in clusters)
+        return tuple(map(Judged, clusters, answers(clusters, events, now)))
 
     return await asyncio.to_thread(judge)

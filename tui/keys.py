@@ -121,7 +121,7 @@ KEYS: tuple[Key, ...] = (
     Key("next_tab", ("tab", "right", "l"), "Tab", "", "the next tab", "Look", _LIST),
     Key("previous_tab", ("shift+tab", "left", "h"), "S-Tab", "", "the tab before", "Look", _LIST),
     Key("tab", PAGES, "1-9", "tabs", "the tab of that number", "Look", _LIST, each=True),
-    Key("part", PAGES, "1-9", "parts", "the part of that number", "Look", _TASK, each=True),
+    Key("part", PANES, "1-7", "parts", "the part of that number", "Look", _TASK, each=True),
     Key("next_part", ("tab", "right", "l"), "Tab", "", "the next part", "Look", _TASK),
     Key("previous_part", ("shift+tab", "left", "h"), "S-Tab", "", "the part before", "Look", _TASK),
     Key("clusters", ("c",), "c", "clusters", "the errors here, alike with alike", "Look", _LIST),

@@ -25,8 +25,9 @@ AT_WORK = 5.0
 """Seconds for which a task must have been in work to count as such: a run that just began or ended
 has its task there while its lock is free."""
 
-OFTEN, SELDOM = 1.0, 5.0
-"""Seconds after which it is asked again what is due: when something has changed, and when not."""
+SOON, OFTEN, SELDOM = 0.1, 1.0, 5.0
+"""Seconds after which it is asked again what is due: before it is known what there is, when
+something has changed, and when not."""
 
 SPARING = 20
 """The same, in times of what asking took: how long that takes grows with what waits."""
@@ -60,11 +61,7 @@ class Live:
         The tasks are followed by the inspector, on its own threads.
         """
         await self.inspector.start()
-        asking = asyncio.create_task(self._ask_what_waits())
-        try:
-            await self._follow(period)
-        finally:
-            asking.cancel()
+        await asyncio.gather(self._follow(period), self._ask_what_waits())
 
     async def _follow(self, period: Callable[[], float]) -> None:
         while not self._closed:
@@ -74,7 +71,7 @@ class Live:
                 self.counted.append((self.clock(), latest.counts))
                 self.flow.add(self.clock(), latest.came, latest.left, latest.counts)
             self.looked = True
-            self.alerts = alerts(self.sight(), self.clock(), self.place.alerts)
+            self.judge()
             self._tell()
             await asyncio.sleep(period())
 
@@ -85,11 +82,25 @@ class Live:
             latest, began = self.inspector.latest, loop.time()
             if latest.complete and (latest.generation != generation or began - asked >= SELDOM):
                 try:
-                    self.standing = await self.inspector.standing(self.clock())
+                    await self.count_what_waits()
                 except Unavailable:
                     self.standing = None  # its counts say why
                 generation, asked = latest.generation, began
-            await asyncio.sleep(max(OFTEN, SPARING * (loop.time() - began)))
+            rest = max(OFTEN, SPARING * (loop.time() - began)) if latest.complete else SOON
+            await asyncio.sleep(rest)
+
+    async def count_what_waits(self) -> None:
+        """Find out what waits now, and for how long.
+
+        Raises:
+            Unavailable: it is not open any more.
+        """
+        self.standing = await self.inspector.standing(self.clock())
+        self.judge()
+
+    def judge(self) -> None:
+        """Decide anew what deserves a look."""
+        self.alerts = alerts(self.sight(), self.clock(), self.place.alerts)
 
     def sight(self) -> Sight:
         """What is known of it now."""

@@ -43,3 +43,11 @@ class Place(NamedTuple):
     """What each bucket holds; None without limits."""
     alerts: Thresholds = Thresholds()
     """From where on something there is worth a look."""
+
+    def no_unlock(self, read_only: bool) -> str:
+        """Why its lock cannot be freed on screen; "" when it can."""
+        if read_only:
+            return "read only: no lock is freed from here"
+        if self.lock is None:
+            return "this place has no lock"
+        return "" if self.recover else "no command is known that frees this place's lock"

@@ -637,10 +637,15 @@ _LEVELS = {
 }
 
 
+def level_look(level: str) -> str:
+    """The look of a level of a log; the level stands in words besides."""
+    return _LEVELS.get(level.upper(), "")
+
+
 def log_line(when: float | None, level: str, text: str, width: int) -> Line:
     """A line of a log; its level stands in words, and has a colour besides."""
     stamp = time.strftime("%H:%M:%S", time.localtime(when)) if when is not None else ""
-    look = _LEVELS.get(level.upper(), "")
+    look = level_look(level)
     runs: list[Run] = [(f" {stamp} " if stamp else " ", "dim")]
     if level:
         runs.append((f"{fit(shown(level), 7)} ", look))

@@ -30,7 +30,7 @@ UNSENT: Mapping[str, str] = {
 """What the library would send and we do not, and why; old terminals print some of it as text."""
 
 POINTER = "\x1b]22;"
-"""Begins what would change the form of the mouse pointer; the library sends it with no mouse too."""
+"""Begins what changes the form of the mouse pointer; the library sends it without one too."""
 
 TIDY = "\x1b[0m\x1b[2J\x1b[H"
 """Leaves nothing of ours on a terminal that has no second screen (linux, vt100)."""

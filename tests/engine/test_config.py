@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine import config
-from engine.config import Config, ConfigError, Handler, Queue, QueueSettings
+from engine.config import Config, ConfigError, Handler, Queue, QueueSettings, Thresholds
 from engine.policy import Rate
 
 NO_CONF = "/nonexistent"
@@ -69,6 +69,8 @@ def test_everything_can_be_said(written: Callable[[str], Config], tmp_path: Path
         theme: night
         read_only: true
         start_armed: false
+        environment: PROD
+        alerts: {dlq: 3, dlq_growth: 5, oldest: 2h, idle: 30, transport_failures: 0.25}
     """)
 
     assert got == Config(
@@ -91,7 +93,19 @@ def test_everything_can_be_said(written: Callable[[str], Config], tmp_path: Path
         logs=("/var/log/a.log",),
         theme="night",
         read_only=True,
+        environment="PROD",
+        alerts=Thresholds(3, 5, 7200, 30, 0.25),
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("90.5", 90.5), ("90s", 90), ("15m", 900), ("3d", 259_200)]
+)
+def test_a_time_has_a_unit_or_is_seconds(
+    written: Callable[[str], Config], text: str, seconds: float
+) -> None:
+    """How old a task may be is said in seconds, or in a number with its unit."""
+    assert written(f"alerts: {{oldest: {text}}}").alerts.oldest == seconds
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "queue:\nhandlers: {}\ntheme:\n"])
@@ -108,6 +122,18 @@ def test_what_is_left_empty_is_not_said(written: Callable[[str], Config], text: 
         ("handlers: {a: {command: [x], time: 3}}", "handlers.a.time", "did you mean timeout?"),
         ("queue: {zzz: 1}", "queue.zzz", "expected one of root, pending"),
         ("theme: 2", "theme", "expected text, not 2"),
+        ("environment: PRODUCTION", "environment", "a word of at most 8 plain characters"),
+        ("environment: 'a b'", "environment", "a word of at most 8 plain characters"),
+        ('environment: "\\e[2J"', "environment", "a word of at most 8 plain characters"),
+        ("environment: ''", "environment", "a word of at most 8 plain characters"),
+        ("alerts: {dql: 3}", "alerts.dql", "did you mean dlq?"),
+        ("alerts: {dlq: -1}", "alerts.dlq", "a whole number of tasks, at least 0"),
+        ("alerts: {oldest: 1 hour}", "alerts.oldest", "seconds, or a time like 90s, 15m, 2h"),
+        ("alerts: {oldest: 0s}", "alerts.oldest", "at least 1s"),
+        ("alerts: {oldest: true}", "alerts.oldest", "seconds, or a time like 90s"),
+        ("alerts: {idle: 15m}", "alerts.idle", "a number of minutes, at least 1"),
+        ("alerts: {transport_failures: 50}", "alerts.transport_failures", "such as 0.5"),
+        ("alerts: {transport_failures: 0}", "alerts.transport_failures", "such as 0.5"),
         ("read_only: 1", "read_only", "expected true or false, not 1"),
         ("queue: 7", "queue", "expected a mapping"),
         ("queue: {max_retries: true}", "queue.max_retries", "a whole number of retries"),

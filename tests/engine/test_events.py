@@ -92,7 +92,7 @@ def golden(name: str) -> list[LogLine]:
         ),
         (
             f"MAIL_SEND_RESULT task_id={ID} status=failed transport=curl retries=3 last_error=x",
-            *(What.FAILED, ID, "mail_send", "x", "curl", 3),
+            *(What.FAILED, ID, "geoban_apply", "x", "curl", 3),
         ),
         (
             f"Mail spooled to queue: {ID} (recipient: a@...)",

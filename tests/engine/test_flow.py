@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.flow import SPAN, Course, Drain, Flow, Rates, spell
+from engine.flow import SPAN, Course, Drain, Flow, Rates, roughly, spell
 from engine.model import State
 
 NOW = 1_795_167_600.0
@@ -151,3 +151,20 @@ def test_it_stays_small_and_never_stumbles(steps: list[tuple[float, int]]) -> No
 def test_a_duration_in_six_cells(seconds: float, words: str) -> None:
     """A duration is spelled so that it fits a narrow column."""
     assert spell(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0s"),
+        (59, "59s"),
+        (59.9, "59s"),
+        (60, "1m"),
+        (119, "1m"),
+        (2820, "47m"),
+        (7980, "2h13m"),
+    ],
+)
+def test_a_rough_duration_has_no_seconds_from_a_minute_on(seconds: float, words: str) -> None:
+    """What stands on a screen for long does not change with each second."""
+    assert roughly(seconds) == words

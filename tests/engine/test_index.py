@@ -3,11 +3,14 @@
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -415,24 +418,37 @@ def test_a_task_outside_a_result_has_no_place_in_it(writer: Writer, reader: Read
 def test_a_result_is_in_its_order(
     writer: Writer, reader: Reader, order: str, descending: bool
 ) -> None:
-    """A result is ordered by what was asked for, and by id where that is alike."""
+    """A result is ordered by what was asked for, then by id; tasks that lack it come last."""
     dice = random.Random(2)
     tasks = [
         a_task(
             n,
             kind=dice.choice("abc"),
             created=float(dice.randrange(9)),
-            due=float(dice.randrange(9)),
-            attempts=dice.randrange(9),
+            due=dice.choice([None, 0.0, 7.0, 8.0]),
+            attempts=dice.choice([None, 0, 1, 10]),
             destination=dice.choice("xyz"),
             error=dice.choice(["", "late", "broken"]),
             description=dice.choice("pq"),
+            lease=dice.choice([None, Lease("1", 5.0), Lease("1", 50.0)]),
+            extra=dice.choice([{}, {"dead_since": "9"}, {"dead_since": "10"}, {"dead_since": "?"}]),
         )
         for n in range(200)
     ]
     look(writer, tasks)
 
-    tasks.sort(key=lambda task: (getattr(task, order), task.id), reverse=descending)
+    def value(task: Task) -> Any:
+        if order == "since":
+            return task.lease.since if task.lease else None
+        if order == "died":
+            died = task.extra.get("dead_since", "?")
+            return None if died == "?" else int(died)
+        return getattr(task, order)
+
+    have = [task for task in tasks if value(task) is not None]
+    lack = [task for task in tasks if value(task) is None]
+    have.sort(key=lambda task: (value(task), task.id), reverse=descending)
+    tasks = have + sorted(lack, key=lambda task: task.id, reverse=descending)
     query = Query(order=order, descending=descending)
     assert all_of(reader, query) == tasks
     assert reader.find(query, tasks[7].id, 0) == 7
@@ -454,7 +470,107 @@ def test_a_word_means_itself(writer: Writer, reader: Reader, word: str) -> None:
     """What is special in a pattern or in a query is an ordinary character in a word."""
     look(writer, [a_task(1, error=f"about {word}!"), a_task(2, error="50 aXb backslash its")])
 
-    assert [task.id for task in all_of(reader, Query(filter=parse(written("", "", word))))] == [a_task(1).id]
+    assert [task.id for task in all_of(reader, Query(filter=parse(written("", "", word))))] == [
+        a_task(1).id
+    ]
+
+
+def test_a_result_by_age_is_made_again_as_time_passes(writer: Writer, reader: Reader) -> None:
+    """What is not older than an hour now is so later, though nothing else changed."""
+    writer.see([a_task(1)])
+    query = Query(filter=parse("age>1h"))
+
+    assert reader.window(query, 0, 9, 1, NOW + 3600).tasks == ()
+    assert reader.window(query, 0, 9, 1, NOW + 3601).tasks == (a_task(1),)
+    assert reader.find(query, a_task(1).id, 1, NOW) is None
+    assert reader.rows(query, None, NOW + 3601) == (Row(a_task(1).id, State.PENDING, "r1"),)
+
+
+@pytest.mark.parametrize("is_arranged", [False, True])
+def test_what_matches_is_counted(writer: Writer, reader: Reader, is_arranged: bool) -> None:
+    """The count of a query is the length of its result, in whatever order."""
+    look(writer, [a_task(n, state=State.DEAD if n % 3 else State.PENDING) for n in range(300)])
+    if is_arranged:
+        arranged(writer)
+
+    for query in (
+        *(Query(), Query(State.DEAD), Query(State.DEAD, order="due"), Query(State.HELD)),
+        *(Query(filter=parse("id:7")), Query(State.DEAD, parse("!id:7"))),
+    ):
+        assert reader.count(query) == len(all_of(reader, query))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("kind=job tries>9", "tries>9 leaves 0; without it 12"),
+        ("late tries>=3", "tries>=3 leaves 0; without it 6"),
+        ("kind=job id:x", "id:x leaves 0; without it 12"),
+        ("a1 kind=none", "kind=none leaves 0 of the 4 that the words before it leave"),
+        (
+            "nowhere kind=job state=work",
+            "nowhere leaves 0 of the 12 that the words before it leave",
+        ),
+        ("kind=job", ""),
+        ("", ""),
+    ],
+)
+def test_nothing_left_is_explained(writer: Writer, reader: Reader, text: str, why: str) -> None:
+    """The part of a filter without which most would be left is named, with how many."""
+    errors = ("late", "")
+    tasks = [a_task(n, error=errors[n % 2], attempts=2 - n % 2) for n in range(12)]
+    look(writer, tasks)
+    text = text.replace("a1", "id:1")
+
+    assert reader.explain(Query(State.PENDING, parse(text, {State.ACTIVE: "work"}))) == why
+    assert reader.explain(Query(State.HELD, parse("kind=job"))) == ""
+
+
+def test_a_result_is_harvested_as_it_was(writer: Writer, reader: Reader) -> None:
+    """All rows of a moment are handed over in order, whatever happens to them meanwhile."""
+    tasks = [a_task(n, error="late" if n % 2 else "") for n in range(2_600)]
+    look(writer, tasks)
+    got: list[Task] = []
+    told = []
+
+    def take(some: Sequence[Task], done: int, total: int) -> bool:
+        got.extend(some)
+        told.append((done, total))
+        writer.settle({task.id for task in tasks}, [Missing(task.id) for task in tasks])
+        return True
+
+    query = Query(filter=parse("late"), descending=True)
+    assert reader.harvest(query, take) == 1_300
+    assert got == [task for task in reversed(tasks) if task.error]
+    assert told == [(500, 1_300), (1_000, 1_300), (1_300, 1_300)]
+    assert reader.harvest(query, take) == 0
+
+
+def test_a_harvest_ends_when_it_is_told_to(writer: Writer, reader: Reader) -> None:
+    """Whoever answers False is handed nothing more."""
+    look(writer, [a_task(n) for n in range(1_200)])
+    told = []
+
+    def take(some: Sequence[Task], done: int, total: int) -> bool:
+        told.append(len(some))
+        return False
+
+    assert reader.harvest(Query(), take) == 500
+    assert told == [500]
+
+
+def test_a_search_by_pattern_can_be_ended(writer: Writer, reader: Reader) -> None:
+    """An interrupt reaches a search between two matches, however long each of them takes."""
+    look(writer, [a_task(n, error="a" * 200) for n in range(400)])
+    slow = Query(filter=parse("err~a*a*a*b"))
+    timer = threading.Timer(0.2, reader.interrupt)
+    timer.start()
+
+    with pytest.raises(sqlite3.OperationalError, match="interrupted"):
+        reader.count(slow)
+
+    timer.join()
+    assert reader.count(Query()) == 400
 
 
 def test_a_search_is_made_again_when_the_index_has_changed(writer: Writer, reader: Reader) -> None:

@@ -565,7 +565,8 @@ async def test_a_question_that_nobody_waits_for_ends(place: Path) -> None:
         await until(inspector, counts(pending=2_000))
         typed = ["j", "jo", "job", "job 0", "job 00", "job 000"]
         searches = [
-            asyncio.ensure_future(inspector.window(Query(filter=parse(words)), 0, 10)) for words in typed
+            asyncio.ensure_future(inspector.window(Query(filter=parse(words)), 0, 10))
+            for words in typed
         ]
         await asyncio.wait(searches[:1])
         for search in searches[1:-1]:

@@ -12,7 +12,7 @@ from engine import events
 from engine.events import Event
 from engine.fingerprint import fold, mark
 from engine.logtail import LogLine
-from engine.samenow import RECENT, Answer, Counted, Now, same_now
+from engine.samenow import RECENT, Answer, Counted, Now, answers, same_now
 
 NOW = 1_800_000_000.0
 LATER = "421 4.7.0 try again later"
@@ -104,7 +104,6 @@ REFUSED = (
             [
                 "last seen 2 min ago",
                 "1 task failed so in the last 10 min, 1 of them new",
-                "no mail_send has ended since",
                 "while it lasted, 1 of 1 failed so",
             ],
         ),
@@ -117,7 +116,7 @@ REFUSED = (
                 "2 tasks failed so in the last 10 min, 1 of them new",
                 "1 fresh mail_send succeeded since",
                 "while it lasted, 2 of 2 failed so",
-                "too few to tell: it takes 3 successes",
+                "too few to tell: it takes 10 successes",
             ],
         ),
         # one in five has it, so four successes since are no news
@@ -132,6 +131,19 @@ REFUSED = (
                 "while it lasted, 2 of 10 failed so",
                 "too few to tell: it takes 15 successes",
             ],
+        ),
+        # all of many had it, so few successes make a no; all of few does not say as much
+        (
+            Errors(),
+            [*(failed(40 - n, an_id()) for n in range(10)), *many(3, 1)],
+            "no (31m)",
+            ["last seen 31 min ago", "3 fresh", "while it lasted, 10 of 10 failed so"],
+        ),
+        (
+            Errors(),
+            [*(failed(40 - n, an_id()) for n in range(9)), *many(3, 1)],
+            "?",
+            ["last seen 32 min ago", "3 fresh", "while it lasted, 9 of 9", "too few to tell: it"],
         ),
         # it is over
         (
@@ -168,9 +180,9 @@ REFUSED = (
         # any kind counts where the cluster names none
         (
             Errors(kinds=()),
-            [failed(40, ONE), *many(3, 1, "x")],
+            [failed(40, ONE), *many(10, 1, "x")],
             "no (40m)",
-            ["last", "3 fresh tasks succeeded", "while it"],
+            ["last", "10 fresh tasks succeeded", "while it"],
         ),
         # a mail that went another way says nothing of this one's way
         (
@@ -186,20 +198,20 @@ REFUSED = (
             Errors(),
             [
                 line(40, REFUSED, "mail.log"),
-                *(line(n, SENT.format("curl"), "mail.log") for n in range(3)),
+                *(line(n, SENT.format("curl"), "mail.log") for n in range(10)),
             ],
             "no (40m)",
-            ["last seen 40 min ago", "3 fresh mail_send succeeded since", "while it lasted"],
+            ["last seen 40 min ago", "10 fresh mail_send succeeded since", "while it lasted"],
         ),
         # clocks
         (
             Errors(last=NOW + 3600),
             [failed(5, ONE), done(-90, TWO)],
             "yes",
-            ["last seen 5 min ago", "1 task", "no mail_send", "while", "left out for being dated"],
+            ["last seen 5 min ago", "1 task", "while", "left out for being dated"],
         ),
         (Errors(last=NOW + 3600), [], "?", ["no log says", "neither", "left out for being dated"]),
-        (Errors(), [failed(-0.5, ONE)], "yes", ["last seen just now", "1 task", "no", "while"]),
+        (Errors(), [failed(-0.5, ONE)], "yes", ["last seen just now", "1 task", "while"]),
         (
             Errors(last=NOW - 900),
             [LogLine(None, "", f"Task completed: {ONE} (mail_send)", "x")],
@@ -242,6 +254,27 @@ def test_the_answer_is_what_the_logs_tell(
 def test_metrics_count_where_no_log_tells(errors: Errors, counted: Counted, words: str) -> None:
     """What was counted of the same kind since the error was seen stands in for a log."""
     assert same_now(errors, [], NOW, [counted]).words == words
+
+
+def test_many_clusters_are_answered_at_once() -> None:
+    """Each of them gets the answer that it would get alone."""
+    log = told(failed(30, ONE), *many(8, 10), failed(5, TWO, "boom"), done(1, ONE))
+    clusters = [Errors(), Errors(mark=mark("boom")), Errors(mark="F-0000", last=NOW - 60)]
+
+    assert list(answers(clusters, log, NOW)) == [same_now(c, log, NOW) for c in clusters]
+
+
+def test_two_logs_tell_of_one_success() -> None:
+    """A mail that both logs saw sent counts once, by the transport that one of them names."""
+    ids = [an_id() for _ in range(10)]
+    refused = line(40, REFUSED.replace("inline", ONE), "mail.log")
+    sent = [line(3, SENT.format("curl").replace("inline", id), "mail.log") for id in ids]
+
+    for number in (9, 10):
+        log = told(refused, failed(40, ONE), *sent[:number], *(done(3, id) for id in ids[:number]))
+        now = same_now(Errors(), log, NOW)
+        assert f"{number} fresh mail_send succeeded since" in now.evidence
+        assert now.words == ("no (40m)" if number == 10 else "?")
 
 
 def test_an_error_in_its_stored_form_is_the_same() -> None:

@@ -776,3 +776,55 @@ def test_closing_keeps_the_tasks(open_store: Opener) -> None:
     store.close()
 
     assert set(tasks_in(open_store())) == {a_task().id}
+
+
+# Its parts
+
+
+def test_the_first_part_is_the_task(open_store: Opener) -> None:
+    """What there is of a task begins with the task itself, and that is what `read` answers with."""
+    store = open_store()
+    task = put(store, a_task())
+
+    first = next(store.parts(task))
+
+    assert store.read(task, first.name) == store.read(task)
+    assert first.size == len(store.read(task))
+    assert not first.refused
+
+
+def test_no_part_is_named_twice(open_store: Opener) -> None:
+    """Each can be asked for by its name."""
+    store = open_store()
+
+    names = [part.name for part in store.parts(put(store, a_task()))]
+
+    assert len(names) == len(set(names))
+
+
+def test_a_task_that_has_left_has_no_parts(open_store: Opener) -> None:
+    """Whoever asks for what is not there any more, or not as it was seen, is told so."""
+    store = open_store()
+    task = put(store, a_task())
+    store.swap(task, verbs.hold(task, NOW))
+
+    with pytest.raises(Gone):
+        list(store.parts(task))
+    with pytest.raises(Gone):
+        store.read(task)
+
+
+def test_a_part_that_is_not_there(open_store: Opener) -> None:
+    """A part of another name is gone, whatever is asked for."""
+    store = open_store()
+    task = put(store, a_task())
+
+    for name in ("payload", "mail/x", "nonsense", "../task"):
+        with pytest.raises(Gone):
+            store.read(task, name)
+
+
+def test_a_problem_that_is_not_there_has_no_bytes(open_store: Opener) -> None:
+    """What cannot be found answers as such, and with no bytes of anything else."""
+    with pytest.raises((Gone, Unsupported)):
+        open_store().glimpse(Problem("dlq/nothing.task", "gone meanwhile"))

@@ -92,6 +92,14 @@ class Screen:
         return "\n".join(self.lines)
 
 
+def left(said: bytes) -> bool:
+    """Whether screen, cursor, line wrap, mouse and paste are as they were, after these bytes."""
+    modes = {b"?1049": b"l", b"?25": b"h", b"?7": b"h", b"?1004": b"l", b"?2004": b"l"}
+    modes |= {b"?1000": b"l", b"?1003": b"l", b"?1006": b"l"}
+    last = dict(re.findall(rb"\x1b\[(\?\d+)([hl])", said))
+    return all(last.get(mode, wanted) == wanted for mode, wanted in modes.items())
+
+
 class Terminal:
     """A pseudo terminal with a program on it, in a session of its own."""
 
@@ -173,17 +181,9 @@ class Terminal:
         return self.process.returncode
 
     @property
-    def screen_restored(self) -> bool:
-        """Whether screen, cursor, line wrap, mouse and paste are as they were."""
-        modes = {b"?1049": b"l", b"?25": b"h", b"?7": b"h", b"?1004": b"l", b"?2004": b"l"}
-        modes |= {b"?1000": b"l", b"?1003": b"l", b"?1006": b"l"}
-        last = dict(re.findall(rb"\x1b\[(\?\d+)([hl])", self.said))
-        return all(last.get(mode, wanted) == wanted for mode, wanted in modes.items())
-
-    @property
     def restored(self) -> bool:
         """Whether the terminal is as it was, its line settings too."""
-        return self.screen_restored and termios.tcgetattr(self.theirs) == self.before
+        return left(self.said) and termios.tcgetattr(self.theirs) == self.before
 
     def __enter__(self) -> Terminal:
         return self

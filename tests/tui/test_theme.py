@@ -9,7 +9,19 @@ from pathlib import Path
 import pytest
 from textual.color import Color
 
+from tests.tui.spools import (
+    a_console,
+    a_memory,
+    a_place,
+    loaded,
+    queue_of,
+    some_tasks,
+    task_list,
+    until,
+)
+from tui import keys
 from tui import theme as themes
+from tui.app import Console
 from tui.present import LOOKS
 
 SHIPPED = ("high-contrast", "mono", "night", "paper", "terminal")
@@ -212,3 +224,91 @@ def test_a_file_that_changed_has_another_stamp(own: Path, change: str | None) ->
 
     assert [path for path, _ in before] == [str(own / "mine.yaml"), str(own / "base.yaml")]
     assert themes.stamp([Path(path) for path, _ in before]) != before
+
+
+# While the console runs
+
+
+def a_dressed(theme: str) -> Console:
+    """A console in that theme, on a queue of an ordinary day."""
+    return a_console(a_place(a_memory(some_tasks())), theme=theme, first=keys.LIST)
+
+
+def colour_of_cursor(console: Console) -> tuple[str, str]:
+    """The colours of the row under the cursor as it is painted, and of the screen behind."""
+    style = next(s.style for s in task_list(console).render_line(1) if s.style and s.text.strip())
+    assert style.bgcolor is not None
+    return style.bgcolor.name, console.screen.styles.background.hex.lower()
+
+
+async def test_a_theme_is_put_on_anew_when_its_file_changes(own: Path) -> None:
+    """What is written into the file is on screen a moment later, and is said to be."""
+    file = own / "mine.yaml"
+    file.write_text("{based_on: night, looks: {cursor: {background: '#010203'}}}")
+    console = a_dressed("mine")
+    async with console.run_test() as pilot:
+        await loaded(pilot)
+        assert colour_of_cursor(console) == ("#010203", "#14171c")
+
+        file.write_text("{based_on: paper, looks: {cursor: {background: '#040506'}}}")
+        await until(pilot, lambda: "was changed" in said(console))
+        await pilot.pause()
+
+        assert colour_of_cursor(console) == ("#040506", "#faf8f2")
+
+
+@pytest.mark.parametrize("change", ["looks: {cursor: {background: nocolour}}", None])
+async def test_a_wrong_theme_is_explained_and_the_old_one_stays(
+    own: Path, change: str | None
+) -> None:
+    """A file that cannot be meant, or is gone, is told of once; what is worn stays as it is."""
+    file = own / "mine.yaml"
+    file.write_text("{based_on: night, looks: {cursor: {background: '#010203'}}}")
+    console = a_dressed("mine")
+    async with console.run_test() as pilot:
+        await loaded(pilot)
+
+        if change is None:
+            file.unlink()
+        else:
+            file.write_text(change)
+        await until(pilot, lambda: "theme mine" in said(console))
+        words = said(console)
+        again = await console.dressing.look_after()
+        file.write_text("{based_on: night, looks: {cursor: {background: '#070809'}}}")
+        await until(pilot, lambda: colour_of_cursor(console)[0] == "#070809")
+
+        assert again == ""
+        assert "expected a colour" in words if change else "no such theme" in words
+
+
+async def test_another_theme_is_put_on(own: Path) -> None:
+    """A theme is used when asked for; one that is none is explained, and the old one stays."""
+    console = a_dressed("night")
+    async with console.run_test() as pilot:
+        await loaded(pilot)
+
+        assert await console.use_theme("paper") == "theme paper"
+        await pilot.pause()
+        assert colour_of_cursor(console) == ("#1f4e79", "#faf8f2")
+
+        words = await console.use_theme("nowhere")
+        assert words.startswith("theme nowhere: no such theme; there are high-contrast")
+        assert words.endswith("; paper stays")
+        assert colour_of_cursor(console) == ("#1f4e79", "#faf8f2")
+
+
+async def test_no_color_stays_without_colour(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under NO_COLOR a theme with colours is not put on, and it is said why."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    console = a_dressed("night")
+    async with console.run_test() as pilot:
+        await loaded(pilot)
+
+        assert "NO_COLOR is set" in await console.use_theme("paper")
+        assert console.dressing.name == "mono"
+
+
+def said(console: Console) -> str:
+    """What the screen tells the operator."""
+    return queue_of(console)._said[0]

@@ -315,6 +315,7 @@ _WORDS = (
         "list tasks",
         (
             _takes("--state", metavar="WORD", default="", help="only those in this state"),
+            _FILTER,
             _takes(_JSON, action="store_true", help="one JSON object a line"),
         ),
     ),

@@ -110,7 +110,6 @@ def run(setup: Setup, places: Sequence[Place], arguments: Namespace) -> int:
         fail(EX_USAGE, "this terminal cannot move its cursor (TERM); try: spooldeck status PLACE")
     if not os.environ.get("NO_COLOR"):
         os.environ.pop("NO_COLOR", None)  # set but empty it asks for nothing; the library thinks so
-    first = _first(arguments.open)
     gc.disable()  # what loading makes stays: looking through it again and again finds nothing
     opening = Opening(
         sys.stdout.fileno(), os.uname().nodename, [p.name for p in places], chosen(os.environ)
@@ -119,12 +118,14 @@ def run(setup: Setup, places: Sequence[Place], arguments: Namespace) -> int:
         from tui.app import Console
         from tui.theme import BadTheme
 
+        first = _first(arguments.open)
         try:
             console = Console(
                 places,
                 theme=arguments.theme or setup.config.theme,
                 read_only=arguments.read_only or setup.config.read_only,
                 start_armed=setup.config.start_armed,
+                environment=setup.config.environment,
                 first=first,
             )
             opening.until(lambda: console.written > 0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from types import FrameType
 
 from engine.text import shown
@@ -16,7 +17,7 @@ from engine.text import shown
 ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[H\x1b[2J"
 """The alternate screen, without cursor; what is too long for a line is cut."""
 LEAVE = "\x1b[2J\x1b[H\x1b[?7h\x1b[?1049l\x1b[?25h"
-ENDED_BY = {signal.SIGTERM: 143, signal.SIGHUP: 129}
+ENDED_BY = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: 130}
 """Signals that would end us with the screen left as it is, and the exit codes that say so."""
 
 Handler = Callable[[int, FrameType | None], object] | int | None
@@ -43,7 +44,7 @@ class Opening:
 
     def __enter__(self) -> Opening:
         """Show it."""
-        if os.tcgetpgrp(self._fd) == os.getpgrp():
+        if self._in_front():
             for number in (*ENDED_BY, signal.SIGTSTP):
                 self._before[number] = signal.signal(number, self._heard)
             self._show()
@@ -51,22 +52,32 @@ class Opening:
 
     def __exit__(self, *_: object) -> None:
         """Give the screen back, unless the console took it and has done so."""
-        if self._on and not self._taken():
-            self._write(LEAVE)
-        self._on = False
+        self._give_back()
         for number, handler in self._before.items():
             if signal.getsignal(number) == self._heard:  # nobody has taken that over either
                 signal.signal(number, handler)
+
+    def _in_front(self) -> bool:
+        try:
+            return os.tcgetpgrp(self._fd) == os.getpgrp()
+        except OSError:
+            return True  # a terminal that controls nobody has no background
 
     def _show(self) -> None:
         self._on = True
         rows = lines(self._host, self._places, os.get_terminal_size(self._fd).lines)
         self._write(ENTER + "\r\n".join(rows).translate(self._glyphs))
 
+    def _give_back(self) -> None:
+        on, self._on = self._on, False
+        if on and not self._taken():
+            with suppress(OSError):  # the terminal is gone, and its screen with it
+                self._write(LEAVE)
+
     def _heard(self, number: int, _: FrameType | None) -> None:
+        self._give_back()  # at once: it may be heard while we come, or go
         if number in ENDED_BY:
             raise SystemExit(ENDED_BY[signal.Signals(number)])
-        self._write(LEAVE)
         os.kill(os.getpid(), signal.SIGSTOP)
         self._show()
 

@@ -63,7 +63,7 @@ def list_tasks(setup: Setup, arguments: Namespace) -> int:
             fail(EX_USAGE, f"--state {shown(arguments.state)}: expected {', '.join(wanted)}")
         wanted = [arguments.state]
     try:
-        for found in _tasks(store, wanted):
+        for found in _sifted(store, wanted, arguments.filter):
             if isinstance(found, Problem):
                 complain(f"{shown(found.where)}: {shown(found.what)}")
             elif arguments.json:
@@ -73,6 +73,20 @@ def list_tasks(setup: Setup, arguments: Namespace) -> int:
     finally:
         store.close()
     return 0
+
+
+def _sifted(store: NftbanStore, words: list[str], text: str) -> Iterator[Task | Problem]:
+    """What a filter leaves, as on the screen."""
+    if not text:
+        return _tasks(store, words)
+    from engine.filters import BadFilter, parse
+    from engine.sifting import sieve
+
+    now = time.time()
+    try:
+        return sieve(_tasks(store, words), parse(text, store.states, now), now)
+    except BadFilter as error:
+        fail(EX_USAGE, f"--filter: {shown(error.message)}")
 
 
 def _tasks(store: NftbanStore, words: list[str]) -> Iterator[Task | Problem]:

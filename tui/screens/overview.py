@@ -11,25 +11,22 @@ from textual.containers import Horizontal
 
 from engine.ages import BY, Ages, reading
 from engine.alerts import Alert
-from engine.flow import spell
 from engine.index import Query
 from engine.model import State, Task
 from engine.store import Unavailable
 from engine.text import shown
-from tui import keys, present
+from tui import keys, present, telling
 from tui.export import Sheet, Take
 from tui.judging import judged
 from tui.live import Live
-from tui.present import BLANK, Line
+from tui.present import Line
 from tui.screens.face import PANES, Copy, Target
 from tui.screens.pages import Board
 from tui.surroundings import Surroundings
 from tui.views import ages as age_view
 from tui.views import alerts as alert_view
-from tui.views import clusters as cluster_view
-from tui.views import locks as lock_view
+from tui.views import beside
 from tui.views import overview as view
-from tui.views import transports as way_view
 from tui.views.clusters import Judged
 from tui.widgets.age_table import AgeTable
 from tui.widgets.lines import Lines
@@ -42,9 +39,6 @@ time has passed."""
 
 SPARING = 10
 """The same, in times of what asking took."""
-
-TOLD_OF = (State.PENDING, State.DEAD)
-"""Whose ages the table can be of: what waits, and what was given up on."""
 
 ALERTS, QUEUES, AGES = "alerts", "queues", "ages"
 
@@ -133,30 +127,15 @@ class OverviewScreen(Board):
         state, ages = self._tables.get(live.number, (State.PENDING, None))
         still = live.number in self._chosen or live.inspector.latest.counts.get(state, 0)
         if ages is not None and still and (len(ages.rows) > 1 or live.number in self._chosen):
-            found = await self._ages(live, state, ages.by)
+            found = await telling.ages(live, state, ages.by)
         else:
-            state, found = await self._first_telling(live)
+            state, found = await telling.first_telling(live)
         self._tables[live.number] = (state, found)
         if self._frame.wide:
             self._judged[live.number] = await judged(live, Query(State.DEAD))
             size = max(1, self._frame.ways)
             window = await live.inspector.window(Query(State.ACTIVE), 0, size)
             self._working[live.number] = window.tasks
-
-    async def _ages(self, live: Live, state: State, by: str) -> Ages:
-        return await live.inspector.ages(Query(state), by, self.around.clock())
-
-    async def _first_telling(self, live: Live) -> tuple[State, Ages]:
-        """The first table that has more than one name; else the first that has any task."""
-        otherwise: tuple[State, Ages] | None = None
-        for state in TOLD_OF:
-            for by in BY:
-                ages = await self._ages(live, state, by)
-                if len(ages.rows) > 1:
-                    return state, ages
-                if ages.total.total and any(row.name for row in ages.rows):
-                    otherwise = otherwise or (state, ages)
-        return otherwise or (State.PENDING, await self._ages(live, State.PENDING, "kind"))
 
     def _ask_anew(self, number: int) -> None:
         self._asked.pop(number, None)
@@ -208,6 +187,8 @@ class OverviewScreen(Board):
             part.styles.height = lines
             part.display = lines > 0
         self.set_class(frame.wide, "-wide")
+        for part in (self._queue_list, self._age_table, self._ways):
+            part.styles.width = view.left_width(width) if frame.wide else "1fr"
 
     def lay_out(self, width: int) -> None:
         """Alerts, queues, and the ages of the one under the cursor."""
@@ -217,9 +198,7 @@ class OverviewScreen(Board):
         cells = view.shape((), left).spark or view.CELLS
         queues = [view.seen(live, now, cells) for live in self._lives]
         head, rows = view.table(queues, now, left)
-        choices = [
-            Choice(str(q.number), line) for q, line in zip(queues, rows, strict=True)
-        ]
+        choices = [Choice(str(q.number), line) for q, line in zip(queues, rows, strict=True)]
         self._queue_list.offer(choices, [head] if frame.queues > 1 else [])
         self._show_ages(left)
         if frame.tokens:
@@ -233,9 +212,7 @@ class OverviewScreen(Board):
         return view.names([live.place.name for live in self._lives])
 
     def _show_alerts(self, now: float, width: int) -> None:
-        self._alerts = alert_view.ordered(
-            [alert for live in self._lives for alert in live.alerts]
-        )
+        self._alerts = alert_view.ordered([alert for live in self._lives for alert in live.alerts])
         if not self._alerts and self._pane == ALERTS:
             self._activate(QUEUES)
         called = dict(zip([n.place.name for n in self._lives], self._names, strict=True))
@@ -246,6 +223,8 @@ class OverviewScreen(Board):
         ]
         known = all(n.looked and n.inspector.latest.complete for n in self._lives)
         self._alert_list.offer(choices, [] if choices else [alert_view.none(known)])
+        if choices and self._pane != ALERTS:
+            self._alert_list.put_on(choices[0].key)
         self._rule.show([(("-" * width, "rule"),)])
 
     def _show_ages(self, width: int) -> None:
@@ -253,7 +232,9 @@ class OverviewScreen(Board):
         name = self._names[live.number - 1]
         if table is None or live.inspector.latest.unavailable:
             why = "cannot be read" if live.inspector.latest.unavailable else "being counted"
-            self._age_table.tell(None, present.heading(f"{name}  ages", width), ((f" {why}", "dim"),))
+            self._age_table.tell(
+                None, present.heading(f"{name}  ages", width), ((f" {why}", "dim"),)
+            )
             return
         state, ages = table
         word = live.inspector.states.get(state, state)
@@ -263,22 +244,16 @@ class OverviewScreen(Board):
 
     def _show_sides(self, now: float, width: int, left: int) -> None:
         frame, live = self._frame, self._here
+        if frame.ways:
+            self._ways.show(beside.transports(live, now, left, frame.ways))
         if not frame.wide:
             return
         side = width - left - 2
-        locks = [
-            lock_view.Lock(n.number, n.place.name, n.signs.lock, n.standing)
-            for n in self._lives
-            if n.place.lock is not None
-        ]
-        self._locks.show(lock_view.summary(locks, now, side, frame.queues))
-        found = self._judged.get(live.number, ())
-        self._clusters.show(cluster_view.beside(found, side, frame.ages))
-        titles, ways = way_view.rows(live.signs.sending, live.place.alerts.transport_failures, now, left)
-        lines = [titles, *(line for _, line in ways)] if ways else [titles, way_view.nothing(live.signs.sending)]
-        self._ways.show([BLANK, *lines][: frame.ways])
+        self._locks.show(beside.locks(self._lives, side, frame.queues))
+        clusters = self._judged.get(live.number, ())
+        self._clusters.show(beside.clusters(clusters, side, frame.ages))
         tasks = self._working.get(live.number, ())
-        self._work.show(view.work_lines(tasks, live.inspector.latest.counts, now, side, frame.ways))
+        self._work.show(beside.work(live, tasks, now, side, frame.ways))
 
     def word(self) -> Line:
         """What is under the cursor, in a sentence."""
@@ -295,7 +270,7 @@ class OverviewScreen(Board):
     def _told_of_queue(self) -> Line:
         live = self._here
         queue = view.seen(live, self.around.clock(), view.CELLS)
-        words = f" {shown(view.told(queue))}"
+        words = f" {self._names[live.number - 1]}: {shown(view.told(queue))}"
         if queue.unavailable or live.signs.lock is None:
             return ((words, "unknown" if queue.unavailable else ""),)
         lock = live.signs.lock
@@ -423,11 +398,11 @@ class OverviewScreen(Board):
         live, table = self._here, self._table
         if table is None:
             return
-        ways = [(state, by) for state in TOLD_OF for by in BY]
+        ways = [(state, by) for state in telling.TOLD_OF for by in BY]
         at = ways.index((table[0], table[1].by))
         for state, by in (*ways[at + 1 :], *ways[:at]):
             try:
-                ages = await self._ages(live, state, by)
+                ages = await telling.ages(live, state, by)
             except Unavailable:
                 return
             if any(row.name for row in ages.rows):
@@ -459,7 +434,11 @@ class OverviewScreen(Board):
             Copy("i", "place", live.place.name),
             Copy("r", "row", "".join(text for text, _ in line).strip()),
             *((Copy("a", "alert", alert_view.told(alert, now)),) if alert is not None else ()),
-            Copy("c", "command", shlex.join(["spooldeck", "overview", *(n.place.name for n in self._lives)])),
+            Copy(
+                "c",
+                "command",
+                shlex.join(["spooldeck", "overview", *(n.place.name for n in self._lives)]),
+            ),
         )
 
     def sheet(self) -> Sheet | None:

@@ -1,18 +1,35 @@
-"""What cannot be read, in full: where it lies, what is wrong with it, and among which tasks."""
+"""What cannot be read, in full: where it lies, what is wrong with it, and how its bytes begin."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import islice
 
+from engine.letter import dump
 from engine.model import Problem, State
+from engine.store import StoreError
 from engine.text import shown
 from tui import keys, present
 from tui.present import BLANK, Line
 from tui.screens.pages import Page
+from tui.views.parts import per_row
+
+GLIMPSED = 50
+"""Problems whose bytes are shown."""
+ROWS = 16
+"""Rows of bytes that are shown of each."""
 
 
-def lines(problems: Sequence[Problem], states: Mapping[State, str], width: int) -> list[Line]:
-    """Every problem under a heading of its own, nothing of it cut."""
+def lines(
+    problems: Sequence[Problem],
+    states: Mapping[State, str],
+    width: int,
+    glimpses: Sequence[bytes | str] = (),
+) -> list[Line]:
+    """Every problem under a heading of its own, nothing of it cut.
+
+    `glimpses` are how the first of them begin, or why that cannot be said.
+    """
     rows: list[Line] = []
     for number, problem in enumerate(problems, 1):
         about = [("where", problem.where), ("what", problem.what)]
@@ -21,7 +38,18 @@ def lines(problems: Sequence[Problem], states: Mapping[State, str], width: int) 
         rows += [BLANK] if rows else []
         rows.append(present.heading(f"problem {number} of {len(problems)}", width))
         rows += present.labelled([(name, shown(text)) for name, text in about], width)
+        if number <= len(glimpses):
+            rows += _bytes(glimpses[number - 1], width)
     return rows
+
+
+def _bytes(glimpse: bytes | str, width: int) -> list[Line]:
+    if isinstance(glimpse, str):
+        return present.labelled([("bytes", f"not read: {shown(glimpse)}")], width)
+    row = per_row(width)
+    if not glimpse:
+        return present.labelled([("bytes", "none: it is empty")], width)
+    return [((f"  {line}", "dim"),) for line in islice(dump(glimpse, row), ROWS)]
 
 
 class ProblemsScreen(Page):
@@ -30,12 +58,33 @@ class ProblemsScreen(Page):
     KIND = keys.PROBLEMS
     BINDINGS = keys.bindings(keys.PROBLEMS)
 
-    def __init__(self, problems: Sequence[Problem], states: Mapping[State, str]) -> None:
+    def __init__(
+        self,
+        problems: Sequence[Problem],
+        states: Mapping[State, str],
+        glimpse: Callable[[Problem], Awaitable[bytes]],
+    ) -> None:
+        """`glimpse` answers with the first bytes of one, or raises a StoreError."""
         super().__init__()
-        self._problems, self._states = problems, states
+        self._problems, self._states, self._glimpse = problems, states, glimpse
+        self._glimpses: list[bytes | str] = []
+
+    def on_mount(self) -> None:
+        """Read how the first of them begin."""
+        super().on_mount()
+        self.run_worker(self._read(), name="glimpses")
+
+    async def _read(self) -> None:
+        for problem in self._problems[:GLIMPSED]:
+            try:
+                self._glimpses.append(await self._glimpse(problem))
+            except StoreError as error:
+                self._glimpses.append(str(error))
+        if self.is_attached:
+            self.lay_out(self.size.width)
 
     def lay_out(self, width: int) -> None:
         """All of them, for this width."""
         title = ((f" {present.count(len(self._problems), 'problem')}", "strong"),)
-        self.show(title, lines(self._problems, self._states, width), ())
+        self.show(title, lines(self._problems, self._states, width, self._glimpses), ())
         self.show_hints()

@@ -12,7 +12,7 @@ from textual.containers import Horizontal, Vertical
 
 from engine.gauges import Ours
 from engine.index import Query
-from engine.inspector import Changed
+from engine.inspector import AGEING, Changed
 from engine.model import Problem, State, Task
 from engine.plans import Report, offered
 from engine.store import StoreError, Unavailable
@@ -229,6 +229,8 @@ class QueueScreen(Face):
             self._count_hidden()
         self._recount = False
         if self.is_current:
+            if self._filter.filter.relative and not int(now) % int(AGEING):
+                self.list.changed()
             self.list.tick(now)
             self._paint_header()
 
@@ -336,7 +338,7 @@ class QueueScreen(Face):
         return self._query()
 
     def _query(self) -> Query:
-        return Query(self.state, self._filter.filter)
+        return Query(self.state, self._filter.filter, *self._order)
 
     def _ask(self, spot: Spot | None = None) -> None:
         self.list.ask(self._query(), spot)
@@ -482,8 +484,15 @@ class QueueScreen(Face):
         self._paint_scope()
         self._paint_filter()
         self._paint_details()
+        if not self.list.matching and self._filter.filter and self._explained[0] != self._query():
+            self.run_worker(self._explain_filter(), name="filter", exclusive=True, group="filter")
         if self.has_class("-wide"):
             self.run_worker(self._explain(), name="why", exclusive=True, group="why")
+
+    async def _explain_filter(self) -> None:
+        query = self._query()
+        self._explained = query, await self.inspector.explain(query)
+        self._paint_filter()
 
     def on_task_list_vanished(self, event: TaskList.Vanished) -> None:
         """The task under the cursor has left."""
@@ -556,7 +565,8 @@ class QueueScreen(Face):
         from tui.screens.problems import ProblemsScreen
 
         if self._problems:
-            self.app.push_screen(ProblemsScreen(self._problems, self.inspector.states))
+            shared = (self.inspector.states, self.inspector.glimpse)
+            self.app.push_screen(ProblemsScreen(self._problems, *shared))
         else:
             self.say("there is no problem to open here")
 
@@ -751,7 +761,10 @@ class QueueScreen(Face):
         line = self._filter
         if line.is_on and self.state is not None:
             of = self._change.counts.get(self.state, 0)
-            line.show_count(((f" {self.list.matching:,} of {of:,} match", ""),))
+            query, why = self._explained
+            nothing = not self.list.matching and self.list.loaded
+            why = why if nothing and query == self._query() else ""
+            line.show_count(self.list.matching, of, why)
 
     def _ours(self) -> Ours:
         change = self._change

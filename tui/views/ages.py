@@ -6,15 +6,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine import filters
-from engine.ages import BOUNDS, AgeRow, Ages
+from engine.ages import BOUNDS, AgeRow, Ages, within
 from engine.text import shown
 from tui import present
 from tui.glyphs import CURSOR
 from tui.present import Line
 from tui.views.overview import amount, spark
-
-BY = ("destination", "kind", "error")
-"""What the rows can be."""
 
 FIELDS = {"destination": "dest", "kind": "kind", "error": "cluster"}
 """By what the filter language names them."""
@@ -56,26 +53,27 @@ def row_at(ages: Ages, spot: Spot, names: int) -> AgeRow | None:
         return ages.total
     kept = named(ages, names)
     if spot.part == OTHERS:
-        sums = [sum(some) for some in zip(*(row.counts for row in kept), strict=True)]
-        rest = zip(ages.total.counts, sums or [0] * CELLS, strict=True)
-        return AgeRow("", tuple(max(0, all - some) for all, some in rest))
+        return ages._replace(rows=tuple(kept)).rest
     return next((row for row in kept if row.name == spot.name), None)
 
 
 def figure(row: AgeRow, column: int) -> int:
     """What a cell of a row says."""
-    return row.counts[column - 1] if column else sum(row.counts)
+    return row.counts[column - 1] if column else row.total
 
 
 def lines(ages: Ages, spot: Spot | None, width: int, names: int) -> list[Line]:
     """Titles, the total, a line for each name; the cell at `spot` stands out."""
     cell = 5 if width >= ROOMY else 4
-    shape = 11 if width >= 100 else 0
+    shape = 13 if width >= 100 else 0
     room = width - 2 - (cell + 2) - (CELLS * cell + 2) - shape
     bounds = [*map(str, BOUNDS), f"{BOUNDS[-1]}+"]
-    bounds[-1] = bounds[-1] if cell > 4 else ">"
-    heads = [present.fit(text, _wide(at, cell), right=True) for at, text in enumerate(["T", *bounds])]
-    form = f"  {'SHAPE':<9}" if shape else ""
+    if cell < 5:
+        bounds[-2:] = ["21h", ">21h"]
+    heads = [
+        present.fit(text, _wide(at, cell), right=True) for at, text in enumerate(["T", *bounds])
+    ]
+    form = f"  {'SHAPE':<11}" if shape else ""
     text = " " * (room + 1) + "".join(heads) + " " + form
     rows = [present.cut(((text, "title"),), width)]
     for at in spots(ages, names):
@@ -142,8 +140,6 @@ def filter_of(ages: Ages, spot: Spot, names: int) -> str:
         clauses += [filters.written(field, "!=", row.name) for row in named(ages, names)]
     elif spot.part != TOTAL:
         clauses.append(filters.written(field, "=", spot.name))
-    if spot.column > 1:
-        clauses.append(f"age>={BOUNDS[spot.column - 2]}m")
-    if 0 < spot.column < CELLS:
-        clauses.append(f"age<{BOUNDS[spot.column - 1]}m")
+    if spot.column:
+        clauses.append(within(spot.column - 1))
     return " ".join(clauses)

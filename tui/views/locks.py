@@ -14,11 +14,9 @@ from engine.model import LockEvidence, Verdict
 from engine.text import shown
 from engine.waiting import Standing
 from tui import present
+from tui.live import Live
 from tui.present import BLANK, Line, Run
 from tui.views import overview
-
-DUE = "!due>now"
-"""What waits behind a lock, in the filter language."""
 
 KINDS = 6
 """Kinds of waiting tasks that are told of by name."""
@@ -35,6 +33,11 @@ class Lock(NamedTuple):
     """What was seen last; None when it was not looked at yet."""
     standing: Standing | None = None
     """What waits behind it; None when that is not known."""
+
+
+def of(live: Live) -> Lock:
+    """A place's lock as it is known now."""
+    return Lock(live.number, live.place.name, live.signs.lock, live.standing)
 
 
 class Column(NamedTuple):
@@ -93,7 +96,10 @@ def table(locks: Sequence[Lock], now: float, width: int) -> tuple[Line, list[Lin
     rows = []
     for lock, name in zip(locks, called, strict=True):
         cells = _cells(lock, now)
-        runs: list[Run] = [(_sign(lock), "bad"), (present.fit_end(name, name_width) + " ", "strong")]
+        runs: list[Run] = [
+            (_sign(lock), "bad"),
+            (present.fit_end(name, name_width) + " ", "strong"),
+        ]
         for at, column in shape:
             text, look = cells[at]
             runs += [(present.fit(text, column.width, column.right), look), (" ", "")]
@@ -108,10 +114,10 @@ def _sign(lock: Lock) -> str:
     return " ! " if alarms else "   "
 
 
-def about(lock: Lock, kinds: Ages | None, command: bool, now: float, width: int) -> list[Line]:
+def about(lock: Lock, kinds: Ages | None, free: Line, now: float, width: int) -> list[Line]:
     """What there is to say of one lock: evidence, who waits behind it, and what can be done.
 
-    `kinds` are the tasks that are due, by kind; `command`: whether there is one that frees it.
+    `kinds` are the tasks that are due, by kind; `free` is what would free it, empty for nothing.
     """
     if lock.evidence is None:
         return [present.cut(((" not looked at yet", "dim"),), width)]
@@ -120,7 +126,7 @@ def about(lock: Lock, kinds: Ages | None, command: bool, now: float, width: int)
     lines = [*(line for words in said for line in _folded(words, width)), BLANK]
     lines += [*_facts(lock.evidence, width), BLANK]
     lines += [present.heading("what waits behind it", width), *_waiting(lock, kinds, now, width)]
-    steps = _steps(lock.evidence, command, width)
+    steps = _steps(lock.evidence, free, width)
     return [*lines, BLANK, present.heading("what can be done", width), *steps]
 
 
@@ -151,31 +157,23 @@ def _since(seconds: float) -> str:
     return f", the oldest is {present.span(seconds)} old"
 
 
-def _steps(evidence: LockEvidence, command: bool, width: int) -> list[Line]:
+def _steps(evidence: LockEvidence, free: Line, width: int) -> list[Line]:
     if evidence.verdict in (Verdict.FREE, Verdict.HELD):
         words = "nobody holds it" if evidence.verdict is Verdict.FREE else "its holder is at work"
         return _folded(f"nothing needs be done: {words}", width)
     ladder = breaker.ladder(evidence)
-    if not ladder or not command:
+    if not ladder or not free:
         return _folded(breaker.by_hand(evidence), width, "warning")
-    lines = []
+    lines: list[Line] = []
     for number, step in enumerate(ladder, 1):
         first, *rest = present.folded(shown(step), max(8, width - 6))
         lines.append(((f"  {number:<3}", "key"), (first, "")))
         lines += [((f"     {piece}", ""),) for piece in rest]
-    return [*lines, ((" U", "key"), (" shows the plan; nothing is done before it is confirmed", ""))]
+    return [
+        *lines,
+        ((" U", "key"), (" shows the plan; nothing is done before it is confirmed", "")),
+    ]
 
 
 def _folded(text: str, width: int, look: str = "") -> list[Line]:
     return [((f" {piece}", look),) for piece in present.folded(shown(text), max(8, width - 2))]
-
-
-def summary(locks: Sequence[Lock], now: float, width: int, height: int) -> list[Line]:
-    """The locks in so many lines beside something else."""
-    lines: list[Line] = [((present.fit("LOCKS", width), "title"),)]
-    for lock, name in zip(locks, overview.names([lock.name for lock in locks]), strict=True):
-        verdict: Run = ("?", "unknown")
-        if lock.evidence is not None:
-            verdict = present.lock_verdict(lock.evidence)
-        lines.append(present.cut(((f"{name}  ", ""), verdict), width))
-    return lines[:height]

@@ -8,7 +8,8 @@ from typing import NamedTuple, TypeAlias
 
 from rich.cells import cell_len
 
-from engine.flow import Course, Drain, Rates, spell
+from engine.alerts import Level
+from engine.flow import Course, Drain, Rates
 from engine.limits import Left
 from engine.logtail import LogLine
 from engine.logwords import WARN, rank_of
@@ -17,6 +18,7 @@ from engine.policy import at
 from engine.text import shown
 from tui import present
 from tui.glyphs import SPARKS
+from tui.live import Live
 from tui.present import Line, Run
 
 CELLS = 9
@@ -49,7 +51,27 @@ class Queue(NamedTuple):
     spark: tuple[float | None, ...] = ()
     """What waited in each part of the last ten minutes; None where nothing was seen."""
     grave: str = ""
-    """The sign of its gravest alert; "" where there is none."""
+    """How urgent its most urgent alert is; "" where there is none."""
+
+
+def seen(live: Live, now: float, cells: int) -> Queue:
+    """A place as it is known now, with so many cells of its last ten minutes."""
+    latest, waiting = live.inspector.latest, live.standing
+    known = latest.complete and not latest.unavailable
+    return Queue(
+        live.number,
+        live.place.name,
+        live.inspector.states,
+        latest.counts,
+        latest.complete,
+        latest.unavailable,
+        waiting.due if known and waiting is not None else None,
+        waiting.oldest if known and waiting is not None else None,
+        live.flow.rates(now) if known else None,
+        live.flow.drain(now) if known else Drain(Course.UNKNOWN),
+        live.flow.spark(now, cells),
+        live.alerts[0].level if live.alerts else "",
+    )
 
 
 Cell: TypeAlias = Callable[[Queue, float], Run]
@@ -133,10 +155,10 @@ def _spark(queue: Queue, now: float) -> Run:
 
 
 COLUMNS = (
-    Column("PEND", 6, _counted(State.PENDING, 6), State.PENDING),
+    Column("PEND", 6, _counted(State.PENDING, 6), State.PENDING, 14),
     Column("WORK", 4, _counted(State.ACTIVE, 4), State.ACTIVE, 60),
     Column("RETRY", 5, _retry, State.PENDING, 70),
-    Column("DLQ", 5, _counted(State.DEAD, 5), State.DEAD),
+    Column("DLQ", 5, _counted(State.DEAD, 5), State.DEAD, 26),
     Column("HELD", 4, _counted(State.HELD, 4), State.HELD, 75),
     Column("OLDEST", 6, _oldest, State.PENDING, 60),
     Column("IN/s", 5, _rate(lambda rates: rates.inward), None, 80),
@@ -148,6 +170,10 @@ COLUMNS = (
 SPARK_LEAST = 80
 MARGIN = 3
 """Cells before the first column: the cursor, the sign of an alert, a space."""
+
+
+REASON = 20
+"""Cells that are kept for why a queue cannot be read."""
 
 
 class Shape(NamedTuple):
@@ -168,7 +194,7 @@ def shape(queues: Sequence[Queue], width: int) -> Shape:
         and (not known or column.state is None or any(column.state in words for words in known))
     )
     rest = width - MARGIN - sum(column.width + 1 for column in columns)
-    line = 0 if width < SPARK_LEAST else CELLS if width < 100 else 2 * CELLS
+    line = 0 if width < SPARK_LEAST else CELLS if width < 95 else 2 * CELLS
     return Shape(max(4, min(40, rest - line - 1 if line else rest)), columns, line)
 
 
@@ -182,31 +208,40 @@ def head(queues: Sequence[Queue], form: Shape, width: int) -> Line:
 
 
 def _title(queues: Sequence[Queue], column: Column) -> str:
-    own = {queue.words[column.state] for queue in queues if column.state in queue.words}
-    if column.title in ("RETRY", "OLDEST") or column.state is None or len(own) != 1:
+    state = column.state
+    if column.title in ("RETRY", "OLDEST") or state is None:
+        return column.title
+    own = {queue.words[state] for queue in queues if state in queue.words}
+    if len(own) != 1:
         return column.title
     (word,) = own
     return shown(word).upper() if cell_len(shown(word)) <= column.width else column.title
 
 
+_GRAVE = {Level.CRIT: "bad", Level.WARN: "warning", "": ""}
+
+
 def row(queue: Queue, name: str, form: Shape, now: float, width: int) -> Line:
     """A queue on its line; one that cannot be read has the reason there."""
-    sign = "?" if queue.unavailable else queue.grave[:1]
+    sign = "?" if queue.unavailable else "!" if queue.grave else " "
     lead: Line = (
         (" ", ""),
-        (f"{sign or ' '} ", "unknown" if queue.unavailable else "bad"),
+        (f"{sign} ", _GRAVE.get(queue.grave, "unknown")),
         (present.fit_end(name, form.name) + " ", "" if queue.unavailable else "strong"),
     )
     if queue.unavailable:
-        asked = [c for c in form.columns if c.state is not None]
-        cells = [(present.fit("?", c.width, right=True) + " ", "unknown") for c in asked[:4]]
+        asked = [c for c in form.columns if c.state is not None][:4]
+        cells = [(present.fit("?", c.width, right=True) + " ", "unknown") for c in asked]
+        # On a narrow screen the reason says more than one unknown after the other.
+        while cells and width - present.width_of((*lead, *cells)) < REASON:
+            cells.pop()
         return present.cut((*lead, *cells, (shown(queue.unavailable), "unknown")), width)
     runs: list[Run] = []
     for column in form.columns:
         text, look = column.cell(queue, now)
         runs += [(present.fit(text, column.width, right=True), look), (" ", "")]
-    line = _spark(queue, now) if form.spark else ("", "")
-    return present.cut(present.merged([*lead, *runs, line]), width)
+    tail = [_spark(queue, now)] if form.spark else []
+    return present.cut(present.merged([*lead, *(runs if tail else runs[:-1]), *tail]), width)
 
 
 def names(queues: Sequence[str]) -> list[str]:
@@ -294,17 +329,18 @@ class Frame(NamedTuple):
 
 
 LOW, HIGH, WALL = 15, 30, 50
-"""Lines from which on a screen shows more than queues; transports as well; everything."""
+"""Lines beyond which a screen shows more than queues; from which on transports, and everything."""
 WIDE = 120
 """Cells from which on panes stand beside each other."""
 AGES = 5
 """Lines below which an age table says nothing: heading, titles, the total, a name, how to read."""
-MOST_AGES = 15
+MOST_AGES = 14
+"""Beyond these, what is left over goes to the log."""
 
 
 def frame(width: int, height: int, queues: int, limited: bool) -> Frame:
     """Who gets how many lines of a screen with so many queues; `limited`: there are tokens."""
-    if width < present.NARROW or height < LOW:
+    if width <= present.NARROW or height <= LOW:
         return _small(height)
     rest = height - 1
     alerts = 2 if height < HIGH else 4 if height < WALL else 6
@@ -343,16 +379,40 @@ def _small(height: int) -> Frame:
     return Frame(alerts, 0, max(0, rest - alerts - word - hints), word=word, hints=hints)
 
 
-def told(queue: Queue, now: float) -> str:
+def told(queue: Queue) -> str:
     """A queue in one sentence, for the line that speaks."""
     if queue.unavailable:
-        return f"{queue.name}: {queue.unavailable}"
-    course = queue.drain
-    words = {
-        Course.DRAINS: f"empty in {spell(course.seconds or 0)} at this pace",
-        Course.GROWS: "grows",
-        Course.EMPTY: "nothing waits",
-        Course.STEADY: "neither grows nor drains",
-        Course.UNKNOWN: "too early to say how it goes",
+        return queue.unavailable
+    return _COURSES[queue.drain.course] if queue.complete else "being counted"
+
+
+_COURSES = {
+    Course.DRAINS: "drains",
+    Course.GROWS: "grows",
+    Course.EMPTY: "nothing waits",
+    Course.STEADY: "neither grows nor drains",
+    Course.UNKNOWN: "too early to say how it goes",
+}
+
+
+def left_width(width: int) -> int:
+    """Cells of the left one of two panes."""
+    return width * 2 // 3  # of 120 the 80 that a narrower screen has
+
+
+def as_row(queue: Queue, now: float) -> dict[str, object]:
+    """The same for programs: times in seconds, rates a second; None is what is not known."""
+    known = bool(queue.words) and not queue.unavailable
+    counts = {word: queue.counts.get(state, 0) for state, word in queue.words.items()}
+    return {
+        "place": queue.name,
+        "unavailable": queue.unavailable,
+        "tasks": counts if known else None,
+        "complete": queue.complete,
+        "due": queue.due,
+        "oldest_pending_age": None if queue.oldest is None else round(now - queue.oldest, 1),
+        "in_per_second": None if queue.rates is None else round(queue.rates.inward, 3),
+        "out_per_second": None if queue.rates is None else round(queue.rates.outward, 3),
+        "course": str(queue.drain.course),
+        "drain_seconds": queue.drain.seconds,
     }
-    return f"{queue.name}: {words[course.course]}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from engine.flow import spell
 from engine.text import shown
 from engine.transports import (
     FOLLOWED,
@@ -102,15 +101,15 @@ HOUR = LATELY + 1
 
 COLUMNS = (
     Column("STATE", 7, _state, left=True),
-    Column("TRIED", 6, _figure(LATELY, "attempts", 6)),
+    Column("TRIED", 6, _figure(LATELY, "attempts", 6), 24),
     Column("SENT", 6, _figure(LATELY, "success", 6), 70),
-    Column("FAILED", 6, _figure(LATELY, "failures", 6)),
+    Column("FAILED", 6, _figure(LATELY, "failures", 6), 32),
     Column("FAIL%", 5, lambda way, limit, now: share(way.windows[LATELY]), 50),
     Column("/min", 5, lambda way, limit, now: pace(way.windows[LATELY]), 60),
     Column("LAST SENT", 9, _last_sent, 60),
     Column("1h TRIED", 8, _figure(HOUR, "attempts", 8), 110),
     Column("1h FAIL%", 8, lambda way, limit, now: share(way.windows[HOUR]), 100),
-    Column("FROM", 9, _source, 110, left=True),
+    Column("FROM", 9, _source, 140, left=True),
     Column("LAST 10m", 10, lambda way, limit, now: (spark(way.spark), ""), 80, left=True),
 )
 """After the name, in their order; where nothing else is said, of the last ten minutes."""
@@ -155,15 +154,15 @@ def row(way: Transport, limit: float, now: float, width: int) -> Line:
     lead: Line = (
         (" ", ""),
         ("! " if failing else "  ", "bad"),
-        (present.fit(shown(way.name), form.name) + " ", "strong"),
+        (present.fit(shown(way.name), form.name), "strong"),
     )
     runs: list[Run] = []
     for column in form.columns:
         text, look = column.cell(way, limit, now)
-        runs += [(_in(text, column), look), (" ", "")]
+        runs += [(" ", ""), (_in(text, column), look)]
     latest = max(way.faults, key=lambda fault: fault.last, default=None)
     if form.error > 10 and latest is not None:
-        runs.append((shown(latest.example), "bad"))
+        runs += [(" ", ""), (shown(latest.example), "bad")]
     return present.cut(present.merged([*lead, *runs]), width)
 
 
@@ -171,8 +170,15 @@ def rows(
     sending: Sending, limit: float, now: float, width: int
 ) -> tuple[Line, list[tuple[str, Line]]]:
     """The head of the table, and for each transport its name and its line."""
-    lines = [(way.name, row(way, limit, now, width)) for way in sending.transports]
-    return head(width), lines
+    return head(width), [(w.name, row(w, limit, now, width)) for w in ordered(sending, limit)]
+
+
+_RANK = (Health.FAILING, Health.OK, Health.UNKNOWN, Health.IDLE)
+
+
+def ordered(sending: Sending, limit: float) -> list[Transport]:
+    """Those that fail first, and those that nobody uses last; else as they were found."""
+    return sorted(sending.transports, key=lambda way: _RANK.index(way.health(limit)))
 
 
 def nothing(sending: Sending) -> Line:
@@ -215,7 +221,7 @@ def windows(way: Transport, width: int) -> list[Line]:
             )
     if way.totals is not None:
         cells = [*_counts(*way.totals), ("", ""), ("", "")]
-        lines.append(_figures("all", cells, f"{Source.METRICS}, since its counters began"))
+        lines.append(_figures("all", cells, f"{Source.METRICS}, since it counts"))
     return lines
 
 
@@ -280,7 +286,7 @@ def _told(told: Told, now: float) -> Line:
     log = told.source is Source.LOG
     said = "no line with a time yet" if log else "not written yet"
     if told.when is not None:
-        said = f"{'last line' if log else 'written'} {_past(now - told.when)}"
+        said = f"{'last line' if log else 'written'} {present.ago(now - told.when)}"
     return name, (f"{said}; {_known(told, now)}", "")
 
 
@@ -292,11 +298,7 @@ def _known(told: Told, now: float) -> str:
     if told.since == float("-inf"):
         return "known from its beginning"
     verb = "known" if told.source is Source.LOG else "watched"
-    return f"{verb} for {spell(max(0.0, now - told.since))}"
-
-
-def _past(seconds: float) -> str:
-    return "now" if seconds < 1 else f"{spell(seconds)} ago"
+    return f"{verb} for {present.span(now - told.since)}"
 
 
 def detail(way: Transport, limit: float, now: float, width: int) -> list[Line]:
@@ -305,7 +307,7 @@ def detail(way: Transport, limit: float, now: float, width: int) -> list[Line]:
     title = f"{shown(way.name)}: {health.value}"
     judged = way.judged
     if judged is not None and judged.share is not None:
-        title += f", {judged.share:.0%} failed in {judged.name} ({limit:.0%} is failing)"
+        title += f", {judged.share:.0%} failed in {judged.name} (it fails from {limit:.0%} on)"
     lines: Sequence[Line] = (
         present.heading(title, width),
         *windows(way, width),
@@ -321,7 +323,7 @@ def page(sending: Sending, limit: float, now: float, width: int) -> list[Line]:
         return [nothing(sending), BLANK, *sources(sending, now, width)]
     titles, listed = rows(sending, limit, now, width)
     lines = [titles, *(line for _, line in listed), BLANK]
-    for way in sending.transports:
+    for way in ordered(sending, limit):
         if way.health(limit) is not Health.IDLE or way.faults:
             lines += [*detail(way, limit, now, width), BLANK]
     return [*lines, *sources(sending, now, width)]

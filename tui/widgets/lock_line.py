@@ -23,11 +23,7 @@ class LockLine(Lines):
     @property
     def refusal(self) -> str:
         """Why the lock cannot be opened on screen; "" when it can."""
-        if self._read_only:
-            return "read only: no lock is freed from here"
-        if self._place.lock is None:
-            return "this place has no lock"
-        return "" if self._place.recover else "no command is known that frees this place's lock"
+        return self._place.no_unlock(self._read_only)
 
     def tell(self, evidence: LockEvidence | None, now: float, width: int) -> None:
         """Show what was seen last; `now` in epoch seconds UTC."""

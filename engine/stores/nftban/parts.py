@@ -116,8 +116,14 @@ def _part(
 
 
 def _why_not(seen: stat_result, spool: stat_result | None) -> str:
-    why = files.oddity(seen).removesuffix(", not a task file")
+    why = _said_of(files.oddity(seen))
     return why or (files.stranger(seen, spool) if spool is not None else "")
+
+
+def _said_of(why: str) -> str:
+    """Why something is not read, as what it is or does; it is said of task files elsewhere."""
+    why = why.removesuffix(", not a task file")
+    return f"is {why}" if why.startswith(("a ", "not ")) else why
 
 
 def _begin(name: str, fd: int, limit: int, spool: stat_result | None = None) -> bytes:
@@ -169,7 +175,7 @@ def _answer(name: str, error: Refused | OSError) -> Gone | Unsupported | Unavail
 
 def _words(error: Refused | OSError) -> str:
     if isinstance(error, Refused):
-        return str(error).removesuffix(", not a task file")
+        return _said_of(str(error))
     if error.errno == errno.ENOENT:
         return "is not there"
     return f"cannot be looked at: {error.strerror}"

@@ -1,0 +1,294 @@
+"""How old tasks are: the table, and the sentence that reads it."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine import ages, fingerprint, waiting
+from engine.ages import BOUNDS, DENSE, MOST, NO_AGES, AgeRow, Ages, reading, within
+from engine.filters import parse
+from engine.index import Query
+from engine.model import State, Task
+from engine.reader import Reader
+from engine.scratch import Scratch
+from engine.waiting import Standing
+from engine.writer import Writer
+
+NOW = 1_795_170_000.0
+MINUTE = 60.0
+
+
+def a_task(number: int = 1, minutes: float = 0.0, **changes: object) -> Task:
+    """A waiting task that is so many minutes old."""
+    created = NOW - minutes * MINUTE
+    task = Task(f"task-{number:06}", "job", State.PENDING, created, rev=f"r{number}")
+    return replace(task, **changes)  # type: ignore[arg-type]
+
+
+Indexed = Callable[[Sequence[Task], bool], Reader]
+
+
+@pytest.fixture
+def indexed(tmp_path: Path) -> Iterator[Indexed]:
+    """Makes an index of some tasks, with the indexes of a first whole look or without."""
+    writer = Writer(str(tmp_path / "index"))
+    reader = Reader(str(tmp_path / "index"))
+
+    def make(tasks: Sequence[Task], arranged: bool) -> Reader:
+        fill(writer, tasks, arranged)
+        return reader
+
+    yield make
+    reader.close()
+    writer.close()
+
+
+def fill(writer: Writer, tasks: Sequence[Task], arranged: bool) -> None:
+    """Take in a whole look."""
+    writer.begin_look()
+    for at in range(0, len(tasks), 500):
+        writer.see(tasks[at : at + 500])
+    writer.end_look()
+    if arranged:
+        assert list(writer.arrange())
+
+
+@pytest.mark.parametrize("arranged", [False, True])
+def test_a_bucket_ends_where_the_next_begins(indexed: Indexed, arranged: bool) -> None:
+    """A task that is exactly five minutes old is in the second bucket, one of any age in one."""
+    minutes = [-3, 0, 4.9, 5, 9.9, 10, 39, 40, 1279, 1280, 99_999]
+    reader = indexed([a_task(n, m) for n, m in enumerate(minutes)], arranged)
+
+    table = ages.ask(reader, Query(), "destination", NOW)
+
+    assert table.total == AgeRow("TOTAL", (3, 2, 1, 1, 1, 0, 0, 0, 1, 2))
+    assert table.rows == (AgeRow("", table.total.counts),)
+
+
+@pytest.mark.parametrize("arranged", [False, True])
+@pytest.mark.parametrize("by", sorted(ages.BY))
+def test_rows_are_by_what_was_asked(indexed: Indexed, by: str, arranged: bool) -> None:
+    """Tasks are told apart by destination, kind or the pattern of their error, most first."""
+    fields: list[dict[str, Any]] = [
+        {"destination": "a.example", "kind": "mail", "error": "timeout after 30 s"},
+        {"destination": "b.example", "kind": "mail", "error": "timeout after 31 s"},
+        {"destination": "b.example", "kind": "feed", "error": ""},
+    ]
+    reader = indexed([replace(a_task(n), **f) for n, f in enumerate(fields)], arranged)
+
+    table = ages.ask(reader, Query(), by, NOW)
+
+    wanted = {
+        "destination": [("b.example", 2), ("a.example", 1)],
+        "kind": [("mail", 2), ("feed", 1)],
+        "error": [(fingerprint.fold("timeout after 30 s"), 2), ("", 1)],
+    }
+    assert [(row.name, row.total) for row in table.rows] == wanted[by]
+
+
+@pytest.mark.parametrize("arranged", [False, True])
+def test_without_a_state_it_is_what_nobody_works_on(indexed: Indexed, arranged: bool) -> None:
+    """Pending, held and dead tasks count, unless a state is asked for, or named in the filter."""
+    reader = indexed([a_task(n, state=state) for n, state in enumerate(State)], arranged)
+
+    def total(query: Query) -> int:
+        return ages.ask(reader, query, "kind", NOW).total.total
+
+    assert total(Query()) == 3
+    assert total(Query(State.ACTIVE)) == 1
+    assert total(Query(filter=parse("state=active|state=done"))) == 2
+    assert total(Query(filter=parse("id:00000"))) == 3
+
+
+def test_a_cell_is_a_filter(indexed: Indexed) -> None:
+    """The filter of a bucket finds exactly the tasks that are counted there."""
+    tasks = [a_task(n, n * 1.25) for n in range(1_500)]
+    reader = indexed(tasks, True)
+    table = ages.ask(reader, Query(), "destination", NOW)
+
+    found = [
+        reader.count(Query(filter=parse(within(bucket))), NOW) for bucket in range(len(BOUNDS) + 1)
+    ]
+
+    assert found == list(table.total.counts)
+    assert all(found)
+
+
+@pytest.mark.parametrize(("names", "others"), [(MOST, 0), (MOST + 7, 7), (DENSE + 50, 1_850)])
+def test_only_so_many_rows_are_told(indexed: Indexed, names: int, others: int) -> None:
+    """The rows are those with most tasks; the others are counted, and their tasks are the rest."""
+    tasks = [a_task(n, destination=f"d{n % names}") for n in range(names + MOST)]
+    reader = indexed(tasks, True)
+
+    table = ages.ask(reader, Query(), "destination", NOW)
+
+    assert len(table.rows) == MOST
+    assert table.others == others
+    assert sum(row.total for row in table.rows) == 2 * MOST
+    assert table.rest.total == others
+    assert table.total.total == len(tasks)
+
+
+AGED = st.lists(
+    st.tuples(
+        st.integers(0, 1400),
+        st.sampled_from(["", "a", "b", "A"]),
+        st.sampled_from([State.PENDING, State.DEAD, State.ACTIVE]),
+        st.sampled_from(["", "late 1", "late 2", "gone"]),
+    ),
+    max_size=30,
+)
+
+
+@given(
+    aged=AGED, by=st.sampled_from(sorted(ages.BY)), arranged=st.booleans(), filtered=st.booleans()
+)
+@settings(max_examples=60, deadline=None)
+def test_every_task_is_in_one_cell(
+    aged: list[tuple[int, str, State, str]], by: str, arranged: bool, filtered: bool
+) -> None:
+    """Whatever the tasks, each is counted once, in its row and its bucket."""
+    tasks = [
+        a_task(n, minutes, destination=where, kind=where, state=state, error=error)
+        for n, (minutes, where, state, error) in enumerate(aged)
+    ]
+    folder = Scratch()
+    writer = Writer(f"{folder.path}/index")
+    reader = Reader(f"{folder.path}/index")
+    fill(writer, tasks, arranged)
+
+    query = Query(filter=parse("tries=0")) if filtered else Query()
+    table = ages.ask(reader, query, by, NOW)
+
+    def name(task: Task) -> str:
+        if by == "error":
+            return fingerprint.fold(task.error)
+        return task.destination
+
+    counted = Counter(
+        (name(task), sum((NOW - task.created) / MINUTE >= bound for bound in BOUNDS))
+        for task in tasks
+        if task.state is not State.ACTIVE
+    )
+    told = {
+        (row.name, bucket): count
+        for row in table.rows
+        for bucket, count in enumerate(row.counts)
+        if count
+    }
+    assert told == dict(counted)
+    reader.close()
+    writer.close()
+    folder.remove()
+
+
+# ---- reading
+
+
+def a_table(*counts: int, **rows: int) -> Ages:
+    """A table of these totals, with rows of so many tasks."""
+    names = rows or {"": sum(counts)}
+    told = tuple(AgeRow(name.replace("_", "."), (n,) + (0,) * 9) for name, n in names.items())
+    return Ages("destination", told, AgeRow("TOTAL", counts), 0)
+
+
+BEGUN = "fresh work, or trouble that has just begun"
+LONG_AGO = "debris of long ago, hardly anything new"
+DRAINS = "the rest drains"
+
+
+@pytest.mark.parametrize(
+    ("counts", "sentence"),
+    [
+        ((9, 0, 0, 0, 0, 0, 0, 0, 0, 0), f"younger than 5m: {BEGUN}"),
+        ((9, 9, 0, 0, 0, 0, 0, 0, 0, 0), f"younger than 10m: {BEGUN}"),
+        ((99, 0, 0, 0, 0, 0, 0, 0, 0, 1), f"younger than 5m: {BEGUN}"),
+        ((50, 50, 100, 200, 400, 0, 0, 0, 0, 0), "began 40m to 1h20m ago; goes on"),
+        ((10, 12, 25, 60, 90, 300, 800, 0, 0, 0), "began 2h40m to 5h20m ago; goes on"),
+        ((0, 0, 0, 10, 400, 800, 0, 0, 0, 0), f"began 1h20m to 2h40m ago; over for 40m, {DRAINS}"),
+        ((0, 0, 30, 90, 0, 0, 0, 0, 0, 0), f"began 20m to 40m ago; over for 10m, {DRAINS}"),
+        ((0, 0, 0, 0, 0, 0, 0, 0, 3, 40), f"older than 10h40m: {LONG_AGO}"),
+        ((0, 0, 0, 0, 0, 0, 0, 9, 0, 0), f"older than 5h20m: {LONG_AGO}"),
+        ((0, 0, 0, 0, 0, 0, 90, 90, 90, 90), f"began over 21h20m ago; over for 2h40m, {DRAINS}"),
+        (
+            (9, 9, 18, 36, 72, 140, 280, 560, 1100, 2200),
+            "mostly older than 5h20m: debris, with fresh work beside it",
+        ),
+        ((90, 90, 9, 0, 0, 0, 0, 0, 0, 40), "mostly fresh work; 40 older than 5h20m: debris"),
+        ((30, 30, 60, 90, 90, 90, 90, 30, 30, 60), "of every age: began over 21h20m ago; goes on"),
+    ],
+)
+def test_a_table_is_read_as_its_manual_has_it(counts: tuple[int, ...], sentence: str) -> None:
+    """Left is now, right is long ago; the last full bucket is the beginning, the first the end."""
+    assert reading(a_table(*counts)) == sentence
+
+
+def test_what_most_of_it_is_about_is_named() -> None:
+    """A row with at least half of the tasks is named; a table with one row has nothing to name."""
+    ten = (10,) + (0,) * 9
+
+    assert reading(a_table(*ten, gmail_com=6, outlook_com=4)).endswith("; 60% gmail.com")
+    assert reading(a_table(*ten, **{"": 6, "a": 4})).endswith("; 60% without destination")
+    assert "%" not in reading(a_table(*ten, a=4, b=3, c=3))
+    assert "%" not in reading(a_table(*ten, a=10))
+
+
+def test_an_empty_table_says_nothing() -> None:
+    """Without tasks there is nothing to read."""
+    assert reading(NO_AGES) == ""
+    assert NO_AGES.rest.total == 0
+
+
+@given(st.lists(st.integers(0, 10_000), min_size=10, max_size=10))
+def test_every_table_can_be_read(counts: list[int]) -> None:
+    """Whatever the counts, there is one sentence that fits a line of 80 cells."""
+    sentence = reading(a_table(*counts))
+
+    assert bool(sentence) == bool(sum(counts))
+    assert len(sentence) < 80
+
+
+# ---- what waits
+
+
+@pytest.mark.parametrize("arranged", [False, True])
+def test_what_waits_is_told(indexed: Indexed, arranged: bool) -> None:
+    """The oldest pending task, how many may be attempted, and the oldest of those."""
+    later = NOW + 60
+    tasks = [
+        a_task(1, 90, due=later),
+        a_task(2, 60, due=NOW),
+        a_task(3, 30, due=None),
+        a_task(4, 400, state=State.DEAD),
+    ]
+    reader = indexed(tasks, arranged)
+
+    assert waiting.standing(reader, NOW) == Standing(NOW - 90 * MINUTE, 2, NOW - 60 * MINUTE)
+    assert waiting.standing(reader, later).due == 3
+
+
+def test_nothing_waits(indexed: Indexed) -> None:
+    """Where nothing is pending there is no oldest."""
+    assert waiting.standing(indexed([], True), NOW) == Standing(None, 0, None)
+
+
+def test_what_comes_before_a_task_is_counted(indexed: Indexed) -> None:
+    """Due pending tasks of the same queue with smaller ids come first, and no others."""
+    task = a_task(5)
+    others = [
+        a_task(1),
+        a_task(2, due=None),
+        a_task(3, due=NOW + 1),
+        a_task(4, state=State.DEAD),
+        a_task(6),
+    ]
+    reader = indexed([*others, replace(a_task(0), queue="other"), task], False)
+
+    assert waiting.ahead(reader, task, NOW) == 2
+    assert waiting.ahead(reader, task, NOW + 1) == 3

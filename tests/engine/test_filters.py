@@ -1,0 +1,463 @@
+"""The language of filters: what it means, in SQL and in plain words, and what it refuses."""
+
+import calendar
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from engine import fingerprint, patterns
+from engine.filters import FIELDS, LONGEST, NOTHING, SEARCHED, BadFilter, parse, written
+from engine.index import Query
+from engine.model import Lease, State, Task
+from engine.moments import Ago
+from engine.reader import Reader
+from engine.sifting import sieve
+from engine.writer import Writer
+
+NOW = float(calendar.timegm((2026, 11, 20, 9, 30, 0)))
+"""A Friday morning."""
+STATES = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"}
+HOUR = 3600.0
+
+
+@pytest.fixture(autouse=True)
+def utc() -> Iterator[None]:
+    """What is typed without a Z is local time; here that is UTC."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+def a_task(number: int = 1, **changes: object) -> Task:
+    """A waiting task."""
+    task = Task(f"task-{number:06}", "job", State.PENDING, NOW, rev=f"r{number}")
+    return replace(task, **changes)  # type: ignore[arg-type]
+
+
+def matches(text: str, task: Task, now: float = NOW) -> bool:
+    """Whether a filter lets a task through."""
+    return list(sieve([task], parse(text, STATES, NOW), now)) == [task]
+
+
+TASK = replace(
+    a_task(),
+    kind="mail_send",
+    state=State.DEAD,
+    created=NOW - 3 * HOUR,
+    due=NOW + 600,
+    attempts=4,
+    description='weekly "report" 50%',
+    destination="Gmail.com",
+    error="550 5.1.1 user unknown u17@example.net",
+    word="failed",
+    payload="/spool/a|b.eml",
+    group="postfix",
+    queue="out",
+    extra={"dead_since": str(int(NOW - HOUR))},
+    lease=Lease("4711", NOW - 90),
+)
+MARK = fingerprint.mark(fingerprint.fold(TASK.error))
+
+
+@pytest.mark.parametrize(
+    ("text", "true"),
+    [
+        # words
+        ("gmail 550", True),
+        ("gmail 551", False),
+        ("551|gmail", True),
+        ("551 | gmail", True),
+        ("551|421", False),
+        ("!healthz", True),
+        ("!gmail", False),
+        ("!!gmail", True),
+        ("!551|nothing", True),
+        ('"user unknown"', True),
+        ('"unknown user"', False),
+        ('"""report"""', True),
+        ("50%", True),
+        ("5%0", False),
+        # fields
+        ("id=task-000001", True),
+        ("id=task-00000", False),
+        ("id:00001", True),
+        ("kind=mail_send", True),
+        ("kind=mail.send", False),
+        ("kind:MAIL_", True),
+        ("state=dlq", True),
+        ("state=DEAD", True),
+        ("state!=dlq", False),
+        ("state=work|state=dlq", True),
+        ("queue=out", True),
+        ("dest=Gmail.com", True),
+        ("dest=gmail.com", False),
+        ("DEST:gmail.com", True),
+        ("!dest=Gmail.com", False),
+        ("dest!=Gmail.com", False),
+        ("!dest!=Gmail.com", True),
+        (r"dest~\.com$", True),
+        (r"dest~^G(mail|oogle)\.", True),
+        (r"dest!~\.de$", True),
+        ('err:"user unknown"', True),
+        ("error~[0-9]{3}.*unknown", True),
+        ('desc:"""report"" 50%"', True),
+        ("tries>=4 tries<=4 tries=4 tries:4 attempts>3 tries<5", True),
+        ("tries!=4", False),
+        ("tries>4", False),
+        ("age>2h age<4h", True),
+        ("age>=3h age<=3h", True),
+        ("age>3h", False),
+        ("due>now due<+11m", True),
+        ("due<09:45", True),
+        ("created>-4h created<now", True),
+        ("died>-2h died<-30m", True),
+        ("died<-2h", False),
+        (f"cluster={MARK}", True),
+        (f"cluster={MARK.lower()}", True),
+        (f"cluster!={MARK}", False),
+        ("cluster=F-0000", False),
+        ('cluster:"user unknown"', True),
+        ("code=550", True),
+        ("code>=500 code<600", True),
+        ("code!=550", False),
+        ("owner=4711", True),
+        ('owner=""', False),
+        ("word=failed", True),
+        ('payload:"a|b"', True),
+        ("group=postfix", True),
+        # times
+        ("since:06:00", True),
+        ("since:07:00", False),
+        ("until:06:31 since:6am", True),
+        ("between:06:29..06:31", True),
+        ("between:06:30..06:31", True),
+        ("between:06:29..06:30", False),
+        ("since:yesterday until:today", False),
+        ("since:today", True),
+        ('since:"yesterday 6pm" until:"today 7am"', True),
+        ("since:2026-11-20T06:29:59Z until:2026-11-20T06:30:01Z", True),
+        ("between:-4h..-2h", True),
+        ("between:2026-11-20..2026-11-21", True),
+    ],
+)
+def test_a_filter_means_this(text: str, true: bool) -> None:
+    """Each form of the language says of one task what it should."""
+    assert matches(text, TASK) is true
+
+
+@pytest.mark.parametrize("text", ["tries=0", "due<now", "died<now", "code<600"])
+def test_what_a_task_does_not_have_is_not_so(text: str) -> None:
+    """A comparison with what a task does not have is false, and its negation is true."""
+    task = a_task(attempts=None, due=None)
+
+    assert not matches(text, task)
+    assert matches(f"!{text}", task)
+
+
+def test_a_time_of_day_is_the_last_one() -> None:
+    """A time later than now was yesterday; what ends before it began ends on the next day."""
+    night = a_task(created=NOW - 9.5 * HOUR)  # at midnight
+    late = a_task(created=NOW - 12 * HOUR)  # at 21:30
+
+    assert matches("since:21:00", late)
+    assert matches("between:23:50..00:10", night)
+    assert not matches("between:23:50..00:10", late)
+
+
+def test_an_age_goes_along_with_the_clock() -> None:
+    """What is younger than two hours is older than that when the time has come."""
+    young = parse("age>2h")
+    task = a_task(created=NOW)
+
+    assert young.relative
+    assert list(sieve([task], young, NOW + 2 * HOUR)) == []
+    assert list(sieve([task], young, NOW + 2 * HOUR + 1)) == [task]
+    assert not parse("since:06:00 tries=1", now=NOW).relative
+
+
+def test_nothing_typed_leaves_nothing_out() -> None:
+    """Blanks are no filter, and one says by its truth whether it is any."""
+    assert parse("  ") == NOTHING
+    assert not parse("  ")
+    assert parse("a")
+
+
+def test_a_filter_knows_what_it_is_made_of() -> None:
+    """Each clause has its text and its column, for whoever has to speak of it."""
+    found = parse(" gmail |421  !age>2h ", STATES, NOW)
+
+    assert [(clause.text, clause.at) for clause in found.clauses] == [
+        ("gmail |421", 1),
+        ("!age>2h", 13),
+    ]
+    assert found.names("age")
+    assert not found.names("due")
+    assert found.clauses[1].values == (Ago(2 * HOUR),)
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "message"),
+    [
+        ("gmail fo=1", 6, 'unknown field "fo" at 6; known: id kind state'),
+        ("age>", 4, "expected a value after age> at 4"),
+        ("age> 2h", 4, "expected a value after age> at 4"),
+        ("age>2", 4, "age> at 4: expected a duration such as 30s"),
+        ("age=2h", 3, "age = at 3: expected one of > >= < <="),
+        ("tries>=x", 7, "tries>= at 7: expected a whole number"),
+        ("state=gone", 6, "state= at 6: expected pending, work, dlq"),
+        ("code=99", 5, "expected a reply of a mail server"),
+        ("!", 1, "expected a word or a field after ! at 1"),
+        ("a|", 2, "expected a word at 2"),
+        ("|a", 0, "expected a word at 0"),
+        ('say "user', 4, 'no closing " for the one at 4'),
+        ('"a"b', 3, 'expected a blank or | after the closing " at 3'),
+        ("err~[", 4, "err~ at 4: no pattern: unterminated character set"),
+        ("err~(a+)+", 4, "inside a group that is repeated"),
+        ("err~.*.*.*.*x", 4, "at most 3 of"),
+        (r"err~(a)\1", 4, "without references to groups"),
+        (f"err~{'a' * 201}", 4, "at most 200 characters"),
+        ("since:25:00", 6, "since: at 6: expected a time such as 14:00"),
+        ("since:14", 6, "expected a time"),
+        ("since:2026-02-30", 6, "expected a time"),
+        ("since:13pm", 6, "expected a time"),
+        ("between:02:00", 8, "expected two times such as 02:10..02:20"),
+        ("between:-1h..-2h", 8, "an end that is not before the beginning"),
+        ("dest>a", 4, "dest > at 4: expected one of = != : ~ !~"),
+        ("a " * 101, 200, "at most 100 words"),
+        ("a" * 1001, 1000, "at most 1,000 characters"),
+    ],
+)
+def test_what_is_no_filter_says_where(text: str, at: int, message: str) -> None:
+    """An error names the column and what was expected there."""
+    with pytest.raises(BadFilter, match=re.escape(message)) as refused:
+        parse(text, STATES, NOW)
+
+    assert refused.value.at == at
+
+
+def test_every_field_is_told_with_an_unknown_one() -> None:
+    """Whoever mistypes a field reads all there are."""
+    with pytest.raises(BadFilter) as refused:
+        parse("nothing:1")
+
+    assert refused.value.message.endswith(" ".join(FIELDS))
+
+
+def test_a_pattern_does_not_run_away() -> None:
+    """The worst pattern that is let through is done with the worst text in some 10^8 steps."""
+    assert patterns.regexp("a*b", "a" * 100_000) is False
+    assert patterns.regexp("[ab]+c", "ab" * 50_000) is False
+    for text in ("(a|ab)*c", "(a?)*b", "(.*)+x", "((a{0,9}){0,9}){0,9}", "(?:a|b|ab)+$"):
+        with pytest.raises(ValueError, match=r"expected|no pattern"):
+            patterns.compiled(text)
+
+
+TYPED = st.text(st.sampled_from("ab019 .:-\"'%_\\|!~=<>()[]{}*+?^$\nTZé\ud800"), max_size=30)
+FIELD = st.sampled_from([*FIELDS, "fo", ""])
+OP = st.sampled_from(["=", "!=", "~", "!~", ">", ">=", "<", "<=", ":", ""])
+
+
+@given(st.lists(st.tuples(st.sampled_from(["", "!", " "]), FIELD, OP, TYPED), max_size=4))
+@example([("", "err", "~", "[[a]")])
+@example([("", "err", "~", "a{99999999999}")])
+@example([("", "since", ":", "-999999999w")])
+@example([("", "since", ":", "9999-12-31T23:59")])
+@example([("", "since", ":", "0001-01-01")])
+@example([("", "tries", "=", "9" * 400)])
+@settings(max_examples=400, deadline=None)
+def test_whatever_is_typed_is_a_filter_or_says_why_not(parts: list[tuple[str, ...]]) -> None:
+    """Parsing raises nothing but `BadFilter`, within the text, and what it lets through works."""
+    text = "".join("".join(part) for part in parts)
+    try:
+        found = parse(text, STATES, NOW)
+    except BadFilter as error:
+        assert 0 <= error.at <= len(text)
+        assert error.message
+    else:
+        list(sieve([TASK], found, NOW))
+
+
+# ---- what it means, said a second time in plain Python
+
+ABC = st.text(st.sampled_from("aB%_\\\"'! |é.~"), max_size=4)
+SECONDS = st.integers(-10, 10).map(lambda n: NOW + n * 600.0)
+ERRORS = st.sampled_from(["", "550 5.1.1 unknown 7", "421 later 9", "421 later 10", "aB%", "a_b"])
+TASKS = st.builds(
+    Task,
+    id=ABC.map("x".__add__),
+    kind=ABC,
+    state=st.sampled_from(list(State)),
+    created=SECONDS,
+    queue=ABC,
+    word=ABC,
+    due=st.none() | st.just(0.0) | SECONDS,
+    attempts=st.none() | st.integers(0, 3),
+    description=ABC,
+    destination=ABC,
+    payload=ABC,
+    error=ERRORS,
+    lease=st.none() | st.builds(Lease, owner=ABC, since=SECONDS),
+    extra=st.just({}) | SECONDS.map(lambda at: {"dead_since": str(int(at))}),
+)
+_lower = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
+TEXTS: dict[str, Callable[[Task], str]] = {
+    "id": lambda t: t.id,
+    "kind": lambda t: t.kind,
+    "queue": lambda t: t.queue,
+    "dest": lambda t: t.destination,
+    "err": lambda t: t.error,
+    "desc": lambda t: t.description,
+    "owner": lambda t: t.lease.owner if t.lease else "",
+    "word": lambda t: t.word,
+    "payload": lambda t: t.payload,
+    "cluster": lambda t: fingerprint.fold(t.error) if t.error else "",
+}
+NUMBERS: dict[str, Callable[[Task], float | None]] = {
+    "tries": lambda t: t.attempts,
+    "code": lambda t: int(fingerprint.code(t.error) or 0) or None,
+    "due": lambda t: t.due,
+    "created": lambda t: t.created,
+    "died": lambda t: float(t.extra["dead_since"]) if t.extra else None,
+    "age": lambda t: NOW - t.created,
+}
+COMPARED: dict[str, Callable[[Any, Any], bool]] = {
+    "=": lambda a, b: a == b,
+    ":": lambda a, b: a == b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+}
+Told = tuple[str, Callable[[Task], bool]]
+
+
+def holds(text: str, part: str) -> bool:
+    """Whether a text has a part, where only the letters of ASCII have no case."""
+    return part.translate(_lower) in text.translate(_lower)
+
+
+def of_text(field: str, op: str, value: str) -> Told:
+    """A comparison of a text."""
+    said = TEXTS[field]
+    if op == "=":
+        return written(field, op, value), lambda t: said(t) == value
+    if op == ":":
+        return written(field, op, value or "a"), lambda t: holds(said(t), value or "a")
+    pattern = re.escape(value or "a")
+    return written(field, op, pattern), lambda t: bool(re.search(pattern, said(t), re.IGNORECASE))
+
+
+def of_number(field: str, op: str, number: int) -> Told:
+    """A comparison of a number, a moment or a duration."""
+    value = NUMBERS[field]
+    typed, limit = str(number), float(number)
+    if field == "code":
+        limit = (421, 550)[number % 2]
+        typed = str(int(limit))
+    elif field not in ("tries", "code"):
+        op = {"=": ">", ":": "<"}.get(op, op)
+        typed = f"{number * 10}m" if field == "age" else f"-{number * 10}m"
+        limit = number * 600.0 if field == "age" else NOW - number * 600.0
+
+    def true(task: Task) -> bool:
+        known = value(task)
+        return known is not None and COMPARED[op](known, limit)
+
+    return f"{field}{op}{typed}", true
+
+
+def of_word(word: str) -> Told:
+    """A plain word."""
+    return written("", "", word), lambda t: any(holds(getattr(t, c), word) for c in SEARCHED)
+
+
+def of_state(state: State) -> Told:
+    """A state, by the store's word or ours."""
+    return f"state={STATES.get(state, state)}", lambda t: t.state is state
+
+
+TERMS = st.one_of(
+    st.builds(of_text, st.sampled_from(list(TEXTS)), st.sampled_from("=:~"), ABC),
+    st.builds(
+        of_number,
+        st.sampled_from(list(NUMBERS)),
+        st.sampled_from(list(COMPARED)),
+        st.integers(0, 9),
+    ),
+    st.builds(of_word, ABC.filter(bool)),
+    st.builds(of_state, st.sampled_from(list(State))),
+)
+CLAUSES = st.lists(
+    st.lists(st.tuples(st.booleans(), TERMS), min_size=1, max_size=3), min_size=1, max_size=3
+)
+
+
+@given(clauses=CLAUSES, tasks=st.lists(TASKS, max_size=8))
+@settings(max_examples=300, deadline=None)
+def test_the_sql_means_what_the_words_say(
+    clauses: list[list[tuple[bool, Told]]], tasks: list[Task]
+) -> None:
+    """Over any tasks the SQL of a filter answers what its clauses say one by one."""
+    text = " ".join(
+        "|".join(f"{'!' * negated}{told[0]}" for negated, told in terms) for terms in clauses
+    )
+
+    def wanted(task: Task) -> bool:
+        return all(any(told[1](task) != negated for negated, told in terms) for terms in clauses)
+
+    found = parse(text, STATES, NOW)
+
+    assert list(sieve(tasks, found, NOW)) == [task for task in tasks if wanted(task)]
+
+
+@given(
+    value=st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=20),
+    others=st.lists(ABC, max_size=5),
+)
+@settings(max_examples=200, deadline=None)
+def test_text_means_itself(value: str, others: list[str]) -> None:
+    """Whatever an error says, typed as `written` says it finds that error and no other."""
+    tasks = [a_task(n, error=error) for n, error in enumerate([value, *others])]
+
+    exactly = list(sieve(tasks, parse(written("err", "=", value)), NOW))
+    holding = list(sieve(tasks, parse(written("err", ":", value)), NOW))
+    anywhere = list(sieve(tasks, parse(written("", "", value)), NOW))
+
+    assert exactly == [task for task in tasks if task.error == value]
+    assert holding == [task for task in tasks if holds(task.error, value)]
+    assert set(holding) <= set(anywhere)
+
+
+def test_an_index_and_a_sieve_agree(tmp_path: Path) -> None:
+    """What a screen shows of a filter is what the command line prints."""
+    tasks = [
+        a_task(
+            n, destination=f"d{n % 7}.example", error="421 later" if n % 3 else "", attempts=n % 5
+        )
+        for n in range(1_200)
+    ]
+    writer = Writer(str(tmp_path / "index"))
+    writer.see(tasks)
+    reader = Reader(str(tmp_path / "index"))
+    found = parse("dest~d[1-3] code=421|tries>=4 !id:7", STATES, NOW)
+
+    shown = reader.window(Query(filter=found), 0, 10_000, 1, NOW).tasks
+
+    assert list(shown) == list(sieve(tasks, found, NOW))
+    assert 0 < len(shown) < 1_200
+    reader.close()
+    writer.close()
+
+
+def test_a_filter_has_a_length() -> None:
+    """The longest text that is taken is understood as a whole."""
+    assert parse(f'"{"a" * (LONGEST - 2)}"').clauses[0].values[0] == f"%{'a' * (LONGEST - 2)}%"

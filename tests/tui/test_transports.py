@@ -1,0 +1,245 @@
+"""The transports' screen and its plain twin: a folder is changed, and what is shown follows."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from engine.transports import Tally, Transport, Window
+from tests.engine.test_transports import attempt, given_up, prom, sent
+from tests.tui.spools import Clock, a_console, disk_place, make_spool, some_tasks, until
+from tests.tui.test_cli import Run, spooldeck
+from tui import keys, present
+from tui.app import Console
+from tui.present import Line
+from tui.screens.face import Target
+from tui.screens.transports import TransportsScreen
+from tui.views import transports as view
+from tui.widgets.lines import Lines, LongText
+from tui.widgets.picker import Picker
+
+__all__ = ["spooldeck"]
+
+NOW = 1_795_167_600.0
+RED = "\x1b[31mred"
+
+
+class Mail:
+    """A spool that sends mail."""
+
+    def __init__(self, root: Path) -> None:
+        make_spool(root, some_tasks(4, 0, 0))
+        self.log, self.prom = root / "log" / "mail.log", root / "metrics" / "mail.prom"
+        self.prom.unlink()
+        self.clock = Clock(NOW)
+        place = disk_place(root, clock=self.clock)
+        self.place = place._replace(logs=(*place.logs, str(self.log)))
+
+    def say(self, *lines: str) -> None:
+        """Add lines to the log."""
+        with self.log.open("a") as log:
+            log.writelines(lines)
+
+    def count(self, figures: dict[str, tuple[int, int, int]], ago: float = 0) -> None:
+        """Put other metrics in place of those before."""
+        new = self.prom.with_suffix(".tmp")
+        new.write_text(prom(figures))
+        os.utime(new, (NOW - ago, NOW - ago))
+        new.rename(self.prom)
+
+    def console(self) -> Console:
+        """The console on it."""
+        return a_console(self.place, clock=self.clock)
+
+
+@pytest.fixture
+def mail(tmp_path: Path) -> Mail:
+    """Postfix sends; curl fails."""
+    made = Mail(tmp_path)
+    made.say(attempt(300), sent(300), attempt(20), sent(20))
+    made.say(attempt(200, "curl"), given_up(199, "connect_timeout mx7.example.net 25", "curl"))
+    return made
+
+
+def text_of(lines: list[Line] | tuple[Line, ...]) -> str:
+    """Lines as one text."""
+    return "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
+
+
+async def opened(pilot: Pilot[None]) -> TransportsScreen:
+    """The transports' screen, once it has something to show."""
+    console = pilot.app
+    assert isinstance(console, Console)
+    await until(pilot, lambda: console.lives[0].looked)
+    console.goto(Target(keys.TRANSPORTS))
+    await until(pilot, lambda: isinstance(console.screen, TransportsScreen))
+    screen = console.screen
+    assert isinstance(screen, TransportsScreen)
+    await until(pilot, lambda: screen.query(LongText) and screen.query_one(LongText).lines)
+    return screen
+
+
+def rows(screen: TransportsScreen) -> str:
+    """The rows that can be chosen."""
+    return text_of([row.line for row in screen.query_one(Picker).rows])
+
+
+def below(screen: TransportsScreen) -> str:
+    """What is said of the one under the cursor."""
+    return text_of(screen.query_one(LongText).lines)
+
+
+async def test_each_transport_is_a_row_and_the_one_under_the_cursor_is_told(mail: Mail) -> None:
+    """Right after the start the windows are there, from the log; the cursor decides of whom."""
+    mail.count({"postfix": (120, 118, 2), "sendmail": (0, 0, 0)})
+    async with mail.console().run_test(size=(80, 24)) as pilot:
+        screen = await opened(pilot)
+
+        assert [row.key for row in screen.query_one(Picker).rows] == ["curl", "postfix", "sendmail"]
+        assert "curl: failing, 100% failed in 10m" in below(screen)
+        assert "      1 100%  ################## connect_timeout <host> #" in below(screen)
+
+        await pilot.press("j")
+        await until(pilot, lambda: "postfix: ok" in below(screen))
+        assert " 10m         2       2       0     0%    0.2  mail.log" in below(screen)
+        assert " all       120     118       2" in below(screen)
+        assert "last sent    09:39:40Z (just now)" in below(screen)
+
+        assert screen.query_one("#word", Lines).lines == (
+            present.cut(((" 3 transports, 1 failing: curl", "bad"),), 80),
+        )
+
+
+async def test_the_screen_changes_when_a_file_does(mail: Mail) -> None:
+    """A mail that is sent heals; counters that begin again and a log that rotates lose nothing."""
+    async with mail.console().run_test(size=(80, 24)) as pilot:
+        screen = await opened(pilot)
+        assert "! curl           failing      1      0      1  100%" in rows(screen)
+
+        mail.log.rename(mail.log.with_suffix(".log.1"))
+        mail.say(*(attempt(0, "curl") + sent(0, "curl") for _ in range(2)))
+        await until(
+            pilot, lambda: "  curl           ok           3      2      1   33%" in rows(screen)
+        )
+
+        mail.say(attempt(0, "msmtp"))
+        await until(pilot, lambda: "msmtp" in rows(screen))
+
+        mail.count({"exim": (9, 9, 0)}, ago=1)
+        await until(pilot, lambda: "exim" in rows(screen))
+        mail.count({"exim": (1, 0, 1)})
+        await until(pilot, lambda: "exim           idle         0" in rows(screen))
+        await pilot.press("G")
+        await until(pilot, lambda: " all         1       0       1" in below(screen))
+
+
+async def test_the_cursor_stays_with_its_transport(mail: Mail) -> None:
+    """Rows that come above or below move nobody's cursor."""
+    async with mail.console().run_test(size=(80, 24)) as pilot:
+        screen = await opened(pilot)
+        await pilot.press("j")
+        await until(pilot, lambda: screen.query_one(Picker).key == "postfix")
+
+        mail.say(attempt(0, "alpha"), given_up(0, "550 no", "alpha"))
+        await until(pilot, lambda: "alpha" in rows(screen))
+
+        assert [row.key for row in screen.query_one(Picker).rows] == ["curl", "alpha", "postfix"]
+        assert screen.query_one(Picker).key == "postfix"
+
+
+async def test_without_mail_it_says_why(tmp_path: Path) -> None:
+    """Where there is neither metrics nor log, that is what is shown, not zeros."""
+    mail = Mail(tmp_path)
+    async with mail.console().run_test(size=(80, 24)) as pilot:
+        screen = await opened(pilot)
+        await until(pilot, lambda: "mail.prom  ?" in below(screen))
+
+        assert "no transport is named in mail.prom" in below(screen)
+        assert "mail.log   ? No such file or directory" in below(screen)
+
+
+@pytest.mark.parametrize("size", [(40, 12), (60, 15), (80, 24), (120, 40), (200, 60)])
+async def test_it_fits_every_screen(mail: Mail, size: tuple[int, int]) -> None:
+    """Whatever the size, no line is longer than the screen, and rows and detail both have room."""
+    mail.say(*(attempt(5, f"{RED}{n}") + given_up(5, RED * 40, f"{RED}{n}") for n in range(80)))
+    async with mail.console().run_test(size=size) as pilot:
+        screen = await opened(pilot)
+        await until(pilot, lambda: len(screen.query_one(Picker).rows) > 20)
+        await pilot.pause()
+
+        assert screen.query_one(Picker).size.height >= 2
+        assert screen.query_one(LongText).size.height >= size[1] // 4
+        lines = [
+            *screen.query_one(LongText).lines,
+            *(r.line for r in screen.query_one(Picker).rows),
+        ]
+        assert max(map(present.width_of, lines)) <= size[0]
+        assert text_of(lines).replace("\n", "").isprintable()
+
+
+def a_way(*tallies: Tally | None) -> Transport:
+    """A transport that did so in each window."""
+    shapes = (("1m", 60.0), ("10m", 600.0), ("1h", 3600.0))
+    why = "mail.log: Permission denied; mail.prom: 20s is known only"
+    known = [
+        Window(name, seconds, tally, reason="" if tally else why)
+        for (name, seconds), tally in zip(shapes, tallies, strict=True)
+    ]
+    return Transport("curl", None, tuple(known))
+
+
+def test_what_is_not_known_has_its_reason() -> None:
+    """Where no source tells, there is a question mark and why, not a zero."""
+    lines = view.windows(a_way(None, None, Tally(1204, 1200, 4)), 80)
+
+    assert text_of(lines).splitlines()[1:] == [
+        " 1m    ?  mail.log: Permission denied; mail.prom: 20s is known only",
+        " 10m   ?  mail.log: Permission denied; mail.prom: 20s is known only",
+        " 1h      1,204   1,200       4     0%   20.1",
+    ]
+
+
+@pytest.mark.parametrize("width", range(20, 161, 7))
+def test_no_number_is_cut(width: int) -> None:
+    """At no width does a part of a number stand for the number."""
+    tally = Tally(31_753, 31_753, 31_753)
+    row = text_of([view.row(a_way(tally, tally, tally), 0.5, NOW, width)])
+
+    assert row.count("31,753") == row.count("31,")
+
+
+def test_the_plain_twin_prints_the_same(tmp_path: Path, spooldeck: Run) -> None:
+    """`spooldeck transports` prints the screen's lines, safely, and ends with 1 where one fails."""
+    mail = Mail(tmp_path / "spool")
+    shift = NOW - time.time()
+    mail.say(attempt(shift + 50, RED), given_up(shift + 49, "550 5.1.1 user unknown", RED))
+    mail.count({RED: (7, 5, 2)})
+
+    plain = spooldeck("transports", str(tmp_path / "spool"))
+    told = spooldeck("transports", str(tmp_path / "spool"), "--json")
+
+    assert (plain.returncode, told.returncode) == (1, 1), plain.stderr
+    assert "\ufffd[31mred: failing, 100% failed in 10m" in plain.stdout
+    assert "\x1b" not in plain.stdout + told.stdout
+    (way,) = json.loads(told.stdout)["transports"]
+    assert (way["transport"], way["state"]) == (RED, "failing")
+    assert way["totals"] == {"attempts": 7, "success": 5, "failures": 2}
+    assert way["windows"]["1h"]["failed_share"] == 1.0
+    assert way["errors"][0]["pattern"] == "550 5.1.1 user unknown"
+
+
+def test_the_plain_twin_of_a_healthy_place_ends_well(tmp_path: Path, spooldeck: Run) -> None:
+    """Nothing fails: 0; and what is not known is null, with its reason."""
+    mail = Mail(tmp_path / "spool")
+    mail.count({"postfix": (7, 7, 0)})
+
+    told = spooldeck("transports", str(tmp_path / "spool"), "--json")
+
+    assert told.returncode == 0, told.stderr
+    (way,) = json.loads(told.stdout)["transports"]
+    assert "mail.log: No such file or directory" in way["windows"]["10m"]["unknown"]

@@ -1,0 +1,89 @@
+"""`locks`: who has the locks, the evidence, and what waits behind them; once and plainly."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from engine.ages import Ages
+from engine.store import Unavailable
+from tui import present, telling
+from tui.cli.glance import glance, named, print_lines
+from tui.cli.status import ATTENTION, UNREADABLE, WELL
+from tui.cli.wiring import Setup
+from tui.live import Live
+from tui.present import BLANK, Line
+from tui.views import locks as view
+from tui.views.locks import Lock
+
+
+class Look(NamedTuple):
+    """What was seen of one lock."""
+
+    lock: Lock
+    kinds: Ages | None
+    """What is due, by kind; None where the place cannot be read."""
+    command: bool
+    """Whether there is a command that frees it."""
+
+
+def locks(setup: Setup, arguments: Namespace) -> int:
+    """Print every lock; exit 0 well, 1 one needs attention, 2 a place cannot be read."""
+    places = [place for place in named(setup, arguments.places) if place.lock is not None]
+
+    async def ask(lives: Sequence[Live]) -> list[Look]:
+        return [await _look(live) for live in lives]
+
+    looks = glance(places, ask)
+    now = time.time()
+    if arguments.json:
+        print(json.dumps({"locks": [_as_row(look) for look in looks]}))
+    else:
+        print_lines(_page(looks, now, shutil.get_terminal_size((100, 24)).columns))
+    if any(look.kinds is None for look in looks):
+        return UNREADABLE
+    alarming = [
+        look.lock.evidence is not None and look.lock.evidence.verdict in present.ALARMING
+        for look in looks
+    ]
+    return ATTENTION if any(alarming) else WELL
+
+
+async def _look(live: Live) -> Look:
+    kinds = None
+    try:
+        if not live.inspector.latest.unavailable:
+            await live.count_what_waits()
+            kinds = await telling.due_kinds(live)
+    except Unavailable:
+        kinds = None  # said by the exit code, and by the question marks
+    return Look(view.of(live), kinds, bool(live.place.recover))
+
+
+def _page(looks: Sequence[Look], now: float, width: int) -> list[Line]:
+    head, rows = view.table([look.lock for look in looks], now, width)
+    lines = [head, *rows]
+    for look, row in zip(looks, rows, strict=True):
+        lines += [BLANK, row, *view.about(look.lock, look.kinds, look.command, now, width)]
+    return lines
+
+
+def _as_row(look: Look) -> dict[str, object]:
+    lock, evidence, waiting = look.lock, look.lock.evidence, look.lock.standing
+    kinds = None if look.kinds is None else {row.name: row.total for row in look.kinds.rows}
+    return {
+        "place": lock.name,
+        "verdict": None if evidence is None else str(evidence.verdict),
+        "pid": None if evidence is None else evidence.pid,
+        "last_sign_of_life": None if evidence is None else evidence.since,
+        "reason": "" if evidence is None else evidence.reason,
+        "doubt": "" if evidence is None else evidence.doubt,
+        "evidence": {} if evidence is None else dict(evidence.facts),
+        "due": None if waiting is None else waiting.due,
+        "oldest_due": None if waiting is None else waiting.oldest_due,
+        "due_by_kind": kinds,
+    }

@@ -1,0 +1,116 @@
+"""`overview`: every place on a line, what is wrong, and how old its tasks are; once and plainly."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from engine.ages import BOUNDS, Ages, reading
+from engine.model import State
+from engine.store import Unavailable
+from engine.text import shown
+from tui import present, telling
+from tui.cli.glance import glance, named, print_lines
+from tui.cli.status import ATTENTION, UNREADABLE, WELL
+from tui.cli.wiring import Setup
+from tui.live import Live
+from tui.present import BLANK, Line
+from tui.views import ages as age_view
+from tui.views import alerts as alert_view
+from tui.views import overview as view
+
+NAMES, WARNINGS = 12, 6
+"""Lines for the names of an age table, and for warnings with their heading."""
+
+
+class Look(NamedTuple):
+    """What was seen of one place."""
+
+    live: Live
+    table: tuple[State, Ages] | None
+    """None where it cannot be read."""
+
+
+def overview(setup: Setup, arguments: Namespace) -> int:
+    """Print every place; exit 0 well, 1 needs attention, 2 one cannot be read."""
+    places = named(setup, arguments.places)
+
+    async def ask(lives: Sequence[Live]) -> list[Look]:
+        await asyncio.sleep(arguments.over)  # meanwhile they are followed
+        return [await _look(live) for live in lives]
+
+    looks = glance(places, ask)
+    now = time.time()
+    if arguments.json:
+        print(json.dumps({"places": [_as_row(look, now) for look in looks]}))
+    else:
+        width = shutil.get_terminal_size((100, 24)).columns
+        print_lines(_page(looks, now, width))
+    if any(look.table is None for look in looks):
+        return UNREADABLE
+    return ATTENTION if any(look.live.alerts for look in looks) else WELL
+
+
+async def _look(live: Live) -> Look:
+    while live.signs.sending.reading:
+        await live.next_look()  # the last hour of a long log takes more than one
+    try:
+        if live.inspector.latest.unavailable:
+            raise Unavailable(live.inspector.latest.unavailable)
+        await live.count_what_waits()
+        return Look(live, await telling.first_telling(live))
+    except Unavailable:
+        live.judge()
+        return Look(live, None)  # its line and its alert say why
+
+
+def _page(looks: Sequence[Look], now: float, width: int) -> list[Line]:
+    lives = [look.live for look in looks]
+    names = view.names([live.place.name for live in lives])
+    called = dict(zip([live.place.name for live in lives], names, strict=True))
+    alerts = alert_view.ordered([alert for live in lives for alert in live.alerts])
+    cells = view.shape((), width).spark or view.CELLS
+    head, rows = view.table([view.seen(live, now, cells) for live in lives], now, width)
+    lines = alert_view.lines(alerts, called, width, len(alerts)) or [alert_view.none(True)]
+    lines += [BLANK, head, *rows]
+    for look, name in zip(looks, names, strict=True):
+        lines += _ages(look, name, width)
+        if look.live.place.tokens is not None:
+            lines.append(view.tokens_line(look.live.signs.tokens, width))
+    logs = [(name, live.signs.log) for name, live in zip(names, lives, strict=True)]
+    return [*lines, BLANK, *view.warning_lines(logs, width, WARNINGS)]
+
+
+def _ages(look: Look, name: str, width: int) -> list[Line]:
+    if look.table is None or not look.table[1].total.total:
+        return []
+    state, ages = look.table
+    word = look.live.inspector.states.get(state, state)
+    table = age_view.lines(ages, None, width, NAMES)
+    says = ((f" reading: {shown(reading(ages))}", ""),)
+    return [BLANK, age_view.heading(ages, name, word, width), *table, present.cut(says, width)]
+
+
+def _as_row(look: Look, now: float) -> dict[str, object]:
+    """Ages are counted by upper bounds in minutes, and beyond the last."""
+    row = view.as_row(view.seen(look.live, now, view.CELLS), now)
+    row["alerts"] = [alert_view.as_row(alert) for alert in look.live.alerts]
+    tokens = look.live.signs.tokens
+    row["tokens"] = None if isinstance(tokens, str) else [left._asdict() for left in tokens]
+    if look.table is not None:
+        state, ages = look.table
+        row["ages"] = {
+            "state": look.live.inspector.states.get(state, str(state)),
+            "by": ages.by,
+            "bounds": list(BOUNDS),
+            "rows": {row.name: list(row.counts) for row in ages.rows},
+            "total": list(ages.total.counts),
+            "others": ages.others,
+            "reading": reading(ages),
+        }
+    return row

@@ -1,0 +1,554 @@
+"""The logs of a place: merged by time, followed or paused, filtered, searched, from line to task."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from textual.app import ComposeResult
+
+from engine.lane import Lane
+from engine.logbook import BEGIN, END, STEP_CELLS, Job, Logbook, Mark, Scan, Seek, Tally
+from engine.logfile import Entry
+from engine.logwords import DEBUG, ERROR, BadWords, Sieve, literally, moment, sieve
+from engine.store import Unavailable
+from engine.text import shown
+from tui import keys
+from tui.live import Live
+from tui.logview import HELD, Stretch
+from tui.present import Line
+from tui.screens.ask import AskScreen
+from tui.screens.face import Copy, Target
+from tui.screens.pages import Board
+from tui.screens.progress import Progress, bar
+from tui.surroundings import Surroundings
+from tui.views import log as view
+from tui.widgets.lines import Lines
+from tui.widgets.log_lines import LogLines
+from tui.widgets.top_line import TopLine
+
+RESTING, FLOWING = 1.0, 0.25
+"""Seconds between two looks at the logs: where nothing came, and where something did."""
+
+PAGES = 3
+"""Pages that are fetched at once."""
+
+LONG = 0.3
+"""Seconds after which something takes long: how far it is is shown, and what was found so far."""
+
+COUNTED = 256 << 20
+"""Bytes of logs up to which all lines are counted, to say how many are hidden."""
+
+COUNT_STEP, COUNT_PAUSE = 2, 0.01
+"""Cells that are counted at a time, and seconds between: nobody waits for it."""
+
+
+class LogScreen(Board):
+    """All logs of a place as one."""
+
+    KIND = keys.LOG
+    BINDINGS = keys.bindings(keys.LOG)
+
+    def __init__(
+        self,
+        live: Live,
+        around: Surroundings,
+        *,
+        find: str = "",
+        at: float | None = None,
+        step_cells: int = STEP_CELLS,
+    ) -> None:
+        """`find` shows only lines that hold it; `at` begins there, in epoch seconds UTC."""
+        super().__init__(live, around)
+        self._book = Logbook(live.place.logs)
+        self._lane = Lane("log", at_end=self._book.close)
+        self._step_cells = step_cells
+        self._find, self._at = find, at
+        self._level, self._words = DEBUG, f'"{find}"' if find else ""
+        self._filter = literally(find)
+        self._searched = ("", Sieve())
+        self._stretch = Stretch(self._book, self._filter)
+        self._style = view.Style(sources=len(live.place.logs) > 1)
+        self._following = at is None
+        self._news: Tally | None = None
+        self._count = Tally(self._book, self._filter)
+        self._job: tuple[Job, float] | None = None
+        self._turn = 0
+        self._busy = False
+        self.looked = False
+        """Whether the logs were read once."""
+
+    def compose(self) -> ComposeResult:
+        """Title, what is shown, the lines, a line that speaks, hints."""
+        yield TopLine(id="top-line")
+        yield Lines(id="status")
+        yield LogLines(id="lines")
+        yield Lines(id="word")
+        yield Lines(id="hints")
+
+    def on_mount(self) -> None:
+        """Open the logs at their end, and follow them."""
+        self._lines.focus()
+        self.set_interval(1.0, self._tick)
+        self.run_worker(self._follow(), name="follow", group="follow")
+        self.run_worker(self._count_on(), name="count", group="count")
+
+    async def on_unmount(self) -> None:
+        """Let go of the logs."""
+        await self._lane.close(0.0)
+
+    @property
+    def _lines(self) -> LogLines:
+        return self.query_one(LogLines)
+
+    # Reading
+
+    async def _follow(self) -> None:
+        """Look again and again; nothing is painted more often than that."""
+        await self.size_known()
+        try:
+            await self._lane.run(self._book.look)
+            self.looked = True
+            self._begin(self._tail() if self._at is None else self._to_time(self._at))
+            while True:
+                await asyncio.sleep(RESTING)
+                while await self._lane.run(self._book.look):
+                    await self._grow()
+                    await asyncio.sleep(FLOWING)
+        except Unavailable:
+            return  # the screen is being closed
+
+    async def size_known(self) -> None:
+        """Return when it is known how many lines there is room for."""
+        while not self.is_mounted or not self._lines.size.height:
+            await asyncio.sleep(0)
+
+    async def _grow(self) -> None:
+        """Something has come: show it, or count it."""
+        if self._news is not None:
+            await self._go_through(self._news)
+        elif self._following and not self._busy:
+            turn, stretch = self._turn, self._stretch
+            scan = Scan(self._book, stretch.end, stretch.through, HELD, True, self._step_cells)
+            if not await self._go_through(scan) or turn != self._turn:
+                return
+            if scan.exhausted:
+                stretch.take_more(scan, True)
+                self._show(len(stretch.entries) - 1)
+            else:
+                self._begin(self._tail())
+        self.paint()
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do this in place of what is being done."""
+        self._turn += 1
+        self._busy = True
+        self.run_worker(self._alone(work), name="log", exclusive=True, group="log")
+
+    async def _alone(self, work: Coroutine[Any, Any, None]) -> None:
+        turn = self._turn
+        try:
+            await work
+        except OSError as error:
+            self.say(f"a log cannot be read: {error.strerror or error}")
+        except Unavailable:
+            return  # the screen is being closed
+        finally:
+            work.close()
+            if turn == self._turn:
+                self._busy, self._job = False, None
+        self.paint()
+
+    async def _go_through(self, job: Job, partly: Callable[[], None] | None = None) -> bool:
+        """Make the steps of something; answers whether it came to its end."""
+        began = shown_at = time.monotonic()
+        self._job = job, began
+        while not job.done:
+            await self._lane.run(job.step)
+            now = time.monotonic()
+            if now - shown_at > LONG and self.is_attached:
+                shown_at = now
+                if partly is not None:
+                    partly()
+                self._show_word()
+        self._job = None
+        return job.done
+
+    async def _tail(self) -> None:
+        stretch = Stretch(self._book, self._through())
+        scan = self._scan(END, forward=False)
+
+        def first() -> Mark:
+            here = self._book.here()
+            scan.step()
+            return here
+
+        here = await self._lane.run(first)
+
+        def take() -> None:
+            stretch.take_tail(scan, here)
+            self._stretch = stretch
+            self._show(len(stretch.entries) - 1, self._low)
+
+        await self._go_through(scan, take)
+        take()
+
+    async def _head(self) -> None:
+        await self._around(BEGIN, 0)
+
+    async def _around(self, mark: Mark, line: int) -> None:
+        """Show what lies on both sides of a place, what lies behind it on that line."""
+        stretch = Stretch(self._book, self._through())
+        after = self._scan(mark)
+        before = self._scan(mark, forward=False)
+
+        def take() -> None:
+            stretch.take_around(before, after)
+            self._stretch = stretch
+            cursor = len(before.found)
+            self._show(cursor - (cursor == len(stretch.entries)), line)
+
+        await self._go_through(after, take)
+        await self._go_through(before, take)
+        take()
+
+    async def _more(self, forward: bool) -> None:
+        stretch = self._stretch
+        mark = stretch.end if forward else stretch.start
+        scan = self._scan(mark, forward)
+        await self._go_through(scan)
+        self._extend(stretch, scan, forward)
+
+    def _extend(self, stretch: Stretch, scan: Scan, forward: bool) -> None:
+        here = self._lines.here
+        stretch.take_more(scan, forward)
+        self._show(_place_of(here, stretch.entries, 0 if forward else len(stretch.entries) - 1))
+
+    def _scan(self, mark: Mark, forward: bool = True, through: Sieve | None = None) -> Scan:
+        page = PAGES * self._lines.page
+        wanted = (self._through(), page) if through is None else (through, 1)
+        return Scan(self._book, mark, *wanted, forward, self._step_cells)
+
+    def _through(self) -> Sieve:
+        return self._filter._replace(level=self._level)
+
+    async def _count_on(self) -> None:
+        """Count all lines, a little at a time."""
+        try:
+            while True:
+                count = self._count
+                if self.looked and self._book.size <= COUNTED and not count.done:
+                    await self._lane.run(count.step)
+                    await asyncio.sleep(COUNT_PAUSE)
+                else:
+                    self._paint_status()
+                    await asyncio.sleep(RESTING)
+        except (OSError, Unavailable):
+            return  # what cannot be read is said where it is shown
+
+    # Showing
+
+    @property
+    def _low(self) -> int:
+        """The line of the screen on which the last line is put: there is room for what comes."""
+        page = self._lines.page
+        return page - max(1, page // 3)
+
+    def _show(self, cursor: int, line: int | None = None) -> None:
+        entries = self._stretch.entries
+        if line is not None and len(entries) < self._lines.page:
+            line = min(line, cursor)
+        notice = view.nothing(self.live.place.logs, self._standing(), self.size.width)
+        self._lines.show(entries, cursor, self._style, line, notice)
+        self._paint_status()
+
+    def lay_out(self, width: int) -> None:
+        """What is shown, and how much of it."""
+        self._paint_status()
+
+    def _paint_status(self) -> None:
+        if self.is_attached and self.size.width:
+            line = view.status(self._standing(), self.size.width)
+            self.query_one("#status", Lines).show([line])
+
+    def _standing(self) -> view.Standing:
+        count = self._count
+        whole = self.looked and self._book.size <= COUNTED and count.done
+        kept, lines = count.kept, count.lines
+        return view.Standing(
+            self._following,
+            self._news.kept if self._news else 0,
+            self._level,
+            self._words,
+            kept,
+            lines,
+            whole,
+            self._style.wrap,
+            self._searched[0],
+        )
+
+    def trail(self) -> tuple[str, ...]:
+        """Where one is."""
+        logs = len(self.live.place.logs)
+        merged = f"log  {logs} files merged by time" if logs > 1 else "log"
+        return (self.live.place.name, merged)
+
+    def word(self) -> Line:
+        """How far something is that takes long, or what cannot be read."""
+        if self._job is not None and time.monotonic() - self._job[1] > LONG:
+            job, began = self._job
+            far = Progress(job.read >> 10, max(job.read, job.total) >> 10)
+            seconds = time.monotonic() - began
+            stop: Line = (("  Esc stops", "key"),)
+            return (*bar(far, seconds, "KiB", self.size.width - 12), *stop)
+        return view.troubles(self._book.troubles, self.size.width)
+
+    def without(self) -> tuple[str, ...]:
+        """What is of no use now."""
+        return () if self._searched[0] else ("search_next", "search_previous")
+
+    def copies(self) -> tuple[Copy, ...]:
+        """The line under the cursor, and the tasks that it names."""
+        here = self._lines.here
+        if here is None:
+            return ()
+        text = shown(here.line.text)
+        when = view.stamp(here.line.when, view.Stamps.DATE)
+        found = view.ids_in(text)[:1]
+        return (
+            Copy("l", "line", f"{when}{here.line.level} {text}".strip()),
+            *(Copy("i", "id", id) for id in found),
+        )
+
+    # Moving
+
+    def action_move(self, how: str) -> None:
+        """Move the cursor; to be anywhere but at the end is to pause."""
+        if how == "last":
+            self.action_follow()
+        elif how == "first":
+            self._pause()
+            self._begin(self._head())
+        else:
+            self._move(how, how.endswith("down") or how == "down")
+
+    def _move(self, how: str, forward: bool) -> None:
+        lines, stretch = self._lines, self._stretch
+        if self._following and forward:
+            return
+        self._pause()
+        lines.move(how)
+        self._paint_status()
+        left = len(lines.entries) - 1 - lines.cursor if forward else lines.cursor
+        if left < lines.page and not (stretch.at_end if forward else stretch.at_start):
+            if not self._busy:
+                self._begin(self._more(forward))
+        elif left == 0 and forward and stretch.at_end and self._news and not self._busy:
+            self._begin(self._more(forward))
+
+    def _pause(self) -> None:
+        if self._following:
+            self._following = False
+            self._news = Tally(self._book, self._through(), self._stretch.end)
+
+    def action_follow(self) -> None:
+        """Follow the end again, or stay here."""
+        if self._following:
+            self._pause()
+            self._paint_status()
+        else:
+            self._following, self._news = True, None
+            self._begin(self._tail())
+
+    def action_open(self) -> None:
+        """The task that the line speaks of."""
+        here = self._lines.here
+        if here is None:
+            self.say("there is no line here")
+        else:
+            self._begin(self._open(here))
+
+    async def _open(self, entry: Entry) -> None:
+        names = view.ids_in(entry.line.text)
+        for name in names:
+            if await self.live.inspector.task(name) is not None:
+                self.go(Target(keys.TASK, id=name))
+                return
+        gone = f"{names[0]} is not in the queue any more" if names else "this line names no task"
+        self.say(gone)
+
+    # What is shown
+
+    def _reshow(self) -> None:
+        """Another filter or level: the same line stays, if it is let through."""
+        through = self._through()
+        self._count = Tally(self._book, through)
+        if self._news is not None:
+            self._news = Tally(self._book, through, self._news.since)
+        here = self._lines.here
+        if self._following or here is None:
+            self._begin(self._tail())
+        else:
+            line = max(0, self._lines.line_of_cursor)
+            self._begin(self._around(Mark(here.key), line))
+
+    def action_level_up(self) -> None:
+        """Only graver lines."""
+        self._to_level(self._level + 1)
+
+    def action_level_down(self) -> None:
+        """Less grave ones, too."""
+        self._to_level(self._level - 1)
+
+    def _to_level(self, level: int) -> None:
+        if not DEBUG <= level <= ERROR:
+            self.say("all lines are shown" if level < DEBUG else "only errors are shown already")
+            return
+        self._level = level
+        self._reshow()
+
+    def action_only(self) -> None:
+        """Type what lines are to hold."""
+
+        def take(words: str | None) -> None:
+            if words:
+                self._only(words)
+
+        title = "show only lines with (words, a|b, !not, ~pattern)"
+        self.app.push_screen(AskScreen(title, self._words, _wrong_words), take)
+
+    def _only(self, words: str) -> None:
+        self._words, self._filter = words, sieve(words)
+        self._reshow()
+
+    def action_back(self) -> None:
+        """Stop what takes long, else show all lines again, else close the log."""
+        if self._job is not None and self._busy:
+            self._begin(self._stopped())
+        elif self._words and self._filter != literally(self._find):
+            self._words, self._filter = "", Sieve()
+            self._reshow()
+        else:
+            self.dismiss()
+
+    async def _stopped(self) -> None:
+        self.say("stopped; what was found so far is shown")
+
+    def action_wrap(self) -> None:
+        """Long lines in full, or cut."""
+        self._restyle(self._style._replace(wrap=not self._style.wrap))
+
+    def action_stamps(self) -> None:
+        """Times with their date, or none."""
+        self._restyle(self._style._replace(stamps=self._style.stamps.next))
+
+    def _restyle(self, style: view.Style) -> None:
+        self._style = style
+        self._show(self._lines.cursor)
+
+    # Searching
+
+    def action_search(self) -> None:
+        """Type what to look for."""
+
+        def take(words: str | None) -> None:
+            if words:
+                self._searched = (words, sieve(words))
+                self.show_hints()
+                self._seek(True, self._searched[1], words, from_here=True)
+
+        title = "look for (words, a|b, !not, ~pattern); n the next, N the one before"
+        self.app.push_screen(AskScreen(title, self._searched[0], _wrong_words), take)
+
+    def action_search_next(self) -> None:
+        """The next line found."""
+        self._seek_again(True)
+
+    def action_search_previous(self) -> None:
+        """The line found before."""
+        self._seek_again(False)
+
+    def _seek_again(self, forward: bool) -> None:
+        if self._searched[0]:
+            self._seek(forward, self._searched[1], self._searched[0])
+        else:
+            self.say("nothing was searched for yet: / searches")
+
+    def action_next_error(self) -> None:
+        """The next error."""
+        self._seek(True, Sieve(ERROR), "an error")
+
+    def _seek(self, forward: bool, what: Sieve, words: str, from_here: bool = False) -> None:
+        here = self._lines.here
+        if here is None:
+            self.say("there is no line to search from")
+            return
+        self._pause()
+        time_, file, at = here.key
+        beyond = forward and not from_here
+        mark = Mark((time_, file, here.end if beyond else at))
+        self._begin(self._find_next(mark, forward, what, words))
+
+    async def _find_next(self, mark: Mark, forward: bool, what: Sieve, words: str) -> None:
+        scan = self._scan(mark, forward, self._through().with_words(what))
+        await self._go_through(scan)
+        if not scan.found:
+            where = "down to the end" if forward else "up to the beginning"
+            back = "N looks back" if forward else "n looks on"
+            self.say(f"{words}: not found from here {where}; {back}")
+            return
+        found = scan.found[0]
+        at = _place_of(found, self._stretch.entries, -1)
+        if at >= 0:
+            self._show(at)
+        else:
+            await self._around(Mark(found.key), self._lines.page // 3)
+
+    def action_goto_time(self) -> None:
+        """Type a time to go to."""
+        now = self.around.clock()
+
+        def wrong(text: str) -> str:
+            try:
+                moment(text, now)
+            except ValueError as error:
+                return str(error)
+            return ""
+
+        def take(text: str | None) -> None:
+            if text:
+                self._begin(self._to_time(moment(text, now)))
+
+        self.app.push_screen(AskScreen("go to a time", "", wrong), take)
+
+    async def _to_time(self, when: float) -> None:
+        self._pause()
+        seek = Seek(self._book, when, self._step_cells)
+        await self._go_through(seek)
+        await self._around(seek.mark, self._lines.page // 3)
+        here = self._lines.here
+        if here is None or here.key[0] < when:
+            self.say(f"nothing was logged since {_said(when)}; this is the last line before")
+        else:
+            self.say(f"the first line since {_said(when)}", "")
+
+
+def _said(when: float) -> str:
+    return view.stamp(when, view.Stamps.DATE).strip()
+
+
+def _wrong_words(text: str) -> str:
+    try:
+        sieve(text)
+    except BadWords as error:
+        return f"{error} at {error.at + 1}"
+    return ""
+
+
+def _place_of(entry: Entry | None, entries: list[Entry], otherwise: int) -> int:
+    """Where a line stands among others, whatever its time came to be."""
+    if entry is None:
+        return otherwise
+    return next((n for n, e in enumerate(entries) if e.key[1:] == entry.key[1:]), otherwise)

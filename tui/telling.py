@@ -1,0 +1,51 @@
+"""Which age table of a place says most, and what waits behind its lock: asked of its index."""
+
+from __future__ import annotations
+
+from engine import filters
+from engine.ages import BY, Ages
+from engine.index import Query
+from engine.model import State
+from tui.live import Live
+
+TOLD_OF = (State.PENDING, State.DEAD)
+"""Whose ages are told: what waits, and what was given up on."""
+
+DUE = "!due>now"
+"""What waits behind a lock, in the filter language: also where no store says when it is due."""
+
+
+async def ages(live: Live, state: State, by: str) -> Ages:
+    """How old the tasks of a state are, by a key of `BY`.
+
+    Raises:
+        Unavailable: the place is not open any more.
+    """
+    return await live.inspector.ages(Query(state), by, live.clock())
+
+
+async def first_telling(live: Live) -> tuple[State, Ages]:
+    """The first table that has more than one name; else the first that has any.
+
+    Raises:
+        Unavailable: the place is not open any more.
+    """
+    otherwise: tuple[State, Ages] | None = None
+    for state in TOLD_OF:
+        for by in BY:
+            found = await ages(live, state, by)
+            if len(found.rows) > 1:
+                return state, found
+            if any(row.name for row in found.rows):
+                otherwise = otherwise or (state, found)
+    return otherwise or (State.PENDING, await ages(live, State.PENDING, "kind"))
+
+
+async def due_kinds(live: Live) -> Ages:
+    """What is due, by kind.
+
+    Raises:
+        Unavailable: the place is not open any more.
+    """
+    query = Query(State.PENDING, filters.parse(DUE))
+    return await live.inspector.ages(query, "kind", live.clock())

@@ -1,0 +1,81 @@
+"""What a wide overview shows beside queues and ages: locks, errors, transports, work in hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.model import State, Task
+from engine.samenow import Answer
+from engine.text import shown
+from tui import present
+from tui.live import Live
+from tui.present import BLANK, Line, Run
+from tui.views import overview
+from tui.views import transports as ways
+from tui.views.clusters import Judged
+
+_SAME = {Answer.YES: "bad", Answer.NO: "good", Answer.UNKNOWN: "unknown"}
+
+
+def locks(lives: Sequence[Live], width: int, height: int) -> list[Line]:
+    """Who has which lock."""
+    lines: list[Line] = [_title("LOCKS", width)]
+    for live, name in zip(lives, overview.names([n.place.name for n in lives]), strict=True):
+        evidence = live.signs.lock
+        verdict: Run = ("?", "unknown")
+        if evidence is not None:
+            verdict = present.lock_verdict(evidence)
+        elif live.place.lock is None:
+            verdict = ("has none", "dim")
+        lines.append(present.cut(((f" {name}  ", ""), verdict), width))
+    return lines[:height]
+
+
+def clusters(judged: Sequence[Judged], width: int, height: int) -> list[Line]:
+    """Errors of dead tasks, and whether they still happen."""
+    lines: list[Line] = [present.heading("errors of the dead; same now?", width)]
+    room = max(8, width - 25)
+    for cluster, now in judged[: max(0, height - 1)]:
+        error = present.fit(shown(cluster.pattern), room)
+        lines.append(
+            present.cut(
+                (
+                    (f" {cluster.mark:<7}", "strong"),
+                    (f"{overview.amount(cluster.count, 6):>6} ", ""),
+                    (error + " ", ""),
+                    (now.words, _SAME[now.answer]),
+                ),
+                width,
+            )
+        )
+    return lines if judged else [*lines, ((" none", "dim"),)]
+
+
+def transports(live: Live, now: float, width: int, height: int) -> list[Line]:
+    """How mail is sent from a place."""
+    sending = live.signs.sending
+    titles, rows = ways.rows(sending, live.place.alerts.transport_failures, now, width)
+    below = [line for _, line in rows] or [ways.nothing(sending)]
+    lines = [present.heading("transports", width), titles, *below]
+    more = len(lines) - height
+    if more > 0:
+        return [*lines[: height - 1], ((f"   and {more + 1} more: 6", "dim"),)]
+    return [*lines, *[BLANK] * -more]
+
+
+def work(live: Live, tasks: Sequence[Task], now: float, width: int, height: int) -> list[Line]:
+    """What is in work, for how long, and by whom."""
+    word = live.inspector.states.get(State.ACTIVE, "work")
+    amount = live.inspector.latest.counts.get(State.ACTIVE, 0)
+    lines = [present.heading(f"{shown(word)}: {present.count(amount, 'task')}", width)]
+    for task in tasks[: max(0, height - 1)]:
+        lease = task.lease
+        since = "?" if lease is None else present.span(now - lease.since)
+        who = "" if lease is None else f"  {shown(lease.owner)}"
+        name = present.fit_end(shown(task.id), max(8, width - 24))
+        lines.append(present.cut(((f" {name} ", ""), (f"{since:>6}{who}", "dim")), width))
+    return lines if tasks else [*lines, ((" nothing", "dim"),)]
+
+
+def _title(text: str, width: int) -> Line:
+    return ((present.fit(f" {text}", width), "title"),)
