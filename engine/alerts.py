@@ -137,7 +137,7 @@ _Rule: TypeAlias = Callable[[Sight, float, Thresholds], _Found]
 
 def _unreadable(sight: Sight, now: float, limits: Thresholds) -> _Found:
     if sight.unavailable:
-        words = f"cannot be read: {sight.unavailable}"
+        words = f"cannot be read: {_without_path(sight.unavailable)}"
         yield Level.CRIT, What.UNREADABLE, words, None, (Where.QUEUE,)
 
 
@@ -152,7 +152,7 @@ def _lock(sight: Sight, now: float, limits: Thresholds) -> _Found:
     elif lock.verdict is Verdict.STALE:
         yield Level.WARN, What.STALE, f"stale lock: {who} is gone", lock.since, (Where.LOCK,)
     elif lock.verdict is Verdict.UNKNOWN:
-        words = f"nobody knows who has the lock: {lock.reason}"
+        words = f"nobody knows who has the lock: {_without_path(lock.reason)}"
         yield Level.WARN, What.UNKNOWN_LOCK, words, None, (Where.LOCK,)
 
 
@@ -262,6 +262,12 @@ def _is_whole(sight: Sight) -> bool:
 _RULES: tuple[_Rule, ...] = (
     *(_unreadable, _lock, _abandoned, _dead, _problems, _oldest, _idle, _transports, _metrics),
 )
+
+
+def _without_path(reason: str) -> str:
+    """A reason without the path that it begins with: the place is named beside it."""
+    path, told, why = reason.partition(": ")
+    return why if told and path.startswith("/") and " " not in path else reason
 
 
 def _many(tasks: int) -> str:

@@ -46,11 +46,20 @@ END = Mark((float("inf"), 0, 0))
 class Job(Protocol):
     """Something that takes a while."""
 
-    done: bool
-    read: int
-    """Bytes that were gone through."""
-    total: int
-    """Bytes that there are to go through at most."""
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing left to do."""
+        ...
+
+    @property
+    def read(self) -> int:
+        """Bytes that were gone through."""
+        ...
+
+    @property
+    def total(self) -> int:
+        """Bytes that there are to go through at most."""
+        ...
 
     def step(self) -> None:
         """Go on for a moment.

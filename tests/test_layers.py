@@ -29,6 +29,7 @@ MIRROR = {
 }
 SIGNS = {
     *("engine.events", "engine.samenow", "engine.flow", "engine.alerts", "engine.transports"),
+    "engine.mailwatch",
     *("engine.gauges", "engine.logbook", "engine.logfile", "engine.logwords", "engine.recent"),
 }
 """What is concluded from tasks, metrics and logs together."""

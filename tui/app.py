@@ -250,7 +250,8 @@ class Console(Guarded, inherit_bindings=False):
         self.push_screen(screen)
 
     def _close_boards(self) -> None:
-        while isinstance(self.screen, Board):
+        """Close what lies above the overview: that is where one comes back to."""
+        while isinstance(self.screen, Board) and self.screen.KIND != keys.OVERVIEW:
             self.pop_screen()
 
     def _back_to(self, kind: type[Face]) -> bool:

@@ -152,6 +152,9 @@ class Column(NamedTuple):
     order: str = ""
     """What the list is ordered by when it is ordered by this column: a key of the index's orders.
     """
+    ago: bool = False
+    """Whether it shows how long ago what it is ordered by was: the greatest is the smallest then.
+    """
 
 
 def _id(task: Task, now: float) -> Run:
@@ -235,9 +238,9 @@ def columns(state: State, width: int, destined: bool = False) -> tuple[Column, .
     fixed: tuple[Column, ...] = (
         Column("ID", 38 if wide else 10, _id, end=True, order="id"),
         Column("KIND", 12, _kind, order="kind"),
-        Column("AGE", 6, _created, right=True, order="created"),
+        Column("AGE", 6, _created, right=True, order="created", ago=True),
         Column("TRIES", 5, _tries, right=True, order="attempts"),
-        Column(title, 9, when, right=True, order=order),
+        Column(title, 9, when, right=True, order=order, ago=order != "due"),
     )
     rest = width - MARGIN - sum(column.width + 1 for column in fixed)
     if destined and rest >= 70:
@@ -258,7 +261,7 @@ def _narrow(state: State, width: int) -> tuple[Column, ...]:
     title, when, order = WHEN.get(state, ("AGE", _created, "created"))
     return (
         Column("ID", 10, _id, end=True, order="id"),
-        Column(title, 9, when, right=True, order=order),
+        Column(title, 9, when, right=True, order=order, ago=order != "due"),
         Column("ERROR OR DESCRIPTION", max(0, width - MARGIN - 21), _what, order="error"),
     )
 
@@ -275,7 +278,7 @@ def titles(
     def title(column: Column) -> str:
         if order == ("id", False) or column.order != order[0] or not column.title:
             return column.title
-        sign = FALLING if order[1] else RISING
+        sign = FALLING if order[1] != column.ago else RISING
         return sign + column.title if column.right else column.title + sign
 
     named = " ".join(fit(title(column), column.width, column.right) for column in shape)

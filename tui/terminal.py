@@ -194,31 +194,34 @@ class Terminal(LinuxDriver):
         self.write(TIDY)
         super().stop_application_mode()
 
-    def step_back(self) -> None:
-        """Give the terminal back, and stop until somebody continues us."""
-        self._leave_terminal()
-        os.kill(os.getpid(), signal.SIGSTOP)
-
-    def _leave_terminal(self) -> None:
+    def suspend_application_mode(self) -> None:
+        """Give the terminal back for now; what is painted meanwhile goes nowhere."""
         if not self._away:
-            self.suspend_application_mode()
+            super().suspend_application_mode()
             self._away = True
 
-    def _come_back(self) -> None:
-        """Continued: take the terminal again and paint everything.
-
-        It may have been stopped without being asked (SIGSTOP): what the shell has made of the
-        terminal since then is undone too.
-        """
-        if self._writer_thread is None:
-            return  # not begun yet
-        self._leave_terminal()
+    def resume_application_mode(self) -> None:
+        """Take the terminal again, and paint everything; not from the background."""
         before, self._away = self._writer_thread, False
-        self.start_application_mode()  # type: ignore[no-untyped-call]
-        if self._writer_thread is before:  # continued in the background: stopped again, not ours
+        super().resume_application_mode()
+        if self._writer_thread is before:  # we were in the background, and are stopped again
             self._away = True
         else:
             self._app.refresh(layout=True)
+
+    def step_back(self) -> None:
+        """Give the terminal back, and stop until somebody continues us."""
+        self.suspend_application_mode()
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _come_back(self) -> None:
+        """Continued, maybe after a stop that was not asked for (SIGSTOP).
+
+        So what a shell has made of the terminal since then is undone too.
+        """
+        if self._writer_thread is not None and self._auto_restart:
+            self.suspend_application_mode()
+            self.resume_application_mode()
 
     def close(self) -> None:
         """Let go of everything."""

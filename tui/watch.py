@@ -17,9 +17,10 @@ from engine.events import What, event
 from engine.gauges import Reading
 from engine.limits import Left
 from engine.logtail import LogLine, Tail
+from engine.mailwatch import Transports
 from engine.model import LockEvidence, Verdict
 from engine.store import StoreError
-from engine.transports import Sending, Transports, log_among
+from engine.transports import Sending, log_among
 from tui.doings import Doings
 from tui.place import Place
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import time
@@ -19,7 +20,9 @@ from engine.model import LockEvidence, State, Verdict
 from engine.transports import Tally, Transport, Window
 from tests.engine.lockers import later
 from tests.engine.test_transports import attempt, given_up
+from tests.tui.spools import Clock, disk_place, make_spool
 from tests.tui.test_cli import Run, spooldeck
+from tui.live import Live
 
 __all__ = ["spooldeck"]
 
@@ -62,7 +65,7 @@ TABLE = [
     # what is seen, how urgent, what about, in which words, where it leads
     (
         a_sight(unavailable="/srv/spool: Permission denied", counts={State.DEAD: 99}),
-        "CRIT unreadable: cannot be read: /srv/spool: Permission denied -> queue",
+        "CRIT unreadable: cannot be read: Permission denied -> queue",
     ),
     (
         a_sight(lock=STUCK),
@@ -351,3 +354,97 @@ def test_a_stuck_lock_is_critical(tmp_path: Path) -> None:
     (alert,) = alerts(a_sight(lock=evidence, due=3, oldest_due=0.0), NOW, Thresholds())
     assert (alert.level, alert.what) == (Level.CRIT, What.STUCK)
     assert f"no sign of life from PID {os.getpid()} for 47m" in alert.words
+
+
+# ---- and what only shows to somebody who goes on looking
+
+
+class Follower:
+    """A place that is followed, by a clock that goes a second with each look."""
+
+    def __init__(self, root: Path) -> None:
+        make_spool(root, [])
+        self.clock = Clock(time.time())
+        self.live = Live(disk_place(root, clock=self.clock), self.clock)
+
+    def _second(self) -> float:
+        self.clock.now += 1
+        return 0.01
+
+    async def __aenter__(self) -> Follower:
+        self._following = asyncio.create_task(self.live.follow(self._second))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._following.cancel()
+        await asyncio.gather(self._following, return_exceptions=True)
+        await self.live.close(keep_worker=False)
+
+    async def until(self, what: What, there: bool = True) -> Alert | None:
+        """Look until there is such an alert, or is none any more."""
+        for _ in range(1000):
+            await self.live.next_look()
+            found = next((alert for alert in self.live.alerts if alert.what is what), None)
+            if (found is not None) == there and self.live.looked:
+                return found
+        raise AssertionError(f"it never came to be; there is {self.live.alerts}")
+
+
+async def test_dead_tasks_that_come_are_noticed(tmp_path: Path) -> None:
+    """Ten tasks that die while somebody looks are a growing dead-letter queue, not yet a full one.
+
+    Those that had died before are not counted in.
+    """
+    async with Follower(tmp_path) as place:
+        await place.until(What.GROWING, there=False)
+        while place.live.flow.grown(State.DEAD, place.clock.now) is None:
+            await place.live.next_look()
+        for number in range(10):
+            write_task(tmp_path, "dlq", number)
+
+        alert = await place.until(What.GROWING)
+
+        assert alert is not None
+        assert alert.words == "dlq +10 in 10m"
+        assert alert.leads_to == Goal(str(tmp_path), Where.STATE, State.DEAD)
+        assert What.DEAD not in [alert.what for alert in place.live.alerts]
+
+
+async def test_a_place_that_goes_away_is_said_and_comes_back(tmp_path: Path) -> None:
+    """Where a folder of the queue is taken away, it cannot be read; put back, it can."""
+    async with Follower(tmp_path) as place:
+        await place.until(What.UNREADABLE, there=False)
+        (tmp_path / "queue" / "pending").rename(tmp_path / "away")
+        alert = await place.until(What.UNREADABLE)
+        assert alert is not None
+        assert alert.level is Level.CRIT
+
+        (tmp_path / "away").rename(tmp_path / "queue" / "pending")
+        await place.until(What.UNREADABLE, there=False)
+
+
+async def test_metrics_are_held_against_what_was_counted_then(tmp_path: Path) -> None:
+    """A run that writes wrong figures while somebody looks is found out; a right one heals it."""
+    async with Follower(tmp_path) as place:
+        for pending, wrong in ((9, True), (0, False)):
+            for _ in range(4):
+                await place.live.next_look()
+            path = tmp_path / "metrics" / "queue.prom"
+            figures = render_queue(QueueGauges(pending, 0, 0), {}, place.clock.now)
+            new = path.with_suffix(".tmp")
+            new.write_bytes(figures)
+            os.utime(new, (place.clock.now,) * 2)
+            new.rename(path)
+            alert = await place.until(What.CONTRADICTION, there=wrong)
+            assert alert is None or alert.words == "queue.prom says pending 9, here 0"
+
+
+async def test_a_lock_that_is_no_file_is_unknown(tmp_path: Path) -> None:
+    """Where a folder lies in the lock's place, nobody can say who has it."""
+    async with Follower(tmp_path) as place:
+        (tmp_path / "run" / "queue.lock").mkdir()
+
+        alert = await place.until(What.UNKNOWN_LOCK)
+
+        assert alert is not None
+        assert alert.leads_to.where is Where.LOCK

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,11 +22,13 @@ from engine.filters import parse
 from engine.index import Query
 from engine.inspector import Changed, Inspector
 from engine.model import Missing, Problem, State, Task
+from engine.reader import Reader
 from engine.scratch import PREFIX
 from engine.store import Gone, Store, Unavailable
 from engine.stores import open_store
 from engine.stores.memory import Memory, MemoryStore
 from engine.stores.nftban.form import new_record, render
+from engine.waiting import Standing
 
 NOW = 1_795_170_000.0
 FOLDERS = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"}
@@ -574,6 +576,143 @@ async def test_a_question_that_nobody_waits_for_ends(place: Path) -> None:
 
         assert (await searches[-1]).total == 2_000
         assert (await inspector.window(Query(filter=parse("0000002a")), 0, 10)).total == 1
+
+
+async def test_a_filter_is_counted_and_explained(place: Path) -> None:
+    """How many match, and what left nothing, is told for any query."""
+    for number in range(30):
+        write(place / "dlq", a_task(number))
+
+    async with inspecting(lambda: open_store(str(place))) as inspector:
+        nothing = await inspector.count(Query())
+        await until(inspector, counts(dead=30))
+        dead = Query(State.DEAD, parse("age>30s id:0000001"))
+
+        assert nothing in (0, 30)
+        assert await inspector.count(dead) == 15
+        assert (await inspector.window(dead, 0, 5)).total == 15
+        assert await inspector.explain(dead) == ""
+        old = Query(State.DEAD, parse("age>1h job"))
+        assert await inspector.explain(old) == "age>1h leaves 0; without it 30"
+
+
+async def test_ages_go_along_with_the_clock(place: Path) -> None:
+    """A result by age is another one when enough time has passed, though nothing happened."""
+    write(place / "pending", a_task(1))
+    now = [NOW]
+    inspector = Inspector(lambda: open_store(str(place)), clock=lambda: now[0])
+    query = Query(State.PENDING, parse("age>2m"))
+    async with asyncio.timeout(PATIENCE):
+        await inspector.start()
+        await until(inspector, counts(pending=1))
+
+        before = (await inspector.window(query, 0, 9)).total
+        now[0] += 66
+        after = (await inspector.window(query, 0, 9)).total
+        plan = await inspector.plan("hold", None, query)
+        await inspector.close()
+
+    assert (before, after, len(plan.rows)) == (0, 1, 1)
+
+
+async def test_a_whole_queue_is_tallied(place: Path) -> None:
+    """Ages, clusters, what waits and what is ahead come from one index, in one moment's words."""
+    for number in range(3):
+        write(place / "pending", a_task(number, created=NOW - 600 * number))
+    write(place / "dlq", a_task(9, error="timeout after 30 s"))
+
+    async with inspecting(lambda: open_store(str(place))) as inspector:
+        early = await inspector.ages(Query(), "kind", NOW), await inspector.clusters(Query())
+        await until(inspector, counts(pending=3, dead=1))
+        await inspector.refresh()
+        last = await inspector.task(a_task(2).id)
+        assert last is not None
+
+        table = await inspector.ages(Query(State.PENDING), "kind", NOW)
+        (cluster,) = await inspector.clusters(Query(State.DEAD))
+        standing = await inspector.standing(NOW)
+
+        assert early[0].by == "kind"
+        assert [(row.name, row.total) for row in table.rows] == [("job", 3)]
+        assert (cluster.count, cluster.example) == (1, a_task(9).id)
+        assert standing == Standing(NOW - 1200, 3, NOW - 1200)
+        assert await inspector.ahead(last, NOW) == 2
+
+
+async def test_a_tally_is_made_sparingly() -> None:
+    """An answer serves for twenty times as long as it took; another question is asked at once."""
+    memory = Memory()
+    async with inspecting(lambda: MemoryStore(memory)) as inspector:
+        await until(inspector, is_complete)
+        asked = []
+        slow = threading.Event()
+
+        def question(reader: Reader) -> int:
+            asked.append(reader)
+            slow.wait(0.05)
+            return len(asked)
+
+        ask = inspector._tallies.ask
+        answers = [await ask("one", question, 0) for _ in range(5)]
+        other = await ask("other", question, 0)
+
+    assert answers == [1] * 5
+    assert other == 2
+
+
+async def test_a_harvest_runs_beside_everything_else(place: Path) -> None:
+    """All that matches is handed over on a thread of its own; questions are answered meanwhile."""
+    for number in range(1_100):
+        write(place / "dlq", a_task(number))
+    seen: list[str] = []
+    threads = set()
+    go = threading.Event()
+
+    def take(tasks: Sequence[Task], done: int, total: int) -> bool:
+        seen.extend(task.id for task in tasks)
+        threads.add(threading.current_thread().name)
+        go.wait()
+        return True
+
+    async with inspecting(lambda: open_store(str(place))) as inspector:
+        await until(inspector, counts(dead=1_100))
+        harvest = asyncio.ensure_future(inspector.harvest(Query(State.DEAD), take))
+        assert (await inspector.window(Query(State.DEAD, parse("job")), 0, 9)).total == 1_100
+        go.set()
+
+        assert await harvest == 1_100
+        assert seen == sorted(a_task(number).id for number in range(1_100))
+        assert threads == {"spooldeck-harvest"}
+
+
+async def test_a_harvest_that_is_left_takes_nothing_more(place: Path) -> None:
+    """Once whoever wanted it has left, nothing is handed over; what `take` raises is raised."""
+    for number in range(1_100):
+        write(place / "dlq", a_task(number))
+    begun, go = threading.Event(), threading.Event()
+    calls = []
+
+    def take(tasks: Sequence[Task], done: int, total: int) -> bool:
+        calls.append(done)
+        begun.set()
+        go.wait()
+        return True
+
+    def broken(tasks: Sequence[Task], done: int, total: int) -> bool:
+        raise OSError(28, "No space left on device")
+
+    async with inspecting(lambda: open_store(str(place))) as inspector:
+        await until(inspector, counts(dead=1_100))
+        harvest = asyncio.ensure_future(inspector.harvest(Query(State.DEAD), take))
+        await asyncio.to_thread(begun.wait)
+        harvest.cancel()
+        asyncio.get_running_loop().call_later(0.1, go.set)
+        with pytest.raises(asyncio.CancelledError):
+            await harvest
+        with pytest.raises(OSError, match="No space"):
+            await inspector.harvest(Query(State.DEAD), broken)
+
+    assert calls == [500]
 
 
 async def test_the_event_loop_is_watched() -> None:

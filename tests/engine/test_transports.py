@@ -12,17 +12,15 @@ import pytest
 from engine import metrics
 from engine.gauges import Reading
 from engine.logtail import parse
+from engine.mailwatch import FAULTS, Transports, heard
 from engine.transports import (
-    FAULTS,
     FOLLOWED,
     Health,
     Sending,
     Source,
     Tally,
     Transport,
-    Transports,
     Window,
-    heard,
     log_among,
 )
 
@@ -360,6 +358,19 @@ def test_hostile_lines_are_no_more_than_lines(post: Post) -> None:
     assert len(ways["\x1b[31mred"].faults[0].example) <= 200
     assert ways["late"].last_success == NOW - 19
     assert (ways["future"].windows[0].tally or Tally()).attempts == 1
+
+
+def test_lines_from_all_times_are_not_held(post: Post) -> None:
+    """A log whose times jump about for months leaves no more than an hour behind."""
+    jumps = ((n * 7919 % 5_000_000, f"e{n}") for n in range(4000))
+    post.say(*(attempt(ago) + given_up(ago, error) for ago, error in jumps), attempt(3590))
+
+    way = post.one()
+
+    assert (way.windows[2].tally or Tally()).attempts >= 1
+    (held,) = post.transports._ways.values()
+    assert len(held.bins._bins) <= 1441
+    assert all(len(kin.minutes) <= 121 for kin in held.kin.values())
 
 
 def test_figures_beyond_belief_are_none(post: Post) -> None:

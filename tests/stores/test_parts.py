@@ -120,7 +120,7 @@ def _nothing(path: Path) -> None:
     pass
 
 
-UNREAD = {
+UNREAD: dict[str, tuple[Callable[[Path], None], str]] = {
     "missing": (_nothing, "is not there"),
     "a FIFO": (_fifo, "is a FIFO"),
     "a link": (_linked, "is a symbolic link, not followed"),

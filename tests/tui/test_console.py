@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -699,7 +700,7 @@ async def test_hostile_text_is_text() -> None:
         await deck.opened(TaskScreen)
         for part, told in zip("1237", ("what", "description", "payload", "stored"), strict=True):
             await deck.pilot.press(part)
-            await deck.until(lambda told=told: told in deck.page)
+            await deck.until(partial(lambda said: said in deck.page, told))
             assert_printable(deck.console)
 
 

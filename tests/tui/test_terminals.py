@@ -15,7 +15,18 @@ from pathlib import Path
 import pytest
 
 from engine.model import State
-from tests.tui.ptys import ASCII, ENTERS, LEAVES, PATIENCE, PROGRAM, ROOT, UTF8, Terminal, console, left
+from tests.tui.ptys import (
+    ASCII,
+    ENTERS,
+    LEAVES,
+    PATIENCE,
+    PROGRAM,
+    ROOT,
+    UTF8,
+    Terminal,
+    console,
+    left,
+)
 from tests.tui.spools import a_task, make_spool, put_file, some_tasks
 
 TERMS = ("xterm", "xterm-256color", "screen", "screen-256color", "tmux-256color", "linux", "vt100")
@@ -101,6 +112,22 @@ def test_no_colour_whatever_the_theme(spool: str, theme: str) -> None:
         assert terminal.end() == 143
         assert not {part for part in sgr(terminal.said) if COLOUR.fullmatch(part)}
         assert "7" in sgr(terminal.said)  # the cursor is still seen
+
+
+def test_a_theme_that_changes_is_painted_at_once(spool: str, tmp_path: Path) -> None:
+    """When the file of its theme is written, the whole screen is painted in the new colours."""
+    theme = tmp_path / "mine.yaml"
+    theme.write_text("{based_on: night, looks: {rule: {color: '#010203'}}}")
+    words = ("--open", "queue", "--theme", str(theme), spool)
+    with console(*words, TERM="xterm-256color", COLORTERM="truecolor") as terminal:
+        terminal.shows(READY)
+        terminal.until(lambda: b"38;2;1;2;3" in terminal.said)
+        theme.write_text("{based_on: paper, looks: {rule: {color: '#040506'}}}")
+        terminal.until(lambda: b"38;2;4;5;6" in terminal.said)
+        terminal.shows("was changed")
+        terminal.send(QUIT)
+
+        assert terminal.end() == 0
 
 
 def test_an_empty_no_color_asks_for_nothing(spool: str) -> None:

@@ -152,6 +152,22 @@ async def test_the_cursor_stays_with_its_transport(mail: Mail) -> None:
         assert screen.query_one(Picker).key == "postfix"
 
 
+async def test_what_is_below_is_reached_by_pages(mail: Mail) -> None:
+    """A detail that is longer than its pane is said to be, and PgDn shows the rest of it."""
+    mail.say(*(attempt(5) + given_up(5, f"{c * 9} is down") for c in "abcdefghij"))
+    async with mail.console().run_test(size=(80, 24)) as pilot:
+        screen = await opened(pilot)
+        word, text = screen.query_one("#word", Lines), screen.query_one(LongText)
+        await until(pilot, lambda: "PgDn" in text_of(word.lines))
+        before = screen.query_one(Picker).key
+
+        await pilot.press("pagedown", "pagedown")
+        await until(pilot, lambda: "PgDn" not in text_of(word.lines))
+
+        assert text.below == 0
+        assert screen.query_one(Picker).key == before
+
+
 async def test_without_mail_it_says_why(tmp_path: Path) -> None:
     """Where there is neither metrics nor log, that is what is shown, not zeros."""
     mail = Mail(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
@@ -10,6 +11,7 @@ from typing import TypeVar
 from engine.store import Unavailable
 from tui.cli.console import places_of
 from tui.cli.wiring import Setup
+from tui.glyphs import chosen
 from tui.live import Live
 from tui.place import Place
 from tui.present import Line
@@ -59,6 +61,7 @@ async def _seen(live: Live) -> None:
 
 
 def print_lines(lines: Iterable[Line]) -> None:
-    """Lines of a screen as plain text."""
+    """Lines of a screen as plain text, with the signs that the locale has."""
+    signs = chosen(os.environ)
     for line in lines:
-        print("".join(text for text, _ in line).rstrip())
+        print("".join(text for text, _ in line).rstrip().translate(signs))

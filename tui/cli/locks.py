@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import time
 from argparse import Namespace
@@ -11,6 +12,7 @@ from typing import NamedTuple
 
 from engine.ages import Ages
 from engine.store import Unavailable
+from engine.text import shown
 from tui import present, telling
 from tui.cli.glance import glance, named, print_lines
 from tui.cli.status import ATTENTION, UNREADABLE, WELL
@@ -18,6 +20,7 @@ from tui.cli.wiring import Setup
 from tui.live import Live
 from tui.present import BLANK, Line
 from tui.views import locks as view
+from tui.views import overview
 from tui.views.locks import Lock
 
 
@@ -27,8 +30,8 @@ class Look(NamedTuple):
     lock: Lock
     kinds: Ages | None
     """What is due, by kind; None where the place cannot be read."""
-    command: bool
-    """Whether there is a command that frees it."""
+    command: Sequence[str]
+    """How a person names the place on the command line; empty where nothing frees its lock."""
 
 
 def locks(setup: Setup, arguments: Namespace) -> int:
@@ -61,15 +64,25 @@ async def _look(live: Live) -> Look:
             kinds = await telling.due_kinds(live)
     except Unavailable:
         kinds = None  # said by the exit code, and by the question marks
-    return Look(view.of(live), kinds, bool(live.place.recover))
+    return Look(view.of(live), kinds, live.place.command if live.place.recover else ())
 
 
 def _page(looks: Sequence[Look], now: float, width: int) -> list[Line]:
     head, rows = view.table([look.lock for look in looks], now, width)
-    lines = [head, *rows]
-    for look, row in zip(looks, rows, strict=True):
-        lines += [BLANK, row, *view.about(look.lock, look.kinds, look.command, now, width)]
+    lines, names = [head, *rows], overview.names([look.lock.name for look in looks])
+    for look, name in zip(looks, names, strict=True):
+        lines += [BLANK, present.heading(name, width)]
+        lines += view.about(look.lock, look.kinds, _free(look), now, width)
     return lines
+
+
+def _free(look: Look) -> Line:
+    if not look.command:
+        return ()
+    return (
+        (f" {shown(shlex.join(look.command))} queue recover", "key"),
+        (" asks, and does it", ""),
+    )
 
 
 def _as_row(look: Look) -> dict[str, object]:

@@ -35,7 +35,6 @@ class ClustersScreen(Board):
 
     def on_mount(self) -> None:
         """Ask, and again whenever something changes."""
-        super().on_mount()
         self.run_worker(self._follow(), name="clusters")
 
     async def _follow(self) -> None:

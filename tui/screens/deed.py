@@ -76,7 +76,6 @@ class Deed(Page):
 
     def on_mount(self) -> None:
         """The time that is left for writing goes by."""
-        super().on_mount()
         self.set_interval(1.0, self._tick)
 
     def _tick(self) -> None:

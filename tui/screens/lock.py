@@ -69,7 +69,6 @@ class LockScreen(Deed):
 
     def on_mount(self) -> None:
         """Look at the lock again and again, and at the recovery while one runs."""
-        super().on_mount()
         self.move_child(self.query_one("#scope"), before=self.query_one("#word"))
         self.run_worker(self._watch(), name="lock")
         self.run_worker(self._follow(), name="recovery")

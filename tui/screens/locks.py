@@ -24,6 +24,9 @@ OFTEN, SELDOM = 2.0, 10.0
 SPARING = 10
 """The same, in times of what counting took."""
 
+PLAN: Line = ((" U", "key"), (" shows the plan; nothing is done before it is confirmed", ""))
+"""What there is to free a lock with."""
+
 
 class LocksScreen(Board):
     """Kept up to date while it is looked at; U, or Enter, leads to the lock's own screen."""
@@ -40,7 +43,6 @@ class LocksScreen(Board):
 
     def on_mount(self) -> None:
         """Put the cursor on the place that was looked at; count what waits."""
-        super().on_mount()
         self.paint()
         self.query_one(Picker).put_on(str(self.live.number))
         self.run_worker(self._count(), name="what waits")
@@ -98,9 +100,12 @@ class LocksScreen(Board):
         here = self._here
         text: list[Line] = [((" no place here has a lock", "dim"),)]
         if here is not None:
-            command = bool(here.place.recover)
-            text = view.about(view.of(here), self._kinds.get(here.number), command, now, width)
+            text = self._about(here, now, width)
         self.query_one(LongText).show(text)
+
+    def _about(self, here: Live, now: float, width: int) -> list[Line]:
+        free = PLAN if here.place.recover else ()
+        return view.about(view.of(here), self._kinds.get(here.number), free, now, width)
 
     def word(self) -> Line:
         """How much of the evidence is further down."""
@@ -111,7 +116,6 @@ class LocksScreen(Board):
         """Another lock is under the cursor."""
         self._moved.set()
         self.query_one(LongText).move("first")
-        self.paint()
 
     def action_move(self, how: str) -> None:
         """Move the cursor; half pages and pages move through the evidence."""
@@ -146,7 +150,7 @@ class LocksScreen(Board):
         if here is None:
             return ()
         lock, now = view.of(here), self.around.clock()
-        lines = view.about(lock, self._kinds.get(here.number), bool(here.place.recover), now, 100)
+        lines = self._about(here, now, 100)
         text = "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
         pid = lock.evidence.pid if lock.evidence is not None else None
         return (

@@ -1,11 +1,11 @@
-"""The logs of a place: merged by time, followed or paused, filtered, searched, from line to task."""
+"""The logs of a place, merged by time: followed, filtered, searched, from line to task."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeAlias
 
 from textual.app import ComposeResult
 
@@ -28,6 +28,9 @@ from tui.views import log as view
 from tui.widgets.lines import Lines
 from tui.widgets.log_lines import LogLines
 from tui.widgets.top_line import TopLine
+
+Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+"""Something to be done in place of what is being done."""
 
 RESTING, FLOWING = 1.0, 0.25
 """Seconds between two looks at the logs: where nothing came, and where something did."""
@@ -76,7 +79,7 @@ class LogScreen(Board):
         self._count = Tally(self._book, self._filter)
         self._job: tuple[Job, float] | None = None
         self._turn = 0
-        self._busy = False
+        self._busy, self._late, self._stopping = False, False, False
         self.looked = False
         """Whether the logs were read once."""
 
@@ -88,10 +91,12 @@ class LogScreen(Board):
         yield Lines(id="word")
         yield Lines(id="hints")
 
-    def on_mount(self) -> None:
-        """Open the logs at their end, and follow them."""
+    def begin(self) -> None:
+        """Keys go to the lines; open the logs when it is known how many there is room for."""
         self._lines.focus()
-        self.set_interval(1.0, self._tick)
+        self.call_after_refresh(self._open_book)
+
+    def _open_book(self) -> None:
         self.run_worker(self._follow(), name="follow", group="follow")
         self.run_worker(self._count_on(), name="count", group="count")
 
@@ -107,74 +112,81 @@ class LogScreen(Board):
 
     async def _follow(self) -> None:
         """Look again and again; nothing is painted more often than that."""
-        await self.size_known()
         try:
             await self._lane.run(self._book.look)
             self.looked = True
-            self._begin(self._tail() if self._at is None else self._to_time(self._at))
+            at = self._at
+            self._begin(self._tail if at is None else lambda: self._to_time(at))
             while True:
                 await asyncio.sleep(RESTING)
-                while await self._lane.run(self._book.look):
+                while await self._lane.run(self._book.look) or self._late:
                     await self._grow()
                     await asyncio.sleep(FLOWING)
         except Unavailable:
             return  # the screen is being closed
 
-    async def size_known(self) -> None:
-        """Return when it is known how many lines there is room for."""
-        while not self.is_mounted or not self._lines.size.height:
-            await asyncio.sleep(0)
-
     async def _grow(self) -> None:
         """Something has come: show it, or count it."""
-        if self._news is not None:
-            await self._go_through(self._news)
-        elif self._following and not self._busy:
-            turn, stretch = self._turn, self._stretch
-            scan = Scan(self._book, stretch.end, stretch.through, HELD, True, self._step_cells)
-            if not await self._go_through(scan) or turn != self._turn:
-                return
-            if scan.exhausted:
-                stretch.take_more(scan, True)
-                self._show(len(stretch.entries) - 1)
-            else:
-                self._begin(self._tail())
-        self.paint()
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do this in place of what is being done."""
-        self._turn += 1
-        self._busy = True
-        self.run_worker(self._alone(work), name="log", exclusive=True, group="log")
-
-    async def _alone(self, work: Coroutine[Any, Any, None]) -> None:
-        turn = self._turn
+        self._late = self._busy
         try:
-            await work
+            if self._news is not None:
+                await self._go_through(self._news)
+            elif self._following and not self._busy:
+                await self._follow_on()
         except OSError as error:
             self.say(f"a log cannot be read: {error.strerror or error}")
-        except Unavailable:
-            return  # the screen is being closed
-        finally:
-            work.close()
-            if turn == self._turn:
-                self._busy, self._job = False, None
         self.paint()
 
-    async def _go_through(self, job: Job, partly: Callable[[], None] | None = None) -> bool:
-        """Make the steps of something; answers whether it came to its end."""
+    async def _follow_on(self) -> None:
+        turn, stretch = self._turn, self._stretch
+        scan = Scan(self._book, stretch.end, stretch.through, HELD, True, self._step_cells)
+        await self._go_through(scan)
+        if turn != self._turn:
+            return  # the operator wants something else by now
+        if scan.exhausted:
+            stretch.take_more(scan, True)
+            self._show(len(stretch.entries) - 1)
+        else:
+            self._begin(self._tail)
+
+    def _begin(self, work: Work) -> None:
+        """Do this in place of what is being done."""
+        self._turn += 1
+        self._busy, turn = True, self._turn
+
+        async def alone() -> None:
+            try:
+                await work()
+            except OSError as error:
+                self.say(f"a log cannot be read: {error.strerror or error}")
+            except Unavailable:
+                return  # the screen is being closed
+            finally:
+                if turn == self._turn:
+                    self._busy, self._job = False, None
+            self.paint()
+
+        # Not a coroutine yet: one that is taken back before it began would be missed.
+        self.run_worker(alone, name="log", exclusive=True, group="log")  # type: ignore[arg-type]
+
+    async def _go_through(self, job: Job, partly: Callable[[], None] | None = None) -> None:
+        """Make the steps of something that may take long."""
         began = shown_at = time.monotonic()
         self._job = job, began
-        while not job.done:
-            await self._lane.run(job.step)
-            now = time.monotonic()
-            if now - shown_at > LONG and self.is_attached:
-                shown_at = now
-                if partly is not None:
-                    partly()
-                self._show_word()
+        try:
+            while not job.done:
+                await self._lane.run(job.step)
+                now = time.monotonic()
+                if now - shown_at > LONG and self.is_attached:
+                    shown_at = now
+                    if partly is not None:
+                        partly()
+                    self._show_word()
+        except asyncio.CancelledError:
+            if self._stopping and partly is not None:
+                partly()
+            raise
         self._job = None
-        return job.done
 
     async def _tail(self) -> None:
         stretch = Stretch(self._book, self._through())
@@ -330,7 +342,7 @@ class LogScreen(Board):
             self.action_follow()
         elif how == "first":
             self._pause()
-            self._begin(self._head())
+            self._begin(self._head)
         else:
             self._move(how, how.endswith("down") or how == "down")
 
@@ -344,9 +356,9 @@ class LogScreen(Board):
         left = len(lines.entries) - 1 - lines.cursor if forward else lines.cursor
         if left < lines.page and not (stretch.at_end if forward else stretch.at_start):
             if not self._busy:
-                self._begin(self._more(forward))
+                self._begin(lambda: self._more(forward))
         elif left == 0 and forward and stretch.at_end and self._news and not self._busy:
-            self._begin(self._more(forward))
+            self._begin(lambda: self._more(forward))
 
     def _pause(self) -> None:
         if self._following:
@@ -360,7 +372,7 @@ class LogScreen(Board):
             self._paint_status()
         else:
             self._following, self._news = True, None
-            self._begin(self._tail())
+            self._begin(self._tail)
 
     def action_open(self) -> None:
         """The task that the line speaks of."""
@@ -368,7 +380,7 @@ class LogScreen(Board):
         if here is None:
             self.say("there is no line here")
         else:
-            self._begin(self._open(here))
+            self._begin(lambda: self._open(here))
 
     async def _open(self, entry: Entry) -> None:
         names = view.ids_in(entry.line.text)
@@ -389,10 +401,10 @@ class LogScreen(Board):
             self._news = Tally(self._book, through, self._news.since)
         here = self._lines.here
         if self._following or here is None:
-            self._begin(self._tail())
+            self._begin(self._tail)
         else:
             line = max(0, self._lines.line_of_cursor)
-            self._begin(self._around(Mark(here.key), line))
+            self._begin(lambda: self._around(Mark(here.key), line))
 
     def action_level_up(self) -> None:
         """Only graver lines."""
@@ -426,7 +438,8 @@ class LogScreen(Board):
     def action_back(self) -> None:
         """Stop what takes long, else show all lines again, else close the log."""
         if self._job is not None and self._busy:
-            self._begin(self._stopped())
+            self._stopping = True
+            self._begin(self._stopped)
         elif self._words and self._filter != literally(self._find):
             self._words, self._filter = "", Sieve()
             self._reshow()
@@ -434,7 +447,8 @@ class LogScreen(Board):
             self.dismiss()
 
     async def _stopped(self) -> None:
-        self.say("stopped; what was found so far is shown")
+        self._stopping = False
+        self.say("stopped: what was found so far is shown")
 
     def action_wrap(self) -> None:
         """Long lines in full, or cut."""
@@ -489,7 +503,7 @@ class LogScreen(Board):
         time_, file, at = here.key
         beyond = forward and not from_here
         mark = Mark((time_, file, here.end if beyond else at))
-        self._begin(self._find_next(mark, forward, what, words))
+        self._begin(lambda: self._find_next(mark, forward, what, words))
 
     async def _find_next(self, mark: Mark, forward: bool, what: Sieve, words: str) -> None:
         scan = self._scan(mark, forward, self._through().with_words(what))
@@ -519,7 +533,7 @@ class LogScreen(Board):
 
         def take(text: str | None) -> None:
             if text:
-                self._begin(self._to_time(moment(text, now)))
+                self._begin(lambda: self._to_time(moment(text, now)))
 
         self.app.push_screen(AskScreen("go to a time", "", wrong), take)
 

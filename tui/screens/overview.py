@@ -87,10 +87,9 @@ class OverviewScreen(Board):
         yield Lines(id="word")
         yield Lines(id="hints")
 
-    def on_mount(self) -> None:
-        """Keys go to the queues; once a second everything is laid out anew."""
+    def begin(self) -> None:
+        """Keys go to the queues; what has to be counted is asked for."""
         self._activate(QUEUES)
-        self.set_interval(1.0, self._tick)
         self.run_worker(self._ask(), name="ages")
 
     # What is asked, sparingly
@@ -159,7 +158,7 @@ class OverviewScreen(Board):
 
     def paint(self) -> None:
         """Divide the screen, and show what is known now."""
-        if not self.is_attached or not self.size.width:
+        if not self._composed or not self.is_attached or not self.size.width:
             return
         self._divide()
         self._top.tell(self.around, self.trail())
@@ -333,7 +332,6 @@ class OverviewScreen(Board):
     def on_picker_moved(self) -> None:
         """Another row is under the cursor."""
         self._wanted.set()
-        self.paint()
 
     def on_age_table_moved(self) -> None:
         """Another cell is under the cursor."""

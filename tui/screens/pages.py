@@ -81,6 +81,7 @@ class Board(Face):
         super().__init__()
         self.live, self.around = live, around
         self._said: tuple[str, str, float] = ("", "", 0.0)
+        self._composed = False
 
     def compose(self) -> ComposeResult:
         """Title, rows, what is under the cursor, a line that speaks, hints."""
@@ -92,8 +93,13 @@ class Board(Face):
 
     def on_mount(self) -> None:
         """Keys go to the rows; once a second everything is laid out anew."""
-        self.query_one(Picker).focus()
+        self._composed = True
+        self.begin()
         self.set_interval(1.0, self._tick)
+
+    def begin(self) -> None:
+        """Give the keys to the part that they are for. (Each class's own `on_mount` is called.)"""
+        self.query_one(Picker).focus()
 
     def on_resize(self) -> None:
         """Lay everything out for the size there is, once the parts know theirs."""
@@ -113,8 +119,8 @@ class Board(Face):
 
     def paint(self) -> None:
         """Show what is known now; what did not change is not painted again."""
-        if not self.is_attached or not self.size.width:
-            return
+        if not self._composed or not self.is_attached or not self.size.width:
+            return  # it can be resumed before its parts are there, and asked again when it is gone
         self.query_one(TopLine).tell(self.around, self.trail())
         self.lay_out(self.size.width)
         self._show_word()

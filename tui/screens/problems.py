@@ -71,7 +71,6 @@ class ProblemsScreen(Page):
 
     def on_mount(self) -> None:
         """Read how the first of them begin."""
-        super().on_mount()
         self.run_worker(self._read(), name="glimpses")
 
     async def _read(self) -> None:

@@ -89,7 +89,6 @@ class TaskScreen(Page):
 
     def on_mount(self) -> None:
         """Read it, and again whenever something changes."""
-        super().on_mount()
         self.run_worker(self._follow(), name="task")
         self.set_interval(1.0, self._tick)
 
@@ -234,8 +233,13 @@ class TaskScreen(Page):
         self._repaint()
 
     def _repaint(self) -> None:
-        if self.is_attached:
+        if self._is_there:
             self.run_worker(self._paint(), exclusive=True, group="paint")
+
+    @property
+    def _is_there(self) -> bool:
+        """Whether its panes are: not before it is composed, nor while it is taken down."""
+        return self.is_attached and bool(self.query(LongText)) and bool(self.size.width)
 
     async def _paint(self) -> None:
         """The part that is looked at; a long one is laid out beside the loop."""
@@ -251,7 +255,7 @@ class TaskScreen(Page):
                 room = self.query_one(LongText).size.height
                 show = partial(view.wide, scene, now, width, room)
             text = await asyncio.to_thread(show)
-        if self.is_attached:
+        if self._is_there:
             pane = self.query_one(LongText)
             pane.show(text)
             if self._shown_at != at:
@@ -269,9 +273,9 @@ class TaskScreen(Page):
 
     def _show_edges(self) -> None:
         """Everything around the text."""
-        width = self.size.width
-        if not width:
+        if not self._is_there:
             return
+        width = self.size.width
         scene, live = self._scene, self._live
         word = scene.word if scene is not None and not self._gone else ""
         self.query_one(TopLine).tell(self._around, (live.place.name, word, self._task_id))

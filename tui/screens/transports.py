@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.transports import Transport
-from tui import keys
+from tui import keys, present
 from tui.present import Line
 from tui.screens.face import Copy
 from tui.screens.pages import Board
@@ -46,9 +46,19 @@ class TransportsScreen(Board):
             return [*looked, *sources]
         return [*view.detail(way, self._limit, now, width), *sources]
 
+    def action_move(self, how: str) -> None:
+        """Up and down among the rows; by pages through what is said of one."""
+        if "page" in how or "half" in how:
+            self.query_one(LongText).move(how)
+            self.paint()
+        else:
+            super().action_move(how)
+
     def word(self) -> Line:
-        """All of them in one line."""
-        return view.said(self.live.signs.sending, self._limit)
+        """All of them in one line, and whether there is more to be read."""
+        below = self.query_one(LongText).below
+        more: Line = ((f"   PgDn {present.count(below, 'more line')}", "key"),) if below else ()
+        return (*view.said(self.live.signs.sending, self._limit), *more)
 
     def copies(self) -> tuple[Copy, ...]:
         """The name of the one under the cursor, and its last error."""

@@ -123,9 +123,8 @@ def about(lock: Lock, kinds: Ages | None, free: Line, now: float, width: int) ->
         return [present.cut(((" not looked at yet", "dim"),), width)]
     doubt = [f"doubt: {lock.evidence.doubt}"] if lock.evidence.doubt else []
     said = [lock.evidence.reason, *doubt]
-    lines = [*(line for words in said for line in _folded(words, width)), BLANK]
-    lines += [*_facts(lock.evidence, width), BLANK]
-    lines += [present.heading("what waits behind it", width), *_waiting(lock, kinds, now, width)]
+    lines = [*(line for words in said for line in _folded(words, width))]
+    lines += [*_waiting(lock, kinds, now, width), BLANK, *_facts(lock.evidence, width)]
     steps = _steps(lock.evidence, free, width)
     return [*lines, BLANK, present.heading("what can be done", width), *steps]
 
@@ -140,11 +139,12 @@ def _facts(evidence: LockEvidence, width: int) -> list[Line]:
 def _waiting(lock: Lock, kinds: Ages | None, now: float, width: int) -> list[Line]:
     waiting = lock.standing
     if waiting is None:
-        return [((" ? not counted yet", "unknown"),)]
+        return [((" waiting behind it: ? not counted yet", "unknown"),)]
     if not waiting.due:
-        return [((" nothing is due", ""),)]
+        return [((" waiting behind it: nothing is due", ""),)]
     oldest = "" if waiting.oldest_due is None else _since(now - waiting.oldest_due)
-    lines = _folded(f"{present.count(waiting.due, 'task')} due{oldest}", width)
+    due = present.count(waiting.due, "due task")
+    lines = _folded(f"waiting behind it: {due}{oldest}", width)
     if kinds is None or kinds.by != "kind":
         return lines
     parts = [f"{shown(row.name) or '(none)'} {sum(row.counts):,}" for row in kinds.rows[:KINDS]]
@@ -169,10 +169,7 @@ def _steps(evidence: LockEvidence, free: Line, width: int) -> list[Line]:
         first, *rest = present.folded(shown(step), max(8, width - 6))
         lines.append(((f"  {number:<3}", "key"), (first, "")))
         lines += [((f"     {piece}", ""),) for piece in rest]
-    return [
-        *lines,
-        ((" U", "key"), (" shows the plan; nothing is done before it is confirmed", "")),
-    ]
+    return [*lines, free]
 
 
 def _folded(text: str, width: int, look: str = "") -> list[Line]:

@@ -19,6 +19,9 @@ from tui.present import BLANK, Line, Run
 
 Text: TypeAlias = list[Line]
 
+LAST = 160
+"""Characters of the last line of the log that stand in the summary."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scene:
@@ -181,7 +184,7 @@ def _last_log(scene: Scene, now: float) -> str:
         return ""
     last = scene.log.lines[-1]
     when = f"{present.moment(last.when, now)}: " if last.when is not None else ""
-    return when + shown(last.text)
+    return when + shown(last.text)[:LAST]
 
 
 def beside(left: Text, right: Text, left_width: int, width: int) -> Text:

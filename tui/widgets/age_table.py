@@ -103,8 +103,10 @@ class AgeTable(Painted, can_focus=True):
     def _paint(self) -> None:
         before, self._painted = self._painted, tuple(self._lines())
         for y in range(max(len(before), len(self._painted))):
-            if before[y : y + 1] != self._painted[y : y + 1]:
-                self.repaint_line(y)
+            old = before[y] if y < len(before) else BLANK
+            new = self._painted[y] if y < len(self._painted) else BLANK
+            if old != new:
+                self.repaint_line(y, old, new)
 
     def _lines(self) -> list[Line]:
         heading, below = self._notes

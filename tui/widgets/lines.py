@@ -10,6 +10,7 @@ from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
+from tui.changes import changes
 from tui.glyphs import UTF8, Glyphs
 from tui.present import BLANK, Line
 
@@ -26,9 +27,12 @@ class Painted(Widget):
         segments = [Segment(text.translate(glyphs), looks.get(look)) for text, look in line if text]
         return Strip(segments).adjust_cell_length(self.size.width)
 
-    def repaint_line(self, y: int) -> None:
-        """Paint one line again, and no other."""
-        self.refresh(Region(0, y, self.size.width, 1))
+    def repaint_line(self, y: int, old: Line | None = None, new: Line = BLANK) -> None:
+        """Paint one line again, and no other; of one that was on screen, what differs."""
+        width = self.size.width
+        spans = [(0, width)] if old is None else changes(old, new, width)
+        if spans:
+            self.refresh(*(Region(x, y, cells, 1) for x, cells in spans))
 
 
 class Lines(Painted):
@@ -50,10 +54,9 @@ class Lines(Painted):
             self.refresh(layout=True)
             return
         for y in range(max(len(before), len(self._lines))):
-            old = before[y] if y < len(before) else BLANK
-            new = self._lines[y] if y < len(self._lines) else BLANK
+            old, new = _line(before, y), _line(self._lines, y)
             if old != new:
-                self.repaint_line(y)
+                self.repaint_line(y, old, new)
 
     def render_line(self, y: int) -> Strip:
         """One line of what was shown last."""
@@ -83,9 +86,13 @@ class LongText(Lines, can_focus=True):
 
     def show(self, lines: Sequence[Line]) -> None:
         """Show another text, as far down as the one before."""
-        self._lines = tuple(lines)
-        self.move_to(self._top)
-        self.refresh()
+        before, top, self._lines = self._lines, self._top, tuple(lines)
+        self.move_to(top)
+        if self._top == top:
+            for y in range(self.size.height):
+                old, new = _line(before, top + y), _line(self._lines, top + y)
+                if old != new:
+                    self.repaint_line(y, old, new)
 
     def render_line(self, y: int) -> Strip:
         """A line of the text, counted from the first on screen."""
@@ -110,3 +117,7 @@ class LongText(Lines, can_focus=True):
     def on_resize(self) -> None:
         """A higher screen has room for lines from above."""
         self.move_to(self._top)
+
+
+def _line(lines: Sequence[Line], y: int) -> Line:
+    return lines[y] if y < len(lines) else BLANK

@@ -105,10 +105,10 @@ class Picker(Painted, can_focus=True):
 
     def _paint(self) -> None:
         for y in range(self.size.height):
-            line = self._line(y)
-            if self._painted.get(y) != line:
+            line, before = self._line(y), self._painted.get(y)
+            if line != before:
                 self._painted[y] = line
-                self.repaint_line(y)
+                self.repaint_line(y, before, line)
 
     def render_line(self, y: int) -> Strip:
         """A line as it was last painted."""

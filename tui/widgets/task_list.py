@@ -399,10 +399,10 @@ class TaskList(Painted, can_focus=True):
         if not self.size.width:
             return
         for y in ([0] if title else []) + [row + 1 for row in rows]:
-            line = self._line(y)
-            if self._painted.get(y) != line:
+            line, before = self._line(y), self._painted.get(y)
+            if line != before:
                 self._painted[y] = line
-                self.repaint_line(y)
+                self.repaint_line(y, before, line)
 
     def render_line(self, y: int) -> Strip:
         """A line as it was last painted."""

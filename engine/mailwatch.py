@@ -1,0 +1,352 @@
+"""Follows the mail log and the mail metrics of one place, and counts what each transport does."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
+from typing import NamedTuple
+
+from engine.events import What, event
+from engine.fingerprint import fold, mark
+from engine.flow import roughly
+from engine.gauges import Reading
+from engine.logtail import LogLine
+from engine.metrics import Samples
+from engine.recent import Recent
+from engine.transports import (
+    FOLLOWED,
+    HOUR,
+    WINDOWS,
+    Fault,
+    Sending,
+    Source,
+    Tally,
+    Told,
+    Transport,
+    Window,
+    totals,
+)
+
+FAULTS = 32
+"""Sorts of errors kept for each; what goes beyond is counted together."""
+
+OTHERS = "(other errors)"
+
+_BIN = 5.0
+"""Seconds that are counted together."""
+
+_SAMPLE = 10.0
+"""Seconds between two totals that are kept."""
+
+_NAME, _ERROR = 64, 200
+"""Characters of a transport's name and of an error that are kept."""
+
+LAST_SUCCESS = "nftban_mail_last_success_timestamp"
+
+HOUR_SECONDS = WINDOWS[HOUR][1]
+
+
+class Heard(NamedTuple):
+    """What a line of the mail log says of a transport."""
+
+    transport: str
+    """"" where the line does not name it."""
+    tally: Tally
+    error: str = ""
+
+
+def heard(line: LogLine) -> Heard | None:
+    """An attempt, a failed one, or the end of a mail; None for any other line."""
+    told = event(line)
+    if told is None or not told.transport:
+        return None
+    name = "" if told.transport == "?" else told.transport[:_NAME]
+    if told.what is What.STARTED:
+        return Heard(name, Tally(attempts=1))
+    if told.what is What.SUCCEEDED:
+        return Heard(name, Tally(success=1))
+    if told.what not in (What.FAILED, What.BURIED):
+        return None
+    # Only the end of a mail says by which transport; a failed attempt may be followed by another.
+    return Heard(name, Tally(failures=1 if name else 0), told.error[:_ERROR])
+
+
+class _Bins:
+    """What was counted in the last hour, five seconds by five."""
+
+    def __init__(self) -> None:
+        self._bins: dict[int, Tally] = {}
+
+    def add(self, when: float, tally: Tally) -> None:
+        at = int(when // _BIN)
+        self._bins[at] = _sum(self._bins.get(at, Tally()), tally)
+        if len(self._bins) > 2 * HOUR_SECONDS / _BIN:
+            oldest = max(self._bins) - HOUR_SECONDS / _BIN
+            self._bins = {bin: had for bin, had in self._bins.items() if bin >= oldest}
+
+    def since(self, start: float) -> Tally:
+        first = start / _BIN - 0.5  # a bin counts where more than half of it does
+        inside = [tally for at, tally in self._bins.items() if at > first]
+        return Tally(*map(sum, zip(*inside, strict=True))) if inside else Tally()
+
+    def attempts_by_minute(self) -> dict[int, int]:
+        minutes: dict[int, int] = {}
+        for at, tally in self._bins.items():
+            minute = int(at * _BIN // 60)
+            minutes[minute] = minutes.get(minute, 0) + tally.attempts
+        return minutes
+
+
+def _sum(one: Tally, other: Tally) -> Tally:
+    return Tally(
+        one.attempts + other.attempts, one.success + other.success, one.failures + other.failures
+    )
+
+
+class _Kin:
+    """Errors that are alike: how many in each minute."""
+
+    def __init__(self, when: float) -> None:
+        self.minutes: dict[int, int] = {}
+        self.first = self.last = when
+        self.example = ""
+
+    def add(self, when: float, error: str) -> None:
+        minute = int(when // 60)
+        self.minutes[minute] = self.minutes.get(minute, 0) + 1
+        self.last, self.example = max(self.last, when), error
+        if len(self.minutes) > 120:
+            newest = max(self.minutes)
+            self.minutes = {m: n for m, n in self.minutes.items() if m >= newest - 60}
+
+    def count(self, now: float) -> int:
+        return sum(n for minute, n in self.minutes.items() if minute > now // 60 - 60)
+
+
+class _Way:
+    """All that is known of one transport."""
+
+    def __init__(self) -> None:
+        self.bins = _Bins()
+        self.kin: dict[str, _Kin] = {}
+        self.spoken = False
+        """Whether the log has named it."""
+        self.tried = 0
+        """Failed attempts at the mail in hand that the log spoke of."""
+        self.last_success: float | None = None
+        self.last_failure: float | None = None
+        self.totals: Tally | None = None
+        """As the file had them last."""
+
+    def hear(self, said: Heard, when: float) -> None:
+        self.spoken = True
+        self.bins.add(when, said.tally)
+        if said.tally.success:
+            self.last_success = max(when, self.last_success or when)
+        if said.error:
+            self.last_failure = max(when, self.last_failure or when)
+        # The end of a mail repeats the error of its last attempt, which was counted with that.
+        if said.error and not (said.tally.failures and self.tried):
+            self._blame(said.error, when)
+        self.tried = self.tried + 1 if said.error and not said.tally.failures else 0
+
+    def _blame(self, error: str, when: float) -> None:
+        pattern = fold(error)
+        if pattern not in self.kin and len(self.kin) >= FAULTS:
+            pattern = OTHERS
+        self.kin.setdefault(pattern, _Kin(when)).add(when, error)
+
+    def faults(self, now: float) -> tuple[Fault, ...]:
+        self.kin = {p: kin for p, kin in self.kin.items() if kin.count(now)}
+        found = [
+            Fault(mark(p), p, kin.count(now), kin.first, kin.last, kin.example)
+            for p, kin in self.kin.items()
+        ]
+        return tuple(sorted(found, key=lambda fault: (-fault.times, fault.pattern)))
+
+
+class Totals(NamedTuple):
+    """The counters at one moment, as if they had never gone back to zero."""
+
+    when: float
+    sums: dict[str, Tally]
+
+
+class Transports:
+    """What is known of the transports of one place; everything here blocks, or may."""
+
+    def __init__(self, log: str) -> None:
+        """`log` is the path of the mail log; "" where there is none."""
+        self._log = Recent(log) if log else None
+        self._last_line: float | None = None
+        self._current = ""
+        """The transport of the attempt that the log spoke of last."""
+        self._ways: dict[str, _Way] = {}
+        self._others = 0
+        self._history: list[Totals] = []
+        self._mail: Reading = None
+
+    def close(self) -> None:
+        """Let go of the log."""
+        if self._log is not None:
+            self._log.close()
+
+    def look(self, mail: Reading, now: float) -> Sending:
+        """How they do now, with the mail metrics as they were read just now."""
+        self._note(mail, now)
+        if self._log is not None:
+            self._hear(self._log.poll(now), now)
+        return Sending(
+            tuple(self._told_of(name, way, now) for name, way in self._ways.items()),
+            self._others,
+            tuple(self._sources(now)),
+        )
+
+    # The metrics
+
+    def _note(self, mail: Reading, now: float) -> None:
+        before, self._mail = self._mail, mail
+        if not isinstance(mail, Samples) or mail is before:
+            return
+        found = totals(mail)
+        # Those that were tried come first: there is room for so many.
+        wanted = sorted(found, key=lambda name: not any(found[name]))[:FOLLOWED]
+        known = {*wanted, *self._ways}
+        sums = dict(self._history[-1].sums) if self._history else {}
+        for name in filter(known.__contains__, found):
+            way = self._way(name)
+            if way is None:
+                continue
+            more = _increase(way.totals, found[name], fresh=bool(self._history))
+            way.totals = found[name]
+            if more.success:
+                way.last_success = max(way.last_success or 0.0, min(mail.modified, now))
+            if more.failures:
+                way.last_failure = max(way.last_failure or 0.0, min(mail.modified, now))
+            sums[name] = _sum(sums.get(name, Tally()), more)
+        self._others = len(found) - sum(name in self._ways for name in found)
+        self._attribute_last_success(mail)
+        self._remember(Totals(mail.modified, sums), now)
+
+    def _attribute_last_success(self, mail: Samples) -> None:
+        """The file says once for all when a mail was sent; with one transport that is its own."""
+        senders = [way for way in self._ways.values() if way.totals and way.totals.success]
+        when = mail.get(LAST_SUCCESS)
+        if len(senders) == 1 and when and 0 < when < 1e11:
+            (sender,) = senders
+            sender.last_success = max(when, sender.last_success or when)
+
+    def _remember(self, latest: Totals, now: float) -> None:
+        history = self._history
+        if history and latest.when < history[-1].when:
+            history.clear()  # written by a clock that was set back
+        if len(history) > 1 and latest.when - history[-2].when < _SAMPLE:
+            history.pop()
+        history.append(latest)
+        first = bisect_right(history, now - HOUR_SECONDS, key=itemgetter(0))
+        del history[: max(0, first - 1)]
+
+    def _by_metrics(self, name: str, window: Window, now: float) -> Window:
+        source = Source.METRICS
+        if not isinstance(self._mail, Samples):
+            reason = self._mail or "this place has none"
+            return window._replace(reason=f"{source}: {reason}")
+        latest = self._history[-1]
+        at = bisect_right(self._history, latest.when - window.seconds, key=itemgetter(0)) - 1
+        silent = now - latest.when
+        if name not in latest.sums:
+            return window._replace(reason=f"{source}: it is not named there")
+        if silent > window.seconds:
+            return window._replace(reason=f"{source}: not written for {roughly(silent)}")
+        if at < 0:
+            watched = latest.when - self._history[0].when
+            return window._replace(reason=f"{source}: {roughly(watched)} is known only")
+        before = self._history[at]
+        apart = latest.when - before.when
+        if apart > 1.5 * window.seconds:
+            return window._replace(
+                reason=f"{source}: {roughly(apart)} from one writing to the next"
+            )
+        was, is_now = before.sums.get(name, Tally()), latest.sums[name]
+        grown = Tally(*(b - a for a, b in zip(was, is_now, strict=True)))
+        return window._replace(tally=grown, source=source)
+
+    # The log
+
+    def _hear(self, lines: Sequence[LogLine], now: float) -> None:
+        for line in lines:
+            said = heard(line)
+            if line.when is not None:
+                self._last_line = min(line.when, now)
+            if said is None or self._last_line is None or self._last_line < now - HOUR_SECONDS:
+                continue  # what is older than any window would only be held for nothing
+            self._current = said.transport or self._current
+            way = self._way(self._current) if self._current else None
+            if way is not None:
+                way.hear(said, self._last_line)
+
+    def _by_log(self, way: _Way, window: Window, now: float) -> Window:
+        source, log = Source.LOG, self._log
+        if log is None:
+            return window._replace(reason=f"{source}: this place has none")
+        if log.problem:
+            return window._replace(reason=f"{source}: {log.problem}")
+        if log.behind or log.since is None:
+            return window._replace(reason=f"{source}: still being read")
+        if log.since > now - window.seconds:
+            known = roughly(now - log.since) if log.since <= now else "nothing of it"
+            return window._replace(reason=f"{source}: {known} is known only")
+        return window._replace(tally=way.bins.since(now - window.seconds), source=source)
+
+    # Both
+
+    def _way(self, name: str) -> _Way | None:
+        """What is known of a transport; None for one too many."""
+        if name not in self._ways and len(self._ways) >= FOLLOWED:
+            return None
+        return self._ways.setdefault(name, _Way())
+
+    def _told_of(self, name: str, way: _Way, now: float) -> Transport:
+        windows = tuple(self._window(name, way, Window(*shape), now) for shape in WINDOWS)
+        faults, spark = way.faults(now), tuple(self._spark(way, now)) if way.spoken else ()
+        ends = way.last_success, way.last_failure
+        return Transport(name, way.totals, windows, faults, *ends, spark)
+
+    def _window(self, name: str, way: _Way, window: Window, now: float) -> Window:
+        """By the log where that speaks of this transport, else by the metrics."""
+        log, metrics = self._by_log(way, window, now), self._by_metrics(name, window, now)
+        if log.tally is not None and (way.spoken or not (metrics.tally and any(metrics.tally))):
+            return log
+        if metrics.tally is not None:
+            return metrics
+        return window._replace(reason=f"{log.reason}; {metrics.reason}")
+
+    def _spark(self, way: _Way, now: float) -> Iterator[float | None]:
+        log, here = self._log, int(now // 60)
+        since = float("inf") if log is None or log.since is None else log.since
+        attempts = way.bins.attempts_by_minute()
+        for minute in range(here - 9, here + 1):
+            known = since < 60.0 * (minute + 1)
+            yield float(attempts.get(minute, 0)) if known else None
+
+    def _sources(self, now: float) -> Iterator[Told]:
+        log, mail = self._log, self._mail
+        if log is not None:
+            known = None if log.behind else log.since
+            yield Told(Source.LOG, self._last_line, known, log.problem)
+        if isinstance(mail, Samples):
+            yield Told(Source.METRICS, mail.modified, self._history[0].when)
+        elif mail is not None:
+            yield Told(Source.METRICS, None, None, mail)
+
+
+def _increase(before: Tally | None, now: Tally, fresh: bool) -> Tally:
+    """By how much counters went up; one that went back began again at 0 meanwhile.
+
+    What a first file says is from before anybody watched, but a transport that a later file names
+    first (`fresh`) was 0 until then.
+    """
+    if before is None:
+        return now if fresh else Tally()
+    return Tally(*(n - b if n >= b else n for b, n in zip(before, now, strict=True)))

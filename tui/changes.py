@@ -1,0 +1,43 @@
+"""Which cells of a line differ from those on screen: what is painted costs bytes on the wire."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TypeAlias
+
+from rich.cells import cell_len
+
+from tui.present import Line
+
+NEAR = 12
+"""Unchanged cells between two changes that are painted with them: moving the cursor costs as much.
+"""
+
+Span: TypeAlias = tuple[int, int]
+"""Where a change begins, in cells, and how many cells it has."""
+
+
+def changes(old: Line, new: Line, width: int) -> list[Span]:
+    """The spans of cells in which two lines of that width differ, from left to right."""
+    if not (_is_even(old) and _is_even(new)):
+        return [(0, width)]  # wide characters: where a cell begins hangs on all before it
+    before, after = _cells(old, width), _cells(new, width)
+    spans: list[Span] = []
+    for at in range(width):
+        if before[at] == after[at]:
+            continue
+        if spans and at - sum(spans[-1]) < NEAR:
+            spans[-1] = (spans[-1][0], at + 1 - spans[-1][0])
+        else:
+            spans.append((at, 1))
+    return spans
+
+
+def _is_even(line: Line) -> bool:
+    """Whether each character takes one cell."""
+    return all(text.isascii() or cell_len(text) == len(text) for text, _ in line)
+
+
+def _cells(line: Line, width: int) -> list[tuple[str, str]]:
+    cells = [*chain.from_iterable(((char, look) for char in text) for text, look in line)]
+    return cells[:width] + [(" ", "")] * (width - len(cells))
