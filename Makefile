@@ -15,7 +15,7 @@ help:
 	@echo 'make demo         start the console on a spool made for the occasion'
 	@echo 'make test         run the tests            (ARGS="-k word" picks some)'
 	@echo 'make lint         ruff and mypy'
-	@echo 'make bench        measure the engine'
+	@echo 'make bench        measure engine and console'
 	@echo 'make crash        kill and fail the command at every system call (needs strace)'
 	@echo 'make soak         rivals on one spool, killed at random (ARGS="--minutes 10")'
 	@echo 'make screenshots  draw screenshots/ anew'

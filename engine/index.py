@@ -132,13 +132,14 @@ class _Kin(NamedTuple):
 
 
 _NO_KIN = _Kin("", "", None)
+_mark = lru_cache(4096)(fingerprint.mark)
 
 
 @lru_cache(4096)
 def _kin(error: str) -> _Kin:
     """What an error has in common with others; errors come again and again."""
     folded, code = fingerprint.fold(error), fingerprint.code(error)
-    return _Kin(folded, fingerprint.mark(folded), int(code) if code else None)
+    return _Kin(folded, _mark(folded), int(code) if code else None)
 
 
 def _died(task: Task) -> float | None:

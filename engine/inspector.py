@@ -76,9 +76,9 @@ class Inspector:
         self._closed = True
         self._mirror.stop()
         self._wake()
-        lanes = (self._windows, self._searches, self._tallies, self._acting, self._reading)
-        every = (*lanes, *self._harvests)
-        await asyncio.gather(self._mirror_ended(), *(lane.close(PATIENCE) for lane in every))
+        lanes: list[Lane | Asking | Tallying] = [self._windows, self._searches, self._tallies]
+        lanes += [self._acting, self._reading, *self._harvests]
+        await asyncio.gather(self._mirror_ended(), *(lane.close(PATIENCE) for lane in lanes))
         if not self._mirror.ended:
             await asyncio.to_thread(self._mirror.remove_scratch)
 

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import binascii
 import codecs
-import html
 import json
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from email.errors import HeaderParseError
 from email.header import decode_header
 from email.message import Message
 from typing import NamedTuple
 
 from engine.text import shown_lines
+from engine.webpage import from_html
 
 DEPTH, PARTS = 10, 50
 """How deep the parts of a mail are gone into, and how many of them."""
@@ -62,6 +61,13 @@ def read(data: bytes, per_row: int = 16) -> Letter:
     if re.match(r"<(!doctype\s|html\b|body\b|head\b|div\b|p\b|table\b)", start, re.IGNORECASE):
         return _letter("HTML", shown_lines(from_html(text), _SHOWN))
     return _letter("text", shown_lines(text, _SHOWN))
+
+
+def verbatim(data: bytes, per_row: int = 16) -> Letter:
+    """The bytes as they are: a text with nothing in it decoded, or else their numbers."""
+    if not _is_text(data[:_SAMPLE]):
+        return _letter("bytes", dump(data, per_row))
+    return _letter("text", shown_lines(data, _SHOWN))
 
 
 def _letter(kind: str, lines: Iterable[str]) -> Letter:
@@ -323,63 +329,3 @@ def _transferred(body: bytes, encoding: str) -> tuple[bytes, str]:
     if encoding in ("", "7bit", "8bit", "binary"):
         return body, ""
     return body, f", encoded as {encoding[:40]}: not decoded"
-
-
-# HTML
-
-_SKIPPED = {"script", "style", "head", "title", "template"}
-_BREAKS = {
-    *("p", "br", "div", "tr", "li", "ul", "ol", "table", "blockquote", "hr", "pre", "section"),
-    *("h1", "h2", "h3", "h4", "h5", "h6", "header", "footer", "article", "dt", "dd"),
-}
-_APART = {"td", "th"}
-_TAG = re.compile(r"/?([a-zA-Z][a-zA-Z0-9]{0,20})")
-_LOWER = str.maketrans({chr(c): chr(c + 32) for c in range(65, 91)})
-
-
-def from_html(page: str) -> str:
-    """The text of a page, without tags, scripts and styles.
-
-    Goes through it once: the library's parser needs time with the square of some pages' length.
-    """
-    lower = page.translate(_LOWER)  # of the same length, unlike str.lower()
-    text: list[str] = []
-    at, kept = 0, False
-    while at < len(page):
-        begin = page.find("<", at)
-        begin = len(page) if begin < 0 else begin
-        text.append(page[at:begin] if kept else re.sub(r"[\r\n\t ]+", " ", page[at:begin]))
-        if page.startswith("<!--", begin):
-            at = _after(page, "-->", begin)
-            continue
-        tag = _TAG.match(lower, begin + 1)
-        if tag is None and page[begin + 1 : begin + 2] not in ("!", "?", "/"):
-            text.append(page[begin : begin + 1])
-            at = begin + 1
-            continue
-        at = _after(page, ">", begin)
-        name = tag[1] if tag else ""
-        closes = page.startswith("/", begin + 1)
-        if name in _SKIPPED and not closes:
-            end = lower.find(f"</{name}", at)
-            at = len(page) if end < 0 else end
-        elif name == "pre":
-            kept = not closes
-        text.append("\n" if name in _BREAKS else " " if name in _APART else "")
-    return _tidy("".join(text))
-
-
-def _after(page: str, what: str, at: int) -> int:
-    end = page.find(what, at)
-    return len(page) if end < 0 else end + len(what)
-
-
-def _tidy(text: str) -> str:
-    with suppress(ValueError):  # a number of thousands of digits: it stays as it is written
-        text = html.unescape(text)
-    lines: list[str] = []
-    for line in text.split("\n"):
-        bare = line.strip(" ") if not line.startswith("  ") else line.rstrip()
-        if bare or (lines and lines[-1]):
-            lines.append(bare)
-    return "\n".join(lines).rstrip("\n")

@@ -186,6 +186,8 @@ class Transports:
         self._others = 0
         self._history: list[Totals] = []
         self._mail: Reading = None
+        self._turn: object = None
+        self._latest = Sending()
 
     def close(self) -> None:
         """Let go of the log."""
@@ -194,14 +196,20 @@ class Transports:
 
     def look(self, mail: Reading, now: float) -> Sending:
         """How they do now, with the mail metrics as they were read just now."""
-        self._note(mail, now)
-        if self._log is not None:
-            self._hear(self._log.poll(now), now)
-        return Sending(
-            tuple(self._told_of(name, way, now) for name, way in self._ways.items()),
-            self._others,
-            tuple(self._sources(now)),
-        )
+        log = self._log
+        lines = log.poll(now) if log is not None else []
+        # Windows move by whole bins: between two of them only news can change anything.
+        turn = int(now // _BIN), log and (log.problem, log.behind)
+        if lines or mail != self._mail or turn != self._turn:
+            self._turn = turn
+            self._note(mail, now)
+            self._hear(lines, now)
+            self._latest = Sending(
+                tuple(self._told_of(name, way, now) for name, way in self._ways.items()),
+                self._others,
+                tuple(self._sources(now)),
+            )
+        return self._latest
 
     # The metrics
 

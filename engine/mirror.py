@@ -26,7 +26,7 @@ from engine.writer import Sighting, Writer
 FIRST_ROWS = 100
 """Rows a transaction at the beginning of a whole look, so that the first are seen at once."""
 PEEK = 600
-"""Rows to be shown before the doorbell is listened to."""
+"""Rows at the beginning of a whole look that are shown at once, so few at a time."""
 SLOW = 0.05
 """Seconds after which rows are shown although they are few."""
 RETRY = 1.0
@@ -178,8 +178,6 @@ class Mirror:
             near = self._open_store()
             stack.callback(near.close)
             self._know(wide)
-            if not index.total:
-                self._peek(index, wide)
             watch = Watch(near.doorbell, self._open_store, self.touch, self.everything)
             stack.callback(watch.stop)
             watch.start(PATIENCE)
@@ -256,15 +254,6 @@ class Mirror:
         self._account(index.settle(names, seen))
 
     # ---- looking at everything
-
-    def _peek(self, index: Writer, wide: Store) -> None:
-        """Show some rows before anything else; they are seen again in the whole look."""
-        index.begin_look()
-        items = wide.look()
-        peeked = self._unless_stopped(islice(items, PEEK))
-        while some := list(islice(peeked, FIRST_ROWS)):
-            self._account(index.see(some))
-            self._publish()
 
     def _unless_stopped(
         self, items: Iterable[Task | Missing | Problem]

@@ -13,16 +13,18 @@ import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import closing
 from queue import Empty, SimpleQueue
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from engine.inotify import Ear, Heard
 from engine.model import Doorbell
 from engine.store import Store, Unavailable
 
+if TYPE_CHECKING:
+    from engine.inotify import Ear, Heard
+
 GATHER = 0.01
 """Seconds for which events are gathered after the first of them."""
-POLL = 0.25
-"""Seconds after which folders are compared, also when nothing rings."""
+POLL, CHECK = 0.25, 1.0
+"""Seconds after which folders are compared where nothing can ring, and where nothing has."""
 LATE = 0.2
 """Seconds for which an event may still be on its way when its folder has changed already."""
 GRAIN = 50_000_000
@@ -143,7 +145,7 @@ class Watch:
         known = dict(stamps)
         doubts: dict[str, float] = {}
         while not self._stopped:
-            if ear.wait(POLL):
+            if ear.wait(CHECK):
                 self._pause(GATHER)
             heard = ear.hear()
             turn, now = time.monotonic(), _stamps(list(known))
@@ -176,12 +178,14 @@ class Deaf:
         self.folders = frozenset(folders)
 
     def wait(self, seconds: float) -> bool:
-        """Let the time pass."""
-        time.sleep(seconds)
+        """Let the time pass, but not for long: nothing will wake us up."""
+        time.sleep(min(seconds, POLL))
         return False
 
     def hear(self) -> Heard:
         """Nothing."""
+        from engine.inotify import Heard
+
         return Heard()
 
     def close(self) -> None:
@@ -189,6 +193,8 @@ class Deaf:
 
 
 def _ear(paths: Sequence[str]) -> Ear | Deaf:
+    from engine.inotify import Ear  # on the thread that listens: nobody waits for its loading
+
     try:
         return Ear(paths)
     except OSError:

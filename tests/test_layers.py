@@ -20,12 +20,13 @@ TOOLS = {
     *("engine.config", "engine.shellconf", "engine.watch"),
     "engine.inotify",
     *("engine.holder", "engine.lockfile", "engine.breaker", "engine.syslogging"),
-    *("engine.accounts", "engine.mounts", "engine.letter"),
+    *("engine.accounts", "engine.mounts", "engine.letter", "engine.webpage"),
 }
 MIRROR = {
     *("engine.index", "engine.filters", "engine.inspector", "engine.plans", "engine.journal"),
     *("engine.recorder", "engine.lane", "engine.mirror", "engine.ranks", "engine.scratch"),
-    *("engine.ages", "engine.clusters", "engine.reader", "engine.writer"),
+    *("engine.ages", "engine.clusters", "engine.reader", "engine.writer", "engine.asking"),
+    *("engine.moments", "engine.patterns", "engine.sifting", "engine.waiting"),
 }
 SIGNS = {
     *("engine.events", "engine.samenow", "engine.flow", "engine.alerts", "engine.transports"),

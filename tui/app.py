@@ -33,6 +33,7 @@ from tui.wire import TURN, Wire
 
 if TYPE_CHECKING:
     from tui.screens.queue import QueueScreen
+    from tui.wishes import Ways
 
 
 @runtime_checkable
@@ -91,8 +92,15 @@ class Console(Guarded, inherit_bindings=False):
         arming = Arming(clock, read_only, start_armed)
         self.wire = Wire(lambda: self.written)
         self.around = Surroundings(
-            host or platform.node(), arming, clock, len(places), environment, self.wire.words,
+            host or platform.node(),
+            arming,
+            clock,
+            len(places),
+            environment,
+            self.wire.words,
             lambda: sum(len(live.alerts) for live in self.lives),
+            lambda: self.wire.period,
+            lambda: self.wire.still,
         )
         self.lives = [Live(place, clock, number) for number, place in enumerate(places, 1)]
         self._queues: dict[int, QueueScreen] = {}
@@ -101,7 +109,7 @@ class Console(Guarded, inherit_bindings=False):
 
     def run(self, *, mouse: bool = False, **options: object) -> None:
         """Open the console and stay until it is left."""
-        return super().run(mouse=mouse, **options)  # type: ignore[arg-type]
+        super().run(mouse=mouse, **options)
 
     def on_mount(self) -> None:
         """Follow each place, show the first screen, leave the terminal as it was in the end."""
@@ -268,9 +276,33 @@ class Console(Guarded, inherit_bindings=False):
         """Something that every screen has."""
         from tui.wishes import WISHES
 
-        answer = WISHES[event.what](self, event.face)
+        answer = WISHES[event.what](self, event.face, self._ways())
         if answer is not None:
             await answer
+
+    def _ways(self) -> Ways:
+        from tui.wishes import Ways
+
+        return Ways(
+            self.goto,
+            self.use_theme,
+            self.leave_face,
+            self.send,
+            self.around.clock,
+            tuple(live.place.name for live in self.lives),
+            self._terminal(),
+        )
+
+    def _terminal(self) -> tuple[str, ...]:
+        """What the terminal was found to be: the answer to most questions about how things look."""
+        size, environ = self.size, os.environ
+        signs = "ASCII" if self.glyphs == ASCII else "UTF-8"
+        theme = "none (NO_COLOR)" if environ.get("NO_COLOR") else self.dressing.name
+        wire = self.around.wire()
+        return (
+            f"{size.width}x{size.height}  TERM={environ.get('TERM', '')}  signs {signs}",
+            f"theme {theme}" + (f"  wire {wire}" if wire else ""),
+        )
 
     async def leave_face(self) -> None:
         """Back to the screen below; where there is none, out of the console."""

@@ -66,7 +66,7 @@ class Dressing:
         if self._seen is not before:
             return ""  # another one was chosen meanwhile
         self._put_on(dress)
-        return f"theme {dress.name} was changed, and is used as it is now"
+        return f"theme {Path(dress.name).name} was changed, and is used as it is now"
 
     def _put_on(self, dress: Dress) -> None:
         app = self._app

@@ -11,6 +11,8 @@ import time
 from typing import Any
 
 from textual.app import App
+from textual.events import Resize
+from textual.geometry import Size
 
 from tui.crash import EX_SOFTWARE, told
 from tui.terminal import Terminal, shell_waits
@@ -33,6 +35,7 @@ class Guarded(App[None], inherit_bindings=False):
         """The first error that nobody caught; whoever ran us makes a report of it."""
         self._hook = threading.excepthook
         self._last_resort: threading.Timer | None = None
+        self._gone = False
 
     def on_mount(self) -> None:
         """Hear of errors in threads and callbacks as well."""
@@ -50,6 +53,7 @@ class Guarded(App[None], inherit_bindings=False):
             if isinstance(error, Exception):
                 loop.call_soon_threadsafe(self._handle_exception, error)
 
+        self.set_interval(1.0, self._keep_size)
         loop.set_exception_handler(failed)
         threading.excepthook = ended
 
@@ -85,9 +89,21 @@ class Guarded(App[None], inherit_bindings=False):
         self._return_code = EX_SOFTWARE
         self._close_messages_no_wait()
 
+    def _keep_size(self) -> None:
+        # In a storm of sizes the library loses the last one now and then, under load.
+        if not isinstance(self._driver, Terminal) or self._driver.is_away:
+            return
+        size = Size(*self._driver._get_terminal_size())
+        if self.size != size:
+            self.post_message(Resize(size, size))
+        elif self.screen.size != size:
+            self.screen.post_message(Resize(size, size))
+
     def terminal_gone(self) -> None:
-        """Nobody is there any more: leave."""
-        os.kill(os.getpid(), signal.SIGHUP)
+        """Nobody is there any more: leave. Reading and writing both find that out."""
+        if not self._gone:
+            self._gone = True
+            os.kill(os.getpid(), signal.SIGHUP)
 
     async def action_suspend_process(self) -> None:  # type: ignore[override]
         """To the shell; with us stops all that was started with us, as after Ctrl-z anywhere."""

@@ -22,3 +22,7 @@ class Surroundings(NamedTuple):
     """What goes to the terminal now, in words: `0.7kB/s`."""
     alerts: Callable[[], int] = lambda: 0
     """How many alerts there are, over all places."""
+    pace: Callable[[], float] = lambda: 1.0
+    """Seconds from one painting that nobody asked for to the next: more where the line is slow."""
+    still: Callable[[], bool] = lambda: False
+    """Whether this second passes without such a painting."""

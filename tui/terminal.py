@@ -194,6 +194,11 @@ class Terminal(LinuxDriver):
         self.write(TIDY)
         super().stop_application_mode()
 
+    @property
+    def is_away(self) -> bool:
+        """Whether the terminal is the shell's just now."""
+        return self._away
+
     def suspend_application_mode(self) -> None:
         """Give the terminal back for now; what is painted meanwhile goes nowhere."""
         if not self._away:

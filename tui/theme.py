@@ -109,7 +109,8 @@ def _content(asked: str, name: str, environ: Mapping[str, str], files: list[Path
     else:
         file = f"{ALIASES.get(name, name)}.yaml"
         candidates = [folder / file for folder in folders(environ)]
-    where = f"theme {shown(asked)}" + (f", based_on {shown(name)}" if files else "")
+    # Of a path only the end: what is wrong has to stand in the same line of a screen.
+    where = f"theme {shown(Path(asked).name)}" + (f", based_on {shown(name)}" if files else "")
     path = next((path for path in candidates if path not in files and path.exists()), None)
     if path is None:
         known = f"there are {', '.join(names(environ))}, and any YAML file by its path"

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from textual.app import SuspendNotSupported
+from textual.app import App, SuspendNotSupported
 
 from engine.store import StoreError
 from tui import clipboard, commands, export, keys, plain
 from tui.commands import Command
 from tui.export import Export, Refused, Sheet
-from tui.glyphs import ASCII
 from tui.screens.ask import AskScreen
 from tui.screens.face import Face, Target
 from tui.screens.help import HelpScreen
@@ -22,62 +21,64 @@ from tui.screens.palette import PaletteScreen, Said
 from tui.screens.progress import Progress, ProgressScreen
 from tui.theme import names as theme_names
 
-if TYPE_CHECKING:
-    from tui.app import Console
 
-Wish: TypeAlias = "Callable[[Console, Face], Awaitable[None] | None]"
+class Ways(NamedTuple):
+    """What the console lets a wish do."""
+
+    goto: Callable[[Target], None]
+    use_theme: Callable[[str], Awaitable[str]]
+    """Draw in other colours; answers with what happened."""
+    leave: Callable[[], Awaitable[None]]
+    """Back to the screen below, else out of the console."""
+    send: Callable[[str], None]
+    """Write a control sequence of ours to the terminal."""
+    clock: Callable[[], float]
+    places: tuple[str, ...]
+    """The names of all places, in their order."""
+    terminal: tuple[str, ...]
+    """What the terminal was found to be, in words."""
+
+
+Wish: TypeAlias = Callable[[App[Any], Face, Ways], Awaitable[None] | None]
 """What is done for a screen that asked for it."""
 
 
-def _help(console: Console, face: Face) -> None:
-    console.push_screen(HelpScreen(face.KIND, face.without(), _terminal(console)))
+def _help(app: App[Any], face: Face, ways: Ways) -> None:
+    app.push_screen(HelpScreen(face.KIND, face.without(), ways.terminal))
 
 
-def _terminal(console: Console) -> tuple[str, ...]:
-    """What the terminal was found to be: the answer to most questions about how things look."""
-    size, environ = console.size, os.environ
-    signs = "ASCII" if console.glyphs == ASCII else "UTF-8"
-    theme = "none (NO_COLOR)" if environ.get("NO_COLOR") else console.dressing.name
-    wire = console.around.wire()
-    return (
-        f"{size.width}x{size.height}  TERM={environ.get('TERM', '')}  signs {signs}",
-        f"theme {theme}" + (f"  wire {wire}" if wire else ""),
-    )
-
-
-def _palette(console: Console, face: Face) -> None:
-    places = [live.place.name for live in console.lives]
-    offered = commands.offered(face.KIND, face.without(), places, theme_names())
+def _palette(app: App[Any], face: Face, ways: Ways) -> None:
+    offered = commands.offered(face.KIND, face.without(), ways.places, theme_names())
 
     async def act(said: Said | None) -> None:
         if said is not None:
-            await _obey(console, face, said.command, said.argument)
+            await _obey(face, ways, said.command, said.argument)
 
-    console.push_screen(PaletteScreen(offered), act)
+    app.push_screen(PaletteScreen(offered), act)
 
 
-async def _obey(console: Console, face: Face, command: Command, argument: str) -> None:
+async def _obey(face: Face, ways: Ways, command: Command, argument: str) -> None:
     """Do what was said on the command line."""
     if command.action:
         await face.run_action(command.action)
     elif command.pane:
-        console.goto(Target(command.pane, place=command.place))
+        ways.goto(Target(command.pane, place=command.place))
     elif command.theme:
-        face.say(await console.use_theme(command.theme))
+        face.say(await ways.use_theme(command.theme))
     elif command.words == "filter":
-        console.goto(Target(keys.LIST, filter=argument))
+        ways.goto(Target(keys.LIST, filter=argument))
     elif command.words == "log":
-        console.goto(Target(keys.LOG, id=argument))
+        ways.goto(Target(keys.LOG, id=argument))
 
 
-async def _plain(console: Console, face: Face) -> None:
+async def _plain(app: App[Any], face: Face, ways: Ways) -> None:
     try:
-        await plain.show(console, plain.text_of(face))
+        await plain.show(app, plain.text_of(face))
     except SuspendNotSupported:
         face.say("this terminal cannot be left and come back to")
 
 
-def _yank(console: Console, face: Face) -> None:
+def _yank(app: App[Any], face: Face, ways: Ways) -> None:
     copies = {copy.key: copy for copy in face.copies()}
     if not copies:
         face.say("there is nothing to copy here; = shows the screen as plain text")
@@ -85,21 +86,21 @@ def _yank(console: Console, face: Face) -> None:
 
     def copy(key: str | None) -> None:
         if key:
-            face.say(_copied(console, copies[key].name, copies[key].text))
+            face.say(_copied(ways, copies[key].name, copies[key].text))
 
     options = [Option(copy.key, copy.name) for copy in copies.values()]
-    console.push_screen(MenuScreen("copy", options), copy)
+    app.push_screen(MenuScreen("copy", options), copy)
 
 
-def _copied(console: Console, name: str, text: str) -> str:
+def _copied(ways: Ways, name: str, text: str) -> str:
     try:
-        console.send(clipboard.sequence(text, os.environ))
+        ways.send(clipboard.sequence(text, os.environ))
     except clipboard.TooLong as error:
         return f"not copied: {error}"
     return f"{name}: {len(text):,} characters sent to the clipboard (OSC 52); if none came: ="
 
 
-def _export(console: Console, face: Face) -> None:
+def _export(app: App[Any], face: Face, ways: Ways) -> None:
     sheet = face.sheet()
     if sheet is None:
         face.say("there is nothing to export here")
@@ -107,20 +108,20 @@ def _export(console: Console, face: Face) -> None:
 
     def begin(path: str | None) -> None:
         if path:
-            console.run_worker(_write(console, face, sheet, path), name="export", group="export")
+            app.run_worker(_write(app, face, sheet, path), name="export", group="export")
 
-    usual = export.usual_path(sheet, console.around.clock())
-    console.push_screen(AskScreen("export to", usual, export.bad_path), begin)
+    usual = export.usual_path(sheet, ways.clock())
+    app.push_screen(AskScreen("export to", usual, export.bad_path), begin)
 
 
-async def _write(console: Console, face: Face, sheet: Sheet, path: str) -> None:
+async def _write(app: App[Any], face: Face, sheet: Sheet, path: str) -> None:
     file = Export(path, sheet.columns)
 
     def stop() -> None:
         file.stopped = True
 
     progress = ProgressScreen("export", "rows", lambda: Progress(file.done, file.total), stop)
-    console.push_screen(progress)
+    app.push_screen(progress)
     try:
         amount = await sheet.rows(file.take)
         await asyncio.to_thread(file.drop if file.stopped else file.finish)
@@ -132,8 +133,8 @@ async def _write(console: Console, face: Face, sheet: Sheet, path: str) -> None:
     face.say(said)
 
 
-async def _leave(console: Console, face: Face) -> None:
-    await console.leave_face()
+async def _leave(app: App[Any], face: Face, ways: Ways) -> None:
+    await ways.leave()
 
 
 WISHES: Mapping[str, Wish] = {

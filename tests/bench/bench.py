@@ -1,4 +1,4 @@
-"""`make bench`: what the engine costs, beside the bare floor measured in the same run.
+"""`make bench`: what engine and console cost, beside the bare floor measured in the same run.
 
 Ratios are what to read: the machine's speed cancels out of them. Rounds are interleaved, medians
 are printed. Times are microseconds a task unless they say otherwise.
@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from statistics import median
 from typing import TypeAlias
 
@@ -246,6 +247,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--large", type=int, default=20_000, help="the large queue of growth")
+    parser.add_argument("--only", choices=("engine", "console"), help="one half of it")
+    parser.add_argument("--seconds", type=float, default=20.0, help="each rest of the console")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--durable", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -253,13 +256,23 @@ def main() -> None:
         name, folder, number = options.child
         {"floor": floor, "ours": ours}[name](folder, int(number), durable=options.durable)
         return
-    rounds = options.rounds
+    if options.only != "console":
+        engine(options.rounds, options.large)
+    if options.only != "engine":
+        sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+        from tests.bench import console
+
+        console.measure(options.rounds, options.seconds)
+
+
+def engine(rounds: int, large: int) -> None:
+    """The engine's lines."""
     print(f"Python {sys.version.split()[0]}, load {os.getloadavg()[0]:.1f}; add + take and finish")
     compare("not durable", 10_000, rounds)
     compare("durable, one by one", 500, rounds, durable=True)
     compare("durable, groups of 100", 2_000, rounds, durable=True, batch=100)
-    growth("growth, not durable", ours, 1_000, options.large, min(rounds, 3))
-    growth("growth of the floor", floor, 1_000, options.large, min(rounds, 3))
+    growth("growth, not durable", ours, 1_000, large, min(rounds, 3))
+    growth("growth of the floor", floor, 1_000, large, min(rounds, 3))
     process_next(10_000, max(rounds, 7))
     system_calls()
 

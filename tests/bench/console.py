@@ -25,12 +25,10 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2]
-if str(ROOT) not in sys.path:
-    sys.path.insert(0, str(ROOT))
+from engine.model import State
+from tests.tui.spools import a_task, make_spool, put_file
 
-from engine.model import State  # noqa: E402 - found once the project's folder is on the path
-from tests.tui.spools import a_task, make_spool, put_file  # noqa: E402
+ROOT = Path(__file__).resolve().parents[2]
 
 SIZE = (80, 24)
 QUIET = 0.06
@@ -62,7 +60,7 @@ class Frame(NamedTuple):
 class Screen:
     """A program on a pseudo terminal."""
 
-    def __init__(self, argv: Sequence[str], size: tuple[int, int] = SIZE) -> None:
+    def __init__(self, argv: list[str], size: tuple[int, int] = SIZE) -> None:
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("NFTBAN_", "PYTHON"))}
         told = {**clean, "TERM": "xterm-256color", "LANG": "C.UTF-8", "COLORTERM": "truecolor"}
         told.pop("LC_ALL", None)
@@ -162,9 +160,9 @@ class Place:
         self._number += 1
         put_file(self.root, a_task(self._number, State.PENDING))
         for source, goal in (("dlq", "pending"), ("work", "dlq"), ("pending", "work")):
-            first = min(os.listdir(self._queue / source), default="")
+            first = min((self._queue / source).iterdir(), default=None)
             if first:
-                (self._queue / source / first).rename(self._queue / goal / first)
+                first.rename(self._queue / goal / first.name)
 
 
 def start(place: str, rounds: int) -> None:
@@ -201,11 +199,21 @@ def start(place: str, rounds: int) -> None:
 
 
 def keys(place: str) -> None:
-    """What a key costs in the list."""
+    """What a key costs in the list, beside one that the library throws away."""
+    empty = Screen([sys.executable, "-c", EMPTY])
+    empty.until("all is well")
+    empty.settle()
+    cpu = median(empty.key(b"z")[0] for _ in range(15))
+    empty.close()
+    print(f"key    {'unused, empty app':20} CPU {cpu:5.2f} ms")
     with showing("--open", "queue", place) as console:
         console.until("row 2026")
         console.settle()
-        for name, key, times in (("cursor", b"j", 15), ("page", b"\x06", 8), ("cursor", b"k", 3)):
+        for name, key, times in (
+            ("cursor", b"j", 15),
+            ("page", b"\x1b[6~", 8),
+            ("unused", b"\x1b[24~", 8),
+        ):
             answers = [console.key(key) for _ in range(times)]
             cpu, size = (median(values) for values in zip(*answers, strict=True))
             print(f"key    {name:20} CPU {cpu:5.2f} ms, {size:6,.0f} bytes")
@@ -219,16 +227,15 @@ def steady(places: Sequence[Place], seconds: float) -> None:
             place.turn()
 
     roots = [str(place.root) for place in places]
-    for name, act in (("idle", lambda: None), ("changes in each queue", churn)):
-        for screen, ready in (
-            ("overview", f"{places[-1].root.name} +[0-9]"),
-            ("queue", "row 2026"),
-        ):
-            with showing("--open", screen, *roots) as console:
-                console.until(ready)
+    ready = {"overview": f"{places[0].root.name} +[0-9]", "queue": "row 2026"}
+    nothing = ("idle, one queue", 1, lambda: None), ("idle", len(roots), lambda: None)
+    for name, count, act in (*nothing, ("changes in each queue", len(roots), churn)):
+        for screen, wanted in ready.items():
+            with showing("--open", screen, *roots[:count]) as console:
+                console.until(wanted)
                 console.settle()
                 size, cpu = console.rest(seconds, act)
-                print(f"rest   {screen:8} {name:24} {size:6,.0f} B/s, {cpu:.2f} % CPU")
+            print(f"rest   {screen:8} {name:24} {size:6,.0f} B/s, {cpu:.2f} % CPU")
     empty = Screen([sys.executable, "-c", EMPTY])
     empty.until("all is well")
     empty.settle()
@@ -238,14 +245,11 @@ def steady(places: Sequence[Place], seconds: float) -> None:
 
 
 def measure(rounds: int, seconds: float) -> None:
-    """Print every line."""
-    print(f"console at {SIZE[0]}x{SIZE[1]}: {PLACES} queues of {TASKS} tasks")
+    """Print every line; `seconds` is how long each rest is watched."""
+    load = os.getloadavg()[0]
+    print(f"console at {SIZE[0]}x{SIZE[1]}: {PLACES} queues of {TASKS} tasks; load {load:.1f}")
     with tempfile.TemporaryDirectory(prefix="spooldeck-bench-") as folder:
         places = [Place(Path(folder, f"queue{n}")) for n in range(PLACES)]
         start(str(places[0].root), rounds)
         keys(str(places[0].root))
         steady(places, seconds)
-
-
-if __name__ == "__main__":
-    measure(5, 20.0)

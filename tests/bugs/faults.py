@@ -135,6 +135,16 @@ READING = (
         ("tests/stores/test_hostile.py::test_a_payload_elsewhere_is_not_added",),
     ),
     Fault(
+        "shows any payload",
+        "a payload that is a second link to any file can be read on screen",
+        "engine/stores/nftban/parts.py",
+        (("        if why := _why_not(os.fstat(opened), spool):", '        if why := "":'),),
+        (
+            "tests/stores/test_parts.py"
+            "::test_a_payload_that_is_no_plain_file_is_not_opened[a second link]",
+        ),
+    ),
+    Fault(
         "trusts files of anybody",
         "whoever can write one file has a task run",
         _FILES,

@@ -273,7 +273,7 @@ OP = st.sampled_from(["=", "!=", "~", "!~", ">", ">=", "<", "<=", ":", ""])
 @example([("", "since", ":", "9999-12-31T23:59")])
 @example([("", "since", ":", "0001-01-01")])
 @example([("", "tries", "=", "9" * 400)])
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_whatever_is_typed_is_a_filter_or_says_why_not(parts: list[tuple[str, ...]]) -> None:
     """Parsing raises nothing but `BadFilter`, within the text, and what it lets through works."""
     text = "".join("".join(part) for part in parts)
@@ -402,7 +402,7 @@ CLAUSES = st.lists(
 
 
 @given(clauses=CLAUSES, tasks=st.lists(TASKS, max_size=8))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_the_sql_means_what_the_words_say(
     clauses: list[list[tuple[bool, Told]]], tasks: list[Task]
 ) -> None:
@@ -423,7 +423,7 @@ def test_the_sql_means_what_the_words_say(
     value=st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=20),
     others=st.lists(ABC, max_size=5),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_text_means_itself(value: str, others: list[str]) -> None:
     """Whatever an error says, typed as `written` says it finds that error and no other."""
     tasks = [a_task(n, error=error) for n, error in enumerate([value, *others])]

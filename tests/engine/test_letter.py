@@ -115,6 +115,15 @@ def test_bytes_are_shown_with_their_offsets() -> None:
     assert len(letter.read(bytes(range(20))).lines) == 2
 
 
+def test_what_is_verbatim_is_not_decoded() -> None:
+    """A mail is its own text, with its encoded words as they stand; bytes are still numbers."""
+    said = letter.verbatim(mail()).lines
+
+    assert "From: =?utf-8?q?J=C3=BCrgen_M=C3=BCller?= <jm@example.net>" in said
+    assert letter.verbatim(b"\0\1\2").kind == "bytes"
+    assert len(letter.verbatim(b"x\n" * 100_000).lines) == letter.LINES + 1
+
+
 @pytest.mark.parametrize(
     ("encoded", "said"),
     [

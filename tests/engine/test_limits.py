@@ -289,3 +289,17 @@ def test_no_jump_of_the_clock_starves(
     clock.now += 90
     assert buckets.ready("any")
     assert buckets.token_at("any") <= clock.now
+
+
+def test_what_is_left_is_told_and_not_taken(path: str, clock: Clock) -> None:
+    """Each bucket says how many it holds and when the next comes; a full one waits for none."""
+    buckets = Buckets(path, {"mail": Rate.of(60), "none": Rate(0, 0)}, clock)
+    buckets.spend("mail")
+    for seconds, tokens, more in ((0, 0, 60), (90, 1, 30), (300, 5, None), (999, 5, None)):
+        clock.now = NOW + seconds
+
+        for _ in range(2):
+            mail, none = buckets.left()
+            assert (mail.name, mail.tokens, mail.burst) == ("mail", tokens, 5)
+            assert mail.next == (None if more is None else clock.now + more)
+            assert none.next is None

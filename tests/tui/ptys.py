@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from rich.cells import cell_len
 
@@ -92,7 +93,7 @@ class Screen:
         return "\n".join(self.lines)
 
 
-def left(said: bytes) -> bool:
+def left(said: bytes | bytearray) -> bool:
     """Whether screen, cursor, line wrap, mouse and paste are as they were, after these bytes."""
     modes = {b"?1049": b"l", b"?25": b"h", b"?7": b"h", b"?1004": b"l", b"?2004": b"l"}
     modes |= {b"?1000": b"l", b"?1003": b"l", b"?1006": b"l"}
@@ -209,10 +210,12 @@ class Terminal:
 
 
 @contextmanager
-def console(
-    *words: str, size: tuple[int, int] = (80, 24), stderr: int | None = None, **environ: str
-) -> Iterator[Terminal]:
-    """The command with these words on a terminal (xterm, UTF-8, if nothing else is said)."""
-    told = {"TERM": "xterm", **UTF8, **environ}
-    with Terminal([*PROGRAM, *words], told, size, stderr) as terminal:
+def console(*words: str, **options: Any) -> Iterator[Terminal]:
+    """The command with these words on a terminal (xterm, UTF-8, if nothing else is said).
+
+    Options in capitals are the environment's; the others are those of `Terminal`.
+    """
+    told = {"TERM": "xterm", **UTF8, **{k: v for k, v in options.items() if k.isupper()}}
+    others = {key: value for key, value in options.items() if not key.isupper()}
+    with Terminal([*PROGRAM, *words], told, **others) as terminal:
         yield terminal

@@ -82,7 +82,7 @@ def test_a_crash_anywhere(spool: str, tmp_path: Path, plant: str, where: str) ->
     assert "Traceback" not in said
     assert said.endswith(line[0])
     assert Path(line[2]).parent == tmp_path / "spooldeck"
-    assert stat.S_IMODE(os.stat(line[2]).st_mode) == 0o600
+    assert stat.S_IMODE(Path(line[2]).stat().st_mode) == 0o600
     assert SECRET not in text
     assert spool not in text
     assert "RuntimeError" in text

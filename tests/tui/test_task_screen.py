@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -13,7 +15,7 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from engine import verbs
+from engine import config, verbs
 from engine.logtail import contract_line
 from engine.model import State, Task
 from engine.stores import open_store
@@ -30,9 +32,12 @@ from tests.tui.spools import (
 )
 from tui import keys
 from tui.app import Console
+from tui.cli.console import places_of
+from tui.cli.wiring import Setup
 from tui.screens.face import Target
 from tui.screens.problems import ProblemsScreen
 from tui.screens.task import TITLES, TaskScreen
+from tui.views.task import show_command
 from tui.widgets.lines import Lines, LongText
 
 ERROR = "550 5.1.1 user unknown"
@@ -137,7 +142,7 @@ async def test_the_summary_says_what_one_needs(tmp_path: Path) -> None:
         await desk.open(task.id)
 
         await desk.sees(
-            "Dead since 07:41:08Z (2h01m ago): gave up after 3 attempts.",
+            "Dead since 07:41:08Z (2h01m ago): gave up after 3 counted attempts.",
             f"Last error: {ERROR} (F-",
             ", 3 others).",
             "what mail_send: mail_send for feed 902",
@@ -157,6 +162,9 @@ async def test_a_waiting_task_says_why(tmp_path: Path) -> None:
 
         await desk.sees("Waits until 09:52:08Z (in 10m).", "why not run backoff until 09:52:08Z")
         await desk.sees("attempts 1 of 4", f"--filter id={task.id}")
+
+        desk.clock.now = NOW + 660
+        await desk.sees("Ready to be run since 09:52:08Z", "why not run due for 1 min")
 
 
 async def test_every_field_is_shown(tmp_path: Path) -> None:
@@ -293,6 +301,33 @@ async def test_what_can_be_copied(tmp_path: Path) -> None:
     assert said["command"] == f"spooldeck --root /q queue dlq show {task.id}"
 
 
+@pytest.mark.parametrize("state", [State.DEAD, State.PENDING])
+def test_the_command_shows_the_task(tmp_path: Path, state: State) -> None:
+    """What the summary names as its twin on the command line prints the task."""
+    task = a_task(7, state)
+    make_spool(tmp_path, [task])
+    put_file(tmp_path, task).chmod(0o640)
+    loaded = config.load(None, {"HOME": str(tmp_path)}, ())
+    setup = Setup(loaded, config.queue_for(loaded, str(tmp_path), {}))
+    (place,) = places_of(setup, [str(tmp_path)])
+
+    program, *words = show_command(place.command, task)
+    ran = subprocess.run(
+        [sys.executable, "-P", "-m", "tui.cli", *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+        check=False,
+    )
+
+    assert program == "spooldeck"
+    assert ran.returncode == 0, ran.stderr
+    assert task.id in ran.stdout
+    assert place.runs == 4
+
+
 # While it is looked at
 
 
@@ -337,9 +372,7 @@ async def test_a_task_that_is_done_is_kept_on_screen(tmp_path: Path) -> None:
         desk.log("SUCCESS", f"Task completed: {task.id} ({task.kind})")
         (tmp_path / "queue" / "pending" / f"{task.id}.task").unlink()
 
-        await desk.sees(
-            "it is not there any more; this is what was seen last", "the log says that it succeeded"
-        )
+        await desk.sees("it is not there any more: the log says that it succeeded at 09:42:08Z")
         assert task.kind in desk.page
         await desk.part("raw", "it is not there any more, and this was not read before")
 

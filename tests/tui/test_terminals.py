@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -53,18 +52,13 @@ def spool(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(root)
 
 
-def at_queue(*words: str, **options: object) -> Iterator[Terminal]:
-    """The console on a queue's list, or rather what makes it."""
-    return console("--open", "queue", *words, **options)  # type: ignore[return-value,arg-type]
-
-
-def sgr(said: bytes) -> set[str]:
+def sgr(said: bytes | bytearray) -> set[str]:
     """The parameters of all that was said about how text looks."""
     found = re.findall(r"\x1b\[([0-9;]*)m", said.decode())
     return {part for parts in found for part in parts.split(";")}
 
 
-def others(said: bytes) -> list[str]:
+def others(said: bytes | bytearray) -> list[str]:
     """What went to the terminal that is neither text nor something of ours to say."""
     rest = OURS.sub("", said.decode())
     return re.findall(r"\x1b.{0,20}|[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", rest)
@@ -235,16 +229,21 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 WALK = (
-    ("4", "[4"),
-    ("\r", "Esc back"),
-    ("j\x1b", READY),
-    ("6", "[6"),
-    ("\r", "Esc back"),
-    ("\x1b", "[6"),
-    ("1G", READY),
+    ("5", "> locks"),
+    ("\x1b", "PEND"),
+    ("6", "> transports"),
+    ("\x1b", "PEND"),
+    ("2", READY),
+    ("4", "[4 dlq"),
+    ("\r", "> dlq >"),
+    ("\x1b", "[4 dlq"),
+    ("6", "[6 problems"),
+    ("\r", "problem 1 of"),
+    ("\x1b", "[6 problems"),
+    ("1", READY),
     ("?", "Keys of"),
     ("\x1b", READY),
-    ("U", "Esc back"),
+    ("U", "behind it"),
     ("\x1b", READY),
 )
 """Keys, and what is on the screen that they lead to."""
@@ -253,8 +252,8 @@ WALK = (
 @pytest.mark.parametrize("lang", [ASCII, UTF8], ids=lambda lang: lang["LANG"])
 def test_nothing_in_the_data_reaches_the_terminal_raw(hostile: str, lang: dict[str, str]) -> None:
     """On every screen a hostile spool is text: each control byte sent is one of the console's."""
-    with console("--open", "queue", hostile, size=(120, 40), **lang) as terminal:
-        terminal.shows(READY, "HOSTILE")
+    with console(hostile, size=(120, 40), **lang) as terminal:
+        terminal.shows("PEND", "HOSTILE")
         for keys, text in WALK:
             terminal.send(keys)
             terminal.shows(text)
@@ -327,7 +326,7 @@ def test_ctrl_z_leads_to_the_shell_and_back(spool: str) -> None:
     with Terminal(bash, told) as terminal:
         terminal.shows("SHELL>")
         terminal.send(f"{' '.join(PROGRAM)} --open queue {spool}\n")
-        terminal.shows(READY, "[1 pending 40]")
+        terminal.shows(READY, "[1 pending 40]", "no lock file")
         before = terminal.screen.lines[1:3]
         terminal.send("\x1a")
         terminal.shows("Stopped")

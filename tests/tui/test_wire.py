@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
-from tests.tui.spools import Clock
+from tests.tui.ptys import Terminal, console
+from tests.tui.spools import Clock, make_spool, some_tasks
 from tui.wire import BUDGET, PACES, RESTED, Wire, pace
 
 
@@ -113,3 +115,33 @@ def test_time_away_is_no_rest() -> None:
     line.seconds(RESTED, 33_000, seconds=60.0)
 
     assert line.wire.period == PACES[0]
+
+
+@pytest.mark.parametrize(
+    ("key", "size", "most"),
+    [("j", (80, 24), 700), ("j", (120, 40), 700), ("\x1b[6~", (120, 40), 11_000)],
+    ids=["cursor 80x24", "cursor 120x40", "page 120x40"],
+)
+def test_a_key_is_answered_in_few_bytes(
+    tmp_path: Path, key: str, size: tuple[int, int], most: int
+) -> None:
+    """A move of the cursor and a page cost no more of a slow line than what changes on screen."""
+    make_spool(tmp_path, some_tasks(200))
+    with console("--open", "queue", str(tmp_path), size=size) as terminal:
+        terminal.shows("scope if you act now: row 2026")
+        least = min(answer(terminal, key) for _ in range(6))  # once a second more is painted
+
+    assert least <= most
+
+
+def answer(terminal: Terminal, key: str) -> int:
+    """Bytes from a key to the line that says what is under the cursor now."""
+    scope, before = scope_line(terminal), len(terminal.said)
+    terminal.send(key)
+    terminal.until(lambda: scope_line(terminal) not in (scope, ""))
+    return len(terminal.said) - before
+
+
+def scope_line(terminal: Terminal) -> str:
+    """What the console says that an action would be for."""
+    return next((line for line in terminal.screen.lines if line.startswith(" scope")), "")

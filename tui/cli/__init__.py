@@ -213,7 +213,7 @@ _WORDS = (
     _Word(
         ("overview",),
         "overview:overview",
-        "every place on a line, and what is wrong",
+        "every place on a line, and what is wrong; exit 0 well, 1 needs attention, 2 unreadable",
         (
             _PLACES,
             _takes(_JSON, action="store_true", help="for programs"),
@@ -234,7 +234,7 @@ _WORDS = (
     _Word(
         ("locks",),
         "locks:locks",
-        "who has the locks, the evidence, and what waits behind them",
+        "who has the locks, and what waits; exit 0 well, 1 needs attention, 2 unreadable",
         (_PLACES, _takes(_JSON, action="store_true", help="for programs")),
     ),
     _Word(

@@ -41,8 +41,9 @@ class LocksScreen(Board):
         self._kinds: dict[int, Ages] = {}
         self._moved = asyncio.Event()
 
-    def on_mount(self) -> None:
+    def begin(self) -> None:
         """Put the cursor on the place that was looked at; count what waits."""
+        super().begin()
         self.paint()
         self.query_one(Picker).put_on(str(self.live.number))
         self.run_worker(self._count(), name="what waits")
@@ -56,8 +57,8 @@ class LocksScreen(Board):
                 self.paint()
             self._moved.clear()
             generation = -1 if here is None else here.inspector.latest.generation
-            until = max(OFTEN, SPARING * (loop.time() - began))
-            await self._rest(here, generation, until)
+            period = max(OFTEN, SPARING * (loop.time() - began))
+            await self._rest(here, generation, period)
 
     async def _kinds_of(self, live: Live) -> dict[int, Ages]:
         try:
@@ -65,18 +66,16 @@ class LocksScreen(Board):
         except Unavailable:
             return {}  # its lock is told of all the same
 
-    async def _rest(self, here: Live | None, generation: int, until: float) -> None:
+    async def _rest(self, here: Live | None, generation: int, period: float) -> None:
         """Until it is time to count again, or another lock is under the cursor."""
-        try:
-            await asyncio.wait_for(self._moved.wait(), until)
-        except TimeoutError:
-            if here is not None and here.inspector.latest.generation == generation:
-                await self._moved_within(SELDOM - until)
-
-    async def _moved_within(self, seconds: float) -> None:
-        try:
-            await asyncio.wait_for(self._moved.wait(), max(0.0, seconds))
-        except TimeoutError:
+        loop = asyncio.get_running_loop()
+        in_any_case = loop.time() + SELDOM
+        while loop.time() < in_any_case:
+            try:
+                await asyncio.wait_for(self._moved.wait(), period)
+            except TimeoutError:
+                if here is None or here.inspector.latest.generation == generation:
+                    continue
             return
 
     def trail(self) -> tuple[str, ...]:

@@ -65,6 +65,8 @@ class LogScreen(Board):
     ) -> None:
         """`find` shows only lines that hold it; `at` begins there, in epoch seconds UTC."""
         super().__init__(live, around)
+        # Held, not looked for: what comes in while the screen is closed still finds them.
+        self._status, self._lines = Lines(id="status"), LogLines(id="lines")
         self._book = Logbook(live.place.logs)
         self._lane = Lane("log", at_end=self._book.close)
         self._step_cells = step_cells
@@ -86,8 +88,8 @@ class LogScreen(Board):
     def compose(self) -> ComposeResult:
         """Title, what is shown, the lines, a line that speaks, hints."""
         yield TopLine(id="top-line")
-        yield Lines(id="status")
-        yield LogLines(id="lines")
+        yield self._status
+        yield self._lines
         yield Lines(id="word")
         yield Lines(id="hints")
 
@@ -103,10 +105,6 @@ class LogScreen(Board):
     async def on_unmount(self) -> None:
         """Let go of the logs."""
         await self._lane.close(0.0)
-
-    @property
-    def _lines(self) -> LogLines:
-        return self.query_one(LogLines)
 
     # Reading
 
@@ -283,7 +281,7 @@ class LogScreen(Board):
     def _paint_status(self) -> None:
         if self.is_attached and self.size.width:
             line = view.status(self._standing(), self.size.width)
-            self.query_one("#status", Lines).show([line])
+            self._status.show([line])
 
     def _standing(self) -> view.Standing:
         count = self._count

@@ -6,6 +6,7 @@ import asyncio
 import shlex
 from collections.abc import Collection, Sequence
 
+from textual import work
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
@@ -91,6 +92,19 @@ class OverviewScreen(Board):
         """Keys go to the queues; what has to be counted is asked for."""
         self._activate(QUEUES)
         self.run_worker(self._ask(), name="ages")
+        for live in self._lives:
+            self.run_worker(self._first_look(live), name=f"first look {live.number}")
+
+    async def _first_look(self, live: Live) -> None:
+        """Show what comes while a place is looked at for the first time, as it comes."""
+        change = live.inspector.latest
+        while not change.complete:
+            try:
+                change = await live.inspector.changed(change.generation)
+            except Unavailable:
+                return  # closed: the console is being left
+            self._wanted.set()
+            self.paint()
 
     # What is asked, sparingly
 
@@ -107,7 +121,7 @@ class OverviewScreen(Board):
                 ended = asyncio.get_running_loop().time()
                 earliest = ended + max(OFTEN, SPARING * (ended - began))
                 self._asked[live.number] = (generation, earliest, ended + SELDOM)
-                self.paint()
+                self._tick()
             self._wanted.clear()
             try:
                 await asyncio.wait_for(self._wanted.wait(), 1.0)
@@ -390,8 +404,9 @@ class OverviewScreen(Board):
 
     def action_rows_by(self) -> None:
         """The age table of the next kind of rows that tells something."""
-        self.run_worker(self._turn_rows(), name="rows by", exclusive=True, group="rows by")
+        self._turn_rows()
 
+    @work(exclusive=True, group="rows by")
     async def _turn_rows(self) -> None:
         live, table = self._here, self._table
         if table is None:
@@ -410,15 +425,11 @@ class OverviewScreen(Board):
                 return
         self.say("there is nothing else to make rows of")
 
-    def action_reread(self) -> None:
-        """Look at everything again."""
-
-        async def run() -> None:
-            await asyncio.gather(*(live.inspector.refresh() for live in self._lives))
-            self._ask_anew(self._here.number)
-            self.say("everything was looked at again")
-
-        self.run_worker(run(), name="reread", exclusive=True, group="reread")
+    @work(exclusive=True, group="reread")
+    async def _reread(self) -> None:
+        await asyncio.gather(*(live.inspector.refresh() for live in self._lives))
+        self._ask_anew(self._here.number)
+        self.say("everything was looked at again")
 
     # Taking something along
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from textual import work
 from textual.app import ComposeResult
 
 from engine.text import shown
@@ -114,7 +115,7 @@ class Board(Face):
         self.paint()
 
     def _tick(self) -> None:
-        if self.is_current:
+        if self.is_current and not self.around.still():
             self.paint()
 
     def paint(self) -> None:
@@ -165,12 +166,12 @@ class Board(Face):
 
     def action_reread(self) -> None:
         """Look at everything again."""
+        self._reread()
 
-        async def run() -> None:
-            await self.live.inspector.refresh()
-            self.say("everything was looked at again")
-
-        self.run_worker(run(), name="reread", exclusive=True, group="reread")
+    @work(exclusive=True, group="reread")
+    async def _reread(self) -> None:
+        await self.live.inspector.refresh()
+        self.say("everything was looked at again")
 
     def action_back(self) -> None:
         """Close the board."""

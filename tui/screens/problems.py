@@ -11,6 +11,7 @@ from engine.store import StoreError
 from engine.text import shown
 from tui import keys, present
 from tui.present import BLANK, Line
+from tui.screens.face import Copy
 from tui.screens.pages import Page
 from tui.views.parts import per_row
 
@@ -81,6 +82,12 @@ class ProblemsScreen(Page):
                 self._glimpses.append(str(error))
         if self.is_attached:
             self.lay_out(self.size.width)
+
+    def copies(self) -> tuple[Copy, ...]:
+        """Where they lie, one a line, and the same with what is wrong."""
+        said = [f"{problem.where}: {problem.what}" for problem in self._problems]
+        where = "\n".join(problem.where for problem in self._problems)
+        return Copy("i", "where they lie", where), Copy("r", "rows", "\n".join(said))
 
     def lay_out(self, width: int) -> None:
         """All of them, for this width."""

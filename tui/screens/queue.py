@@ -7,6 +7,7 @@ import shlex
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from textual import work
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 
@@ -148,6 +149,8 @@ class QueueScreen(Face):
             except Unavailable:
                 return  # closed: the console is being left
             self._take(change)
+            if self._around.pace() > 1.0:  # the line is slow: what changes is gathered
+                await asyncio.sleep(self._around.pace())
 
     def _take(self, change: Changed) -> None:
         first = not self.list.asked and bool(self.inspector.states)
@@ -228,7 +231,7 @@ class QueueScreen(Face):
         if self._recount and self._marked:
             self._count_hidden()
         self._recount = False
-        if self.is_current:
+        if self.is_current and not self._around.still():
             if self._filter.filter.relative and not int(now) % int(AGEING):
                 self.list.changed()
             self.list.tick(now)
@@ -285,8 +288,9 @@ class QueueScreen(Face):
         self._paint_details()
 
     def _load_problems(self) -> None:
-        self.run_worker(self._fetch_problems(), name="problems", exclusive=True, group="problems")
+        self._fetch_problems()
 
+    @work(exclusive=True, group="problems")
     async def _fetch_problems(self) -> None:
         self._problems = await self.inspector.problems()
         self._paint_problems()

@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
+from textual import work
 from textual.app import ComposeResult
 
-from engine import events, filters, fingerprint, logbook
-from engine.index import Query
+from engine import fingerprint
 from engine.inspector import Inspector
 from engine.logtail import LogLine
 from engine.model import Task
 from engine.store import StoreError, Unavailable
 from engine.text import shown
-from tui import keys, present, rows
+from tui import keys, looking, present, rows
 from tui.live import Live
 from tui.present import Line
 from tui.screens.face import Copy, Target
@@ -32,11 +33,8 @@ from tui.why import reasons
 from tui.widgets.lines import Lines, LongText
 from tui.widgets.top_line import TopLine
 
-MENTIONED = 500
-"""Lines of the logs that are shown of one task; more than any that ends has."""
-
-SLACK = 60.0
-"""Seconds by which the clock that a task's birth was told by may have been ahead of the log's."""
+ASKED = 2.0
+"""Seconds after which it is asked again what keeps it from running, whether it changed or not."""
 
 WIDE, HIGH = 120, 30
 """From this size on the attempts and the log stand beside the summary."""
@@ -77,6 +75,10 @@ class TaskScreen(Page):
         self._at, self._shown_at = 0, 0
         self._tops: dict[int, int] = {}
         self._log_seen: tuple[LogLine, ...] = ()
+        self._asked = 0.0
+        """When it was asked around last."""
+        self._counted: tuple[int, Task | None] = (-1, None)
+        """At which generation, and of which task, those alike were counted."""
         self._changed, self._said, self._said_at = "", ("", ""), 0.0
 
     def compose(self) -> ComposeResult:
@@ -99,89 +101,83 @@ class TaskScreen(Page):
         return self._live.inspector
 
     async def _follow(self) -> None:
-        seen = self._inspector.latest.generation
-        try:
-            await self._read()
-            while True:
-                seen = (await self._inspector.changed(seen)).generation
+        while True:
+            seen = self._inspector.latest.generation
+            try:
                 task = await self._inspector.task(self._task_id)
                 if self._scene is None or self._gone or task != self._scene.task:
                     await self._read()
-        except Unavailable:
-            return  # closed: the console is being left
+            except Unavailable as error:
+                self.say(str(error))  # of the index; the next change may bring another
+            try:
+                await self._inspector.changed(seen)
+            except Unavailable:
+                return  # closed: the console is being left
 
     async def _read(self) -> None:
         """Everything there is to know, the task first."""
         task = await self._inspector.task(self._task_id)
-        before = self._scene
+        before, states = self._scene, self._inspector.states
         # Before everything was looked at once, what is not found may yet come.
         self._gone = task is None and (before is not None or self._inspector.latest.complete)
         if task is None:
             self._scene = before and replace(before, gone=True)
         else:
-            if before is not None:
-                said = view.changes(before.task, task, self._inspector.states, self._clock())
-                self._changed = said or self._changed
-            self._scene = await self._about(task, before)
-            self._fresh = False
+            said = view.changes(before.task, task, states, self._clock()) if before else ""
+            self._changed, self._fresh = said or self._changed, False
+            self._scene = replace(
+                before or Scene(task, states),
+                task=task,
+                states=states,
+                gone=False,
+                mark=fingerprint.mark(fingerprint.fold(task.error)) if task.error else "",
+                runs=self._live.place.runs,
+                command=view.show_command(self._live.place.command, task),
+            )
+            await self._ask_around()
         self._repaint()
-        if self._scene is None:
+        if self._scene is not None:
+            await self._read_log(self._scene.task)
+            await self._read_parts(self._scene.task)
+            self._repaint()
+
+    async def _ask_around(self) -> None:
+        """Why it does not run, and how many are like it."""
+        if self._scene is None or self._gone:
             return
-        await self._read_log(self._scene.task)
-        if not self._gone:
-            await self._read_around(self._scene)
-        self._repaint()
+        scene, live, now = self._scene, self._live, self._clock()
+        task, mark, generation = scene.task, scene.mark, self._inspector.latest.generation
+        self._asked = now
+        why = await reasons(self._inspector, live.place, live.signs.lock, task, now)
+        alike = scene.alike if mark else None
+        if mark and (generation, task) != self._counted:
+            alike = await looking.alike(self._inspector, task, mark)
+            self._counted = generation, task
+        if self._scene.task == task:
+            self._scene = replace(self._scene, reasons=why, alike=alike)
 
-    async def _about(self, task: Task, before: Scene | None) -> Scene:
-        place = self._live.place
-        scene = before or Scene(task, self._inspector.states)
-        return replace(
-            scene,
-            task=task,
-            states=self._inspector.states,
-            gone=False,
-            reasons=await reasons(
-                self._inspector, place, self._live.signs.lock, task, self._clock()
-            ),
-            mark=fingerprint.mark(fingerprint.fold(task.error)) if task.error else "",
-            runs=place.runs,
-            command=view.show_command(place.command, task),
-        )
+    @work(exclusive=True, group="why")
+    async def _ask_again(self) -> None:
+        with suppress(Unavailable):  # what was said last stays until there is an answer
+            await self._ask_around()
 
-    async def _read_around(self, scene: Scene) -> None:
-        """What its store keeps of it, and how many are like it."""
-        task = scene.task
+    async def _read_parts(self, task: Task) -> None:
+        """What its store keeps of it."""
+        if self._gone:
+            return
         try:
             found = await self._inspector.parts(task)
         except StoreError:
-            found = ()  # it has moved on: the next look says so
-        alike = None
-        if scene.mark:
-            wanted = filters.parse(f"cluster={scene.mark}", now=self._clock())
-            alike = max(0, await self._inspector.count(Query(task.state, wanted)) - 1)
+            return  # it has moved on: the next look says so
         if self._scene is not None and self._scene.task == task:
-            self._scene = replace(self._scene, parts=found or self._scene.parts, alike=alike)
+            self._scene = replace(self._scene, parts=found)
 
     async def _read_log(self, task: Task) -> None:
-        """The lines that speak of it, searched from the end."""
+        """What the logs tell of it."""
         self._log_seen = self._live.signs.log
-        since = task.created - SLACK if task.created > 0 else None
-        trouble = ""
-        try:
-            log = await asyncio.to_thread(
-                logbook.mentions, self._live.place.logs, task.id, MENTIONED, since
-            )
-        except OSError as error:
-            log, trouble = logbook.Mentions(), error.strerror or str(error)
-        history = events.history(events.read(log.lines), task.id)
+        told = await asyncio.to_thread(looking.told, self._live.place.logs, task)
         if self._scene is not None:
-            self._scene = replace(
-                self._scene,
-                log=log,
-                trouble=trouble,
-                history=history,
-                attempts=events.attempts(history),
-            )
+            self._scene = replace(self._scene, told=told)
 
     async def _open_parts(self) -> None:
         """Read what the parts hold, as far as they may be read."""
@@ -189,21 +185,12 @@ class TaskScreen(Page):
         if scene is None or self._fresh or self._gone:
             return
         try:
-            found = await self._inspector.parts(scene.task)
-            opened = [await self._open(scene.task, Opened(part)) for part in found]
+            opened = await looking.opened(self._inspector, scene.task)
         except StoreError:
             return  # it has moved on: the next look says so, and what was read stays
         if self._scene is not None and self._scene.task == scene.task:
-            self._opened, self._fresh = tuple(opened), True
+            self._opened, self._fresh = opened, True
             self._scene = replace(self._scene, parts=tuple(each.part for each in opened))
-
-    async def _open(self, task: Task, each: Opened) -> Opened:
-        if each.part.refused:
-            return each
-        try:
-            return each._replace(data=await self._inspector.read(task, each.part.name))
-        except StoreError as error:
-            return each._replace(refused=str(error))
 
     # What is shown
 
@@ -218,10 +205,13 @@ class TaskScreen(Page):
         self._log_seen = log
         new = set(log).difference(known) if log is not known else ()
         if any(self._task_id in line.text for line in new):
-            self.run_worker(self._search_again(), exclusive=True, group="log")
+            self._search_again()
+        if abs(self._clock() - self._asked) >= ASKED:
+            self._ask_again()
         if TITLES[self._at] not in _STILL:
             self._repaint()
 
+    @work(exclusive=True, group="log")
     async def _search_again(self) -> None:
         if self._scene is not None:
             await self._read_log(self._scene.task)
@@ -234,19 +224,21 @@ class TaskScreen(Page):
 
     def _repaint(self) -> None:
         if self._is_there:
-            self.run_worker(self._paint(), exclusive=True, group="paint")
+            self._paint()
 
     @property
     def _is_there(self) -> bool:
         """Whether its panes are: not before it is composed, nor while it is taken down."""
         return self.is_attached and bool(self.query(LongText)) and bool(self.size.width)
 
+    @work(exclusive=True, group="paint")
     async def _paint(self) -> None:
         """The part that is looked at; a long one is laid out beside the loop."""
-        title, width = TITLES[self._at], self.size.width
+        at, width = self._at, self.size.width
+        title = TITLES[at]
         if self._scene is not None and title in _OPENED and not self._fresh:
             await self._open_parts()
-        scene, now, at = self._scene, self._clock(), self._at
+        scene, now = self._scene, self._clock()
         if scene is None or (title in _OPENED and not self._opened):
             text: list[Line] = [((f" {self._nothing()}", "dim"),)]
         else:
@@ -324,7 +316,11 @@ class TaskScreen(Page):
     def action_reread(self) -> None:
         """Read it again now."""
         self._fresh = False
-        self.run_worker(self._read(), name="reread", exclusive=True, group="reread")
+        self._reread()
+
+    @work(exclusive=True, group="reread")
+    async def _reread(self) -> None:
+        await self._read()
 
     def copies(self) -> tuple[Copy, ...]:
         """The task, and the command that shows it."""

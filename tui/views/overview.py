@@ -218,6 +218,12 @@ def _title(queues: Sequence[Queue], column: Column) -> str:
     return shown(word).upper() if cell_len(shown(word)) <= column.width else column.title
 
 
+def _why(queue: Queue) -> str:
+    """Why a queue cannot be read, without the path that the line begins with anyway."""
+    within = queue.unavailable.removeprefix(queue.name)
+    return within.lstrip("/: ") if within != queue.unavailable else within
+
+
 _GRAVE = {Level.CRIT: "bad", Level.WARN: "warning", "": ""}
 
 
@@ -235,7 +241,7 @@ def row(queue: Queue, name: str, form: Shape, now: float, width: int) -> Line:
         # On a narrow screen the reason says more than one unknown after the other.
         while cells and width - present.width_of((*lead, *cells)) < REASON:
             cells.pop()
-        return present.cut((*lead, *cells, (shown(queue.unavailable), "unknown")), width)
+        return present.cut((*lead, *cells, (shown(_why(queue)), "unknown")), width)
     runs: list[Run] = []
     for column in form.columns:
         text, look = column.cell(queue, now)

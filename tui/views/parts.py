@@ -8,7 +8,7 @@ from typing import NamedTuple
 from engine import letter
 from engine.letter import Letter
 from engine.model import Part
-from engine.text import shown, shown_lines
+from engine.text import shown
 from tui import present
 from tui.present import BLANK, Line
 
@@ -44,10 +44,9 @@ def raw(opened: Sequence[Opened], width: int) -> list[Line]:
     """Every part as it is; what is no text as its bytes."""
     lines: list[Line] = []
     for each in opened:
-        text = letter.read(each.data, per_row(width))
-        is_bytes = text.kind == "bytes"
-        lines += _headed(each, "bytes" if is_bytes else "as it is stored", width)
-        lines += _text(text.lines if is_bytes else shown_lines(each.data), width)
+        text = letter.verbatim(each.data, per_row(width))
+        lines += _headed(each, "bytes" if text.kind == "bytes" else "as it is stored", width)
+        lines += _text(text.lines, width)
     return lines
 
 

@@ -7,7 +7,7 @@ import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from engine.events import Attempt, Event, What
 from engine.logbook import Mentions
@@ -21,6 +21,21 @@ Text: TypeAlias = list[Line]
 
 LAST = 160
 """Characters of the last line of the log that stand in the summary."""
+
+
+class Told(NamedTuple):
+    """What the logs tell of a task."""
+
+    log: Mentions | None = None
+    """The lines that speak of it; None until they were searched."""
+    trouble: str = ""
+    """Why they could not be."""
+    history: tuple[Event, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
+
+
+UNTOLD = Told()
+"""Before they were searched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +56,7 @@ class Scene:
     """How often a task is run here at most."""
     command: tuple[str, ...] = ()
     """What shows it on the command line."""
-    log: Mentions | None = None
-    """What the logs say of it; None until they were searched."""
-    trouble: str = ""
-    """Why they could not be."""
-    history: tuple[Event, ...] = ()
-    attempts: tuple[Attempt, ...] = ()
+    told: Told = UNTOLD
     parts: tuple[Part, ...] = ()
 
     @property
@@ -83,7 +93,9 @@ def in_words(scene: Scene, now: float) -> tuple[str, ...]:
     task = scene.task
     said = _STANDS[task.state](task, now)
     if task.state is State.DEAD and task.attempts:
-        said += f": gave up after {present.count(task.attempts, 'attempt')}"
+        is_all = scene.runs is None or task.attempts >= scene.runs
+        noun = "attempt" if is_all else "counted attempt"
+        said += f": gave up after {present.count(task.attempts, noun)}"
     if not task.error:
         return (f"{said}.",)
     kin = [scene.mark] if scene.mark else []
@@ -178,11 +190,11 @@ def _payload_words(scene: Scene) -> str:
 
 
 def _last_log(scene: Scene, now: float) -> str:
-    if scene.trouble:
-        return f"? {shown(scene.trouble)}"
-    if scene.log is None or not scene.log.lines:
+    if scene.told.trouble:
+        return f"? {shown(scene.told.trouble)}"
+    if scene.told.log is None or not scene.told.log.lines:
         return ""
-    last = scene.log.lines[-1]
+    last = scene.told.log.lines[-1]
     when = f"{present.moment(last.when, now)}: " if last.when is not None else ""
     return when + shown(last.text)[:LAST]
 
@@ -202,7 +214,10 @@ def wide(scene: Scene, now: float, width: int, height: int) -> Text:
     left = width * 55 // 100
     room = width - left - 2
     right = [*attempts(scene, now, room), BLANK, present.heading("log", room)]
-    right += log(scene, room)[-max(5, height - len(right)) :]
+    lines = log(scene, room)[-max(5, height - len(right)) :]
+    while lines and lines[0][0][0].startswith(_BELOW):  # of a line that begins further up
+        lines.pop(0)
+    right += lines
     return beside(summary(scene, now, left), right, left, width)
 
 
@@ -232,7 +247,7 @@ _ENDED: Mapping[What | None, Run] = {
 def attempts(scene: Scene, now: float, width: int) -> Text:
     """Each run that the logs tell of, and what else happened to it."""
     lines: Text = [present.heading("attempts", width)]
-    for each in scene.attempts:
+    for each in scene.told.attempts:
         words, look = _ENDED.get(each.outcome, ("ended", ""))
         when = each.began if each.began is not None else each.ended
         began = present.moment(when, now) if when is not None else "?"
@@ -246,7 +261,7 @@ def attempts(scene: Scene, now: float, width: int) -> Text:
         pieces = present.folded(shown(each.error), max(8, width - 7)) if each.error else []
         lines += [(("      ", ""), (piece, "dim")) for piece in pieces]
     lines += [((f" {piece}", "dim"),) for piece in present.folded(_how_far(scene), width - 2)]
-    other = [event for event in scene.history if event.what in _OTHER]
+    other = [event for event in scene.told.history if event.what in _OTHER]
     if other:
         lines += [BLANK, present.heading("besides", width)]
     for event in other:
@@ -264,15 +279,15 @@ _OTHER = {
 
 def _how_far(scene: Scene) -> str:
     """How much of its life the logs tell."""
-    if scene.trouble:
-        return f"the logs could not be searched: {shown(scene.trouble)}"
-    if scene.log is None:
+    if scene.told.trouble:
+        return f"the logs could not be searched: {shown(scene.told.trouble)}"
+    if scene.told.log is None:
         return "searching the logs ..."
     missing = os.strerror(errno.ENOENT)  # a place need not have every log
-    troubles = scene.log.troubles.items()
+    troubles = scene.told.log.troubles.items()
     said = [f"{shown(path)}: {shown(why)}" for path, why in troubles if why != missing]
-    counted, told = scene.task.attempts or 0, len(scene.attempts)
-    if scene.log.early:
+    counted, told = scene.task.attempts or 0, len(scene.told.attempts)
+    if scene.told.log.early:
         said.append("there may be more, further back in the logs than was searched")
     elif told < counted:
         said.append(
@@ -287,20 +302,26 @@ def _how_far(scene: Scene) -> str:
 # The log
 
 
+_BELOW = " " * 18
+"""What stands before the rest of a line: the width of its time and its level."""
+
+
 def log(scene: Scene, width: int) -> Text:
     """The lines that speak of it, the newest last, nothing of them cut."""
     lines: Text = []
-    for line in () if scene.log is None else scene.log.lines:
+    for line in () if scene.told.log is None else scene.told.log.lines:
         first, *rest = present.folded(shown(line.text), max(8, width - 19))
         lines.append(present.log_line(line.when, line.level, first, width))
-        lines += [((" " * 18 + piece, "dim"),) for piece in rest]
+        lines += [((_BELOW + piece, "dim"),) for piece in rest]
     if not lines:
-        nothing = "the logs say nothing of it" if scene.log is not None else _how_far(scene)
+        nothing = "the logs say nothing of it" if scene.told.log is not None else _how_far(scene)
         lines.append(((f" {nothing}", "dim"),))
     return lines
 
 
 # What became of it
+
+GONE = "it is not there any more"
 
 _LEFT = {
     What.SUCCEEDED: "the log says that it succeeded",
@@ -314,12 +335,11 @@ _LEFT = {
 
 def left(scene: Scene, now: float) -> str:
     """That it is gone, and where to, as far as the log says."""
-    gone = "it is not there any more; this is what was seen last"
-    last = scene.history[-1] if scene.history else None
+    last = scene.told.history[-1] if scene.told.history else None
     if last is None or last.what not in _LEFT:
-        return gone
+        return f"{GONE}; this is what was seen last"
     at = f" at {present.clock(last.when)}" if last.when is not None else ""
-    return f"{gone}; {_LEFT[last.what]}{at}"
+    return f"{GONE}: {_LEFT[last.what]}{at}"
 
 
 _TOLD = ("attempts", "due", "error", "description", "destination", "payload", "priority")

@@ -1,12 +1,13 @@
 """The line in which the operator types what to show, in the language of `engine.filters`.
 
-What is typed is applied while it is typed. Half a word of it may be no filter yet: then the line
-says where and what was expected, and the last one that was whole stays.
+What is typed is applied while it is typed. Half a clause is no filter yet: then the line says where
+and what was expected, and what stands before it counts; what is wrong in the midst changes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
@@ -63,7 +64,7 @@ class FilterLine(Horizontal):
 
     @property
     def filter(self) -> Filter:
-        """What is filtered for: what is typed, or what was when that was a filter."""
+        """What is filtered for: what is typed, as far as that is whole."""
         return self._filter
 
     @property
@@ -74,7 +75,10 @@ class FilterLine(Horizontal):
     def open(self) -> None:
         """Show the line and type into it."""
         self.add_class("-on")
-        self.query_one(Input).focus()
+        # Now, and not when the styles are next looked at: what is typed behind `/` in one burst
+        # over a slow line must not be taken for keys of the list.
+        self.display = True
+        self.screen.set_focus(self.query_one(Input))
 
     def put(self, words: str) -> None:
         """Filter for these, as if they had been typed; nothing hides the line."""
@@ -82,11 +86,13 @@ class FilterLine(Horizontal):
             self.query_one(Input).value = words
         self._read(words)
         self.set_class(bool(words), "-on")
+        self.display = bool(words)
 
     def close(self) -> None:
         """Forget the words and hide the line."""
         self.query_one(Input).value = ""
         self.remove_class("-on")
+        self.display = False
 
     def show_count(self, matching: int, of: int, why: str = "") -> None:
         """Say how many tasks the filter leaves, and why none; an error in it comes first."""
@@ -102,19 +108,31 @@ class FilterLine(Horizontal):
         """Take what is typed; whether there is something new to say."""
         before = self._filter, self._bad
         try:
-            self._filter, self._bad = parse(words.rstrip(), self._states(), self._clock()), None
+            self._filter, self._bad = self._parsed(words.rstrip()), None
         except BadFilter as error:
             self._bad = error
+            self._leave_out(words, error.at)
         return (self._filter, self._bad) != before
+
+    def _parsed(self, words: str) -> Filter:
+        return parse(words, self._states(), self._clock())
+
+    def _leave_out(self, words: str, at: int) -> None:
+        """What is being typed at the end counts only when it is whole: `tries>` is no word."""
+        rest = words[at:]
+        if rest.startswith('"') or not rest.strip() or len(rest.split()) == 1:
+            with suppress(BadFilter):
+                self._filter = self._parsed(words[: words.rfind(" ", 0, at) + 1].rstrip())
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Filter while typing."""
         event.stop()
+        before = self._filter
         if not self._read(event.value):
             return
-        if self._bad is None:
+        if self._bad is None or self._filter != before:
             self.post_message(self.Changed(self._filter))
-        else:
+        if self._bad is not None:
             self.show_count(0, 0)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:

@@ -1,0 +1,64 @@
+"""The text of an HTML page, in one pass, whatever somebody wrote there."""
+
+from __future__ import annotations
+
+import html
+import re
+from contextlib import suppress
+
+_SKIPPED = {"script", "style", "head", "title", "template"}
+_BREAKS = {
+    *("p", "br", "div", "tr", "li", "ul", "ol", "table", "blockquote", "hr", "pre", "section"),
+    *("h1", "h2", "h3", "h4", "h5", "h6", "header", "footer", "article", "dt", "dd"),
+}
+_APART = {"td", "th"}
+_TAG = re.compile(r"/?([a-zA-Z][a-zA-Z0-9]{0,20})")
+_LOWER = str.maketrans({chr(c): chr(c + 32) for c in range(65, 91)})
+
+
+def from_html(page: str) -> str:
+    """The text of a page, without tags, scripts and styles.
+
+    Goes through it once: the library's parser needs time with the square of some pages' length.
+    """
+    lower = page.translate(_LOWER)  # of the same length, unlike str.lower()
+    text: list[str] = []
+    at, kept = 0, False
+    while at < len(page):
+        begin = page.find("<", at)
+        begin = len(page) if begin < 0 else begin
+        text.append(page[at:begin] if kept else re.sub(r"[\r\n\t ]+", " ", page[at:begin]))
+        if page.startswith("<!--", begin):
+            at = _after(page, "-->", begin)
+            continue
+        tag = _TAG.match(lower, begin + 1)
+        if tag is None and page[begin + 1 : begin + 2] not in ("!", "?", "/"):
+            text.append(page[begin : begin + 1])
+            at = begin + 1
+            continue
+        at = _after(page, ">", begin)
+        name = tag[1] if tag else ""
+        closes = page.startswith("/", begin + 1)
+        if name in _SKIPPED and not closes:
+            end = lower.find(f"</{name}", at)
+            at = len(page) if end < 0 else end
+        elif name == "pre":
+            kept = not closes
+        text.append("\n" if name in _BREAKS else " " if name in _APART else "")
+    return _tidy("".join(text))
+
+
+def _after(page: str, what: str, at: int) -> int:
+    end = page.find(what, at)
+    return len(page) if end < 0 else end + len(what)
+
+
+def _tidy(text: str) -> str:
+    with suppress(ValueError):  # a number of thousands of digits: it stays as it is written
+        text = html.unescape(text)
+    lines: list[str] = []
+    for line in text.split("\n"):
+        bare = line.strip(" ") if not line.startswith("  ") else line.rstrip()
+        if bare or (lines and lines[-1]):
+            lines.append(bare)
+    return "\n".join(lines).rstrip("\n")

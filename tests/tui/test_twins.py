@@ -1,0 +1,159 @@
+"""The overview and the locks printed once: the same lines, for scripts and for plain terminals."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from engine import config, locks
+from tests.engine.lockers import later
+from tests.engine.test_alerts import eleven_dead, write_task
+from tests.tui.spools import a_console, make_spool, until
+from tests.tui.test_cli import Run, spooldeck
+from tui import keys
+from tui.cli.console import _place
+from tui.cli.wiring import Setup
+from tui.plain import text_of
+from tui.screens.overview import OverviewScreen
+
+__all__ = ["spooldeck"]
+
+RED = "\x1b[31mred"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A queue with three tasks that are due, and nothing wrong with it."""
+    made = tmp_path / "mail.out"
+    make_spool(made, [])
+    shutil.rmtree(made / "metrics")
+    for number, age in enumerate((60, 400, 800), 20):
+        write_task(made, "pending", number, age=age)
+    return made
+
+
+def row_of(text: str, name: str) -> list[str]:
+    """The words of a table's row, behind the name."""
+    rows = [line[3:].split() for line in text.splitlines()]
+    return next(words[1:] for words in rows if words[:1] == [name])
+
+
+def test_overview_of_a_queue(root: Path, spooldeck: Run) -> None:
+    """Its line, how old its tasks are and what to read in that; 1 where something is wrong."""
+    well = spooldeck("overview", str(root))
+    eleven_dead(root)
+    ill = spooldeck("overview", str(root))
+
+    assert (well.returncode, well.stderr) == (0, "")
+    assert "nothing needs attention" in well.stdout
+    assert row_of(well.stdout, "mail.out")[:9] == [*"30000", "13m", *"???"]
+    assert row_of(well.stdout, "TAL")[:6] == ["3", "1", "1", "1", "0", "0"]
+    assert "reading: " in well.stdout
+    assert ill.returncode == 1
+    assert "! WARN  mail.out: 11 tasks in the dead-letter queue (over 10)" in ill.stdout
+    assert row_of(ill.stdout, "mail.out")[3] == "11"
+
+
+def test_rates_are_known_to_who_looks_for_a_while(root: Path, spooldeck: Run) -> None:
+    """With --over it is looked at for so long, and what came and left in that time is a number."""
+    ended = spooldeck("overview", str(root), "--over", "5")
+
+    assert row_of(ended.stdout, "mail.out")[6:8] == ["0.0", "0.0"]
+
+
+def test_what_cannot_be_read_is_said(root: Path, spooldeck: Run) -> None:
+    """One queue that cannot be read keeps none of the others from being told of; it is 2 then."""
+    other = root.parent / "other"
+    make_spool(other, [])
+    shutil.rmtree(other / "queue" / "pending")
+
+    ended = spooldeck("overview", str(other), str(root))
+
+    assert ended.returncode == 2
+    assert "! CRIT  other: cannot be read" in ended.stdout
+    assert row_of(ended.stdout, "other")[:4] == ["?"] * 4
+    assert row_of(ended.stdout, "mail.out")[0] == "3"
+
+
+def test_overview_for_programs(root: Path, spooldeck: Run) -> None:
+    """With --json each place is an object, and what is not known is null."""
+    eleven_dead(root)
+
+    (place,) = json.loads(spooldeck("overview", str(root), "--json").stdout)["places"]
+
+    assert place["place"] == str(root)
+    assert (place["tasks"]["pending"], place["tasks"]["dlq"], place["due"]) == (3, 11, 3)
+    assert (place["in_per_second"], place["drain_seconds"]) == (None, None)
+    assert [alert["what"] for alert in place["alerts"]] == ["dead tasks"]
+    assert place["ages"]["total"][:4] == [1, 1, 1, 0]
+
+
+def test_the_locks(root: Path, spooldeck: Run) -> None:
+    """Who has it, the evidence, what waits behind it; 1 where it needs somebody."""
+    free = spooldeck("locks", str(root))
+    ago = later(-2820)
+    lock = locks.acquire(str(root / "run" / "queue.lock"), 1200, ago["clock"], ago["uptime"])
+    stuck = spooldeck("locks", str(root))
+    (told,) = json.loads(spooldeck("locks", str(root), "--json").stdout)["locks"]
+    lock.release()
+
+    assert (free.returncode, row_of(free.stdout, "mail.out")[:4]) == (0, ["-", "-", "FREE", "-"])
+    assert stuck.returncode == 1
+    pid = str(os.getpid())
+    assert row_of(stuck.stdout, "mail.out")[1:6] == ["PID", pid, "STUCK", "3", "13m"]
+    assert "waiting behind it: 3 due tasks, the oldest is 13m old" in stuck.stdout
+    assert "by kind: report 3" in stuck.stdout
+    assert f"held by PID {pid}" in stuck.stdout
+    assert (told["verdict"], told["pid"], told["due_by_kind"]) == ("stuck", int(pid), {"report": 3})
+
+
+def test_foreign_text_does_nothing(root: Path, spooldeck: Run) -> None:
+    """No control character of a name, a log or a lock comes to the terminal."""
+    odd = root.with_name(f"odd{RED}")
+    root.rename(odd)
+    (odd / "log" / "queue.log").write_text(f"[2026-11-20 09:41:23] [ERROR] {RED}\n")
+    (odd / "run" / "queue.lock").write_text(f"{RED}\n")
+
+    for word in ("overview", "locks"):
+        said = spooldeck(word, str(odd)).stdout
+        assert "[31mred" in said
+        assert "\x1b" not in said
+
+
+def test_a_locale_without_utf8_gets_ascii(root: Path, spooldeck: Run) -> None:
+    """Where the locale has no UTF-8, every sign is ASCII."""
+    said = spooldeck("overview", str(root), LC_ALL="C")
+
+    assert said.returncode == 0
+    assert said.stdout.isascii()
+
+
+async def test_the_screen_says_the_same(root: Path, spooldeck: Run) -> None:
+    """The line of a queue and its age table are word for word those of the screen."""
+    ended = await asyncio.to_thread(spooldeck, "overview", str(root), COLUMNS="80")
+    printed = ended.stdout.splitlines()
+    settings = config.load(None, {}, ())
+    place = await asyncio.to_thread(
+        lambda: _place(Setup(settings, config.queue_for(settings, str(root), {})), str(root))
+    )
+    console = a_console(place, clock=time.time, first=keys.OVERVIEW, glyphs={})
+    async with console.run_test(size=(80, 24)) as pilot:
+
+        def shown() -> list[str]:
+            assert isinstance(console.screen, OverviewScreen)
+            console.screen.paint()
+            return text_of(console.screen).splitlines()
+
+        await until(pilot, lambda: any("reading:" in line for line in shown()))
+        await until(pilot, lambda: any("13m" in line[:60] for line in shown()))
+
+        for beginning in (" TOTAL", " report", " reading:", " mail.out  age x"):
+            (line,) = [line for line in printed if line.startswith(beginning)]
+            assert line in shown()
+        assert row_of("\n".join(shown()), "mail.out")[:9] == row_of(ended.stdout, "mail.out")[:9]

@@ -1,0 +1,59 @@
+"""What can be found out about one task besides itself: in the logs, in its files, in the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine import events, filters, logbook
+from engine.index import Query
+from engine.inspector import Inspector
+from engine.model import Part, Task
+from engine.store import StoreError
+from tui.views.parts import Opened
+from tui.views.task import Told
+
+MENTIONED = 500
+"""Lines of the logs that are shown of one task; more than any that ends has."""
+
+SLACK = 60.0
+"""Seconds by which the clock that a task's birth was told by may have been ahead of the log's."""
+
+
+def told(paths: Sequence[str], task: Task) -> Told:
+    """What the logs tell of a task. Blocks."""
+    since = task.created - SLACK if task.created > 0 else None
+    try:
+        log = logbook.mentions(paths, task.id, MENTIONED, since)
+    except OSError as error:
+        return Told(logbook.Mentions(), error.strerror or str(error))
+    history = events.history(events.read(log.lines), task.id)
+    return Told(log, "", history, events.attempts(history))
+
+
+async def alike(inspector: Inspector, task: Task, mark: str) -> int:
+    """How many others in its state have an error of that fingerprint.
+
+    Raises:
+        Unavailable: there is no telling now.
+    """
+    query = Query(task.state, filters.parse(f"cluster={mark}"))
+    return max(0, await inspector.count(query) - 1)
+
+
+async def opened(inspector: Inspector, task: Task) -> tuple[Opened, ...]:
+    """All its parts, read as far as they may be.
+
+    Raises:
+        Gone: it is not there any more as it was seen.
+        Unavailable: its store cannot be reached.
+    """
+    return tuple([await _open(inspector, task, part) for part in await inspector.parts(task)])
+
+
+async def _open(inspector: Inspector, task: Task, part: Part) -> Opened:
+    if part.refused:
+        return Opened(part)
+    try:
+        return Opened(part, await inspector.read(task, part.name))
+    except StoreError as error:
+        return Opened(part, refused=str(error))
