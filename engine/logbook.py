@@ -487,6 +487,7 @@ class Tally:
         self._step_cells = step_cells
         self._places: dict[int, int] = {}
         self._counts: dict[int, tuple[int, int]] = {}
+        self._settled: dict[int, int] = {}
         self.read = 0
 
     @property
@@ -507,7 +508,8 @@ class Tally:
     @property
     def done(self) -> bool:
         """Whether all that is there was counted."""
-        return all(self._is_through(file) for file in self._book.files)
+        # Asked by whoever may not wait: it is a matter of what the last step and the last look saw.
+        return all(self._settled.get(file.number) == file.size for file in self._book.files)
 
     def step(self) -> None:
         """Count on: at most a mebibyte.
@@ -524,15 +526,14 @@ class Tally:
                 self._count(file, before)
                 self.read += self._at(file) - before
                 left -= 1
+            if self._is_through(file):
+                self._settled[file.number] = file.size
 
     def _at(self, file: LogFile) -> int:
         return self._places.get(file.number, 0)
 
     def _is_through(self, file: LogFile) -> bool:
-        at = self._at(file)
-        if at >= file.whole:
-            return file.number in self._places or not file.size
-        return False
+        return self._at(file) >= file.whole
 
     def _count(self, file: LogFile, at: int) -> None:
         """Count the rest of a cell."""

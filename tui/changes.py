@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TypeAlias
 
 from rich.cells import cell_len
@@ -21,10 +20,13 @@ def changes(old: Line, new: Line, width: int) -> list[Span]:
     """The spans of cells in which two lines of that width differ, from left to right."""
     if not (_is_even(old) and _is_even(new)):
         return [(0, width)]  # wide characters: where a cell begins hangs on all before it
-    before, after = _cells(old, width), _cells(new, width)
+    codes = {"": "\0"}
+    (text, looks), (text_now, looks_now) = _cells(old, width, codes), _cells(new, width, codes)
+    if set(looks).isdisjoint(looks_now):
+        return [(0, width)]
     spans: list[Span] = []
     for at in range(width):
-        if before[at] == after[at]:
+        if text[at] == text_now[at] and looks[at] == looks_now[at]:
             continue
         if spans and at - sum(spans[-1]) < NEAR:
             spans[-1] = (spans[-1][0], at + 1 - spans[-1][0])
@@ -38,6 +40,8 @@ def _is_even(line: Line) -> bool:
     return all(text.isascii() or cell_len(text) == len(text) for text, _ in line)
 
 
-def _cells(line: Line, width: int) -> list[tuple[str, str]]:
-    cells = [*chain.from_iterable(((char, look) for char in text) for text, look in line)]
-    return cells[:width] + [(" ", "")] * (width - len(cells))
+def _cells(line: Line, width: int, codes: dict[str, str]) -> tuple[str, str]:
+    """What stands in each cell, and a code for how it looks: strings are soon compared."""
+    text = "".join([text for text, _ in line])
+    looks = "".join([codes.setdefault(look, chr(len(codes))) * len(text) for text, look in line])
+    return text[:width].ljust(width), looks[:width].ljust(width, codes[""])

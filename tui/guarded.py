@@ -11,11 +11,12 @@ import time
 from typing import Any
 
 from textual.app import App
-from textual.events import Resize
+from textual.events import Event, Key, Paste, Resize
 from textual.geometry import Size
 
 from tui.crash import EX_SOFTWARE, told
 from tui.terminal import Terminal, shell_waits
+from tui.typed import Typed
 
 LAST = 3.0
 """Seconds that threads get to end by themselves once everything is closed."""
@@ -33,6 +34,7 @@ class Guarded(App[None], inherit_bindings=False):
         super().__init__(driver_class=Terminal, **options)
         self.crash: BaseException | None = None
         """The first error that nobody caught; whoever ran us makes a report of it."""
+        self._typed = Typed(self, super().on_event)
         self._hook = threading.excepthook
         self._last_resort: threading.Timer | None = None
         self._gone = False
@@ -56,6 +58,13 @@ class Guarded(App[None], inherit_bindings=False):
         self.set_interval(1.0, self._keep_size)
         loop.set_exception_handler(failed)
         threading.excepthook = ended
+
+    async def on_event(self, event: Event) -> None:
+        """What is typed acts in its order; all else at once."""
+        if isinstance(event, Key | Paste) and not event.is_forwarded:
+            await self._typed.take(event)
+        else:
+            await super().on_event(event)
 
     def run(self, **options: Any) -> None:
         """Stay until it is left; a thread that waits for a disk which hangs holds up nobody."""

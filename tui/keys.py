@@ -29,6 +29,8 @@ class Key(NamedTuple):
     """The verb that it plans; "" when it plans none."""
     each: bool = False
     """Whether the action is told which of the keys it was."""
+    minor: bool = False
+    """Whether its hint goes first where there is no room for all."""
 
 
 class Hint(NamedTuple):
@@ -38,6 +40,8 @@ class Hint(NamedTuple):
     words: str
     grey: bool = False
     """Whether it is refused now; pressing it says why."""
+    minor: bool = False
+    """Whether it goes first where there is no room for all."""
 
 
 OVERVIEW, LIST, TASK, PROBLEMS, CLUSTERS = "overview", "list", "task", "problems", "clusters"
@@ -108,6 +112,7 @@ KEYS: tuple[Key, ...] = (
         "Look",
         _BOARDS,
         each=True,
+        minor=True,
     ),
     Key(
         "filter",
@@ -120,9 +125,21 @@ KEYS: tuple[Key, ...] = (
     ),
     Key("next_tab", ("tab", "right", "l"), "Tab", "", "the next tab", "Look", _LIST),
     Key("previous_tab", ("shift+tab", "left", "h"), "S-Tab", "", "the tab before", "Look", _LIST),
-    Key("tab", PAGES, "1-9", "tabs", "the tab of that number", "Look", _LIST, each=True),
-    Key("part", PANES, "1-7", "parts", "the part of that number", "Look", _TASK, each=True),
-    Key("next_part", ("tab", "right", "l"), "Tab", "", "the next part", "Look", _TASK),
+    Key(
+        "tab", PAGES, "1-9", "tabs", "the tab of that number", "Look", _LIST, each=True, minor=True
+    ),
+    Key(
+        "part",
+        PANES,
+        "1-7",
+        "parts",
+        "the part of that number",
+        "Look",
+        _TASK,
+        each=True,
+        minor=True,
+    ),
+    Key("next_part", ("tab", "right", "l"), "Tab", "", "the next part", "Look", _TASK, minor=True),
     Key("previous_part", ("shift+tab", "left", "h"), "S-Tab", "", "the part before", "Look", _TASK),
     Key("clusters", ("c",), "c", "clusters", "the errors here, alike with alike", "Look", _LIST),
     Key("order", ("o",), "o", "order", "order by another column", "Look", _LIST),
@@ -148,8 +165,10 @@ KEYS: tuple[Key, ...] = (
     Key(
         "goto_time", ("@",), "@", "time", "go to a time: 14:00, yesterday 18:00, -2h", "Look", _LOG
     ),
-    Key("wrap", ("w",), "w", "wrap", "long lines in full, or cut", "Look", _LOG),
-    Key("stamps", ("i",), "i", "stamps", "times with their date, or none", "Look", _LOG),
+    Key("wrap", ("w",), "w", "wrap", "long lines in full, or cut", "Look", _LOG, minor=True),
+    Key(
+        "stamps", ("i",), "i", "stamps", "times with their date, or none", "Look", _LOG, minor=True
+    ),
     Key(
         "reread",
         ("r",),
@@ -158,16 +177,53 @@ KEYS: tuple[Key, ...] = (
         "look at everything again, now",
         "Look",
         _LIST | _OVER | {LOCKS, TRANSPORTS},
+        minor=True,
     ),
-    Key("reread", ("r",), "r", "re-read", "read the task again", "Look", _TASK),
+    Key("reread", ("r",), "r", "re-read", "read the task again", "Look", _TASK, minor=True),
     Key("repaint", ("ctrl+l",), "Ctrl-l", "", "paint the whole screen again", "Look", _SHOWN),
     Key("mark", ("space",), "Space", "mark", "mark the task, or take its mark away", "Mark", _LIST),
-    Key("range", ("v",), "v", "range", "mark from here to where v is pressed again", "Mark", _LIST),
+    Key(
+        "range",
+        ("v",),
+        "v",
+        "range",
+        "mark from here to where v is pressed again",
+        "Mark",
+        _LIST,
+        minor=True,
+    ),
     Key("mark_all", ("*",), "*", "all", "act on all that match, not on one row", "Mark", _LIST),
-    Key("unmark", ("\\",), "\\", "no marks", "take all marks away", "Mark", _LIST),
-    Key("yank", ("y",), "y", "copy", "copy the id, the row, JSON or a command", "Take", _SHOWN),
-    Key("export", ("e",), "e", "export", "write what is shown to a file", "Take", _LIST | _OVER),
-    Key("plain", ("=",), "=", "plain", "this screen as plain text, to be copied", "Take", _SHOWN),
+    Key("unmark", ("\\",), "\\", "no marks", "take all marks away", "Mark", _LIST, minor=True),
+    Key(
+        "yank",
+        ("y",),
+        "y",
+        "copy",
+        "copy the id, the row, JSON or a command",
+        "Take",
+        _SHOWN,
+        minor=True,
+    ),
+    Key(
+        "export",
+        ("e",),
+        "e",
+        "export",
+        "write what is shown to a file",
+        "Take",
+        _LIST | _OVER,
+        minor=True,
+    ),
+    Key(
+        "plain",
+        ("=",),
+        "=",
+        "plain",
+        "this screen as plain text, to be copied",
+        "Take",
+        _SHOWN,
+        minor=True,
+    ),
     Key(
         "plan('retry')",
         ("R",),
@@ -280,6 +336,7 @@ KEYS: tuple[Key, ...] = (
         "clear marks of a range or the filter; then back to the overview",
         "Leave",
         _LIST,
+        minor=True,
     ),
     Key(
         "back",
@@ -316,6 +373,7 @@ KEYS: tuple[Key, ...] = (
         frozenset({PLAN}),
     ),
     Key("leave", ("q",), "q", "back", "back to the overview; there: leave", "Leave", _LIST),
+    Key("back", ("escape",), "Esc", "", "stop the first look at a queue", "Leave", _OVER),
     Key("app.quit", ("q",), "q", "quit", "leave the console", "Leave", _OVER),
     Key(
         "app.cancel",
@@ -375,7 +433,7 @@ def hints(
     """What the hint lines of a screen show; `words` replaces the words of some actions."""
     changed = words or {}
     return tuple(
-        Hint(key.shown, changed.get(key.action, key.hint), key.action in grey)
+        Hint(key.shown, changed.get(key.action, key.hint), key.action in grey, key.minor)
         for key in on(screen, without)
         if key.hint
     )

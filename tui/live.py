@@ -39,6 +39,8 @@ class Live:
     def __init__(self, place: Place, clock: Callable[[], float], number: int = 1) -> None:
         """`number` is which of the console's places this one is, from 1."""
         self.place, self.clock, self.number = place, clock, number
+        self.begun = clock()
+        """When it was opened, epoch seconds UTC."""
         self.inspector = Inspector(place.open, clock=clock)
         self.worker = Worker(place.work)
         self.recovery = Recovery(place.recover)

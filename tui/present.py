@@ -527,7 +527,18 @@ def scope(about: Scope, width: int) -> Line:
 
 
 def hint_lines(hints: Sequence[Hint], width: int, lines: int = 2) -> list[Line]:
-    """The hints, on so many lines; what does not fit is left to the help."""
+    """The hints, on so many lines; where they do not all fit, the minor ones go first.
+
+    What does not fit then is left to the help.
+    """
+    rows = _hint_rows(hints, width)
+    if len(rows) > lines:
+        rows = _hint_rows([hint for hint in hints if not hint.minor], width)
+    rows += [[] for _ in range(lines - len(rows))]
+    return [cut(tuple(runs), width) for runs in rows[:lines]]
+
+
+def _hint_rows(hints: Iterable[Hint], width: int) -> list[list[Run]]:
     rows: list[list[Run]] = [[]]
     used = 0
     for hint in hints:
@@ -538,8 +549,7 @@ def hint_lines(hints: Sequence[Hint], width: int, lines: int = 2) -> list[Line]:
         look = ("grey", "grey") if hint.grey else ("key", "")
         rows[-1] += [(f" {hint.shown}", look[0]), (f" {hint.words} ", look[1])]
         used += cells
-    rows += [[] for _ in range(lines - len(rows))]
-    return [cut(tuple(runs), width) for runs in rows[:lines]]
+    return rows
 
 
 # A task in full

@@ -18,8 +18,9 @@ from tui.screens.face import Face, Target
 from tui.screens.help import HelpScreen
 from tui.screens.menu import MenuScreen, Option
 from tui.screens.palette import PaletteScreen, Said
-from tui.screens.progress import Progress, ProgressScreen
+from tui.screens.progress import ProgressScreen
 from tui.theme import names as theme_names
+from tui.views.progress import Progress
 
 
 class Ways(NamedTuple):

@@ -304,9 +304,9 @@ async def test_help() -> None:
     async with a_deck() as deck:
         await deck.press("?")
         await deck.opened(HelpScreen)
-        await deck.press("G")
+        await deck.press("pagedown")
         assert deck.console.screen.query_one("#text", LongText).top > 0
-        await deck.press("?")
+        await deck.press("escape")
         assert not isinstance(deck.console.screen, HelpScreen)
 
 

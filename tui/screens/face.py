@@ -10,6 +10,7 @@ from textual.screen import Screen
 
 from engine.model import State
 from tui import keys
+from tui.widgets.kept import Keeps
 
 if TYPE_CHECKING:
     from tui.export import Sheet
@@ -56,7 +57,7 @@ class Copy(NamedTuple):
     text: str
 
 
-class Face(Screen[None]):
+class Face(Keeps, Screen[None]):
     """A screen that shows something; what it cannot do itself goes up to the console."""
 
     KIND = ""

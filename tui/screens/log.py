@@ -22,9 +22,9 @@ from tui.present import Line
 from tui.screens.ask import AskScreen
 from tui.screens.face import Copy, Target
 from tui.screens.pages import Board
-from tui.screens.progress import Progress, bar
 from tui.surroundings import Surroundings
 from tui.views import log as view
+from tui.views.progress import Progress, bar
 from tui.widgets.lines import Lines
 from tui.widgets.log_lines import LogLines
 from tui.widgets.top_line import TopLine
@@ -78,7 +78,8 @@ class LogScreen(Board):
         self._style = view.Style(sources=len(live.place.logs) > 1)
         self._following = at is None
         self._news: Tally | None = None
-        self._count = Tally(self._book, self._filter)
+        self._count = Tally(self._book, self._filter, step_cells=COUNT_STEP)
+        self._uncounted = asyncio.Event()
         self._job: tuple[Job, float] | None = None
         self._turn = 0
         self._busy, self._late, self._stopping = False, False, False
@@ -113,6 +114,7 @@ class LogScreen(Board):
         try:
             await self._lane.run(self._book.look)
             self.looked = True
+            self._uncounted.set()
             at = self._at
             self._begin(self._tail if at is None else lambda: self._to_time(at))
             while True:
@@ -126,6 +128,7 @@ class LogScreen(Board):
     async def _grow(self) -> None:
         """Something has come: show it, or count it."""
         self._late = self._busy
+        self._uncounted.set()
         try:
             if self._news is not None:
                 await self._go_through(self._news)
@@ -140,7 +143,8 @@ class LogScreen(Board):
         scan = Scan(self._book, stretch.end, stretch.through, HELD, True, self._step_cells)
         await self._go_through(scan)
         if turn != self._turn:
-            return  # the operator wants something else by now
+            self._late = True  # the operator wants something else by now, and that comes first
+            return
         if scan.exhausted:
             stretch.take_more(scan, True)
             self._show(len(stretch.entries) - 1)
@@ -151,6 +155,7 @@ class LogScreen(Board):
         """Do this in place of what is being done."""
         self._turn += 1
         self._busy, turn = True, self._turn
+        self._said = ("", "", 0.0)
 
         async def alone() -> None:
             try:
@@ -162,29 +167,28 @@ class LogScreen(Board):
             finally:
                 if turn == self._turn:
                     self._busy, self._job = False, None
+                    if self._stopping:
+                        self.say("stopped: what was found so far is shown")
+                    self._stopping = False
             self.paint()
 
         # Not a coroutine yet: one that is taken back before it began would be missed.
         self.run_worker(alone, name="log", exclusive=True, group="log")  # type: ignore[arg-type]
 
-    async def _go_through(self, job: Job, partly: Callable[[], None] | None = None) -> None:
-        """Make the steps of something that may take long."""
+    async def _go_through(self, job: Job, partly: Callable[[], None] | None = None) -> bool:
+        """Make the steps of something that may take long; answers whether it came to its end."""
         began = shown_at = time.monotonic()
         self._job = job, began
-        try:
-            while not job.done:
-                await self._lane.run(job.step)
-                now = time.monotonic()
-                if now - shown_at > LONG and self.is_attached:
-                    shown_at = now
-                    if partly is not None:
-                        partly()
-                    self._show_word()
-        except asyncio.CancelledError:
-            if self._stopping and partly is not None:
-                partly()
-            raise
+        while not job.done and not self._stopping:
+            await self._lane.run(job.step)
+            now = time.monotonic()
+            if now - shown_at > LONG:
+                shown_at = now
+                if partly is not None:
+                    partly()
+                self._show_word()
         self._job = None
+        return job.done
 
     async def _tail(self) -> None:
         stretch = Stretch(self._book, self._through())
@@ -245,16 +249,15 @@ class LogScreen(Board):
         return self._filter._replace(level=self._level)
 
     async def _count_on(self) -> None:
-        """Count all lines, a little at a time."""
+        """Count all lines, a little at a time, whenever there is something to count."""
         try:
             while True:
-                count = self._count
-                if self.looked and self._book.size <= COUNTED and not count.done:
-                    await self._lane.run(count.step)
+                await self._uncounted.wait()
+                self._uncounted.clear()
+                while self._book.size <= COUNTED and not self._count.done:
+                    await self._lane.run(self._count.step)
                     await asyncio.sleep(COUNT_PAUSE)
-                else:
-                    self._paint_status()
-                    await asyncio.sleep(RESTING)
+                self._paint_status()
         except (OSError, Unavailable):
             return  # what cannot be read is said where it is shown
 
@@ -326,7 +329,7 @@ class LogScreen(Board):
             return ()
         text = shown(here.line.text)
         when = view.stamp(here.line.when, view.Stamps.DATE)
-        found = view.ids_in(text)[:1]
+        found = view.ids_named_in(text)[:1]
         return (
             Copy("l", "line", f"{when}{here.line.level} {text}".strip()),
             *(Copy("i", "id", id) for id in found),
@@ -386,7 +389,8 @@ class LogScreen(Board):
             if await self.live.inspector.task(name) is not None:
                 self.go(Target(keys.TASK, id=name))
                 return
-        gone = f"{names[0]} is not in the queue any more" if names else "this line names no task"
+        named = view.ids_named_in(entry.line.text)
+        gone = f"{named[0]} is not in the queue any more" if named else "this line names no task"
         self.say(gone)
 
     # What is shown
@@ -394,7 +398,8 @@ class LogScreen(Board):
     def _reshow(self) -> None:
         """Another filter or level: the same line stays, if it is let through."""
         through = self._through()
-        self._count = Tally(self._book, through)
+        self._count = Tally(self._book, through, step_cells=COUNT_STEP)
+        self._uncounted.set()
         if self._news is not None:
             self._news = Tally(self._book, through, self._news.since)
         here = self._lines.here
@@ -435,18 +440,13 @@ class LogScreen(Board):
 
     def action_back(self) -> None:
         """Stop what takes long, else show all lines again, else close the log."""
-        if self._job is not None and self._busy:
+        if self._job is not None and self._busy and not self._stopping:
             self._stopping = True
-            self._begin(self._stopped)
         elif self._words and self._filter != literally(self._find):
             self._words, self._filter = "", Sieve()
             self._reshow()
         else:
             self.dismiss()
-
-    async def _stopped(self) -> None:
-        self._stopping = False
-        self.say("stopped: what was found so far is shown")
 
     def action_wrap(self) -> None:
         """Long lines in full, or cut."""
@@ -505,7 +505,9 @@ class LogScreen(Board):
 
     async def _find_next(self, mark: Mark, forward: bool, what: Sieve, words: str) -> None:
         scan = self._scan(mark, forward, self._through().with_words(what))
-        await self._go_through(scan)
+        finished = await self._go_through(scan)
+        if not finished:
+            return
         if not scan.found:
             where = "down to the end" if forward else "up to the beginning"
             back = "N looks back" if forward else "n looks on"
@@ -538,7 +540,8 @@ class LogScreen(Board):
     async def _to_time(self, when: float) -> None:
         self._pause()
         seek = Seek(self._book, when, self._step_cells)
-        await self._go_through(seek)
+        if not await self._go_through(seek):
+            return
         await self._around(seek.mark, self._lines.page // 3)
         here = self._lines.here
         if here is None or here.key[0] < when:

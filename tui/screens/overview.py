@@ -8,7 +8,6 @@ from collections.abc import Collection, Sequence
 
 from textual import work
 from textual.app import ComposeResult
-from textual.containers import Horizontal
 
 from engine.ages import BY, Ages, reading
 from engine.alerts import Alert
@@ -29,7 +28,9 @@ from tui.views import alerts as alert_view
 from tui.views import beside
 from tui.views import overview as view
 from tui.views.clusters import Judged
+from tui.views.progress import first_look
 from tui.widgets.age_table import AgeTable
+from tui.widgets.kept import Across
 from tui.widgets.lines import Lines
 from tui.widgets.picker import Choice, Picker
 from tui.widgets.top_line import TopLine
@@ -74,14 +75,14 @@ class OverviewScreen(Board):
         yield self._top
         yield self._alert_list
         yield self._rule
-        with Horizontal(id="upper") as self._upper:
+        with Across(id="upper") as self._upper:
             yield self._queue_list
             yield self._locks
-        with Horizontal(id="lower") as self._lower:
+        with Across(id="lower") as self._lower:
             yield self._age_table
             yield self._clusters
         yield self._tokens
-        with Horizontal(id="third") as self._third:
+        with Across(id="third") as self._third:
             yield self._ways
             yield self._work
         yield self._warnings
@@ -281,8 +282,12 @@ class OverviewScreen(Board):
         return ((f" {shown(words)}", ""),)
 
     def _told_of_queue(self) -> Line:
-        live = self._here
-        queue = view.seen(live, self.around.clock(), view.CELLS)
+        live, now = self._here, self.around.clock()
+        inspector = live.inspector
+        far = first_look(inspector.latest, inspector.states, now - live.begun, self.size.width)
+        if far:
+            return far
+        queue = view.seen(live, now, view.CELLS)
         words = f" {self._names[live.number - 1]}: {shown(view.told(queue))}"
         if queue.unavailable or live.signs.lock is None:
             return ((words, "unknown" if queue.unavailable else ""),)
@@ -358,6 +363,14 @@ class OverviewScreen(Board):
         """The alert under the cursor."""
         key = self._alert_list.key
         return next((alert for alert in self._alerts if alert_view.key(alert) == key), None)
+
+    def action_back(self) -> None:
+        """Stop the first look at the place under the cursor."""
+        latest = self._here.inspector.latest
+        if latest.complete or latest.halted:
+            self.say("nothing goes on here that could be stopped; q leaves")
+        else:
+            self._here.inspector.halt()
 
     def action_open(self) -> None:
         """The alert, the queue, or the tasks of the cell under the cursor."""

@@ -4,40 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 from textual.app import ComposeResult
 from textual.screen import ModalScreen
 
 from tui import keys, present
-from tui.present import Line
+from tui.views.progress import Progress, bar
 from tui.widgets.lines import Lines
 
 GLANCE = 0.25
 """Seconds between two looks at how far it is."""
-
-
-class Progress(NamedTuple):
-    """How far something is; counts in whatever unit its words say."""
-
-    done: int
-    total: int
-    """0 when that is not known."""
-
-
-def bar(progress: Progress, seconds: float, unit: str, width: int) -> Line:
-    """A bar with counts and the time left, after so many seconds: `[####....] 12,000 of 40,000`."""
-    done, total = progress
-    if not total:
-        return ((f" {done:,} {unit} so far", ""),)
-    done = min(done, total)
-    left = ""
-    if 0 < done < total and seconds >= 1:
-        left = f"  {present.countdown(seconds * (total - done) / done)} left"
-    words = f" {done:,} of {total:,} {unit}  {100 * done // total}%{left}"
-    room = max(4, min(40, width - len(words) - 4))
-    filled = room * done // total
-    return ((f" [{'#' * filled}{'.' * (room - filled)}]", "strong"), (words, ""))
 
 
 class ProgressScreen(ModalScreen[None]):

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 
 from textual import work
 from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical
 
 from engine.gauges import Ours
 from engine.index import Query
@@ -24,10 +23,11 @@ from tui.export import Sheet, Take
 from tui.live import Live
 from tui.present import BLANK, Line
 from tui.screens.face import Copy, Face, Target
-from tui.screens.progress import Progress, bar
 from tui.surroundings import Surroundings
+from tui.views.progress import first_look
 from tui.why import why_waiting
 from tui.widgets.filter_line import FilterLine
+from tui.widgets.kept import Across, Down
 from tui.widgets.lines import Lines, LongText
 from tui.widgets.lock_line import LockLine
 from tui.widgets.panes import Details, Figures, LogPane
@@ -43,8 +43,8 @@ SAID = 6.0
 AGAIN = "Ctrl-c again, or q, leaves the console"
 """What the first Ctrl-c says; the second one counts as long as this is on screen."""
 
-STOPS = ("  Esc stops", "key")
-"""What can be done about a long first look."""
+ANOTHER = "the task under the cursor left just now; look which one it is on, and press again"
+"""Why a key is refused that may have been meant for the task before."""
 
 RANGE = 20_000
 """Rows that a range may have: more is what filters are for."""
@@ -77,7 +77,6 @@ class QueueScreen(Face):
         self._why = ("", "")
         self._recount = False
         self._problems: tuple[Problem, ...] = ()
-        self._opened = around.clock()
         self.looked = False
         """Whether lock, figures and logs are on screen."""
         self._make_widgets()
@@ -92,6 +91,7 @@ class QueueScreen(Face):
         self._problem_text = LongText(id="problems")
         self._details, self._side_figures = Details(id="details"), Figures(id="side-figures")
         self._figures, self._log = Figures(id="figures"), LogPane(id="log")
+        self._hinted: tuple[tuple[object, ...], list[Line]] = ((), [])
         self._scope_line, self._hints = Lines(id="scope"), Lines(id="hints")
 
     def compose(self) -> ComposeResult:
@@ -100,11 +100,10 @@ class QueueScreen(Face):
         yield self._tab_line
         yield self._lock_line
         yield self._filter
-        with Horizontal(id="middle"):
-            with Vertical(id="left") as self._left:
-                yield self.list
-                yield self._problem_text
-            with Vertical(id="side"):
+        with Across(id="middle") as self._middle:
+            yield self.list
+            yield self._problem_text
+            with Down(id="side"):
                 yield self._details
                 yield self._side_figures
         yield self._figures
@@ -191,14 +190,8 @@ class QueueScreen(Face):
 
     def _progress(self) -> Line:
         """How far the first look at everything is; nothing to say once it has ended."""
-        change = self._change
-        if change.complete or change.unavailable or not self.inspector.states:
-            return ()
-        seen = sum(change.counts.values())
-        if change.halted:
-            return ((f" stopped at {present.count(seen, 'task')}; r goes on", "warning"),)
-        far = Progress(seen, change.expected)
-        return (*bar(far, self._clock() - self._opened, "tasks", self.size.width - 12), STOPS)
+        seconds = self._clock() - self.live.begun
+        return first_look(self._change, self.inspector.states, seconds, self.size.width)
 
     def _nothing(self) -> str:
         where = shown(self.inspector.states[self.state]) if self.state else ""
@@ -278,7 +271,7 @@ class QueueScreen(Face):
         self._show_tab(self._spots.get(tab, Spot()))
 
     def _show_tab(self, spot: Spot) -> None:
-        self._left.set_class(self._on_problems, "-problems")
+        self._middle.set_class(self._on_problems, "-problems")
         if self._on_problems:
             self._load_problems()
         else:
@@ -410,8 +403,8 @@ class QueueScreen(Face):
     def action_mark(self) -> None:
         """Mark the task under the cursor, or take its mark away, and go on to the next."""
         task = self.list.task_here
-        if task is None or self.state is None:
-            self.say("there is no task to mark here")
+        if task is None or self.state is None or self.list.unseen:
+            self.say(ANOTHER if self.list.unseen else "there is no task to mark here")
             return
         self._everything = False
         self._marked.symmetric_difference_update({task.id})
@@ -591,7 +584,9 @@ class QueueScreen(Face):
         if refusal:
             self.say(refusal)
         else:
-            self.run_worker(self._plan(verb), name="plan", exclusive=True, group="plan")
+            # What is on screen at this key, whatever comes before the plan is made.
+            plan = self._plan(verb, self._in_scope(), self._query(), self._scope())
+            self.run_worker(plan, name="plan", exclusive=True, group="plan")
 
     def _nothing_in_scope(self) -> str:
         if self.list.range_from is not None:
@@ -602,20 +597,26 @@ class QueueScreen(Face):
             return "" if self._marked - self._hidden else "all marks are hidden by the filter"
         if self.list.gone:
             return "the task under the cursor is gone"
+        if self.list.unseen:
+            return ANOTHER
         return "" if self.list.task_here is not None else "there is no task here"
 
-    async def _plan(self, verb: str) -> None:
+    def _in_scope(self) -> set[str] | None:
+        """The tasks that a verb would be for; None for all that match."""
+        if self._everything:
+            return None
+        if self._marked:
+            return self._marked - self._hidden
+        task = self.list.task_here
+        return {task.id} if task is not None else set()
+
+    async def _plan(
+        self, verb: str, ids: set[str] | None, query: Query, scope: present.Scope
+    ) -> None:
         from tui.screens.plan import PlanScreen
 
-        task = self.list.task_here
-        ids: set[str] | None = {task.id} if task is not None else set()
-        if self._everything:
-            ids = None
-        elif self._marked:
-            ids = set(self._marked - self._hidden)
-        scope = self._scope()
         try:
-            plan = await self.inspector.plan(verb, ids, self._query())
+            plan = await self.inspector.plan(verb, ids, query)
         except StoreError as error:
             self.say(f"no plan: {error}")
             return
@@ -825,10 +826,25 @@ class QueueScreen(Face):
             grey.add("unlock")
         return grey
 
+    def _grounds(self) -> tuple[object, ...]:
+        """All that the hints hang on: each cursor move looks at this instead of making them."""
+        arming, change = self._arming, self._change
+        return (
+            *(self.size.width, self._around.places, arming.read_only, arming.armed),
+            *(self.worker.pid, self._on_problems, self.state, bool(change.unavailable)),
+            *(self.inspector.edges, self._lock_line.refusal),
+        )
+
+    def _hint_rows(self) -> list[Line]:
+        grounds = self._grounds()
+        if self._hinted[0] != grounds:
+            words = {"arm": keys.arm_words(self._arming.armed)}
+            hints = keys.hints(keys.LIST, self._grey(), self.without(), words)
+            self._hinted = grounds, present.hint_lines(hints, self.size.width)
+        return self._hinted[1].copy()
+
     def _paint_hints(self) -> None:
-        words = {"arm": keys.arm_words(self._arming.armed)}
-        hints = keys.hints(keys.LIST, self._grey(), self.without(), words)
-        rows = present.hint_lines(hints, self.size.width)
+        rows = self._hint_rows()
         if far := self._progress():
             rows[0] = present.cut(far, self.size.width)
         if self._said[0]:

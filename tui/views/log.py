@@ -186,6 +186,11 @@ CANDIDATES = 12
 
 def ids_in(text: str) -> tuple[str, ...]:
     """What may be a task's id in a line, the likeliest first."""
-    text = text[:LEGIBLE]
-    found = [*_LIKE_OURS.findall(text), *_NAMED.findall(text), *_WORD.findall(text)]
+    found = [*ids_named_in(text), *_WORD.findall(text[:LEGIBLE])]
     return tuple(dict.fromkeys(found))[:CANDIDATES]
+
+
+def ids_named_in(text: str) -> tuple[str, ...]:
+    """What is a task's id in a line, by its form or by what stands before it."""
+    text = text[:LEGIBLE]
+    return tuple(dict.fromkeys([*_LIKE_OURS.findall(text), *_NAMED.findall(text)]))

@@ -13,9 +13,10 @@ from textual.widget import Widget
 from tui.changes import changes
 from tui.glyphs import UTF8, Glyphs
 from tui.present import BLANK, Line
+from tui.widgets.kept import Keeps
 
 
-class Painted(Widget):
+class Painted(Keeps, Widget):
     """A widget that turns lines of `present` into strips, each look by the theme."""
 
     def strip_of(self, line: Line) -> Strip:

@@ -27,6 +27,9 @@ HOLD = 5.0
 JUMP = 3
 """The view jumps by a third of a page at its edge: each jump paints all lines, a step only two."""
 
+UNSEEN = 0.4
+"""Seconds for which nobody can have seen that the row under the cursor is another one now."""
+
 NEAR = 5
 """Rows on either side among which a neighbour is sought when the task under the cursor left."""
 
@@ -96,6 +99,8 @@ class TaskList(Painted, can_focus=True):
         self._fresh = 0
         self._matching = 0
         self._chosen = False
+        self._turned = False
+        self._handed_on = float("-inf")
         self._marks: Collection[str] = ()
         self._everything = False
         self._anchor: Anchor | None = None
@@ -104,6 +109,7 @@ class TaskList(Painted, can_focus=True):
         self._late = False
         self._wanted = asyncio.Event()
         self._painted: dict[int, Line] = {}
+        self._made: dict[int, tuple[tuple[object, ...], Line]] = {}
         self._shape: tuple[present.Column, ...] = ()
         self._now = 0.0
         self.loads = 0
@@ -113,7 +119,7 @@ class TaskList(Painted, can_focus=True):
     @property
     def task_here(self) -> Task | None:
         """The task under the cursor; None while it is not known, or has left."""
-        task = self._at(self._spot.at)
+        task = None if self._turned else self._at(self._spot.at)
         return task if task is not None and task.id not in self._ghosts else None
 
     @property
@@ -125,6 +131,11 @@ class TaskList(Painted, can_focus=True):
     def gone(self) -> bool:
         """Whether the row under the cursor is a ghost: it has left since it was shown."""
         return self._spot.id in self._ghosts
+
+    @property
+    def unseen(self) -> bool:
+        """Whether the task under the cursor left just now: whoever presses a key meant that one."""
+        return asyncio.get_running_loop().time() - self._handed_on < UNSEEN
 
     @property
     def total(self) -> int:
@@ -159,6 +170,8 @@ class TaskList(Painted, can_focus=True):
         self._shape = ()
         self._spot = self._spot if spot is None else spot
         self._chosen = self._chosen and spot is None
+        # A spot of the new result means nothing among the rows of the old: those stay as painted.
+        self._turned = self._turned or spot is not None
         self._new_query = True
         self._held_until = 0.0
         self._wanted.set()
@@ -220,6 +233,7 @@ class TaskList(Painted, can_focus=True):
         task = self._at(at)
         before, self._spot = self._spot, Spot(at, task.id if task else "", top)
         self._chosen = True
+        self._handed_on = float("-inf")
         self._held_until = self._clock() + HOLD
         if top == before.top:
             low, high = sorted((before.at - top, at - top))
@@ -346,6 +360,9 @@ class TaskList(Painted, can_focus=True):
         return max(0, min(at - line, total - self._height))
 
     def _settle(self, window: Window, at: int, top: int, vanished: str) -> None:
+        if vanished and not self._turned:
+            self._handed_on = asyncio.get_running_loop().time()
+        self._turned = False
         said = vanished if not self._new_query else ""
         said = said if self._chosen else ""
         self._chosen = self._chosen and not vanished
@@ -396,7 +413,7 @@ class TaskList(Painted, can_focus=True):
         self._paint_rows(range(self._height), title=True)
 
     def _paint_rows(self, rows: Collection[int], title: bool = False) -> None:
-        if not self.size.width:
+        if not self.size.width or (self._turned and not self._notice):
             return
         for y in ([0] if title else []) + [row + 1 for row in rows]:
             line, before = self._line(y), self._painted.get(y)
@@ -436,7 +453,12 @@ class TaskList(Painted, can_focus=True):
             self._everything or task.id in self._marks or self._is_between(position),
             task.id in self._ghosts,
         )
-        return present.row(task, self._shape, self._now, place, width)
+        # Each page is painted when the key comes, and looked at again when its rows do.
+        wanted = task, self._shape, self._now, place, width
+        y = position - self._spot.top
+        if y not in self._made or self._made[y][0] != wanted:
+            self._made[y] = wanted, present.row(*wanted)
+        return self._made[y][1]
 
     def _is_between(self, position: int) -> bool:
         if self._anchor is None:

@@ -1,0 +1,230 @@
+"""One fixed spool on disk with something for every screen to show: for goldens and screenshots."""
+
+from __future__ import annotations
+
+import base64
+import os
+import random
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import mkdtemp
+
+from engine.limits import Left
+from engine.logtail import contract_line
+from engine.metrics import QueueGauges, render_queue
+from engine.model import State, Task
+from engine.store import Store
+from engine.stores import open_store
+from tests.tui.spools import NOW, disk_place, put_file, recover_command
+from tui.place import Place
+
+NAME = "/var/lib/nftban"
+"""What the spool is called, also where the path of its folder is drawn."""
+
+SORTS = (
+    ("feeds_sync", "Feed enabled: spamhaus {n}", ""),
+    ("geoban_apply", "Apply country list {n}", ""),
+    ("mail_send", "Spooled mail to admin {n}", ""),
+    ("report", "Daily report {n}", ""),
+    ("feeds_sync", "Feed enabled: dshield {n}", "nft: set feed_{n} busy"),
+    ("mail_send", "Spooled mail to abuse desk {n}", "connect_timeout mx{n}.example.net 25"),
+    ("mail_send", "Spooled mail to unknown {n}", "550 5.1.1 user unknown u{n}"),
+    ("geoban_apply", "Apply outdated list {n}", "geoip database is {n} days old"),
+)
+"""Kinds of tasks: the kind, its description, and what it fails with; "" where it does not."""
+
+LEFT = (Left("mail_send", 3, 5, NOW + 21), Left("feeds_sync", 12, 12, None))
+"""What the buckets hold."""
+
+WAYS = ("postfix", "msmtp", "curl")
+"""The transports; of the last one nothing comes through."""
+
+
+@contextmanager
+def a_folder() -> Iterator[Path]:
+    """A new folder whose path is as long as `NAME`, which can be drawn in its place."""
+    folder = mkdtemp(prefix="sd", dir="/tmp")
+    assert len(folder) == len(NAME)
+    try:
+        yield Path(folder)
+    finally:
+        shutil.rmtree(folder)
+
+
+def tasks_of(trouble: bool = True) -> list[Task]:
+    """The tasks of a day, good or bad; the same each time."""
+    chance = random.Random(5)
+    good, failing = SORTS[:4], SORTS[4:]
+
+    def some(state: State, amount: int, hours: float) -> Iterator[Task]:
+        for _ in range(amount):
+            age = 60 + 3600 * hours * chance.random() ** 3
+            fails = state is State.DEAD or (state is State.PENDING and chance.random() < 0.25)
+            kind, words, error = chance.choice(failing if fails else good)
+            number, created = chance.randrange(10, 99), int(NOW - age)
+            stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(created))
+            yield Task(
+                f"{stamp}-{kind}-{chance.getrandbits(32):08x}",
+                kind,
+                state,
+                float(created),
+                due=NOW + chance.randrange(30, 900) if fails and state is State.PENDING else 0.0,
+                attempts=(3 if state is State.DEAD else 1) if fails else 0,
+                description=words.format(n=number),
+                error=error.format(n=number),
+                extra={"dead_since": str(int(NOW - age / 3))} if state is State.DEAD else {},
+            )
+
+    return [
+        *some(State.PENDING, 46, 9.0 if trouble else 0.8),
+        *some(State.ACTIVE, 1, 0.05),
+        *some(State.DEAD, 14 if trouble else 5, 11.0),
+    ]
+
+
+def make_scene(root: Path, trouble: bool = True) -> list[Task]:
+    """Make the spool of a bad day, or of a good one; answers with its tasks."""
+    for name in ("queue/pending", "queue/work", "queue/dlq", "metrics", "log", "run", "mailspool"):
+        (root / name).mkdir(parents=True, exist_ok=True)
+        (root / name).chmod(0o750)
+    tasks = tasks_of(trouble)
+    last_mail = max((t for t in tasks if _is_dead_mail(t)), key=lambda task: task.id)
+    tasks = [replace(t, payload=_mail(root, t)) if t is last_mail else t for t in tasks]
+    for task in tasks:
+        path = put_file(root, task)
+        path.chmod(0o640)
+        _dated(path, NOW - 40 if task.state is State.ACTIVE else task.created)
+    if trouble:
+        broken = root / "queue" / "dlq" / "20261120T013000Z-mail_send-0badf00d.task"
+        broken.write_bytes(b'TASK_ID="20261120T013000Z-mail_send-0badf00d"\nTASK_TYPE="mail_')
+        _dated(broken, NOW - 29520)
+    _write_metrics(root, tasks)
+    _write_logs(root, tasks, trouble)
+    return tasks
+
+
+def _is_dead_mail(task: Task) -> bool:
+    return task.state is State.DEAD and task.kind == "mail_send"
+
+
+def _dated(path: Path, when: float) -> None:
+    os.utime(path, (when, when))
+
+
+def _mail(root: Path, task: Task) -> str:
+    """The mail that a task is to send: names in encoded words, and a page in base64."""
+    folder = root / "mailspool" / f"mail-{task.id[:16]}-a96ebf3e"
+    folder.mkdir()
+    page = (
+        "<html><body><h1>Attack from 203.0.113.7</h1><p>Since <b>08:14</b> we see 412 tries "
+        "a minute on port 22. Please have a look.</p><ul><li>first seen 08:14</li>"
+        "<li>last seen 09:31</li></ul><script>document.location='//evil.example'</script>"
+        "<p>Your firewall</p></body></html>"
+    )
+    parts = {
+        "meta.sh": f'MAIL_TO="abuse@example.net"\nMAIL_BODY_FILE="{folder}/body.eml"\n',
+        "body.eml": "From: =?utf-8?q?J=C3=BCrgen_W=C3=A4chter?= <fw@mx1.example.org>\n"
+        "To: abuse@example.net\nSubject: =?utf-8?b?QW5ncmlmZiBhdWYgbXgxOiBiaXR0ZSBwcsO8ZmVu?=\n"
+        "Date: Fri, 20 Nov 2026 09:31:04 +0000\nMIME-Version: 1.0\n"
+        "Content-Type: text/html; charset=utf-8\nContent-Transfer-Encoding: base64\n\n"
+        + base64.encodebytes(page.encode()).decode(),
+    }
+    for name, text in parts.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o600)
+        _dated(folder / name, task.created)
+    return str(folder / "meta.sh")
+
+
+def _write_metrics(root: Path, tasks: list[Task]) -> None:
+    amounts = [sum(task.state is s for task in tasks) for s in (State.PENDING, State.ACTIVE)]
+    oldest = NOW - min(task.created for task in tasks if task.state is State.PENDING)
+    dead = len(tasks) - sum(amounts)
+    totals = {"processed_total": 318, "failed_total": 61, "retries_total": 49, "dlq_total": dead}
+    queue = root / "metrics" / "queue.prom"
+    queue.write_bytes(render_queue(QueueGauges(*amounts, dead, int(oldest)), totals, NOW - 20))
+    _dated(queue, NOW - 20)
+
+
+def _write_logs(root: Path, tasks: list[Task], trouble: bool) -> None:
+    said: list[tuple[float, str, str]] = []
+    for task in tasks:
+        _tell(said, task)
+    for minute in range(58, 0, -2):  # what went well is not there any more
+        id = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(NOW - 60 * minute - 9))}-report-{minute:08x}"
+        said.append((NOW - 60 * minute, "INFO", f"Processing task: {id} (report)"))
+        said.append((NOW - 60 * minute + 2, "SUCCESS", f"Task completed: {id} (report)"))
+    said.append((NOW - 20, "INFO", "Queue processor completed: 3 processed, 1 failed"))
+    _append(root / "log" / "queue.log", said)
+
+    mails: list[tuple[float, str, str]] = []
+    counted = {way: [0, 0, 0] for way in WAYS}
+    for number in range(57, 0, -1):
+        way = WAYS[number % 3 if trouble else number % 2]
+        when, fails = NOW - 62 * number, way == "curl" or (way == "msmtp" and number % 7 == 0)
+        counted[way][0] += 1
+        counted[way][2 if fails else 1] += 1
+        head = f"task_id=inline attempt=1 transport={way} to=admin@..."
+        mails.append((when, "INFO", f"MAIL_SEND_ATTEMPT {head}"))
+        error = "connect_timeout mx7.example.net 25" if way == "curl" else "421 4.7.0 try later"
+        end = f"status=failed transport={way} retries=3 last_error={error}"
+        if not fails:
+            end = f"status=success transport={way} attempt=1"
+        level = "ERROR" if fails else "INFO"
+        mails.append((when + 3, level, f"MAIL_SEND_RESULT task_id=inline {end}"))
+    _append(root / "log" / "mail.log", mails)
+    text = ""
+    for at, name in enumerate(("attempts", "success", "failures")):
+        metric = f"nftban_mail_send_{name}_total"
+        text += f"# TYPE {metric} counter\n"
+        text += "".join(f'{metric}{{transport="{w}"}} {n[at]}\n' for w, n in counted.items())
+    mail = root / "metrics" / "mail.prom"
+    mail.write_text(f"{text}nftban_mail_last_success_timestamp {NOW - 59:.0f}\n")
+    _dated(mail, NOW - 20)
+
+
+def _tell(said: list[tuple[float, str, str]], task: Task) -> None:
+    """What the log has of a task that is there."""
+    kind, id = task.kind, task.id
+    if task.state is State.ACTIVE:
+        said.append((NOW - 40, "INFO", f"Processing task: {id} ({kind})"))
+    for attempt in range(1, (task.attempts or 0) + 1):
+        when = task.created + 60 * 2**attempt
+        said.append((when, "INFO", f"Processing task: {id} ({kind})"))
+        said.append((when + 4, "ERROR", f"Task failed: {id} ({kind}): {task.error}"))
+        end, level = f"failed (attempt {attempt}/3), retry in {60 * 2**attempt}s", "WARN"
+        if attempt == 3:
+            end, level = "exhausted retries (3/3), moving to DLQ", "ERROR"
+        said.append((when + 4, level, f"Task {id} {end}"))
+
+
+def _append(path: Path, said: list[tuple[float, str, str]]) -> None:
+    there = sorted((line for line in said if line[0] <= NOW), key=lambda line: line[0])
+    path.write_bytes(b"".join(contract_line(level, text, when) for when, level, text in there))
+    _dated(path, NOW - 20)
+
+
+def a_scene_place(root: Path, **fields: object) -> Place:
+    """The spool as a place, with a configuration."""
+    place = disk_place(root, NAME)._replace(
+        logs=(str(root / "log" / "queue.log"), str(root / "log" / "mail.log")),
+        recover=recover_command(NAME),
+        handled=lambda kind: kind != "report",
+        runs=3,
+        tokens=lambda: LEFT,
+        command=("spooldeck", "--root", NAME),
+    )
+    return place._replace(**fields)  # type: ignore[arg-type]
+
+
+def a_lost_place() -> Place:
+    """A place that cannot be read: there is no queue."""
+
+    def open_lost() -> Store:
+        return open_store("/srv/lost+found/queue")
+
+    return Place("/srv/mx2", open_lost)

@@ -1,0 +1,160 @@
+"""What is drawn of the console: each screen, the keys that lead there, and what is waited for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from textual.pilot import Pilot
+
+from engine.model import LockEvidence, Missing, Problem, Task, Verdict
+from engine.stores.memory import MemoryStore
+from tests.tui.scene import NAME, a_lost_place, a_scene_place
+from tests.tui.spools import a_console, a_memory, a_stuck_lock, a_task, free, until
+from tui import keys
+from tui.app import Console
+from tui.place import Place
+from tui.plain import text_of
+
+DOUBT = a_stuck_lock()._replace(doubt="PID 4711 runs under several uids")
+AT_WORK = a_stuck_lock()._replace(verdict=Verdict.HELD, age=3.0, reason="PID 4711 is at work")
+
+SEE = "see "
+
+STILL = 8
+"""Looks for which nothing may change before a picture is taken."""
+
+HALFWAY, ALL = 12_000, 40_000
+"""Tasks that a slow store has handed out, and those it has."""
+
+
+class Shot(NamedTuple):
+    """A picture."""
+
+    steps: tuple[str, ...]
+    """Keys that are pressed; `see WORDS` waits until these are on the screen."""
+    good: bool = False
+    """Whether the day is a good one."""
+    lock: LockEvidence = free()
+    armed: bool = False
+    lost: bool = False
+    """Whether there is a second place, one that cannot be read."""
+    slow: bool = False
+    """Whether everything is still being looked at for the first time."""
+
+
+_NAMES = {" ": "space", ">": "greater_than_sign", "=": "equals_sign", ":": "colon"}
+
+
+def typed(text: str) -> tuple[str, ...]:
+    """The keys that type a text, as the terminal library names them."""
+    return tuple(_NAMES.get(letter, letter) for letter in text)
+
+
+FIRST = ("see reading:",)
+"""The overview, from which everything is reached."""
+QUEUE = (*FIRST, "2", "see scope if you act now", "see Daily report")
+DEAD = (*FIRST, "4", "see scope if you act now", "see 550 5.1.1")
+MAIL = (*DEAD, "/", *typed("abuse"), "enter", "see matches", "g", "enter", "see why it is here")
+
+SHOTS: dict[str, Shot] = {
+    "overview": Shot(FIRST, good=True),
+    "trouble": Shot((*FIRST, "see STUCK"), lock=a_stuck_lock(), lost=True),
+    "queue": Shot(QUEUE),
+    "dlq": Shot((*DEAD, "o", "e", "see ERROR", "j", "v", "j", "j", "j", "v"), armed=True),
+    "filter": Shot((*DEAD, "/", *typed("kind=mail_send age>1h"), "see matches")),
+    "nothing": Shot((*DEAD, "/", *typed("unknown age>30d"), "enter", "see without it")),
+    "clusters": Shot((*DEAD, "c", "see F-")),
+    "task": Shot(MAIL),
+    "task-payload": Shot((*MAIL, "3", "see body.eml")),
+    "task-attempts": Shot((*MAIL, "4", "see attempt")),
+    "task-files": Shot((*MAIL, "6", "see inode")),
+    "problems": Shot((*QUEUE, "6", "see 0badf00d")),
+    "locks": Shot((*FIRST, "5", "see STUCK"), lock=a_stuck_lock(), lost=True),
+    "lock": Shot((*FIRST, "U", "see STUCK"), lock=a_stuck_lock(), armed=True),
+    "lock-doubt": Shot((*FIRST, "U", "see several uids"), lock=DOUBT, armed=True),
+    "lock-at-work": Shot((*FIRST, "U", "see is at work"), lock=AT_WORK, armed=True),
+    "transports": Shot((*FIRST, "6", "see postfix")),
+    "log": Shot((*FIRST, "7", "see Processing task")),
+    "log-only": Shot((*FIRST, "7", "see Processing task", "&", *typed("failed"), "enter")),
+    "plan": Shot((*DEAD, "*", "R", "see 14"), armed=True),
+    "help": Shot((*QUEUE, "?", "see keys")),
+    "palette": Shot((*FIRST, ":", *typed("lo"), "see log")),
+    "order": Shot((*QUEUE, "o", "see tries")),
+    "copy": Shot((*DEAD, "y", "see JSON")),
+    "export": Shot((*DEAD, "e", "see export to")),
+    "first-look": Shot(("2", "see opening"), slow=True),
+}
+"""By their names."""
+
+NOT_BEFORE: dict[str, str] = {}
+
+
+class Slow(MemoryStore):
+    """A store that hands out so many tasks, and then takes its time until it is told to go on."""
+
+    go_on = threading.Event()
+
+    def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+        """Every task; the second part only when it is told to."""
+        for number, found in enumerate(super().look(touched)):
+            if touched is None and number == HALFWAY:
+                self.go_on.wait()
+            yield found
+
+
+def places(root: Path, shot: Shot) -> list[Place]:
+    """The places of a picture."""
+    if shot.slow:
+        memory = a_memory([a_task(number) for number in range(ALL)])
+        return [Place(NAME, lambda: Slow(memory), lock=free)]
+    first = a_scene_place(root, lock=lambda: shot.lock)
+    return [first, a_lost_place()] if shot.lost else [first]
+
+
+@asynccontextmanager
+async def taken(
+    root: Path, shot: Shot, size: tuple[int, int], **fields: object
+) -> AsyncIterator[tuple[Console, Pilot[None]]]:
+    """The console at the end of the steps that lead to a picture, with nothing left to come."""
+    first = keys.LIST if shot.slow else keys.OVERVIEW
+    settings = {"start_armed": shot.armed, "first": first, **fields}
+    console = a_console(*places(root, shot), **settings)  # type: ignore[arg-type]
+    Slow.go_on.clear()
+    try:
+        async with console.run_test(size=size) as pilot:
+            await until(pilot, lambda: shot.slow or all(live.looked for live in console.lives))
+            for step in shot.steps:
+                if step.startswith(SEE):
+                    await seen(console, pilot, step.removeprefix(SEE))
+                else:
+                    await pilot.press(step)
+            await settled(console, pilot)
+            yield console, pilot
+    finally:
+        Slow.go_on.set()
+
+
+async def seen(console: Console, pilot: Pilot[None], words: str) -> None:
+    """Until these words are on the screen."""
+    try:
+        await until(pilot, lambda: words in text_of(console.screen))
+    except AssertionError:
+        raise AssertionError(f"never seen: {words}\n{text_of(console.screen)}") from None
+
+
+async def settled(console: Console, pilot: Pilot[None]) -> None:
+    """Until nothing has changed on screen for a moment."""
+    before, still = "", 0
+
+    def same() -> bool:
+        nonlocal before, still
+        now = text_of(console.screen)
+        still = still + 1 if now == before else 0
+        before = now
+        return still > STILL
+
+    await until(pilot, same)

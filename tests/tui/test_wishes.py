@@ -1,0 +1,515 @@
+"""What every screen has besides its own keys: command line, help, copies, exports, plain text."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import csv
+import json
+import re
+import shlex
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from engine.model import Missing, Problem, State, Task
+from engine.stores.memory import Memory, MemoryStore
+from tests.tui.ptys import Terminal
+from tests.tui.ptys import console as on_a_terminal
+from tests.tui.spools import (
+    Clock,
+    a_console,
+    a_memory,
+    a_place,
+    a_task,
+    disk_place,
+    free,
+    loaded,
+    make_spool,
+    queue_of,
+    some_tasks,
+    task_list,
+    until,
+)
+from tui import keys
+from tui.app import Console
+from tui.export import Sheet, Take
+from tui.plain import text_of
+from tui.screens.help import TITLES, HelpScreen
+from tui.screens.log import LogScreen
+from tui.screens.overview import OverviewScreen
+from tui.screens.palette import PaletteScreen
+
+
+async def shows(pilot: Pilot[None], *texts: str) -> None:
+    """Wait until the whole screen shows these."""
+    app = pilot.app
+    await until(pilot, lambda: all(text in text_of(app.screen) for text in texts))
+
+
+async def say(pilot: Pilot[None], words: str, key: str = ":") -> None:
+    """Type something on the command line, and Enter."""
+    await pilot.press(key)
+    await until(pilot, lambda: isinstance(pilot.app.screen, PaletteScreen))
+    await pilot.press(*words)
+    await shows(pilot, f" : {words}")
+    await pilot.press("enter")
+
+
+# The command line
+
+
+@pytest.mark.parametrize("key", [":", "ctrl+p"])
+@pytest.mark.parametrize(
+    ("words", "then"),
+    [
+        ("clusters", "same now?"),
+        ("go tra", "> transports"),
+        ("go locks", "> locks"),
+        ("go over", "age x"),
+        ("who has the locks", "> locks"),
+        ("help", "Keys of the task list"),
+        ("filter unknown mail", "filter: unknown mail"),
+        ("theme paper", "theme paper"),
+        ("order", "order by"),
+    ],
+)
+async def test_the_command_line(tmp_path: Path, key: str, words: str, then: str) -> None:
+    """Some words of a key or of a way are enough to do it; what takes words of its own gets them."""
+    make_spool(tmp_path, some_tasks())
+    console = a_console(disk_place(tmp_path))
+    async with console.run_test(size=(80, 24)) as pilot:
+        await loaded(pilot)
+        await say(pilot, words, key)
+        await until(pilot, lambda: not isinstance(console.screen, PaletteScreen))
+
+        await until(pilot, lambda: then.casefold() in text_of(console.screen).casefold())
+
+
+async def test_what_the_command_line_cannot_do() -> None:
+    """Words that find nothing do nothing; what lacks its words waits for them; Esc closes."""
+    console = a_console(a_place(a_memory(some_tasks())))
+    async with console.run_test(size=(80, 24)) as pilot:
+        await loaded(pilot)
+        before = console.dressing.name
+        await say(pilot, "theme nowhere")
+        await shows(pilot, "nothing of that name; Esc closes")
+        await pilot.press("escape")
+        await until(pilot, lambda: console.screen is queue_of(console))
+        assert console.dressing.name == before
+
+        await say(pilot, "filt")
+        await shows(pilot, "type TEXT behind it", " : filter")
+        await pilot.press(*"nowhere", "enter")
+        await shows(pilot, "filter: nowhere", "0 of 40")
+
+
+async def test_the_log_of_some_words(tmp_path: Path) -> None:
+    """`log TEXT` shows the log lines that hold it, and no others."""
+    make_spool(tmp_path, some_tasks())
+    console = a_console(disk_place(tmp_path))
+    async with console.run_test(size=(80, 24)) as pilot:
+        await loaded(pilot)
+        await say(pilot, "log moving to DLQ")
+        await until(pilot, lambda: isinstance(console.screen, LogScreen))
+
+        await shows(pilot, "moving to DLQ")
+        await until(pilot, lambda: "Task completed" not in text_of(console.screen))
+
+
+async def test_a_place_by_its_name() -> None:
+    """With several places each can be gone to by its name."""
+    places = [a_place(a_memory(some_tasks()), name=f"/srv/{name}") for name in ("one", "other")]
+    console = a_console(*places)
+    async with console.run_test(size=(80, 24)) as pilot:
+        await loaded(pilot)
+        await say(pilot, "place other")
+
+        await until(pilot, lambda: console.here.place.name == "/srv/other")
+
+
+# Help
+
+TO: dict[str, tuple[str, ...]] = {
+    keys.OVERVIEW: ("q",),
+    keys.LIST: (),
+    keys.TASK: ("enter",),
+    keys.PROBLEMS: ("6", "enter"),
+    keys.CLUSTERS: ("c",),
+    keys.LOCKS: ("q", "5"),
+    keys.TRANSPORTS: ("q", "6"),
+    keys.LOG: ("q", "7"),
+    keys.PLAN: ("4", "R"),
+    keys.LOCK: ("U",),
+}
+"""The keys that lead from the list to each screen."""
+
+
+def test_each_screen_has_a_title_in_the_help() -> None:
+    """The help knows every screen that has a key for it, by a name of its own."""
+    with_help = {screen for key in keys.KEYS if key.action == "help" for screen in key.screens}
+
+    assert set(TITLES) == with_help == set(TO)
+    assert len(set(TITLES.values())) == len(TITLES)
+
+
+async def lead(pilot: Pilot[None], console: Console, screen: str) -> None:
+    """From the overview to a screen, as an operator goes."""
+    await pilot.press("2")
+    await loaded(pilot)
+    for key in TO[screen]:
+        before = console.screen
+        on_tab = console.screen is queue_of(console) and key.isdigit()
+        await pilot.press(key)
+        if on_tab:
+            await until(pilot, lambda: task_list(console).loaded)
+            await pilot.pause()
+        else:
+            await until(pilot, lambda before=before: console.screen is not before)
+    await until(pilot, lambda: getattr(console.screen, "KIND", "") == screen)
+    await pilot.pause()
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    """A queue on an ordinary day, with one file that cannot be read."""
+    make_spool(tmp_path, some_tasks())
+    (tmp_path / "queue/dlq/20261120T094208Z-mail_send-0badf00d.task").write_bytes(b"")
+    return tmp_path
+
+
+async def test_help_of_each_screen(spool: Path) -> None:
+    """`?` on each screen lists its keys under its name; a search finds some, or says so."""
+    place = disk_place(spool)._replace(recover=("spooldeck", "queue", "recover"))
+    for screen in TO:
+        console = a_console(place, first=keys.OVERVIEW)
+        async with console.run_test(size=(80, 24)) as pilot:
+            await until(pilot, lambda: isinstance(console.screen, OverviewScreen))
+            await lead(pilot, console, screen)
+            await pilot.press("?")
+            await shows(pilot, f"Keys of {TITLES[screen]} ")
+            assert isinstance(console.screen, HelpScreen)
+            about = [key.about for key in keys.on(screen) if key.action == "help"]
+            await pilot.press(*"this page")
+            await shows(pilot, *about)
+            assert text_of(console.screen).count("  ?  ") == 1
+            await pilot.press(*" zz")
+            await shows(pilot, "no key here has these words; Esc closes")
+            await pilot.press("escape")
+            await until(pilot, lambda: not isinstance(console.screen, HelpScreen))
+
+
+# Copies
+
+OSC52 = re.compile(rb"\x1b\]52;c;([A-Za-z0-9+/=]*)\x07")
+
+
+def copied(terminal: Terminal) -> list[str]:
+    """What the terminal was given for its clipboard, in order."""
+    return [base64.b64decode(text).decode() for text in OSC52.findall(bytes(terminal.said))]
+
+
+def copy(terminal: Terminal, letter: str) -> str:
+    """What one of the copies sends."""
+    before = len(copied(terminal))
+    terminal.send("y")
+    terminal.shows(" copy -")
+    terminal.send(letter)
+    terminal.until(lambda: len(copied(terminal)) > before)
+    terminal.shows("sent to the clipboard")
+    return copied(terminal)[-1]
+
+
+def test_copies_reach_the_terminal(spool: Path) -> None:
+    """On each screen `y` and a letter send exactly that to the clipboard of a real terminal."""
+    first = min(path.stem for path in (spool / "queue/pending").iterdir())
+    root = str(spool)
+    with on_a_terminal(root, "/nowhere/other", size=(100, 30)) as terminal:
+        terminal.shows("PEND", "age x", " 40 ")
+        assert copy(terminal, "i") == root
+        assert shlex.split(copy(terminal, "c"))[:3] == ["spooldeck", "overview", root]
+        assert copy(terminal, "r").split()[1:2] == ["40"]
+
+        terminal.send("5")
+        terminal.shows("> locks", "FREE")
+        assert copy(terminal, "i") == root
+        assert "no lock file" in copy(terminal, "e")
+        terminal.send("6")
+        terminal.shows("> transports", "postfix")
+        assert copy(terminal, "n") in ("postfix", "sendmail", "curl")
+        terminal.send("7")
+        terminal.shows("> log", "Queue processor completed")
+        assert "Queue processor completed in 1s" in copy(terminal, "l")
+        terminal.send("q")
+        terminal.shows("age x")
+
+        terminal.send("2")
+        terminal.shows("scope if you act now: row", first)
+        assert copy(terminal, "i") == first
+        row = json.loads(copy(terminal, "j"))
+        assert (row["id"], row["state"]) == (first, "pending")
+        assert copy(terminal, "r").startswith(first)
+        words = shlex.split(copy(terminal, "c"))
+        assert words[words.index("queue") :] == ["queue", "list", "--state", "pending"]
+        terminal.send("c")
+        terminal.shows("SAME NOW?", "F-")
+        mark = copy(terminal, "i")
+        assert re.fullmatch(r"F-[0-9A-F]{4}", mark)
+        assert json.loads(copy(terminal, "j"))["mark"] == mark
+        assert copy(terminal, "r").startswith(mark)
+        terminal.send("q")
+        terminal.shows("scope if you act now: row")
+        terminal.send("\r")
+        terminal.shows("1 summary", "Esc back")
+        assert copy(terminal, "i") == first
+        assert first in copy(terminal, "c")
+        terminal.send("q")
+        terminal.shows("scope if you act now: row")
+        terminal.send("6")
+        terminal.shows("[6 problems")
+        terminal.send("\r")
+        terminal.shows("problem 1 of")
+        assert copy(terminal, "i") == "dlq/20261120T094208Z-mail_send-0badf00d.task"
+        terminal.process.terminate()
+        assert terminal.end() == 143
+
+
+# Plain text
+
+
+def test_the_screen_as_plain_text(spool: Path) -> None:
+    """`=` leaves the full screen, prints what it showed, and Enter comes back to it."""
+    with on_a_terminal("--open", "queue", str(spool)) as terminal:
+        terminal.shows("scope if you act now: row", "[1 pending 40]", "postfix 120")
+        shown = [line for line in terminal.screen.lines[3:15] if line.strip()]
+        before = len(terminal.said)
+        terminal.send("=")
+        terminal.until(lambda: b"-- as plain text; Enter goes back --" in terminal.said)
+        printed = bytes(terminal.said[before:])
+        outside = printed[printed.index(b"\x1b[?1049l") :]
+        text = outside.decode().replace("\r", "")
+        assert all(f"\n{line}\n" in text for line in shown)
+        assert b"\x1b[3" not in outside.partition(b"tasks")[2]
+
+        there = len(terminal.said)
+        terminal.send("\r")
+        terminal.until(lambda: b"\x1b[?1049h" in terminal.said[there:])
+        terminal.shows("scope if you act now: row", "[1 pending 40]")
+        terminal.send("\x03\x03")
+        assert terminal.end() == 0
+        assert terminal.restored
+
+
+# Exports
+
+
+async def export(pilot: Pilot[None], form: str = "csv") -> Path:
+    """Export with the keys, to the usual path in that form; where it is."""
+    await pilot.press("e")
+    await shows(pilot, "export to", ".csv", "Enter answers")
+    if form != "csv":
+        await pilot.press(*["backspace"] * 3, "x")
+        await shows(pilot, "expected a name that ends in .csv or .jsonl")
+        await pilot.press("enter", "backspace", *form)
+    await pilot.press("enter")
+    await shows(pilot, "rows in spooldeck-")
+    (path,) = await asyncio.to_thread(lambda: list(Path().glob(f"spooldeck-*.{form}")))
+    return path
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+async def test_a_queue_is_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """`e` asks where to, and writes all that the tab and its filter show, in its order."""
+    monkeypatch.chdir(tmp_path)
+    memory = a_memory(some_tasks(dead=90))
+    console = a_console(a_place(memory))
+    async with console.run_test(size=(80, 24)) as pilot:
+        await loaded(pilot)
+        await pilot.press("4", "/", *"unknown", "enter", "o", "a")
+        await until(pilot, lambda: task_list(console).loaded and task_list(console).total == 30)
+        path = await export(pilot, form)
+        text = await asyncio.to_thread(path.read_text)
+
+    lines = text.splitlines()
+    read = list(csv.DictReader(lines)) if form == "csv" else [json.loads(line) for line in lines]
+    wanted = [t for t in memory.tasks.values() if t.state is State.DEAD and "unknown" in t.error]
+    wanted.sort(key=lambda task: task.created)
+    assert [row["id"] for row in read] == [task.id for task in wanted]
+    assert {row["state"] for row in read} == {"dead"}
+
+
+async def test_the_overview_is_exported(
+    spool: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`e` on the overview writes a row for each queue."""
+    monkeypatch.chdir(tmp_path_factory.mktemp("here"))
+    console = a_console(disk_place(spool), disk_place(spool, "twin"), first=keys.OVERVIEW)
+    async with console.run_test(size=(80, 24)) as pilot:
+        await until(
+            pilot, lambda: all(live.inspector.latest.complete for live in console.lives)
+        )
+        path = await export(pilot, "jsonl")
+        text = await asyncio.to_thread(path.read_text)
+
+    rows = [json.loads(line) for line in text.splitlines()]
+    assert [row["place"] for row in rows] == [str(spool), "twin"]
+    assert [row["tasks"]["pending"] for row in rows] == [40, 40]
+
+
+class Slow(OverviewScreen):
+    """An overview whose rows come when they are let through."""
+
+    def prepare(self) -> None:
+        """Hold the rows back from now on."""
+        self.gate, self.handed = asyncio.Semaphore(0), 0
+
+    def sheet(self) -> Sheet | None:
+        """Ten thousand at a time, of forty thousand."""
+
+        async def hand(take: Take) -> int:
+            for part in range(1, 5):
+                await self.gate.acquire()
+                values = [{"n": n} for n in range(10_000)]
+                if not await asyncio.to_thread(take, values, part * 10_000, 40_000):
+                    break
+                self.handed = part * 10_000
+            return self.handed
+
+        return Sheet("slow", ("n",), hand)
+
+
+async def test_a_long_export_is_told_of_and_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An export that takes long says how far it is; Esc stops it, and nothing is left of it."""
+    monkeypatch.chdir(tmp_path)
+    console = a_console(a_place(a_memory(some_tasks())), first=keys.OVERVIEW)
+    async with console.run_test(size=(80, 24)) as pilot:
+        slow = Slow(console.lives, console.around)
+        slow.prepare()
+        console.push_screen(slow)
+        await until(pilot, lambda: console.screen is slow)
+        await pilot.press("e")
+        await shows(pilot, "export to")
+        await pilot.press("enter")
+        slow.gate.release()
+        await shows(pilot, "10,000 of 40,000 rows  25%", "[###", "Esc stop")
+        slow.gate.release()
+        await shows(pilot, "20,000 of 40,000 rows  50%")
+        assert await asyncio.to_thread(lambda: list(tmp_path.iterdir()))
+
+        await pilot.press("escape")
+        slow.gate.release()
+        await shows(pilot, "stopped; nothing was written")
+        assert not await asyncio.to_thread(lambda: list(tmp_path.iterdir()))
+
+
+# The first look
+
+
+class Long(MemoryStore):
+    """A store whose first look would never end."""
+
+    looks = 0
+
+    def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+        """One task after another at first; the second time those that there are."""
+        if touched is None:
+            type(self).looks += 1
+        if touched is not None or self.looks > 1:
+            yield from super().look(touched)
+            return
+        self.expected = 10_000_000
+        number = 0
+        while True:
+            yield a_task(number, rev="1")
+            number += 1
+
+
+async def test_a_long_first_look_is_told_of_and_stopped() -> None:
+    """How far the first look is stands below the list; Esc stops it, and `r` looks again."""
+    Long.looks = 0
+    memory = a_memory(some_tasks())
+    clock = Clock()
+    console = a_console(a_place(memory)._replace(open=lambda: Long(memory)), clock=clock)
+    async with console.run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "of 10,000,000 tasks", "[....", "Esc stops")
+        clock.now += 10
+        await until(pilot, lambda: re.search(r"\d left  Esc stops", text_of(console.screen)))
+
+        await pilot.press("escape")
+        await shows(pilot, "stopped at ", "; r goes on")
+        assert queue_of(console).inspector.latest.halted
+        assert "Esc stops" not in text_of(console.screen)
+
+        await pilot.press("r")
+        await shows(pilot, "[1 pending 40]")
+        await until(pilot, lambda: "r goes on" not in text_of(console.screen))
+
+
+# Order and range
+
+
+TITLE = re.compile(r"^   ID.*/\d+$", re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("letter", "marks", "attribute"),
+    [
+        ("k", ("KIND^", "KINDv"), "kind"),
+        ("a", ("vAGE", "^AGE"), "created"),
+        ("t", ("^TRIES", "vTRIES"), "attempts"),
+        ("w", ("vDEAD", "^DEAD"), "dead_since"),
+        ("e", ("ERROR OR DESCRIPTION^", "ERROR OR DESCRIPTIONv"), "error"),
+    ],
+)
+async def test_each_order(letter: str, marks: tuple[str, str], attribute: str) -> None:
+    """`o` and a letter order by a column, again the other way; the title of it says so."""
+    memory = a_memory(
+        [a_task(n, State.DEAD, attempts=n * 7 % 5, rev="1") for n in range(12)]
+    )
+    console = a_console(a_place(memory))
+
+    def value(id: str) -> object:
+        task = memory.tasks["", id]
+        return task.extra[attribute] if attribute in task.extra else getattr(task, attribute)
+
+    async with console.run_test(size=(80, 24)) as pilot:
+        await loaded(pilot)
+        await pilot.press("4")
+        for mark, falls in zip(marks, (False, True), strict=True):
+            await pilot.press("o")
+            await shows(pilot, "order by")
+            assert ("the other way" in text_of(console.screen)) is falls
+            await pilot.press(letter)
+            await shows(pilot, mark)
+            await until(pilot, lambda: task_list(console).loaded)
+            values = [value(task.id) for task in task_list(console)._window.tasks]
+            assert values == sorted(values, reverse=falls)  # type: ignore[type-var]
+
+
+async def test_a_range_is_marked() -> None:
+    """`v`, a motion and `v` mark all rows between; Esc drops a range, and a verb waits for it."""
+    console = a_console(a_place(a_memory(some_tasks())))
+    async with console.run_test(size=(100, 40)) as pilot:
+        await loaded(pilot)
+        await pilot.press("4")
+        await until(pilot, lambda: task_list(console).loaded)
+        await pilot.pause()
+        await pilot.press("j", "v", "j", "j")
+        await shows(pilot, "3 ")
+        assert len(re.findall(r"^[> ]\* \d", text_of(console.screen), re.MULTILINE)) == 3
+        await pilot.press("R")
+        await shows(pilot, "a range is being marked: v marks it, Esc drops it")
+        await pilot.press("v")
+        await shows(pilot, "scope if you act now: 3 marked")
+
+        await pilot.press("v", "k", "escape")
+        await shows(pilot, "scope if you act now: 3 marked")
+        assert len(re.findall(r"^[> ]\* \d", text_of(console.screen), re.MULTILINE)) == 3
+        await pilot.press("\\")
+        await shows(pilot, "scope if you act now: row")
