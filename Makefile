@@ -46,7 +46,6 @@ screenshots: $(READY)
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build *.egg-info
-	rm -f snapshot_report.html
 	find engine tui themes tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp goes first and comes back last, so an install cut short never looks finished.

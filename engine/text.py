@@ -6,11 +6,18 @@ import re
 
 REPLACEMENT = "\ufffd"
 
+AS_PICTURE = "\ufe0f"
+"""Asks for a sign as a picture: with it some terminals make one cell two, and others do not."""
+
 
 def shown(text: str) -> str:
     """The text on one line, with every control, C1, bidi, surrogate and other unprintable
     character replaced by U+FFFD, so that no terminal can be made to act on it.
+
+    U+FE0F is left out: how wide a sign is with it is not the same on all terminals.
     """
+    if AS_PICTURE in text:
+        text = text.replace(AS_PICTURE, "")
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else REPLACEMENT for c in text)

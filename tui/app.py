@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from rich.style import Style
 from textual import events
 from textual.binding import Binding
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
 
 from tui import keys
 from tui.arming import Arming
@@ -28,7 +27,7 @@ from tui.place import Place
 from tui.screens.face import HERE, Face, Target
 from tui.screens.pages import Board, Page
 from tui.surroundings import Surroundings
-from tui.terminal import Terminal
+from tui.terminal import ENDED_BY, Terminal
 from tui.wire import TURN, Wire
 
 if TYPE_CHECKING:
@@ -43,10 +42,6 @@ class Cancels(Protocol):
     def cancels(self) -> bool:
         """Cancel what is typed; answers whether the console is to be left instead."""
         ...
-
-
-ENDED_BY = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: 130}
-"""Signals that close the console with the terminal restored, and the exit codes that say so."""
 
 
 WHEEL = 3
@@ -115,7 +110,7 @@ class Console(Guarded, inherit_bindings=False):
         """Follow each place, show the first screen, leave the terminal as it was in the end."""
         loop = asyncio.get_running_loop()
         for number, code in ENDED_BY.items():
-            loop.add_signal_handler(number, partial(self._end, code))
+            loop.add_signal_handler(number, partial(self.end, code))
         for live in self.lives:
             self.run_worker(live.follow(lambda: self.wire.period), name=f"follow {live.number}")
         self.set_interval(1.0, self._look_after_theme)
@@ -163,6 +158,15 @@ class Console(Guarded, inherit_bindings=False):
         if move is not None:
             for _ in range(WHEEL):
                 move(how)
+
+    @property
+    def _background_screens(self) -> list[Screen[Any]]:
+        """The screens that shine through the one on top: none, unless that is a question.
+
+        The library counts the one below in any case, and each change of it, seen by nobody, had the
+        whole screen painted again.
+        """
+        return super()._background_screens if isinstance(self.screen, ModalScreen) else []
 
     # The ways between the screens
 

@@ -113,7 +113,8 @@ def _mail_line(mail: Reading, now: float, width: int) -> Line:
             (f"{shown(name)} {way.attempts:,} tried {way.success:,} sent ", ""),
             (f"{way.failures:,} failed ", "bad" if way.failures else ""),
         )
-        for name, way in _tried(mail)[0].items()
+        # Those that fail first: there is room for one or two.
+        for name, way in sorted(_tried(mail)[0].items(), key=lambda found: -found[1].failures)
     ]
     return present.whole_ones([head, *(parts or [(("nothing was sent yet", "dim"),)])], width)
 

@@ -17,6 +17,7 @@ from textual.geometry import Size
 from tui.crash import EX_SOFTWARE, told
 from tui.terminal import Terminal, shell_waits
 from tui.typed import Typed
+from tui.widgets.lines import Painted
 
 LAST = 3.0
 """Seconds that threads get to end by themselves once everything is closed."""
@@ -34,10 +35,12 @@ class Guarded(App[None], inherit_bindings=False):
         super().__init__(driver_class=Terminal, **options)
         self.crash: BaseException | None = None
         """The first error that nobody caught; whoever ran us makes a report of it."""
-        self._typed = Typed(self, super().on_event)
+        self._typed = Typed(self, self._act)
         self._hook = threading.excepthook
         self._last_resort: threading.Timer | None = None
         self._gone = False
+        self._ended: int | None = None
+        self._begun = False
 
     def on_mount(self) -> None:
         """Hear of errors in threads and callbacks as well."""
@@ -58,6 +61,9 @@ class Guarded(App[None], inherit_bindings=False):
         self.set_interval(1.0, self._keep_size)
         loop.set_exception_handler(failed)
         threading.excepthook = ended
+        self._begun = True
+        if self._ended is not None:
+            self.end(self._ended)
 
     async def on_event(self, event: Event) -> None:
         """What is typed acts in its order; all else at once."""
@@ -65,6 +71,15 @@ class Guarded(App[None], inherit_bindings=False):
             await self._typed.take(event)
         else:
             await super().on_event(event)
+
+    async def _act(self, event: Event) -> None:
+        # Painted lines take no keys. The way from them up through all that they stand in, each part
+        # with a queue of its own, costs more than what the key does.
+        if isinstance(event, Key) and isinstance(self.focused, Painted):
+            for first in (True, False):
+                if await self._check_bindings(event.key, priority=first):
+                    return
+        await super().on_event(event)
 
     def run(self, **options: Any) -> None:
         """Stay until it is left; a thread that waits for a disk which hangs holds up nobody."""
@@ -107,6 +122,15 @@ class Guarded(App[None], inherit_bindings=False):
             self.post_message(Resize(size, size))
         elif self.screen.size != size:
             self.screen.post_message(Resize(size, size))
+
+    def end(self, code: int) -> None:
+        """Leave with that code, as a signal asked; one that comes early waits for the beginning."""
+        self._ended = code
+        if self._begun:
+            self._end(code)
+
+    def _end(self, code: int) -> None:
+        self.exit(return_code=code)
 
     def terminal_gone(self) -> None:
         """Nobody is there any more: leave. Reading and writing both find that out."""

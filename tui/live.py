@@ -102,7 +102,9 @@ class Live:
 
     def judge(self) -> None:
         """Decide anew what deserves a look."""
-        self.alerts = alerts(self.sight(), self.clock(), self.place.alerts)
+        # Before lock, figures and logs were looked at, what is missing from them is no alarm.
+        if self.looked:
+            self.alerts = alerts(self.sight(), self.clock(), self.place.alerts)
 
     def sight(self) -> Sight:
         """What is known of it now."""

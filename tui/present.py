@@ -279,7 +279,7 @@ def titles(
         if order == ("id", False) or column.order != order[0] or not column.title:
             return column.title
         sign = FALLING if order[1] != column.ago else RISING
-        return sign + column.title if column.right else column.title + sign
+        return sign + column.title  # in front: the end of a title may be cut
 
     named = " ".join(fit(title(column), column.width, column.right) for column in shape)
     text = " " * MARGIN + named

@@ -38,6 +38,9 @@ TIDY = "\x1b[0m\x1b[2J\x1b[H"
 BUFFER = 1 << 16
 """Characters that are gathered before they are written."""
 
+ENDED_BY: Mapping[int, int] = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: 130}
+"""Signals that close the console with the terminal restored, and the exit codes that say so."""
+
 USUAL = (80, 24)
 """Columns and rows of a terminal that does not know its own: a serial line."""
 
@@ -107,6 +110,10 @@ class Terminal(LinuxDriver):
         self.output = Output(out.fileno(), getattr(app, "glyphs", UTF8), self._lost)
         self._file = cast(TextIOWrapper, self.output)
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        # Before it takes the screen: what ends us from now on ends the app, never the loop.
+        end: Callable[[int], None] = getattr(app, "end", lambda code: app.exit(return_code=code))
+        for number, code in ENDED_BY.items():
+            self._loop.add_signal_handler(number, end, code)
         self._loop.add_signal_handler(signal.SIGTSTP, self.step_back)
         self._loop.add_signal_handler(signal.SIGCONT, self._come_back)
 

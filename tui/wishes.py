@@ -48,8 +48,9 @@ def _help(app: App[Any], face: Face, ways: Ways) -> None:
     app.push_screen(HelpScreen(face.KIND, face.without(), ways.terminal))
 
 
-def _palette(app: App[Any], face: Face, ways: Ways) -> None:
-    offered = commands.offered(face.KIND, face.without(), ways.places, theme_names())
+async def _palette(app: App[Any], face: Face, ways: Ways) -> None:
+    themes = await asyncio.to_thread(theme_names)
+    offered = commands.offered(face.KIND, face.without(), ways.places, themes)
 
     async def act(said: Said | None) -> None:
         if said is not None:

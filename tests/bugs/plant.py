@@ -83,7 +83,7 @@ def copied() -> Iterator[Path]:
         for name in COPIED:
             source, target = ROOT / name, copy / name
             if source.is_dir():
-                kept_out = shutil.ignore_patterns("__pycache__", "__snapshots__")
+                kept_out = shutil.ignore_patterns("__pycache__")
                 shutil.copytree(source, target, ignore=kept_out)
             else:
                 shutil.copy2(source, target)

@@ -10,6 +10,11 @@ from blockbuster import blockbuster_ctx
 from tests.tui.spools import in_utc
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What is known only beside the screens' tests."""
+    parser.addoption("--draw", action="store_true", help="draw the screens anew (tests/tui/golden)")
+
+
 @pytest.fixture(autouse=True)
 def nothing_blocks() -> Iterator[None]:
     """Whoever of us waits for a disk, a socket or a lock on the event loop fails the test."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from pathlib import Path
 
 from rich.segment import Segment
@@ -10,6 +12,9 @@ from textual.color import Color
 from tui.app import Console
 
 GOLDEN = Path(__file__).parent / "golden"
+
+CHANCE = re.compile(r"(?<=rev  )[0-9a-f]+(\.[0-9a-f]+)+|(?<=inode )[0-9]+")
+"""What differs from one folder to the next, of whatever length."""
 
 
 def drawn(console: Console) -> tuple[list[str], list[str]]:
@@ -21,9 +26,12 @@ def drawn(console: Console) -> tuple[list[str], list[str]]:
     rows, styles = [], []
     for number, strip in enumerate(strips):
         for line_filter in filters:
+            if not line_filter.enabled:
+                continue
             strip = strip.apply_filter(line_filter, default)
-        rows.append(strip.text.rstrip())
-        runs = ", ".join(_runs(list(strip)))
+        text, found = CHANCE.subn("#", strip.text.rstrip())
+        rows.append(text)
+        runs = "" if found else ", ".join(_runs(list(strip)))
         if runs:
             styles.append(f"{number} {runs}")
     return rows, styles
@@ -58,19 +66,15 @@ def _style(segment: Segment) -> str:
 def compare(name: str, text: str, *, anew: bool) -> str:
     """How a drawing differs from the one that was agreed on; "" when it does not.
 
-    With `anew` it is what was agreed on from now on.
+    With `anew` it is what is agreed on from now on.
     """
     path = GOLDEN / f"{name}.txt"
     if anew:
         path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
         return ""
     if not path.exists():
         return f"{path.name} is not there: draw it with --draw, and look at it"
-    agreed = path.read_text()
-    if agreed == text:
-        return ""
-    import difflib
-
+    agreed = path.read_text(encoding="utf-8")
     lines = difflib.unified_diff(agreed.splitlines(), text.splitlines(), "agreed", "drawn", n=1)
     return "\n".join(lines)

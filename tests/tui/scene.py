@@ -92,8 +92,8 @@ def make_scene(root: Path, trouble: bool = True) -> list[Task]:
         (root / name).mkdir(parents=True, exist_ok=True)
         (root / name).chmod(0o750)
     tasks = tasks_of(trouble)
-    last_mail = max((t for t in tasks if _is_dead_mail(t)), key=lambda task: task.id)
-    tasks = [replace(t, payload=_mail(root, t)) if t is last_mail else t for t in tasks]
+    mail = next(t for t in tasks if t.state is State.DEAD and "abuse" in t.description)
+    tasks = [replace(t, payload=_mail(root, t)) if t is mail else t for t in tasks]
     for task in tasks:
         path = put_file(root, task)
         path.chmod(0o640)
@@ -105,10 +105,6 @@ def make_scene(root: Path, trouble: bool = True) -> list[Task]:
     _write_metrics(root, tasks)
     _write_logs(root, tasks, trouble)
     return tasks
-
-
-def _is_dead_mail(task: Task) -> bool:
-    return task.state is State.DEAD and task.kind == "mail_send"
 
 
 def _dated(path: Path, when: float) -> None:
@@ -192,8 +188,11 @@ def _tell(said: list[tuple[float, str, str]], task: Task) -> None:
     kind, id = task.kind, task.id
     if task.state is State.ACTIVE:
         said.append((NOW - 40, "INFO", f"Processing task: {id} ({kind})"))
+    died = float(task.extra.get("dead_since", NOW)) - 4
     for attempt in range(1, (task.attempts or 0) + 1):
-        when = task.created + 60 * 2**attempt
+        when = task.created + 60 * attempt
+        if task.state is State.DEAD:  # from its first attempt until it died
+            when = task.created + (died - task.created) * attempt / 3
         said.append((when, "INFO", f"Processing task: {id} ({kind})"))
         said.append((when + 4, "ERROR", f"Task failed: {id} ({kind}): {task.error}"))
         end, level = f"failed (attempt {attempt}/3), retry in {60 * 2**attempt}s", "WARN"

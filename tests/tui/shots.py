@@ -13,14 +13,31 @@ from textual.pilot import Pilot
 from engine.model import LockEvidence, Missing, Problem, Task, Verdict
 from engine.stores.memory import MemoryStore
 from tests.tui.scene import NAME, a_lost_place, a_scene_place
-from tests.tui.spools import a_console, a_memory, a_stuck_lock, a_task, free, until
+from tests.tui.spools import NOW, a_console, a_memory, a_stuck_lock, a_task, free, until
 from tui import keys
 from tui.app import Console
+from tui.live import Live
 from tui.place import Place
 from tui.plain import text_of
+from tui.screens.overview import OverviewScreen
+from tui.screens.pages import Board
+from tui.screens.queue import QueueScreen
+from tui.screens.task import TaskScreen
 
-DOUBT = a_stuck_lock()._replace(doubt="PID 4711 runs under several uids")
-AT_WORK = a_stuck_lock()._replace(verdict=Verdict.HELD, age=3.0, reason="PID 4711 is at work")
+_STUCK = a_stuck_lock()
+DOUBT = _STUCK._replace(doubt="PID 4711 runs under several uids", facts=_STUCK.facts[:-1])
+AT_WORK = a_stuck_lock()._replace(
+    verdict=Verdict.HELD,
+    age=3.0,
+    since=NOW - 5,
+    reason="PID 4711 is at work",
+    facts=(
+        ("holder", "PID 4711: /usr/bin/python3 -m tui.cli queue work"),
+        ("started", "2026-11-20 09:42:03Z"),
+        ("last sign of life", "2026-11-20 09:42:05Z, 3 s ago"),
+        ("flock", "held by PID 4711"),
+    ),
+)
 
 SEE = "see "
 
@@ -38,7 +55,7 @@ class Shot(NamedTuple):
     """Keys that are pressed; `see WORDS` waits until these are on the screen."""
     good: bool = False
     """Whether the day is a good one."""
-    lock: LockEvidence = free()
+    lock: LockEvidence = AT_WORK
     armed: bool = False
     lost: bool = False
     """Whether there is a second place, one that cannot be read."""
@@ -58,14 +75,14 @@ FIRST = ("see reading:",)
 """The overview, from which everything is reached."""
 QUEUE = (*FIRST, "2", "see scope if you act now", "see Daily report")
 DEAD = (*FIRST, "4", "see scope if you act now", "see 550 5.1.1")
-MAIL = (*DEAD, "/", *typed("abuse"), "enter", "see matches", "g", "enter", "see why it is here")
+MAIL = (*DEAD, "/", *typed("abuse"), "enter", "see 2 of 14", "enter", "see last log")
 
 SHOTS: dict[str, Shot] = {
     "overview": Shot(FIRST, good=True),
-    "trouble": Shot((*FIRST, "see STUCK"), lock=a_stuck_lock(), lost=True),
+    "trouble": Shot((*FIRST, "see stuck lock"), lock=a_stuck_lock(), lost=True),
     "queue": Shot(QUEUE),
-    "dlq": Shot((*DEAD, "o", "e", "see ERROR", "j", "v", "j", "j", "j", "v"), armed=True),
-    "filter": Shot((*DEAD, "/", *typed("kind=mail_send age>1h"), "see matches")),
+    "dlq": Shot((*DEAD, "o", "e", "see ^", "g", "j", "v", "j", "j", "j", "v"), armed=True),
+    "filter": Shot((*DEAD, "/", *typed("kind=mail_send tries>2"), "see match")),
     "nothing": Shot((*DEAD, "/", *typed("unknown age>30d"), "enter", "see without it")),
     "clusters": Shot((*DEAD, "c", "see F-")),
     "task": Shot(MAIL),
@@ -81,16 +98,14 @@ SHOTS: dict[str, Shot] = {
     "log": Shot((*FIRST, "7", "see Processing task")),
     "log-only": Shot((*FIRST, "7", "see Processing task", "&", *typed("failed"), "enter")),
     "plan": Shot((*DEAD, "*", "R", "see 14"), armed=True),
-    "help": Shot((*QUEUE, "?", "see keys")),
+    "help": Shot((*QUEUE, "?", "see search:")),
     "palette": Shot((*FIRST, ":", *typed("lo"), "see log")),
     "order": Shot((*QUEUE, "o", "see tries")),
     "copy": Shot((*DEAD, "y", "see JSON")),
     "export": Shot((*DEAD, "e", "see export to")),
-    "first-look": Shot(("2", "see opening"), slow=True),
+    "first-look": Shot(("see 11,600 of",), slow=True),
 }
 """By their names."""
-
-NOT_BEFORE: dict[str, str] = {}
 
 
 class Slow(MemoryStore):
@@ -126,7 +141,7 @@ async def taken(
     Slow.go_on.clear()
     try:
         async with console.run_test(size=size) as pilot:
-            await until(pilot, lambda: shot.slow or all(live.looked for live in console.lives))
+            await until(pilot, lambda: shot.slow or all(map(is_known, console.lives)))
             for step in shot.steps:
                 if step.startswith(SEE):
                     await seen(console, pilot, step.removeprefix(SEE))
@@ -138,6 +153,11 @@ async def taken(
         Slow.go_on.set()
 
 
+def is_known(live: Live) -> bool:
+    """Whether a place was looked at, or is known not to be there."""
+    return live.looked and bool(live.standing or live.inspector.latest.unavailable)
+
+
 async def seen(console: Console, pilot: Pilot[None], words: str) -> None:
     """Until these words are on the screen."""
     try:
@@ -146,15 +166,18 @@ async def seen(console: Console, pilot: Pilot[None], words: str) -> None:
         raise AssertionError(f"never seen: {words}\n{text_of(console.screen)}") from None
 
 
-async def settled(console: Console, pilot: Pilot[None]) -> None:
-    """Until nothing has changed on screen for a moment."""
+async def settled(console: Console, pilot: Pilot[None], looks: int = STILL) -> None:
+    """Until nothing has changed on screen for so many looks."""
     before, still = "", 0
+    screen = console.screen
+    if isinstance(screen, Board | OverviewScreen | QueueScreen | TaskScreen):
+        screen._tick()  # what came since the last second is to be seen
 
     def same() -> bool:
         nonlocal before, still
         now = text_of(console.screen)
         still = still + 1 if now == before else 0
         before = now
-        return still > STILL
+        return still >= looks
 
     await until(pilot, same)

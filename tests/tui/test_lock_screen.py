@@ -20,7 +20,6 @@ from engine import config, lockfile
 from engine.model import LockEvidence, State, Task, Verdict
 from engine.stores import open_store
 from tests.engine.lockers import INNOCENT, is_unharmed, marked, true_claim
-from tests.tui.screenshots import settled
 from tests.tui.spools import (
     Clock,
     a_console,
@@ -566,28 +565,6 @@ async def test_a_tiny_screen_keeps_verdict_scope_and_question() -> None:
         assert deck.line("word") == " type the PID: [ ____ ]"
         await deck.press("G")
         assert deck.line("scope") == " scope: PID 4711; 1 in active"
-
-
-LOOKS = {
-    "stuck": a_stuck_lock(),
-    "doubt": a_stuck_lock()._replace(doubt="PID 4711 runs under several uids"),
-    "held": a_stuck_lock()._replace(verdict=Verdict.HELD, age=3.0, reason="PID 4711 is at work"),
-}
-
-
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
-@pytest.mark.parametrize("name", LOOKS)
-def test_looks(snap_compare: Callable[..., bool], name: str, size: tuple[int, int]) -> None:
-    """The lock looks as it did, stuck, in doubt and at work."""
-    place = a_place(a_memory(some_tasks()), lock=lambda: LOOKS[name], recover=recover_command())
-    console = a_console(place, start_armed=True)
-
-    async def lead(pilot: Pilot[None]) -> None:
-        await loaded(pilot)
-        await pilot.press("U")
-        await settled(console, pilot)
-
-    assert snap_compare(console, terminal_size=size, run_before=lead)
 
 
 def test_the_twin_asks_for_the_pid_itself() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -15,7 +18,16 @@ from textual.pilot import Pilot
 from engine.logfile import Entry
 from engine.logtail import LogLine
 from engine.logwords import DEBUG, WARN
-from tests.tui.spools import NOW, a_console, a_memory, a_place, a_task, some_tasks, until
+from tests.tui.spools import (
+    NOW,
+    a_console,
+    a_memory,
+    a_place,
+    a_task,
+    make_spool,
+    some_tasks,
+    until,
+)
 from tui import keys
 from tui.app import Console
 from tui.present import Line
@@ -592,3 +604,103 @@ def test_ids_in_a_line(text: str, first: str | None) -> None:
     found = view.ids_in(text)
 
     assert (found[0] if found else None) == first
+
+
+# The same without a screen
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    """A queue on disk with two logs, one of them hostile."""
+    root = tmp_path / "data"
+    make_spool(root, some_tasks(3, 0, 0))
+    (root / "log" / "queue.log").write_text(
+        line(0, "old") + line(20, "failed", "ERROR") + "  trace\n" + line(40, "\x1b[31m ‮ x")
+    )
+    (root / "log" / "mail.log").write_text(line(30, "mail sent", "WARN"))
+    return root
+
+
+def command(spool: Path, *words: str) -> list[str]:
+    """The command line that prints the logs of a queue."""
+    return [sys.executable, "-m", "tui.cli", "log", str(spool), *words]
+
+
+def environment() -> dict[str, str]:
+    """Nothing of ours but what a command needs."""
+    return {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "TZ": "UTC", "HOME": "/nowhere"}
+
+
+@pytest.mark.parametrize(
+    ("words", "printed"),
+    [
+        (
+            (),
+            [
+                "2026-11-20 09:42:08 queue: INFO old",
+                "2026-11-20 09:42:28 queue: ERROR failed",
+                "queue:   trace",
+                "2026-11-20 09:42:38 mail: WARN mail sent",
+                "2026-11-20 09:42:48 queue: INFO �[31m � x",
+            ],
+        ),
+        (("--lines", "1"), ["2026-11-20 09:42:48 queue: INFO �[31m � x"]),
+        (
+            ("--level", "warn", "--since", "2026-11-20 09:42:25", "--filter", "sent|trace"),
+            ["queue:   trace", "2026-11-20 09:42:38 mail: WARN mail sent"],
+        ),
+        (("--filter", "nowhere"), []),
+    ],
+)
+def test_printed_once(spool: Path, words: tuple[str, ...], printed: list[str]) -> None:
+    """`spooldeck log` prints the last lines of all logs by time, as text that nothing acts on."""
+    run = subprocess.run(
+        command(spool, *words), capture_output=True, text=True, env=environment(), check=False
+    )
+
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.splitlines() == printed
+
+
+@pytest.mark.parametrize("words", [("--filter", "~("), ("--level", "loud"), ("--since", "noon")])
+def test_what_it_does_not_understand(spool: Path, words: tuple[str, ...]) -> None:
+    """A filter, a level or a time that means nothing is refused in one line."""
+    run = subprocess.run(
+        command(spool, *words), capture_output=True, text=True, env=environment(), check=False
+    )
+
+    assert (run.returncode, run.stdout) == (64, "")
+    assert run.stderr.count("\n") == 1
+    assert words[0] in run.stderr
+
+
+def test_printed_as_it_comes(spool: Path) -> None:
+    """With --follow new lines are printed, a torn one when it is whole; --json has them in full."""
+    words = command(spool, "--follow", "--json", "--lines", "1")
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    ) as child:
+        assert child.stdout is not None
+        try:
+            first = json.loads(child.stdout.readline())
+            with (spool / "log" / "mail.log").open("a") as log:
+                log.write("[2026-11-20 10:")
+                log.flush()
+                with (spool / "log" / "queue.log").open("a") as other:
+                    other.write(line(50, "next"))
+                second = json.loads(child.stdout.readline())
+                log.write("00:00] [WARN] whole\n")
+            third = json.loads(child.stdout.readline())
+        finally:
+            child.kill()
+
+    assert first["text"] == "\x1b[31m ‮ x", "for programs, as it was found"
+    assert second | {"log": ""} == {
+        "when": NOW + 50,
+        "level": "INFO",
+        "text": "next",
+        "log": "",
+        "hidden_bytes": 0,
+        "torn": False,
+    }
+    assert (third["text"], third["level"]) == ("whole", "WARN")

@@ -1,68 +1,91 @@
-"""How the console looks, at both sizes: drawn anew and compared with what was agreed on."""
+"""How the console looks: each screen at each size, compared with what was agreed on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 from textual.pilot import Pilot
 
-from tests.tui.screenshots import SHOTS, settled
-from tests.tui.spools import (
-    a_console,
-    a_memory,
-    a_place,
-    loaded,
-    make_spool,
-    recover_command,
-    some_tasks,
-)
+from tests.tui import looks
+from tests.tui.scene import NAME, a_folder, make_scene
+from tests.tui.shots import DEAD, FIRST, SHOTS, Shot, settled, taken
+from tests.tui.spools import in_utc
 from tui import theme as themes
 from tui.app import Console
 
-Compare: TypeAlias = Callable[..., bool]
+SIZES = ((120, 40), (80, 24), (60, 15))
+"""The widest first: a screen that becomes wider asks for what it did not show before."""
 
-SIZES = ((80, 24), (120, 40))
-
-
-def a_deck(root: Path, theme: str = "", start_armed: bool = False) -> Console:
-    """A queue in memory, with the figures and the log of a spool on disk."""
-    tasks = some_tasks()
-    make_spool(root, tasks)
-    place = a_place(
-        a_memory(tasks),
-        queue_metrics=str(root / "metrics" / "queue.prom"),
-        mail_metrics=str(root / "metrics" / "mail.prom"),
-        logs=(str(root / "log" / "queue.log"),),
-        recover=recover_command(),
-    )
-    return a_console(place, theme=theme, start_armed=start_armed)
+WIDEST = (200, 60)
+BOTH = ("terminal", "mono")
+THEMES = themes.names({})
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-@pytest.mark.parametrize("shot", [name for name in SHOTS if name not in ("problems", "lock")])
-def test_looks(snap_compare: Compare, tmp_path: Path, shot: str, size: tuple[int, int]) -> None:
-    """Each screen looks as it did."""
-    console = a_deck(tmp_path)
-
-    async def lead(pilot: Pilot[None]) -> None:
-        await loaded(pilot)
-        await pilot.press(*SHOTS[shot])
-        await settled(console, pilot)
-
-    assert snap_compare(console, terminal_size=size, run_before=lead)
+@pytest.fixture(scope="module")
+def days() -> Iterator[dict[bool, Path]]:
+    """A spool on a good day, and one on a bad day; nothing here changes them."""
+    with in_utc(), a_folder() as good, a_folder() as bad:
+        make_scene(good, trouble=False)
+        make_scene(bad)
+        yield {True: good, False: bad}
 
 
-@pytest.mark.parametrize("name", themes.names())
-def test_themes(snap_compare: Compare, tmp_path: Path, name: str) -> None:
-    """Each theme shows cursor, mark, tab, and an armed console apart from the rest."""
-    console = a_deck(tmp_path, theme=name, start_armed=True)
+@pytest.fixture
+def anew(request: pytest.FixtureRequest) -> bool:
+    """Whether to draw what is agreed on, and not to compare."""
+    return bool(request.config.getoption("--draw", default=False))
 
-    async def lead(pilot: Pilot[None]) -> None:
-        await loaded(pilot)
-        await pilot.press("4", "space", "j")
-        await settled(console, pilot)
 
-    assert snap_compare(console, terminal_size=(80, 24), run_before=lead)
+async def _drawn(console: Console, pilot: Pilot[None], root: Path, theme: str) -> tuple[str, str]:
+    """Text and styles in a theme."""
+    await console.use_theme(theme)
+    await settled(console, pilot, 3)
+    text, styles = looks.drawn(console)
+    return "\n".join(text).replace(str(root), NAME), "\n".join(styles)
+
+
+@pytest.mark.parametrize("name", SHOTS)
+async def test_looks(days: dict[bool, Path], name: str, anew: bool) -> None:
+    """Each screen looks as it did at every size; its text is the same without colours."""
+    shot = SHOTS[name]
+    root = days[shot.good]
+    sizes = (WIDEST, *SIZES) if shot.steps[-1] in FIRST else SIZES
+    differs = []
+
+    async with taken(root, shot, sizes[0]) as (console, pilot):
+        for size in sizes:
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+            painted = {theme: await _drawn(console, pilot, root, theme) for theme in BOTH}
+            (text, _), (again, _) = painted.values()
+            assert text == again
+            styles = [f"-- {theme}\n{runs}" for theme, (_, runs) in painted.items()]
+            file = f"{name}-{size[0]}x{size[1]}"
+            differs.append(looks.compare(file, "\n".join([text, *styles, ""]), anew=anew))
+
+    assert not any(differs), "\n".join(differs)
+
+
+async def test_themes(days: dict[bool, Path], anew: bool) -> None:
+    """Each theme shows cursor, mark, tab, error, and an armed console apart from the rest."""
+    shot = Shot((*DEAD, "space", "j"), armed=True)
+    differs = []
+
+    async with taken(days[False], shot, (80, 24)) as (console, pilot):
+        for theme in THEMES:
+            text, styles = await _drawn(console, pilot, days[False], theme)
+            differs.append(looks.compare(f"theme-{theme}", f"{text}\n{styles}\n", anew=anew))
+
+    assert not any(differs), "\n".join(differs)
+
+
+def test_nothing_is_agreed_on_that_is_not_drawn() -> None:
+    """There is a drawing for each shot and size, and no other."""
+    sizes = [f"{width}x{height}" for width, height in SIZES]
+    drawn = {f"{name}-{size}" for name in SHOTS for size in sizes}
+    drawn |= {f"{name}-200x60" for name, shot in SHOTS.items() if shot.steps[-1] in FIRST}
+    drawn |= {f"theme-{theme}" for theme in THEMES}
+
+    assert {path.stem for path in looks.GOLDEN.glob("*.txt")} == drawn

@@ -43,6 +43,32 @@ QUIT = "\x03\x03"
 
 READY = "scope if you act now: row"
 
+ENDS = [(signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+"""What ends a program, and the code that says so."""
+
+BETWEEN = (
+    *("app.Console.__init__", "app.Console.run", "terminal.Terminal.__init__"),
+    *("terminal.Terminal.start_application_mode", "screens.overview.OverviewScreen.__init__"),
+    "screens.overview.OverviewScreen.compose",
+)
+"""Steps of the start, in their order."""
+
+TOLD = """
+import os, sys
+import tui.app, tui.screens.overview
+from tui.cli import main
+step = tui.{where}
+def told(*given, **named):
+    if {where!r} == "app.Console.run":
+        os.kill(os.getpid(), {number})
+    made = step(*given, **named)
+    os.kill(os.getpid(), {number})
+    return made
+tui.{where} = told
+sys.exit(main([sys.argv[1]]))
+"""
+"""A console that is told to end at the end of a step."""
+
 
 @pytest.fixture(scope="session")
 def spool(tmp_path_factory: pytest.TempPathFactory) -> str:
@@ -387,6 +413,30 @@ def test_signals_restore_the_terminal(spool: str, number: signal.Signals, code: 
 
         assert terminal.end() == code
         assert LEAVES in terminal.said
+        assert terminal.restored
+
+
+@pytest.mark.parametrize("said", [1, 20, 40, 60, 80, 100, 120, 140, 200, 400, 800, 1600])
+def test_signals_at_any_instant_of_the_start(spool: str, said: int) -> None:
+    """However few bytes it has written when it is told to end: the terminal is as it was."""
+    number, code = ENDS[said % len(ENDS)]
+    with console(spool) as terminal:
+        terminal.until(lambda: len(terminal.said) >= said)
+        terminal.process.send_signal(number)
+
+        assert terminal.end() == code
+        assert terminal.restored
+
+
+@pytest.mark.parametrize(("number", "code"), ENDS)
+@pytest.mark.parametrize("where", BETWEEN)
+def test_signals_between_two_steps_of_the_start(
+    spool: str, where: str, number: signal.Signals, code: int
+) -> None:
+    """Told to end while it takes the terminal, or builds its first screen, it gives it back."""
+    argv = [sys.executable, "-P", "-c", TOLD.format(where=where, number=int(number)), spool]
+    with Terminal(argv, {"TERM": "xterm", **UTF8}) as terminal:
+        assert terminal.end() == code
         assert terminal.restored
 
 

@@ -26,7 +26,6 @@ from tui import keys
 from tui.app import Console
 from tui.plain import text_of
 from tui.screens.face import Face
-from tui.screens.log import LogScreen
 from tui.widgets.filter_line import FilterLine
 from tui.widgets.task_list import TaskList
 
@@ -62,6 +61,9 @@ def seen(pilot: Pilot[None]) -> tuple[str, ...]:
     """What is on screen, what is typed into, and on which row the cursor is."""
     app = pilot.app
     assert isinstance(app, Console)
+    for screen in app.screen_stack:
+        for rows in screen.query(TaskList):
+            rows.paint()  # the title says which row it is when it is next painted
     screens = [type(screen).__name__ for screen in app.screen_stack]
     lists = [widget.cursor.id for screen in app.screen_stack for widget in screen.query(TaskList)]
     typed = [getattr(widget, "value", "") for widget in app.screen.query("Input")]
@@ -77,8 +79,8 @@ async def at_rest(pilot: Pilot[None]) -> tuple[str, ...]:
     await until(pilot, lambda: not app._typed.waiting)
     before, now = (), seen(pilot)
     while before != now:
-        for _ in range(3):
-            await pilot.pause()
+        await pilot.pause()
+        await pilot.pause()
         before, now = now, seen(pilot)
     return now
 
@@ -102,3 +104,74 @@ async def test_a_burst_is_what_its_keys_are(burst: str) -> None:
         for character in burst:
             pilot.app.post_message(key_of(character))
         assert await at_rest(pilot) == slowly
+
+
+async def test_keys_behind_a_plan_are_the_plans() -> None:
+    """Keys typed right behind a verb act on its plan: the list does not get them."""
+    async with opened(armed=True) as pilot:
+        for character in "4R?\x1b":
+            pilot.app.post_message(key_of(character))
+        assert (await at_rest(pilot))[:3] == ("Screen", "QueueScreen", "PlanScreen")
+
+
+async def test_a_paste_comes_in_its_turn_and_is_no_key() -> None:
+    """What is pasted right behind `/` is the filter; on the list a paste does nothing."""
+    async with opened() as pilot:
+        before = await at_rest(pilot)
+        pilot.app.post_message(events.Paste("Xq4"))
+        assert await at_rest(pilot) == before
+        pilot.app.post_message(key_of("/"))
+        pilot.app.post_message(events.Paste("Xq4"))
+        pilot.app.post_message(key_of("5"))
+        await at_rest(pilot)
+        assert pilot.app.screen.query_one(FilterLine).words == "Xq45"
+
+
+@pytest.mark.parametrize("burst", ["7/feeds\rnn", "7&feeds\r", "7@09:41\rj", "4oaj", "2jj4k"])
+async def test_a_burst_that_begins_on_the_overview(burst: str, tmp_path: Path) -> None:
+    """Through boards, questions and menus each key finds the screen that the last one opened."""
+    make_spool(tmp_path, some_tasks())
+    results = []
+    for slow in (True, False):
+        console = a_console(disk_place(tmp_path), clock=Clock(), first=keys.OVERVIEW)
+        async with console.run_test(size=(80, 24)) as pilot:
+            await until(pilot, lambda: bool(console.lives[0].looked))
+            for character in burst:
+                console.post_message(key_of(character))
+                if slow:
+                    await at_rest(pilot)
+            results.append(await at_rest(pilot))
+    assert results[0] == results[1]
+
+
+PTY = (
+    ("/gmail\r", ("filter: gmail", "0 of 40")),
+    (":filter tries>=4\r", ("filter: tries>=4", "0 of 40")),
+    ("4oajj", ("[4 dlq 12]", "scope if you act now: row 20261119T094408Z")),
+    ("?cluster", ("search: cluster",)),
+    ("yi", ("id: 38 characters sent",)),
+    ("/\x1b[200~Xq4\x1b[201~5\r", ("filter: Xq45",)),
+)
+"""What is typed, and what is on screen then."""
+
+
+@pytest.fixture(scope="module")
+def spool(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A queue on an ordinary day."""
+    root = tmp_path_factory.mktemp("typed")
+    make_spool(root, some_tasks())
+    return str(root)
+
+
+@pytest.mark.parametrize(("burst", "found"), PTY)
+def test_a_burst_on_a_terminal(spool: str, burst: str, found: tuple[str, ...]) -> None:
+    """What arrives in one read of the terminal does what it does when it is typed slowly."""
+    with terminal_with("--open", "queue", spool) as terminal:
+        terminal.shows(READY)
+        terminal.send(burst)
+        terminal.shows(*found)
+        terminal.send("\x1b")
+        terminal.process.terminate()
+
+        assert terminal.end() == 143
+        assert terminal.restored

@@ -145,3 +145,22 @@ def answer(terminal: Terminal, key: str) -> int:
 def scope_line(terminal: Terminal) -> str:
     """What the console says that an action would be for."""
     return next((line for line in terminal.screen.lines if line.startswith(" scope")), "")
+
+
+def test_what_lies_below_costs_nothing(tmp_path: Path) -> None:
+    """A screen that covers the overview sends its own clock each second, and no more for it."""
+    make_spool(tmp_path, some_tasks(200))
+    with console(str(tmp_path)) as terminal:
+        terminal.shows("QUEUE", "PEND")
+        terminal.send("2")
+        terminal.shows("scope if you act now: row 2026")
+        least = min(tick(terminal) for _ in range(4))
+
+    assert least <= 200
+
+
+def tick(terminal: Terminal) -> int:
+    """Bytes until the clock in the first line shows another second."""
+    first, before = terminal.screen.lines[0], len(terminal.said)
+    terminal.until(lambda: terminal.screen.lines[0] != first)
+    return len(terminal.said) - before

@@ -19,6 +19,9 @@ from tui.views.clusters import Judged
 from tui.widgets.lines import LongText
 from tui.widgets.picker import Picker
 
+SPARING = 5
+"""Times that an answer took, until it is asked for again."""
+
 
 class ClustersScreen(Board):
     """Kept up to date while it is looked at; Enter shows the tasks of one."""
@@ -34,19 +37,28 @@ class ClustersScreen(Board):
         self._asked = False
 
     def on_mount(self) -> None:
-        """Ask, and again whenever something changes."""
+        """Ask, and again when the tasks, the logs or the minute are others."""
         self.run_worker(self._follow(), name="clusters")
 
     async def _follow(self) -> None:
-        seen = self.live.inspector.latest.generation
+        grounds: tuple[object, ...] = ()
         while True:
-            try:
-                self._clusters = await judged(self.live, self._query)
+            before, grounds = grounds, self._grounds()
+            if grounds != before:
+                began = asyncio.get_running_loop().time()
+                try:
+                    self._clusters = await judged(self.live, self._query)
+                except Unavailable:
+                    return  # closed: the console is being left
                 self._asked = True
                 self.paint()
-                seen = (await self.live.inspector.changed(seen)).generation
-            except Unavailable:
-                return  # closed: the console is being left
+                await asyncio.sleep(SPARING * (asyncio.get_running_loop().time() - began))
+            await self.live.next_look()
+
+    def _grounds(self) -> tuple[object, ...]:
+        """What the answers rest on: the tasks, what the logs tell, and the minute."""
+        live = self.live
+        return live.inspector.latest.generation, live.events(), int(live.clock() // 60)
 
     def trail(self) -> tuple[str, ...]:
         """The place, and what of it."""

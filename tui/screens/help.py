@@ -71,7 +71,7 @@ class HelpScreen(Page):
         yield Lines(id="word")
         yield Lines(id="hints", classes="-short")
 
-    def on_mount(self) -> None:
+    def begin(self) -> None:
         """Letters go to the search."""
         self.query_one("#search-label", Lines).show([((" search: ", "title"),)])
         self.query_one(Input).cursor_blink = False

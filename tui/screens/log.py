@@ -273,7 +273,9 @@ class LogScreen(Board):
         entries = self._stretch.entries
         if line is not None and len(entries) < self._lines.page:
             line = min(line, cursor)
-        notice = view.nothing(self.live.place.logs, self._standing(), self.size.width)
+        notice = view.nothing(
+            self.live.place.logs, self._standing(), self._job is not None, self.size.width
+        )
         self._lines.show(entries, cursor, self._style, line, notice)
         self._paint_status()
 
@@ -305,7 +307,8 @@ class LogScreen(Board):
     def trail(self) -> tuple[str, ...]:
         """Where one is."""
         logs = len(self.live.place.logs)
-        merged = f"log  {logs} files merged by time" if logs > 1 else "log"
+        roomy = logs > 1 and self.size.width >= 80
+        merged = f"log  {logs} files merged by time" if roomy else "log"
         return (self.live.place.name, merged)
 
     def word(self) -> Line:

@@ -32,7 +32,11 @@ class Page(Face):
         yield Lines(id="hints", classes="-short")
 
     def on_mount(self) -> None:
-        """Keys go to the text."""
+        """It is there now."""
+        self.begin()
+
+    def begin(self) -> None:
+        """Give the keys to the part that they are for. (Each class's own `on_mount` is called.)"""
         self.query_one(LongText).focus()
 
     def on_resize(self) -> None:

@@ -46,6 +46,15 @@ AGAIN = "Ctrl-c again, or q, leaves the console"
 ANOTHER = "the task under the cursor left just now; look which one it is on, and press again"
 """Why a key is refused that may have been meant for the task before."""
 
+TYPING = (keys.Hint("Enter", "keep this filter"), keys.Hint("Esc", "clear it"))
+"""What is hinted at while a filter is typed."""
+
+OF_TASKS = frozenset(
+    {"filter", "clusters", "order", "log", "mark", "range", "mark_all", "unmark"}
+    | {key.action for key in keys.verbs()}
+)
+"""Actions that are not hinted at beside problems: those are no tasks."""
+
 RANGE = 20_000
 """Rows that a range may have: more is what filters are for."""
 
@@ -351,6 +360,10 @@ class QueueScreen(Face):
         if self.state is not None:
             self._everything = False
             self._ask()
+
+    def on_descendant_focus(self) -> None:
+        """Other keys are to be hinted at while letters go into the filter."""
+        self._paint_hints()
 
     def on_filter_line_kept(self) -> None:
         """Done typing; without words there is no filter."""
@@ -832,14 +845,22 @@ class QueueScreen(Face):
         return (
             *(self.size.width, self._around.places, arming.read_only, arming.armed),
             *(self.worker.pid, self._on_problems, self.state, bool(change.unavailable)),
-            *(self.inspector.edges, self._lock_line.refusal),
+            *(self.inspector.edges, self._lock_line.refusal, self._types),
         )
+
+    @property
+    def _types(self) -> bool:
+        """Whether letters go into the filter, and are no keys."""
+        return self._filter.is_on and self._filter.has_focus_within
 
     def _hint_rows(self) -> list[Line]:
         grounds = self._grounds()
         if self._hinted[0] != grounds:
             words = {"arm": keys.arm_words(self._arming.armed)}
-            hints = keys.hints(keys.LIST, self._grey(), self.without(), words)
+            without = self.without() | (OF_TASKS if self._on_problems else set())
+            hints = keys.hints(keys.LIST, self._grey(), without, words)
+            if self._types:
+                hints = TYPING
             self._hinted = grounds, present.hint_lines(hints, self.size.width)
         return self._hinted[1].copy()
 
@@ -871,7 +892,7 @@ def orders(state: State) -> dict[str, tuple[str, str]]:
 
 def _scope_words(scope: present.Scope, planned: int) -> str:
     if scope.everything:
-        return f"all {planned:,} matching the filter when it was made"
+        return f"all {planned:,} that matched when it was made"
     if scope.marked:
         hidden = f", {scope.hidden} hidden ones not included" if scope.hidden else ""
         return f"{scope.marked:,} marked{hidden}"

@@ -165,9 +165,11 @@ def troubles(about: Mapping[str, str], width: int) -> Line:
     return present.cut(((f" ! {said}", "warning"),), width)
 
 
-def nothing(paths: Sequence[str], about: Standing, width: int) -> list[Line]:
-    """What stands where there is no line to show."""
-    if not paths:
+def nothing(paths: Sequence[str], about: Standing, looking: bool, width: int) -> list[Line]:
+    """What stands where there is no line to show; `looking` is whether some may still be found."""
+    if looking:
+        said = "looking ..."
+    elif not paths:
         said = "this place has no log"
     elif about.lines or about.words or about.level:
         said = "no line is let through; Esc shows all words, - less grave lines"

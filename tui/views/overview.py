@@ -349,7 +349,7 @@ def frame(width: int, height: int, queues: int, limited: bool) -> Frame:
     if width <= present.NARROW or height <= LOW:
         return _small(height)
     rest = height - 1
-    alerts = 2 if height < HIGH else 4 if height < WALL else 6
+    alerts = 2 if height < 24 else 3 if height < HIGH else 6
     hints, word, rule = 2, 1, 1
     rest -= alerts + hints + word + rule
     tokens = int(limited and height >= 20)
@@ -380,7 +380,7 @@ def frame(width: int, height: int, queues: int, limited: bool) -> Frame:
 def _small(height: int) -> Frame:
     """Queues, and of the rest what fits: alerts in one line first."""
     rest = height - 1
-    alerts = int(rest >= 2)
+    alerts = 3 if rest >= 14 else int(rest >= 2)
     word, hints = int(rest >= 5), int(rest >= 6)
     return Frame(alerts, 0, max(0, rest - alerts - word - hints), word=word, hints=hints)
 

@@ -221,7 +221,7 @@ def windows(way: Transport, width: int) -> list[Line]:
             )
     if way.totals is not None:
         cells = [*_counts(*way.totals), ("", ""), ("", "")]
-        lines.append(_figures("all", cells, f"{Source.METRICS}, since it counts"))
+        lines.append(_figures("all", cells, f"{Source.METRICS}, since its counters began"))
     return lines
 
 
