@@ -20,6 +20,9 @@ from engine.model import LockEvidence, State, Verdict
 from engine.text import shown
 from engine.transports import Health, Transport
 
+AHEAD = 60.0
+"""Seconds by which the clock of a log or a metrics file may be ahead of ours."""
+
 ROOM = 60
 """Characters of what an alert says: it stands beside a place's name in 80 columns."""
 
@@ -193,14 +196,14 @@ def _oldest(sight: Sight, now: float, limits: Thresholds) -> _Found:
 
 
 def _idle(sight: Sight, now: float, limits: Thresholds) -> _Found:
-    since = _idle_since(sight)
+    since = _idle_since(sight, now)
     if since is not None and now - since > 60 * limits.idle:
         due = "1 task is due" if sight.due == 1 else f"{sight.due:,} tasks are due"
         words = f"nothing has run for {roughly(now - since)}, {due}"
         yield Level.CRIT, What.IDLE, words, since, (Where.STATE, State.PENDING)
 
 
-def _idle_since(sight: Sight) -> float | None:
+def _idle_since(sight: Sight, now: float) -> float | None:
     """Since when nothing has run though something was due; None when there is no saying that."""
     lock, queue = sight.lock, sight.queue
     held = lock is not None and lock.verdict is Verdict.HELD
@@ -215,7 +218,8 @@ def _idle_since(sight: Sight) -> float | None:
         lock.since if held and lock is not None else None,
         queue.get(LAST_RUN) if isinstance(queue, Samples) else None,
     ]
-    return max(sign for sign in signs if sign is not None)
+    # What is dated in the future says nothing of the past: a wrong clock must not silence this.
+    return max((s for s in signs if s is not None and s <= now + AHEAD), default=sight.oldest_due)
 
 
 def _transports(sight: Sight, now: float, limits: Thresholds) -> _Found:

@@ -88,6 +88,7 @@ class Flow:
     def __init__(self) -> None:
         self._samples: list[Sample] = []
         self._seen = (0, 0)
+        self._means: dict[tuple[float, int], float | None] = {}  # of cells that are over
 
     def add(self, now: float, came: int, left: int, counts: Mapping[State, int]) -> None:
         """Remember what is counted at `now`; only a whole look may be told of.
@@ -98,6 +99,7 @@ class Flow:
         before = self._samples[-1] if self._samples else None
         if before is not None and now < before.when:
             self._samples, before = [], None
+            self._means.clear()
         if before is None:
             sample = Sample(now, 0, 0, dict(counts))
         elif now - before.when < _OFTEN:
@@ -111,6 +113,7 @@ class Flow:
         # One that is older stays: without it the beginning of the span would not be known.
         if old > 60:
             del self._samples[: old - 1]
+            self._means.clear()  # once a minute: most are of times that are shown no more
 
     def _since(self, start: float) -> list[Sample]:
         """The samples from the last one at or before a moment on."""
@@ -152,14 +155,19 @@ class Flow:
         the last one changes from second to second.
         """
         length = SPAN / cells
-        first = int(now // length) - cells + 1
-        sums, seen = [0] * cells, [0] * cells
-        for sample in self._since(first * length):
-            cell = int(sample.when // length) - first
-            if 0 <= cell < cells:
-                sums[cell] += sample.waiting
-                seen[cell] += 1
-        return tuple(total / n if n else None for total, n in zip(sums, seen, strict=True))
+        last = int(now // length)
+        return tuple(self._mean(length, cell) for cell in range(last - cells + 1, last + 1))
+
+    def _mean(self, length: float, cell: int) -> float | None:
+        if (length, cell) in self._means:
+            return self._means[length, cell]
+        edges = cell * length, (cell + 1) * length
+        start, end = (bisect_left(self._samples, edge, key=attrgetter("when")) for edge in edges)
+        waiting = [sample.waiting for sample in self._samples[start:end]]
+        mean = sum(waiting) / len(waiting) if waiting else None
+        if end < len(self._samples):  # there is a later one: no more will come
+            self._means[length, cell] = mean
+        return mean
 
     def grown(self, state: State, now: float, over: float = SPAN) -> int | None:
         """By how many tasks a state has grown in so many seconds, or since the history began.

@@ -357,4 +357,7 @@ def _increase(before: Tally | None, now: Tally, fresh: bool) -> Tally:
     """
     if before is None:
         return now if fresh else Tally()
-    return Tally(*(n - b if n >= b else n for b, n in zip(before, now, strict=True)))
+    pairs = list(zip(before, now, strict=True))
+    if any(count < was for was, count in pairs):
+        return now  # all of them began again, also those that have overtaken themselves
+    return Tally(*(count - was for was, count in pairs))

@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
+from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine import files
@@ -40,8 +41,12 @@ class Samples(NamedTuple):
     """Epoch seconds."""
 
     def get(self, name: str, /, **labels: str) -> float | None:
-        """The value of one metric with exactly these labels; None when the file has none."""
-        return self.values.get((name, tuple(sorted(labels.items()))))
+        """The value of one metric with exactly these labels; None when the file has none.
+
+        The format knows NaN and infinity as well; neither says anything.
+        """
+        value = self.values.get((name, tuple(sorted(labels.items()))))
+        return value if value is None or isfinite(value) else None
 
 
 def read(path: str) -> Samples:

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from itertools import islice
 from queue import Empty, SimpleQueue
@@ -138,7 +138,11 @@ class Mirror:
 
     def halt(self) -> None:
         """End the first whole look where it is; `refresh` begins it again. Does not wait."""
-        self._halted = not self.latest.complete
+
+        def end() -> None:
+            self._halted = not self.latest.complete
+
+        self._news.put(end)  # heard by the look itself, between two parts of it
 
     def remove_scratch(self) -> None:
         """Remove the index's folder, even from under a thread that hangs."""
@@ -255,14 +259,6 @@ class Mirror:
 
     # ---- looking at everything
 
-    def _unless_stopped(
-        self, items: Iterable[Task | Missing | Problem]
-    ) -> Iterator[Task | Missing | Problem]:
-        for item in items:
-            if self._stopping or self._halted:
-                return
-            yield item
-
     def _look(self, index: Writer, wide: Store, near: Store) -> None:
         """Look at everything once."""
         began, cost = time.monotonic(), time.thread_time()
@@ -272,9 +268,9 @@ class Mirror:
         self._meanwhile = set()
         try:
             index.begin_look()
-            self._walk(index, wide, near)
+            whole = self._walk(index, wide, near)
             self._tell_halted()
-            if self._stopping or self._halted:
+            if not whole:
                 return
             self._look_for_unseen(index, near)
             if self._stopping:
@@ -291,11 +287,14 @@ class Mirror:
         self._whole_earliest = 0.0 if self._whole_waiters else ended + EAGER * cost
         self._whole_latest = max(began + unwatched, ended + SPARING * cost)
 
-    def _walk(self, index: Writer, wide: Store, near: Store) -> None:
+    def _walk(self, index: Writer, wide: Store, near: Store) -> bool:
+        """Take in everything there is; whether it came to the end of it."""
         assert self._meanwhile is not None
         some: list[Task | Missing | Problem] = []
-        rows, shown = 0, time.monotonic()
-        for item in self._unless_stopped(wide.look()):
+        rows, shown, whole = 0, time.monotonic(), False
+        for item in wide.look():
+            if self._stopping or self._halted:
+                break
             if isinstance(item, Task) and item.id in self._meanwhile:
                 # Seen since by a look at it alone; this may be older.
                 self._names.add(item.id)
@@ -309,8 +308,11 @@ class Mirror:
                 some = []
                 self._serve(index, near)
                 shown = time.monotonic()
+        else:
+            whole = True
         self._account(index.see(some))
         self._serve(index, near)
+        return whole
 
     def _expect(self, count: int) -> None:
         """Say how far the first whole look has to go."""
@@ -378,7 +380,8 @@ class Mirror:
     def _reach(self) -> None:
         """Everything was seen: only now is what kept us from it known to be over."""
         if self.latest.unavailable or not self.latest.complete:
-            self.latest = self.latest._replace(unavailable="", complete=True)
+            self._halted = False
+            self.latest = self.latest._replace(unavailable="", complete=True, halted=False)
             self._dirty = True
 
     def _publish(self) -> None:
@@ -396,10 +399,11 @@ class Mirror:
         self._tell()
 
     def _lose(self, why: str) -> None:
-        """Say why the store cannot be reached, once."""
+        """Say why the store cannot be reached, once; all of it is looked at when it is back."""
+        self._halted = False
         if why != self.latest.unavailable and not self._stopping:
             generation = self.latest.generation + 1
-            self.latest = self.latest._replace(generation=generation, unavailable=why)
+            self.latest = self.latest._replace(generation=generation, unavailable=why, halted=False)
             self._tell()
         self._answer_waiters(self._whole_waiters)
         self._whole_waiters = []

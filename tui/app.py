@@ -243,14 +243,15 @@ class Console(Guarded, inherit_bindings=False):
 
         live = self.here
 
-        async def free(seen: str) -> None:
-            said = await live.recovery.run(seen)
-            face = self.screen
-            if isinstance(face, Face):
-                face.say(said)
-
         def begin(seen: str) -> None:
-            self.run_worker(free(seen), name="recovery", group="recovery")
+            freeing = live.recovery.run(seen)  # at once: the screen shows what it says
+
+            async def tell() -> None:
+                said = await freeing
+                faces = [screen for screen in self.screen_stack if isinstance(screen, Face)]
+                next(face for face in reversed(faces) if face.KIND != keys.LOCK).say(said)
+
+            self.run_worker(tell(), name="recovery", group="recovery")
 
         shared = (live.recovery, begin, self.around.arming, self.around.clock)
         self.push_screen(LockScreen(live.place, live.inspector, *shared))
@@ -308,12 +309,14 @@ class Console(Guarded, inherit_bindings=False):
             f"theme {theme}" + (f"  wire {wire}" if wire else ""),
         )
 
-    async def leave_face(self) -> None:
-        """Back to the screen below; where there is none, out of the console."""
+    async def leave_face(self, face: Face, out: bool) -> None:
+        """Back to the screen below; where there is none, out of the console if that is meant."""
         if len(self.screen_stack) > 2:  # the library's own empty screen is the first
             self.pop_screen()
-        else:
+        elif out:
             await self.action_quit()
+        else:
+            face.say("there is nothing to go back to; q leaves the console")
 
     def send(self, control: str) -> None:
         """Write a control sequence of ours to the terminal, past what is painted."""

@@ -50,10 +50,10 @@ class Dressing:
 
     async def look_after(self) -> str:
         """Put the theme on anew if a file of it has changed; what happened, "" when nothing."""
-        files = [Path(path) for path, _ in self._seen]
-        seen = await asyncio.to_thread(themes.stamp, files)
-        if seen == self._seen:
-            return ""
+        before = self._seen
+        seen = await asyncio.to_thread(themes.stamp, [Path(path) for path, _ in before])
+        if seen == before or self._seen is not before:
+            return ""  # as it was, or another one was chosen meanwhile
         self._seen = seen  # whatever comes of it is said once
         return await self._again(self._dress.name)
 

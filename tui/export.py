@@ -44,7 +44,7 @@ def usual_path(sheet: Sheet, now: float) -> str:
 
 def bad_path(path: str) -> str:
     """What is wrong with a path that was typed; "" when nothing is. Asks no disk."""
-    if not path.strip():
+    if not path.strip() or "\0" in path:
         return "expected the path of a file that is to be made"
     return "" if path.endswith(FORMS) else f"expected a name that ends in {' or '.join(FORMS)}"
 
@@ -53,10 +53,12 @@ class Export:
     """One file being written; 0600, and under its own name only once it is whole."""
 
     def __init__(self, path: str, columns: Sequence[str]) -> None:
-        self.path = Path(path).expanduser()
-        self._draft = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
+        """Write to that path; `~` is whose home it means. Asks no disk yet."""
+        self._typed = path
+        self.path = Path(path)
+        self._draft = self.path
         self._columns = tuple(columns)
-        self._csv = self.path.suffix == ".csv"
+        self._csv = path.endswith(".csv")
         self._fd = -1
         self.done, self.total = 0, 0
         self.stopped = False
@@ -67,6 +69,9 @@ class Export:
         Raises:
             Refused: the disk says no; nothing is left of it.
         """
+        if self.stopped:
+            self.drop()  # on this thread: nobody else knows when the last write has ended
+            return False
         try:
             if self._fd < 0:
                 self._open()
@@ -98,11 +103,16 @@ class Export:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-        self._draft.unlink(missing_ok=True)
+            self._draft.unlink(missing_ok=True)
 
     def _open(self) -> None:
+        try:
+            self.path = Path(self._typed).expanduser()
+        except RuntimeError as error:  # `~nobody`
+            raise Refused(f"{self._typed}: {error}") from error
         if self.path.exists():
             raise FileExistsError(17, "is there already; nothing was written", str(self.path))
+        self._draft = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
         self._fd = os.open(self._draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         if self._csv:
             self._write(

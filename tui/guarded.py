@@ -11,8 +11,7 @@ import time
 from typing import Any
 
 from textual.app import App
-from textual.events import Event, Key, Paste, Resize
-from textual.geometry import Size
+from textual.events import Event, Key, Paste
 
 from tui.crash import EX_SOFTWARE, told
 from tui.terminal import Terminal, shell_waits
@@ -58,7 +57,6 @@ class Guarded(App[None], inherit_bindings=False):
             if isinstance(error, Exception):
                 loop.call_soon_threadsafe(self._handle_exception, error)
 
-        self.set_interval(1.0, self._keep_size)
         loop.set_exception_handler(failed)
         threading.excepthook = ended
         self._begun = True
@@ -112,16 +110,6 @@ class Guarded(App[None], inherit_bindings=False):
             self._exception_event.set()
         self._return_code = EX_SOFTWARE
         self._close_messages_no_wait()
-
-    def _keep_size(self) -> None:
-        # In a storm of sizes the library loses the last one now and then, under load.
-        if not isinstance(self._driver, Terminal) or self._driver.is_away:
-            return
-        size = Size(*self._driver._get_terminal_size())
-        if self.size != size:
-            self.post_message(Resize(size, size))
-        elif self.screen.size != size:
-            self.screen.post_message(Resize(size, size))
 
     def end(self, code: int) -> None:
         """Leave with that code, as a signal asked; one that comes early waits for the beginning."""

@@ -391,7 +391,8 @@ def trail(host: str, environment: str, steps: Sequence[str], aside: str, width: 
     names = [shown(step) for step in steps if step]
     if width < NARROW:
         name = names[-1] if names else shown(host)
-        return ((f" {name.rstrip('/').rpartition('/')[2] or name}", "strong"),)
+        more = f"  {aside}" if aside else ""
+        return ((f" {name.rstrip('/').rpartition('/')[2] or name}", "strong"), (more, ""))
     word: Line = ((" ", ""), (f" {shown(environment)} ", "stake")) if environment else ()
     lead: Line = ((f" {shown(host)}", "strong"), *word)
     room = max(12, width - width_of(lead) - 34)

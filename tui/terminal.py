@@ -16,6 +16,8 @@ from typing import Any, cast
 from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
+from textual.events import Resize
+from textual.geometry import Size
 
 from tui.glyphs import UTF8, Glyphs
 
@@ -142,6 +144,18 @@ class Terminal(LinuxDriver):
         if self._mouse:  # clicks and the wheel; the library would have every motion too
             self.write("\x1b[?1000h\x1b[?1006h")
 
+    def start_application_mode(self) -> None:
+        """Take the terminal, and follow its size."""
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+        # The library's own handler can be interrupted by itself, by a newer size: the older one was
+        # read first and would be told last. On the loop one comes after the other.
+        self._loop.add_signal_handler(signal.SIGWINCH, self._tell_size)
+        self._tell_size()
+
+    def _tell_size(self) -> None:
+        size = Size(*self._get_terminal_size())
+        self._app.post_message(Resize(size, size))
+
     # In
 
     def _run_input_thread(self) -> None:
@@ -240,7 +254,7 @@ class Terminal(LinuxDriver):
         super().close()
         loop = asyncio.get_running_loop()
         if not self._app.is_running:
-            for number in (signal.SIGTSTP, signal.SIGCONT):
+            for number in (signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH):
                 loop.remove_signal_handler(number)
 
 

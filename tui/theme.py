@@ -232,10 +232,15 @@ def is_colourless(theme: Theme) -> bool:
 
 
 def looks(theme: Theme) -> dict[str, Style]:
-    """The style of each look in a theme, without what it leaves to the screen."""
+    """The style of each look in a theme, and of plain text, without what the terminal has itself.
+
+    Each holds the theme's own background: nothing else would paint it behind the text.
+    """
     said = theme.variables
-    return {
-        look: Style(
+    plain = Style(color=_color(theme.foreground, OWN), bgcolor=_color(theme.background, OWN))
+    return {"": plain} | {
+        look: plain
+        + Style(
             color=_color(said[f"{look}-color"], theme.foreground),
             bgcolor=_color(said[f"{look}-background"], "transparent"),
         )
@@ -245,5 +250,5 @@ def looks(theme: Theme) -> dict[str, Style]:
 
 
 @cache
-def _color(text: str, usual: str | None) -> RichColor | None:
-    return None if text == usual else Color.parse(text).rich_color
+def _color(text: str | None, usual: str | None) -> RichColor | None:
+    return None if text is None or text == usual else Color.parse(text).rich_color

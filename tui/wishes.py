@@ -29,8 +29,8 @@ class Ways(NamedTuple):
     goto: Callable[[Target], None]
     use_theme: Callable[[str], Awaitable[str]]
     """Draw in other colours; answers with what happened."""
-    leave: Callable[[], Awaitable[None]]
-    """Back to the screen below, else out of the console."""
+    leave: Callable[[Face, bool], Awaitable[None]]
+    """Back to the screen below; without one, out of the console if told so."""
     send: Callable[[str], None]
     """Write a control sequence of ours to the terminal."""
     clock: Callable[[], float]
@@ -131,12 +131,19 @@ async def _write(app: App[Any], face: Face, sheet: Sheet, path: str) -> None:
     except (Refused, StoreError) as error:
         await asyncio.to_thread(file.drop)
         said = f"not exported: {error}"
+    except asyncio.CancelledError:
+        stop()  # the console is being left: whoever writes clears away
+        raise
     progress.dismiss()
     face.say(said)
 
 
 async def _leave(app: App[Any], face: Face, ways: Ways) -> None:
-    await ways.leave()
+    await ways.leave(face, True)
+
+
+async def _back(app: App[Any], face: Face, ways: Ways) -> None:
+    await ways.leave(face, False)
 
 
 WISHES: Mapping[str, Wish] = {
@@ -146,5 +153,6 @@ WISHES: Mapping[str, Wish] = {
     "yank": _yank,
     "export": _export,
     "leave": _leave,
+    "back": _back,
 }
 """By what a screen asks for."""

@@ -448,3 +448,10 @@ async def test_a_lock_that_is_no_file_is_unknown(tmp_path: Path) -> None:
 
         assert alert is not None
         assert alert.leads_to.where is Where.LOCK
+
+
+def test_a_clock_that_is_ahead_silences_nothing() -> None:
+    """A run that is dated in the future says nothing: what is due and old is still told of."""
+    found = alerts(due(120, ran=NOW + 86400), NOW, Thresholds())
+
+    assert What.IDLE in {alert.what for alert in found}

@@ -93,6 +93,19 @@ def test_the_sparkline_holds_still() -> None:
     assert flow.spark(NOW + 59, 10) == (*cells[:-1], 200.0)
 
 
+@given(steps=st.lists(st.integers(1, 200), max_size=30), cells=st.integers(1, 12))
+def test_a_sparkline_that_was_looked_at_is_the_same(steps: list[int], cells: int) -> None:
+    """Looking at it all along changes nothing in what it shows in the end."""
+    watched, other, now = Flow(), Flow(), NOW
+    for number, step in enumerate(steps):
+        now += step
+        for flow in (watched, other):
+            flow.add(now, 0, 0, {State.PENDING: number * 7 % 5})
+        watched.spark(now, cells)
+
+    assert watched.spark(now, cells) == other.spark(now, cells)
+
+
 def test_a_state_has_grown() -> None:
     """How many more are dead than ten minutes ago, or than when we began to look."""
     assert Flow().grown(State.DEAD, NOW) is None

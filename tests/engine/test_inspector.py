@@ -154,16 +154,15 @@ async def test_everything_is_seen(place: Path) -> None:
         assert here == await asyncio.to_thread(stored, lambda: open_store(str(place)))
 
 
-async def test_rows_are_shown_before_everything_is_seen(place: Path) -> None:
+async def test_rows_are_shown_before_everything_is_seen() -> None:
     """The first report with rows comes while most of the spool is still to be looked at."""
-    for number in range(3_000):
-        write(place / "pending", a_task(number))
-
-    async with inspecting(lambda: open_store(str(place))) as inspector:
+    memory, going = many(300), threading.Semaphore(120)
+    async with inspecting(lambda: Slow(memory, going)) as inspector:
         first = await until(inspector, lambda changed: sum(changed.counts.values()) > 0)
 
         assert not first.complete
         assert (await inspector.window(Query(State.PENDING), 0, 40)).tasks
+        going.release(1000)
 
 
 async def test_a_rename_is_followed(place: Path) -> None:
@@ -767,3 +766,47 @@ async def test_a_place_that_has_gone_is_not_acted_on(place: Path) -> None:
 
         with pytest.raises(Unavailable):
             await inspector.apply(plan)
+
+
+async def test_a_first_look_that_is_stopped_goes_on_when_told() -> None:
+    """Stopped, it says so and shows a part; asked again at once, it ends with all there is."""
+    memory, going = many(300), threading.Semaphore(120)
+    async with inspecting(lambda: Slow(memory, going)) as inspector:
+        await until(inspector, lambda changed: sum(changed.counts.values()) > 0)
+
+        inspector.halt()
+        going.release(60)
+        stopped = await until(inspector, lambda changed: changed.halted)
+        assert 0 < sum(stopped.counts.values()) < 300
+        assert not stopped.complete
+
+        going.release(1000)
+        await inspector.refresh()
+        assert inspector.latest.complete
+        assert not inspector.latest.halted
+        assert sum(inspector.latest.counts.values()) == 300
+        assert inspector.latest.came == 0
+
+
+def many(number: int) -> Memory:
+    """So many tasks."""
+    memory = Memory()
+    with memory.changed:
+        for at in range(number):
+            memory.put(("", f"t{at:04}"), a_task(at, id=f"t{at:04}"))
+    return memory
+
+
+class Slow(MemoryStore):
+    """A store that says its next task only when it is let."""
+
+    def __init__(self, memory: Memory, going: threading.Semaphore) -> None:
+        super().__init__(memory)
+        self._going = going
+
+    def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+        """As soon as it is let."""
+        for item in super().look(touched):
+            if touched is None:
+                self._going.acquire()
+            yield item

@@ -107,14 +107,6 @@ def test_every_form_of_a_number_is_read(
     assert said(line + "\n").values == {key: value}
 
 
-def test_no_number_is_a_number(said: Callable[[str | bytes], Samples]) -> None:
-    """NaN is read as such."""
-    value = said("a NaN\n").get("a")
-
-    assert value is not None
-    assert math.isnan(value)
-
-
 def test_nothing_is_nothing(said: Callable[[str | bytes], Samples]) -> None:
     """An empty file has no metrics."""
     assert said("").values == {}
@@ -264,3 +256,15 @@ def test_it_costs_nothing_to_be_there() -> None:
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
 
     assert (ran.stderr, ran.returncode) == ("", 0)
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf"])
+def test_what_is_no_number_says_nothing(tmp_path: Path, value: str) -> None:
+    """A figure that the format allows and nobody can show is as if it were not there."""
+    path = tmp_path / "queue.prom"
+    path.write_text(f"nftban_queue_last_run_timestamp {value}\nnftban_queue_tasks_dlq 3\n")
+
+    samples = metrics.read(str(path))
+
+    assert samples.get("nftban_queue_last_run_timestamp") is None
+    assert samples.get("nftban_queue_tasks_dlq") == 3

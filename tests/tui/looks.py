@@ -13,8 +13,8 @@ from tui.app import Console
 
 GOLDEN = Path(__file__).parent / "golden"
 
-CHANCE = re.compile(r"(?<=rev  )[0-9a-f]+(\.[0-9a-f]+)+|(?<=inode )[0-9]+")
-"""What differs from one folder to the next, of whatever length."""
+CHANCE = re.compile(r"(?<=rev  )[0-9a-f]+(\.[0-9a-f]+)+|(?<=for example  )\S+")
+"""What differs from one folder to the next, and which of some alike is named."""
 
 
 def drawn(console: Console) -> tuple[list[str], list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import os
 import pty
@@ -38,6 +39,9 @@ _TOKEN = re.compile(
     r"\x1b\[(?P<args>[0-?]*)[ -/]*(?P<final>[@-~])|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.|"
     r"(?P<text>[^\x00-\x1f\x7f]+)|(?P<control>[\x00-\x1f\x7f])"
 )
+
+_TORN = re.compile(r"(?:\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b]*)?)?\Z")
+"""The beginning of a sequence whose end is to come; matches at the end, if only nothing."""
 
 
 class Screen:
@@ -117,6 +121,8 @@ class Terminal:
         self.said = bytearray()
         """Every byte that the program wrote."""
         self.screen = Screen(*size)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._torn = ""
         self._set_size(size)
         self.before = termios.tcgetattr(self.theirs)
         """How the terminal was set."""
@@ -168,7 +174,10 @@ class Terminal:
         except OSError:  # the other side was closed by all who had it
             return False
         self.said += data
-        self.screen.feed(data.decode("utf-8", "replace"))
+        # What a read has cut in two, a character or a sequence, is shown with the next one.
+        text = self._torn + self._decoder.decode(data)
+        self._torn = _TORN.search(text)[0]  # type: ignore[index]
+        self.screen.feed(text.removesuffix(self._torn))
         return bool(data)
 
     def end(self) -> int:

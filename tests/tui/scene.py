@@ -92,7 +92,8 @@ def make_scene(root: Path, trouble: bool = True) -> list[Task]:
         (root / name).mkdir(parents=True, exist_ok=True)
         (root / name).chmod(0o750)
     tasks = tasks_of(trouble)
-    mail = next(t for t in tasks if t.state is State.DEAD and "abuse" in t.description)
+    abuse = (t for t in tasks if t.state is State.DEAD and "abuse" in t.description)
+    mail = min(abuse, key=lambda task: task.id)
     tasks = [replace(t, payload=_mail(root, t)) if t is mail else t for t in tasks]
     for task in tasks:
         path = put_file(root, task)
@@ -137,12 +138,15 @@ def _mail(root: Path, task: Task) -> str:
 
 
 def _write_metrics(root: Path, tasks: list[Task]) -> None:
-    amounts = [sum(task.state is s for task in tasks) for s in (State.PENDING, State.ACTIVE)]
+    pending = sum(task.state is State.PENDING for task in tasks)
+    active = sum(task.state is State.ACTIVE for task in tasks)
     oldest = NOW - min(task.created for task in tasks if task.state is State.PENDING)
-    dead = len(tasks) - sum(amounts)
+    dead = len(tasks) - pending - active
     totals = {"processed_total": 318, "failed_total": 61, "retries_total": 49, "dlq_total": dead}
     queue = root / "metrics" / "queue.prom"
-    queue.write_bytes(render_queue(QueueGauges(*amounts, dead, int(oldest)), totals, NOW - 20))
+    queue.write_bytes(
+        render_queue(QueueGauges(pending, active, dead, int(oldest)), totals, NOW - 20)
+    )
     _dated(queue, NOW - 20)
 
 
@@ -151,7 +155,8 @@ def _write_logs(root: Path, tasks: list[Task], trouble: bool) -> None:
     for task in tasks:
         _tell(said, task)
     for minute in range(58, 0, -2):  # what went well is not there any more
-        id = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(NOW - 60 * minute - 9))}-report-{minute:08x}"
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(NOW - 60 * minute - 9))
+        id = f"{stamp}-report-{minute:08x}"
         said.append((NOW - 60 * minute, "INFO", f"Processing task: {id} (report)"))
         said.append((NOW - 60 * minute + 2, "SUCCESS", f"Task completed: {id} (report)"))
     said.append((NOW - 20, "INFO", "Queue processor completed: 3 processed, 1 failed"))

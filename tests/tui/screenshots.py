@@ -1,4 +1,4 @@
-"""Draws screenshots/ anew: the real program on a real spool, at 80x24 and 120x40."""
+"""Draws screenshots/ anew: the real program on a fixed spool, in two sizes, dark and light."""
 
 from __future__ import annotations
 
@@ -7,42 +7,31 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import resvg_py
 
-from tests.tui.spools import (
-    a_console,
-    a_stuck_lock,
-    disk_place,
-    in_utc,
-    loaded,
-    make_spool,
-    recover_command,
-    some_tasks,
-    until,
-)
+from tests.tui.scene import NAME, a_folder, make_scene
+from tests.tui.shots import SHOTS, settled, taken
+from tests.tui.spools import in_utc
 from tui.app import Console
+from tui.glyphs import UTF8
 
-SHOTS: dict[str, tuple[str, ...]] = {
-    "queue": (),
-    "dlq": ("4", "j", "j", "space", "space"),
-    "filter": ("4", "/", *"unknown", "enter"),
-    "task": ("4", "j", "enter"),
-    "plan": ("4", "*", "R"),
-    "problems": ("6",),
-    "help": ("?",),
-    "lock": ("U",),
-}
-"""What is drawn: a name, and the keys that lead there."""
+SIZES = ((120, 40), (80, 24))
+"""The wider first: a screen that becomes wider asks for what it did not show before."""
 
-STUCK = frozenset({"lock"})
-"""What is drawn with a stuck lock, and armed."""
+THEMES = ("night", "paper")
 
-SIZES = ((80, 24), (120, 40))
+LEFT_OUT = {"lock-doubt", "lock-at-work", "order", "copy", "export", "log-only", "task-attempts"}
+"""Shots that differ little from another one."""
 
 FAMILIES = ("Fira Code", "DejaVu Sans Mono", "Liberation Mono", "Noto Sans Mono")
 """Fixed-width fonts with box and block glyphs, best first."""
+
+ZOOM = 0.75
+"""Pixels of the PNGs to those of the SVGs: still readable, and half as many bytes."""
+
+REMOTE = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
+"""Fonts that a viewer would have to fetch from somewhere; without them it takes its own."""
 
 
 def font() -> str:
@@ -54,61 +43,57 @@ def font() -> str:
     return next((family for family in FAMILIES if family in there), there[0] if there else "")
 
 
-async def draw(root: Path, name: str, size: tuple[int, int]) -> str:
-    """The console after the keys that lead there, as SVG."""
-    place, stuck = disk_place(root, "/var/lib/nftban"), name in STUCK
-    place = place._replace(recover=recover_command())
-    if stuck:
-        # Values, not a process: its PID, its times and its file would differ each time.
-        place = place._replace(lock=a_stuck_lock)
-    console = a_console(place, start_armed=stuck)
-    async with console.run_test(size=size) as pilot:
-        await loaded(pilot)
-        await pilot.press(*SHOTS[name])
-        await settled(pilot.app, pilot)  # type: ignore[arg-type]
-        return console.export_screenshot(title="spooldeck")
-
-
-async def settled(console: Console, pilot: object) -> None:
-    """Until nothing has changed on screen for a moment."""
-    before, still = "", 0
-
-    def same() -> bool:
-        nonlocal before, still
-        now = console.export_screenshot()
-        still = still + 1 if now == before else 0
-        before = now
-        return still > 30
-
-    await until(pilot, same)  # type: ignore[arg-type]
+def drawn(console: Console, root: Path, name: str) -> str:
+    """What is on screen, as SVG."""
+    svg = console.export_screenshot(title="spooldeck").replace(str(root), NAME)
+    # Its names hold a number of chance; without it, what did not change stays the same.
+    svg = re.sub(r"terminal-\d+", f"terminal-{name}", REMOTE.sub("", svg))
+    return svg.replace("Fira Code", "Fira Code, DejaVu Sans Mono")
 
 
 def png(svg: str, family: str) -> bytes:
     """The same as pixels, in a font that is there."""
-    drawn = svg.replace("Fira Code", family)
-    return bytes(resvg_py.svg_to_bytes(svg_string=drawn, font_family=family, zoom=1))
+    named = svg.replace("Fira Code, DejaVu Sans Mono", family)
+    return bytes(resvg_py.svg_to_bytes(svg_string=named, font_family=family, zoom=ZOOM))
 
 
-def main(target: Path) -> None:
-    """Draw all of them."""
-    family = font()
-    target.mkdir(exist_ok=True)
-    with TemporaryDirectory() as folder, in_utc():
-        root = Path(folder) / "nftban"
-        make_spool(root, some_tasks())
-        (root / "queue" / "dlq" / "20261120T093000Z-mail_send-0badf00d.task").write_bytes(b"")
-        for name in SHOTS:
-            for size in SIZES:
-                drawn = asyncio.run(draw(root, name, size))
-                # Its names hold a number of chance; without it, what did not change stays the same.
-                svg = re.sub(r"terminal-\d+", f"terminal-{name}", drawn)
-                path = target / f"{name}-{size[0]}x{size[1]}.svg"
-                path.write_text(svg)
+async def draw(roots: dict[bool, Path], name: str, family: str, target: Path) -> set[Path]:
+    """One screen in each size and theme; answers with the files that were written."""
+    shot, made = SHOTS[name], set()
+    root = roots[shot.good]
+    async with taken(root, shot, SIZES[0], glyphs=UTF8, theme=THEMES[0]) as (console, pilot):
+        for size in SIZES:
+            await pilot.resize_terminal(*size)
+            for theme in THEMES:
+                await console.use_theme(theme)
+                await settled(console, pilot)
+                path = target / f"{name}-{size[0]}x{size[1]}-{theme}.svg"
+                svg = drawn(console, root, name)
+                path.write_text(svg, encoding="utf-8")
+                made.add(path)
                 if family:
                     path.with_suffix(".png").write_bytes(png(svg, family))
-                print(path)
+                    made.add(path.with_suffix(".png"))
+    return made
+
+
+def main(target: Path, *names: str) -> None:
+    """Draw all of them, or those that are named; what is not drawn any more goes away."""
+    family = font()
+    target.mkdir(exist_ok=True)
+    made: set[Path] = set()
+    with in_utc(), a_folder() as good, a_folder() as bad:
+        make_scene(good, trouble=False)
+        make_scene(bad)
+        for name in names or [name for name in SHOTS if name not in LEFT_OUT]:
+            made |= asyncio.run(draw({True: good, False: bad}, name, family, target))
+            print(name)
+    if not names:
+        for path in {*target.glob("*.svg"), *target.glob("*.png")} - made:
+            path.unlink()
+    print(f"{len(made)} files, {sum(path.stat().st_size for path in made) / 1e6:.1f} MB")
     print(f"font of the PNGs: {family}" if family else "no fixed-width font here: no PNGs drawn")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[2] / "screenshots")
+    main(Path(__file__).parents[2] / "screenshots", *sys.argv[1:])

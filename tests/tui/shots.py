@@ -39,7 +39,7 @@ AT_WORK = a_stuck_lock()._replace(
     ),
 )
 
-SEE = "see "
+SEE, WAIT = "see ", "wait"
 
 STILL = 8
 """Looks for which nothing may change before a picture is taken."""
@@ -52,7 +52,8 @@ class Shot(NamedTuple):
     """A picture."""
 
     steps: tuple[str, ...]
-    """Keys that are pressed; `see WORDS` waits until these are on the screen."""
+    """Keys that are pressed; `see WORDS` waits until these are on the screen, `wait` until
+    nothing changes there any more."""
     good: bool = False
     """Whether the day is a good one."""
     lock: LockEvidence = AT_WORK
@@ -81,12 +82,12 @@ SHOTS: dict[str, Shot] = {
     "overview": Shot(FIRST, good=True),
     "trouble": Shot((*FIRST, "see stuck lock"), lock=a_stuck_lock(), lost=True),
     "queue": Shot(QUEUE),
-    "dlq": Shot((*DEAD, "o", "e", "see ^", "g", "j", "v", "j", "j", "j", "v"), armed=True),
+    "dlq": Shot((*DEAD, "o", "e", WAIT, "g", "j", "v", "j", "j", "j", "v"), armed=True),
     "filter": Shot((*DEAD, "/", *typed("kind=mail_send tries>2"), "see match")),
     "nothing": Shot((*DEAD, "/", *typed("unknown age>30d"), "enter", "see without it")),
     "clusters": Shot((*DEAD, "c", "see F-")),
     "task": Shot(MAIL),
-    "task-payload": Shot((*MAIL, "3", "see body.eml")),
+    "task-payload": Shot((*MAIL, "3", "see Attack from")),
     "task-attempts": Shot((*MAIL, "4", "see attempt")),
     "task-files": Shot((*MAIL, "6", "see inode")),
     "problems": Shot((*QUEUE, "6", "see 0badf00d")),
@@ -103,7 +104,7 @@ SHOTS: dict[str, Shot] = {
     "order": Shot((*QUEUE, "o", "see tries")),
     "copy": Shot((*DEAD, "y", "see JSON")),
     "export": Shot((*DEAD, "e", "see export to")),
-    "first-look": Shot(("see 11,600 of",), slow=True),
+    "first-look": Shot(("see of 40,000 tasks",), slow=True),
 }
 """By their names."""
 
@@ -145,6 +146,8 @@ async def taken(
             for step in shot.steps:
                 if step.startswith(SEE):
                     await seen(console, pilot, step.removeprefix(SEE))
+                elif step == WAIT:
+                    await settled(console, pilot)
                 else:
                     await pilot.press(step)
             await settled(console, pilot)
@@ -155,7 +158,9 @@ async def taken(
 
 def is_known(live: Live) -> bool:
     """Whether a place was looked at, or is known not to be there."""
-    return live.looked and bool(live.standing or live.inspector.latest.unavailable)
+    if live.inspector.latest.unavailable:
+        return live.looked
+    return live.looked and live.standing is not None and bool(live.counted)
 
 
 async def seen(console: Console, pilot: Pilot[None], words: str) -> None:
@@ -169,9 +174,13 @@ async def seen(console: Console, pilot: Pilot[None], words: str) -> None:
 async def settled(console: Console, pilot: Pilot[None], looks: int = STILL) -> None:
     """Until nothing has changed on screen for so many looks."""
     before, still = "", 0
-    screen = console.screen
-    if isinstance(screen, Board | OverviewScreen | QueueScreen | TaskScreen):
-        screen._tick()  # what came since the last second is to be seen
+    for live in console.lives:
+        live.judge()
+    for screen in console.screen_stack:  # what came since the last second is to be seen
+        if isinstance(screen, Board | OverviewScreen):
+            screen.paint()
+        elif isinstance(screen, QueueScreen | TaskScreen):
+            screen._tick()
 
     def same() -> bool:
         nonlocal before, still

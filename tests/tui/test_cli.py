@@ -548,7 +548,7 @@ def test_a_theme_that_is_not_there_is_one_line(root: str) -> None:
     assert run.returncode == 64
     (line,) = run.stderr.decode().splitlines()
     assert "theme nosuch" in line
-    assert "ansi, dark, mono" in line
+    assert "high-contrast, mono, night, paper, terminal" in line
 
 
 def shell(root: str, line: str) -> subprocess.CompletedProcess[str]:

@@ -48,6 +48,11 @@ PLANTS = {
     "a worker": ("locks.examine = boom", "tui/cli/wiring.py:"),
     "a thread": ("locks.examine = beside", "<string>:"),
     "the mirror": ("wiring.Setup.open = boom", "tui/cli/console.py:"),
+    "the terminal": (
+        "import tui.terminal; tui.terminal.Terminal.start_application_mode = boom",
+        "<string>:",
+    ),
+    "the first screen": ("QueueScreen.__init__ = boom", "tui/"),
     "the beginning": ("import tui.app; tui.app.Console.__init__ = boom", "tui/cli/console.py:"),
 }
 """What is planted, and the last of our own lines that the error passes through."""

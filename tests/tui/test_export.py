@@ -61,7 +61,6 @@ def test_a_stopped_export_leaves_nothing(tmp_path: Path) -> None:
     file.stopped = True
 
     assert not file.take(ROWS[1:2], 2, 3)
-    file.drop()
     assert not list(tmp_path.iterdir())
 
 
@@ -97,3 +96,15 @@ def test_paths() -> None:
     assert bad_path(usual_path(sheet, NOW)) == ""
     assert "expected" in bad_path(" ")
     assert "expected" in bad_path("tasks.xlsx")
+    assert "expected" in bad_path("a\0.csv")
+
+
+def test_whose_home_it_is_asked_for(tmp_path: Path) -> None:
+    """A home that nobody has is refused in words, and a bare ending is a name like any other."""
+    with pytest.raises(Refused, match="~nosuchuser"):
+        Export("~nosuchuser/out.csv", rows.FIELDS).take(ROWS, 3, 3)
+    file = Export(str(tmp_path / ".csv"), ("id",))
+    file.take(ROWS[:1], 1, 1)
+    file.finish()
+
+    assert (tmp_path / ".csv").read_text().splitlines()[0] == "id"

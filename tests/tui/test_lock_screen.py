@@ -34,6 +34,7 @@ from tests.tui.spools import (
     some_tasks,
     until,
 )
+from tui import keys
 from tui.app import Console
 from tui.cli.console import _place
 from tui.cli.wiring import Setup
@@ -161,7 +162,7 @@ def wired(root: Path) -> Place:
 async def on_disk(root: Path) -> AsyncIterator[Deck]:
     """An armed console on a queue on disk, wired as the command wires it."""
     place = await asyncio.to_thread(wired, root)
-    console = Console([place], host="mx1", start_armed=True)
+    console = Console([place], host="mx1", start_armed=True, first=keys.LIST)
     async with console.run_test(size=(80, 24)) as pilot:
         await loaded(pilot)
         yield Deck(console, pilot)

@@ -178,7 +178,7 @@ async def test_a_line_for_each_queue(spool: Path, empty: Path) -> None:
 
         await desk.until(lambda: desk.cells("idle")[:6] == ["1", *"0000", "40m"])
         assert [live.place.name for live in desk.console.lives] == [str(spool), str(empty)]
-        listed = [line[3:].split()[0] for line in desk.text.splitlines()[5:7]]
+        listed = [line[3:].split()[0] for line in desk.text.splitlines()[6:8]]
         assert listed == ["mail.out", "idle"]
 
 

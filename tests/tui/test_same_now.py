@@ -77,7 +77,7 @@ def row(console: Console) -> str:
 
 
 async def test_the_screen_follows_the_log(spool: Spool) -> None:
-    """Unknown, then yes, then no: the answer changes with the log alone, and so does its evidence."""
+    """Unknown, then yes, then no: the answer and its evidence change with the log alone."""
     place = disk_place(spool.root, clock=time.time)
     console = a_console(place, clock=time.time)
     async with console.run_test(size=(100, 30)) as pilot:
@@ -108,7 +108,7 @@ async def evidence(pilot: Pilot[None], *sentences: str) -> None:
 
 
 def test_the_command_line_follows_the_log(spool: Spool, spooldeck: Run) -> None:
-    """`clusters --json` gives each sort of error its answer, from the same spool and the same log."""
+    """`clusters --json` gives each sort of error its answer, from the same spool and log."""
 
     def told() -> dict[str, dict[str, object]]:
         ended = spooldeck("clusters", str(spool.root), "--json")
@@ -116,7 +116,10 @@ def test_the_command_line_follows_the_log(spool: Spool, spooldeck: Run) -> None:
         return {row["mark"]: row for row in map(json.loads, ended.stdout.splitlines())}
 
     first = told()
-    assert {row["error"]: row["count"] for row in first.values()} == {fold(LATER): 5, fold(UNKNOWN): 3}
+    assert {row["error"]: row["count"] for row in first.values()} == {
+        fold(LATER): 5,
+        fold(UNKNOWN): 3,
+    }
     assert {row["same_now"] for row in first.values()} == {"?"}
 
     spool.fails()

@@ -27,6 +27,7 @@ AT_FIRST_FRAME = {
     *("markdown_it", "pygments", "importlib.metadata", "unittest", "concurrent.futures.process"),
     *("tui.screens.help", "tui.screens.plan", "tui.screens.lock", "tui.screens.task"),
     *("tui.screens.quit", "tui.screens.problems", "engine.demo", "engine.doctor", "engine.worker"),
+    *("tui.export", "csv"),
 }
 """Nor does whoever waits for the first frame wait for these."""
 

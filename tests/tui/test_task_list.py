@@ -100,7 +100,11 @@ class Held:
     def watch_paint(self) -> list[int]:
         """The lines that are painted from now on."""
         painted: list[int] = []
-        setattr(self.list, "repaint_line", painted.append)  # noqa: B010 - a method, watched
+
+        def repaint(y: int, *_: object) -> None:
+            painted.append(y)
+
+        setattr(self.list, "repaint_line", repaint)  # noqa: B010 - a method, watched
         return painted
 
     @property

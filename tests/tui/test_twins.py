@@ -10,14 +10,17 @@ import time
 from pathlib import Path
 
 import pytest
+from textual.pilot import Pilot
 
 from engine import config, locks
 from tests.engine.lockers import later
 from tests.engine.test_alerts import eleven_dead, write_task
-from tests.tui.spools import a_console, make_spool, until
+from tests.tui.spools import MAIL, a_console, make_spool, until
 from tests.tui.test_cli import Run, spooldeck
 from tui import keys
+from tui.app import Console
 from tui.cli.console import _place
+from tui.cli.transports import WIDTH
 from tui.cli.wiring import Setup
 from tui.plain import text_of
 from tui.screens.overview import OverviewScreen
@@ -25,6 +28,7 @@ from tui.screens.overview import OverviewScreen
 __all__ = ["spooldeck"]
 
 RED = "\x1b[31mred"
+NAMES = ("TRANSPORT", "postfix", "sendmail", "curl")
 
 
 @pytest.fixture
@@ -157,3 +161,47 @@ async def test_the_screen_says_the_same(root: Path, spooldeck: Run) -> None:
             (line,) = [line for line in printed if line.startswith(beginning)]
             assert line in shown()
         assert row_of("\n".join(shown()), "mail.out")[:9] == row_of(ended.stdout, "mail.out")[:9]
+
+
+def console_on(root: Path) -> Console:
+    """The console on the place that the command line would open, with its clock and signs."""
+    settings = config.load(None, {}, ())
+    place = _place(Setup(settings, config.queue_for(settings, str(root), {})), str(root))
+    return a_console(place, clock=time.time, first=keys.OVERVIEW, glyphs={})
+
+
+async def lines_of(console: Console, pilot: Pilot[None], key: str, *texts: str) -> list[str]:
+    """The lines of the board behind a digit, once it shows these."""
+    await until(pilot, lambda: isinstance(console.screen, OverviewScreen))
+    await until(pilot, lambda: console.lives[0].looked)
+    await pilot.press(key)
+    await until(pilot, lambda: all(text in text_of(console.screen) for text in texts))
+    return text_of(console.screen).splitlines()
+
+
+async def test_the_log_on_screen_is_the_log_printed(root: Path, spooldeck: Run) -> None:
+    """Each line is printed in the order of the screen, with its level and its words."""
+    printed = (await asyncio.to_thread(spooldeck, "log", str(root))).stdout.splitlines()
+    console = await asyncio.to_thread(console_on, root)
+    async with console.run_test(size=(120, 30)) as pilot:
+        shown = await lines_of(console, pilot, "7", "completed in 1s")
+
+    said = [line.split(None, 2)[2].removeprefix("queue: ").split() for line in printed]
+    there = [line[10:].split() for line in shown[2:]]
+    there = [[words[0], *words[2:]] if words[1:2] == ["queue"] else words for words in there]
+    assert len(said) == 6
+    assert [words for words in there if words in said] == said
+
+
+async def test_the_transports_on_screen_are_those_printed(root: Path, spooldeck: Run) -> None:
+    """Title and rows are word for word those of the screen."""
+    (root / "metrics").mkdir()
+    (root / "metrics" / "mail.prom").write_text(MAIL)
+    ended = await asyncio.to_thread(spooldeck, "transports", str(root), COLUMNS="80")
+    console = await asyncio.to_thread(console_on, root)
+    async with console.run_test(size=(WIDTH, 40)) as pilot:
+        shown = await lines_of(console, pilot, "6", "postfix", "sendmail")
+
+    rows = [line[3:] for line in ended.stdout.splitlines() if line[3:].startswith(NAMES)]
+    assert len(rows) >= len(NAMES)
+    assert set(rows) <= {line[3:] for line in shown}

@@ -77,7 +77,8 @@ async def at_rest(pilot: Pilot[None]) -> tuple[str, ...]:
     app = pilot.app
     assert isinstance(app, Console)
     await until(pilot, lambda: not app._typed.waiting)
-    before, now = (), seen(pilot)
+    before: tuple[str, ...] = ()
+    now = seen(pilot)
     while before != now:
         await pilot.pause()
         await pilot.pause()
@@ -86,10 +87,9 @@ async def at_rest(pilot: Pilot[None]) -> tuple[str, ...]:
 
 
 BURSTS = (
-    *("/gmail\r", "/Xc\rj", "/tries>=4\r", "/xyz\x1bj", "/kind:mail_send\r4j", "/a\x1b/b\rjj"),
-    *(":filter tries>=4\r", ":dlq\x1bj", ":locks\rj\x1bj", "4oaj", "oijj", "oa4oak", "ya", "yiX"),
-    *("?cluster\x1bj", "?X\x1b j", "jjj\r\x1bj", "4cj\x1bj", "e/x\x1bj", "Xj\x1bj", "4Rjj\x1bj"),
-    *("vjjv:unmark\x1b", "/\x03j", "j" * 40, "G/feeds\rk", "6j\x1b", "=j"),
+    *("/Xc\rj", "/xyz\x1bj", "/kind:mail_send\r4j", ":filter tries>=4\r", ":dlq\x1bj"),
+    *(":locks\rj\x1bj", "4oaj", "oijj", "yiX", "?X\x1b j", "jj\r\x1bj", "4cj\x1bj", "e/x\x1bj"),
+    *("4Rj\x1bj", "vjjv:unmark\r", "/\x03j", "G/feeds\rk", "=j"),
 )
 
 
@@ -131,17 +131,20 @@ async def test_a_paste_comes_in_its_turn_and_is_no_key() -> None:
 async def test_a_burst_that_begins_on_the_overview(burst: str, tmp_path: Path) -> None:
     """Through boards, questions and menus each key finds the screen that the last one opened."""
     make_spool(tmp_path, some_tasks())
-    results = []
-    for slow in (True, False):
-        console = a_console(disk_place(tmp_path), clock=Clock(), first=keys.OVERVIEW)
-        async with console.run_test(size=(80, 24)) as pilot:
-            await until(pilot, lambda: bool(console.lives[0].looked))
-            for character in burst:
-                console.post_message(key_of(character))
-                if slow:
-                    await at_rest(pilot)
-            results.append(await at_rest(pilot))
-    assert results[0] == results[1]
+    slowly, at_once = [await from_overview(tmp_path, burst, slow) for slow in (True, False)]
+    assert slowly == at_once
+
+
+async def from_overview(root: Path, burst: str, slow: bool) -> tuple[str, ...]:
+    """What these keys lead to."""
+    console = a_console(disk_place(root), clock=Clock(), first=keys.OVERVIEW)
+    async with console.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: console.lives[0].looked)
+        for character in burst:
+            console.post_message(key_of(character))
+            if slow:
+                await at_rest(pilot)
+        return await at_rest(pilot)
 
 
 PTY = (

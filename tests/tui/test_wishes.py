@@ -9,6 +9,7 @@ import json
 import re
 import shlex
 from collections.abc import Collection, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ from tests.tui.spools import (
 from tui import keys
 from tui.app import Console
 from tui.export import Sheet, Take
+from tui.place import Place
 from tui.plain import text_of
 from tui.screens.help import TITLES, HelpScreen
 from tui.screens.log import LogScreen
@@ -45,7 +47,10 @@ from tui.screens.palette import PaletteScreen
 async def shows(pilot: Pilot[None], *texts: str) -> None:
     """Wait until the whole screen shows these."""
     app = pilot.app
-    await until(pilot, lambda: all(text in text_of(app.screen) for text in texts))
+    try:
+        await until(pilot, lambda: all(text in text_of(app.screen) for text in texts))
+    except AssertionError as error:
+        raise AssertionError(f"{texts} are not all in\n{text_of(app.screen)}") from error
 
 
 async def say(pilot: Pilot[None], words: str, key: str = ":") -> None:
@@ -97,7 +102,7 @@ async def test_ctrl_p_is_the_same() -> None:
 
 
 async def test_what_the_command_line_cannot_do() -> None:
-    """Words that find nothing do nothing; what lacks its words waits for them; Esc closes."""
+    """Words that find nothing do nothing; what lacks its words is begun as its key does it."""
     console = a_console(a_place(a_memory(some_tasks())))
     async with console.run_test(size=(80, 24)) as pilot:
         await loaded(pilot)
@@ -109,7 +114,6 @@ async def test_what_the_command_line_cannot_do() -> None:
         assert console.dressing.name == before
 
         await say(pilot, "filt")
-        await shows(pilot, "type TEXT behind it", " : filter")
         await pilot.press(*"nowhere", "enter")
         await shows(pilot, "filter: nowhere", "0 of 40")
 
@@ -169,13 +173,13 @@ async def lead(pilot: Pilot[None], console: Console, screen: str) -> None:
     await loaded(pilot)
     for key in TO[screen]:
         before = console.screen
-        on_tab = console.screen is queue_of(console) and key.isdigit()
+        on_tab = getattr(before, "KIND", "") == keys.LIST and key.isdigit()
         await pilot.press(key)
         if on_tab:
             await until(pilot, lambda: task_list(console).loaded)
             await pilot.pause()
         else:
-            await until(pilot, lambda before=before: console.screen is not before)
+            await until(pilot, partial(lambda old: console.screen is not old, before))
     await until(pilot, lambda: getattr(console.screen, "KIND", "") == screen)
     await pilot.pause()
 
@@ -192,21 +196,25 @@ async def test_help_of_each_screen(spool: Path) -> None:
     """`?` on each screen lists its keys under its name; a search finds some, or says so."""
     place = disk_place(spool)._replace(recover=("spooldeck", "queue", "recover"))
     for screen in TO:
-        console = a_console(place, first=keys.OVERVIEW)
-        async with console.run_test(size=(80, 24)) as pilot:
-            await until(pilot, lambda: isinstance(console.screen, OverviewScreen))
-            await lead(pilot, console, screen)
-            await pilot.press("?")
-            await shows(pilot, f"Keys of {TITLES[screen]} ")
-            assert isinstance(console.screen, HelpScreen)
-            about = [key.about for key in keys.on(screen) if key.action == "help"]
-            await pilot.press(*"this page")
-            await shows(pilot, *about)
-            assert text_of(console.screen).count("  ?  ") == 1
-            await pilot.press(*" zz")
-            await shows(pilot, "no key here has these words; Esc closes")
-            await pilot.press("escape")
-            await until(pilot, lambda: not isinstance(console.screen, HelpScreen))
+        await help_of(place, screen)
+
+
+async def help_of(place: Place, screen: str) -> None:
+    """Open it, search it, close it."""
+    console = a_console(place, first=keys.OVERVIEW)
+    async with console.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: isinstance(console.screen, OverviewScreen))
+        await lead(pilot, console, screen)
+        await pilot.press("?")
+        await shows(pilot, f"Keys of {TITLES[screen]} ")
+        about = [key.about for key in keys.on(screen) if key.action == "help"]
+        await pilot.press(*"this page")
+        await shows(pilot, *about)
+        assert text_of(console.screen).count("  ?  ") == 1
+        await pilot.press(*" z")
+        await shows(pilot, "no key here has these words; Esc closes")
+        await pilot.press("escape")
+        await until(pilot, lambda: not isinstance(console.screen, HelpScreen))
 
 
 # Copies
@@ -238,7 +246,7 @@ def test_copies_reach_the_terminal(spool: Path) -> None:
         terminal.shows("PEND", "age x", " 40 ")
         assert copy(terminal, "i") == root
         assert shlex.split(copy(terminal, "c"))[:3] == ["spooldeck", "overview", root]
-        assert copy(terminal, "r").split()[1:2] == ["40"]
+        assert "40" in copy(terminal, "r").split()
 
         terminal.send("5")
         terminal.shows("> locks", "FREE")
@@ -357,9 +365,7 @@ async def test_the_overview_is_exported(
     monkeypatch.chdir(tmp_path_factory.mktemp("here"))
     console = a_console(disk_place(spool), disk_place(spool, "twin"), first=keys.OVERVIEW)
     async with console.run_test(size=(80, 24)) as pilot:
-        await until(
-            pilot, lambda: all(live.inspector.latest.complete for live in console.lives)
-        )
+        await until(pilot, lambda: all(live.inspector.latest.complete for live in console.lives))
         path = await export(pilot, "jsonl")
         text = await asyncio.to_thread(path.read_text)
 
@@ -465,18 +471,16 @@ async def test_a_long_first_look_is_told_of_and_stopped() -> None:
 @pytest.mark.parametrize(
     ("letter", "marks", "attribute"),
     [
-        ("k", ("KIND^", "KINDv"), "kind"),
+        ("k", ("^KIND", "vKIND"), "kind"),
         ("a", ("vAGE", "^AGE"), "created"),
-        ("t", ("^TRIES", "vTRIES"), "attempts"),
+        ("t", ("^TRI", "vTRI"), "attempts"),
         ("w", ("vDEAD", "^DEAD"), "dead_since"),
-        ("e", ("ERROR OR DESCRIPTION^", "ERROR OR DESCRIPTIONv"), "error"),
+        ("e", ("^ERROR OR", "vERROR OR"), "error"),
     ],
 )
 async def test_each_order(letter: str, marks: tuple[str, str], attribute: str) -> None:
     """`o` and a letter order by a column, again the other way; the title of it says so."""
-    memory = a_memory(
-        [a_task(n, State.DEAD, attempts=n * 7 % 5, rev="1") for n in range(12)]
-    )
+    memory = a_memory([a_task(n, State.DEAD, attempts=n * 7 % 5, rev="1") for n in range(12)])
     console = a_console(a_place(memory))
 
     def value(id: str) -> object:

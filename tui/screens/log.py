@@ -107,6 +107,11 @@ class LogScreen(Board):
         """Let go of the logs."""
         await self._lane.close(0.0)
 
+    @property
+    def loaded(self) -> bool:
+        """Whether the lines are those that were asked for."""
+        return self.looked and not self._busy
+
     # Reading
 
     async def _follow(self) -> None:

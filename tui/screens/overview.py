@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 from textual import work
 from textual.app import ComposeResult
@@ -16,7 +16,6 @@ from engine.model import State, Task
 from engine.store import Unavailable
 from engine.text import shown
 from tui import keys, present, telling
-from tui.export import Sheet, Take
 from tui.judging import judged
 from tui.live import Live
 from tui.present import Line
@@ -34,6 +33,9 @@ from tui.widgets.kept import Across
 from tui.widgets.lines import Lines
 from tui.widgets.picker import Choice, Picker
 from tui.widgets.top_line import TopLine
+
+if TYPE_CHECKING:
+    from tui.export import Sheet, Take
 
 OFTEN, SELDOM = 2.0, 30.0
 """Seconds until ages and clusters are asked for again: when something has changed, and when only
@@ -58,6 +60,7 @@ class OverviewScreen(Board):
         self._frame = view.Frame()
         self._alerts: tuple[Alert, ...] = ()
         self._tables: dict[int, tuple[State, Ages]] = {}
+        self._seen: tuple[view.Queue, ...] = ()
         self._chosen: set[int] = set()
         self._judged: dict[int, tuple[Judged, ...]] = {}
         self._working: dict[int, Sequence[Task]] = {}
@@ -211,6 +214,7 @@ class OverviewScreen(Board):
         self._show_alerts(now, width)
         cells = view.shape((), left).spark or view.CELLS
         queues = [view.seen(live, now, cells) for live in self._lives]
+        self._seen = tuple(queues)
         head, rows = view.table(queues, now, left)
         choices = [Choice(str(q.number), line) for q, line in zip(queues, rows, strict=True)]
         self._queue_list.offer(choices, [head] if frame.queues > 1 else [])
@@ -287,7 +291,8 @@ class OverviewScreen(Board):
         far = first_look(inspector.latest, inspector.states, now - live.begun, self.size.width)
         if far:
             return far
-        queue = view.seen(live, now, view.CELLS)
+        painted = (queue for queue in self._seen if queue.number == live.number)
+        queue = next(painted, None) or view.seen(live, now, view.CELLS)
         words = f" {self._names[live.number - 1]}: {shown(view.told(queue))}"
         if queue.unavailable or live.signs.lock is None:
             return ((words, "unknown" if queue.unavailable else ""),)
@@ -448,6 +453,8 @@ class OverviewScreen(Board):
 
     def copies(self) -> tuple[Copy, ...]:
         """The place under the cursor, its line, and the command that prints all of them."""
+        import shlex
+
         live, now = self._here, self.around.clock()
         queue = view.seen(live, now, view.CELLS)
         _, (line,) = view.table([queue], now, 100)
@@ -465,6 +472,8 @@ class OverviewScreen(Board):
 
     def sheet(self) -> Sheet | None:
         """A row for each queue."""
+        from tui.export import Sheet
+
         now = self.around.clock()
         values = [view.as_row(view.seen(live, now, view.CELLS), now) for live in self._lives]
 

@@ -383,7 +383,7 @@ class QueueScreen(Face):
             self._filter.close()
             self.list.focus()
         else:
-            self.action_leave()
+            self.post_message(self.Wants(self, "back"))
 
     def action_leave(self) -> None:
         """Back to what is below, else out of the console; this place stays as it is."""
@@ -748,8 +748,8 @@ class QueueScreen(Face):
         number = f" ({self.live.number}/{around.places})" if around.places > 1 else ""
         so_far = "" if change.complete else " so far"
         inward, outward = map(present.rate, self._rates())
-        aside = f"{amount}{so_far}  in {inward}/s  out {outward}/s"
-        self._top.tell(around, (f"{self.place.name}{number}",), aside)
+        rates = "" if self._narrow else f"  in {inward}/s  out {outward}/s"
+        self._top.tell(around, (f"{self.place.name}{number}",), f"{amount}{so_far}{rates}")
 
     @property
     def _narrow(self) -> bool:

@@ -60,6 +60,8 @@ class AgeTable(Painted, can_focus=True):
 
     def tell(self, ages: Ages | None, heading: Line, below: Line) -> None:
         """Show this table under a heading, and how to read it below."""
+        if (ages, (heading, below)) == (self._ages, self._notes):
+            return
         self._ages, self._notes = ages, (heading, below)
         if self.count is None:
             self._spot = Spot(column=self._spot.column)

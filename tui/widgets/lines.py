@@ -26,7 +26,7 @@ class Painted(Keeps, Widget):
         looks: Mapping[str, Style] = getattr(self.app, "looks", {})
         glyphs: Glyphs = getattr(self.app, "glyphs", UTF8)
         segments = [Segment(text.translate(glyphs), looks.get(look)) for text, look in line if text]
-        return Strip(segments).adjust_cell_length(self.size.width)
+        return Strip(segments).adjust_cell_length(self.size.width, looks.get(""))
 
     def repaint_line(self, y: int, old: Line | None = None, new: Line = BLANK) -> None:
         """Paint one line again, and no other; of one that was on screen, what differs."""

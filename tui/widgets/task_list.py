@@ -237,7 +237,8 @@ class TaskList(Painted, can_focus=True):
         self._held_until = self._clock() + HOLD
         if top == before.top:
             low, high = sorted((before.at - top, at - top))
-            self._paint_rows((low, high) if self._anchor is None else range(low, high + 1))
+            rows = (low, high) if self._anchor is None else range(low, high + 1)
+            self._paint_rows(rows, title=True)
         else:
             self.paint()
         if not self._covers(top, self._height) or self._near_edge(top):
