@@ -201,10 +201,10 @@ def _when(counts: Sequence[int], young: int, old: int) -> str:
     if young >= last - 2:
         return f"older than {_span(young - 1)}: debris of long ago, hardly anything new"
     if old < last:
-        goes_on = f"over for {_span(young - 1)}, the rest drains" if young > 1 else "goes on"
+        goes_on = f"over for {_span(young - 1)}, nothing younger" if young > 1 else "goes on"
         return f"began {_span(old - 1)} to {_span(old)} ago; {goes_on}"
     if young > 1:
-        return f"began over {_span(last - 1)} ago; over for {_span(young - 1)}, the rest drains"
+        return f"began over {_span(last - 1)} ago; over for {_span(young - 1)}, nothing younger"
     if debris >= MUCH * sum(counts):
         return f"mostly older than {_span(last - 3)}: debris, with fresh work beside it"
     if fresh >= MUCH * sum(counts):

@@ -171,6 +171,13 @@ class Inspector:
         now = self._moment(query)
         return await self._ask(query, lambda r, n: r.find(query, id, n, now), None)
 
+    async def among(self, query: Query, ids: Collection[str]) -> frozenset[str]:
+        """Which of these tasks a query matches: one question, however many they are."""
+        nothing: tuple[Row, ...] = ()
+        now = self._moment(query)
+        rows = await self._windows.ask(lambda reader: reader.rows(query, ids, now), nothing)
+        return frozenset(row.id for row in rows)
+
     def _moment(self, query: Query) -> float:
         """What ages are measured from: the same for some seconds, so that a result lasts."""
         return self._clock() // AGEING * AGEING if query.filter.relative else 0.0
@@ -297,7 +304,7 @@ class Inspector:
     # ---- acting
 
     async def plan(self, verb: str, ids: Collection[str] | None, query: Query) -> Plan:
-        """Freeze what to do, to these tasks of the query's state or to all that it matches."""
+        """Freeze what to do, to all that a query matches or to those of it that have these ids."""
         nothing: tuple[Row, ...] = ()
         now = self._clock()
         rows = await self._searches.ask(lambda reader: reader.rows(query, ids, now), nothing)

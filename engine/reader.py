@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Any
 from urllib.parse import quote
 
-from engine.filters import NOTHING, Clause, Filter
+from engine.filters import Clause, Filter
 from engine.index import (
     ALL,
     CHUNK,
@@ -107,12 +107,11 @@ class Reader:
     def rows(
         self, query: Query, ids: Collection[str] | None = None, now: float = 0.0
     ) -> tuple[Row, ...]:
-        """What a plan is made of: all that a query matches, or what stands under some ids."""
+        """What a plan is made of: all that a query matches, or as much of it as has these ids."""
+        met, values = where(query, now)
         if ids is None:
-            met, values = where(query, now)
             source = f"task NOT INDEXED WHERE {met}"
         else:
-            met, values = where(query._replace(filter=NOTHING), now)
             source = (
                 f"task INDEXED BY by_id WHERE state IN ({EVERYWHERE}) AND {met} "
                 "AND id IN (SELECT value FROM json_each(?))"

@@ -181,7 +181,8 @@ class Console(Guarded, inherit_bindings=False):
 
         number = place or self._here
         if number not in self._queues:
-            self._queues[number] = QueueScreen(self.lives[number - 1], self.around)
+            screen = self._queues[number] = QueueScreen(self.lives[number - 1], self.around)
+            self.install_screen(screen, f"queue {number}")  # else it ended when it is left
         return self._queues[number]
 
     def on_face_go(self, event: Face.Go) -> None:

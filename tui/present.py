@@ -6,6 +6,7 @@ Everything foreign passes through `engine.text.shown` here, so that no widget ha
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
@@ -504,13 +505,17 @@ class Scope(NamedTuple):
     ranged: int = 0
     """How many rows are between the beginning of a range and the cursor; they are not marked yet.
     """
+    wrong: str = ""
+    """What is wrong with the filter: until that is mended nothing is acted on."""
 
 
 def scope(about: Scope, width: int) -> Line:
     """The scope line: it is always on screen."""
     hidden = f"   {count(about.hidden, 'hidden mark')} not included" if about.hidden else ""
     lead = " scope if you act now: " if width >= NARROW else " scope: "
-    if about.ranged:
+    if about.wrong:
+        hidden, text, look = "", f"nothing: {shown(about.wrong)}", "warning"
+    elif about.ranged:
         rows = count(about.ranged, "row")
         hidden, text, look = "", f"{rows} in the range; v marks them, Esc drops it", "mark"
     elif about.everything:
@@ -654,6 +659,14 @@ _LEVELS = {
 def level_look(level: str) -> str:
     """The look of a level of a log; the level stands in words besides."""
     return _LEVELS.get(level.upper(), "")
+
+
+_IDS = re.compile(r"\b[0-9]{8}T[0-9]{6}Z-[\w.]+-([0-9a-f]{8})\b")
+
+
+def brief(text: str) -> str:
+    """A line of a log with the ids of tasks as short as the list has them: its errors fit then."""
+    return _IDS.sub(rf"{MORE}-\1", text)
 
 
 def log_line(when: float | None, level: str, text: str, width: int) -> Line:

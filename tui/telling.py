@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine import filters
 from engine.ages import BY, Ages
+from engine.filters import NOTHING, Filter
 from engine.index import Query
 from engine.model import State
 from tui.live import Live
@@ -15,16 +16,16 @@ DUE = "!due>now"
 """What waits behind a lock, in the filter language: also where no store says when it is due."""
 
 
-async def ages(live: Live, state: State, by: str) -> Ages:
-    """How old the tasks of a state are, by a key of `BY`.
+async def ages(live: Live, state: State, by: str, wanted: Filter = NOTHING) -> Ages:
+    """How old the tasks of a state are, by a key of `BY`; of those that a filter wants.
 
     Raises:
         Unavailable: the place is not open any more.
     """
-    return await live.inspector.ages(Query(state), by, live.clock())
+    return await live.inspector.ages(Query(state, wanted), by, live.clock())
 
 
-async def first_telling(live: Live) -> tuple[State, Ages]:
+async def first_telling(live: Live, wanted: Filter = NOTHING) -> tuple[State, Ages]:
     """The first table that has more than one name; else the first that has any.
 
     Raises:
@@ -33,12 +34,12 @@ async def first_telling(live: Live) -> tuple[State, Ages]:
     otherwise: tuple[State, Ages] | None = None
     for state in TOLD_OF:
         for by in BY:
-            found = await ages(live, state, by)
+            found = await ages(live, state, by, wanted)
             if len(found.rows) > 1:
                 return state, found
             if any(row.name for row in found.rows):
                 otherwise = otherwise or (state, found)
-    return otherwise or (State.PENDING, await ages(live, State.PENDING, "kind"))
+    return otherwise or (State.PENDING, await ages(live, State.PENDING, "kind", wanted))
 
 
 async def due_kinds(live: Live) -> Ages:

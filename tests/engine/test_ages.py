@@ -200,7 +200,7 @@ def a_table(*counts: int, **rows: int) -> Ages:
 
 BEGUN = "fresh work, or trouble that has just begun"
 LONG_AGO = "debris of long ago, hardly anything new"
-DRAINS = "the rest drains"
+DRAINS = "nothing younger"
 
 
 @pytest.mark.parametrize(

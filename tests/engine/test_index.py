@@ -584,7 +584,7 @@ def test_a_search_is_made_again_when_the_index_has_changed(writer: Writer, reade
 
 
 def test_a_plan_is_made_of_what_matches(writer: Writer, reader: Reader) -> None:
-    """The rows of a plan are all that a query matches, or the named ones of its state."""
+    """The rows of a plan are all that a query matches, or the named ones among them."""
     one, two = a_task(1, error="late"), a_task(2, state=State.DEAD, error="late")
     look(writer, [one, two, a_task(3)])
 
@@ -592,9 +592,10 @@ def test_a_plan_is_made_of_what_matches(writer: Writer, reader: Reader) -> None:
         Row(one.id, State.PENDING, "r1"),
         Row(two.id, State.DEAD, "r2"),
     )
-    assert reader.rows(Query(State.DEAD, parse("other")), [one.id, two.id, "nobody"]) == (
-        Row(two.id, State.DEAD, "r2"),
-    )
+    named = [one.id, two.id, "nobody"]
+    assert reader.rows(Query(State.DEAD, parse("late")), named) == (Row(two.id, State.DEAD, "r2"),)
+    assert reader.rows(Query(State.DEAD), named) == (Row(two.id, State.DEAD, "r2"),)
+    assert reader.rows(Query(State.DEAD, parse("other")), named) == ()
 
 
 def test_questions_leave_nothing_open(writer: Writer, reader: Reader, path: str) -> None:

@@ -742,7 +742,7 @@ async def test_what_was_seen_is_acted_on(place: Path) -> None:
 
 
 async def test_a_plan_for_some_tasks(place: Path) -> None:
-    """A plan for named tasks has those of the query's state, and no others."""
+    """A plan for named tasks has those that the query matches, and no others."""
     write(place / "dlq", a_task(1))
     write(place / "dlq", a_task(2))
     write(place / "pending", a_task(3))
@@ -751,8 +751,12 @@ async def test_a_plan_for_some_tasks(place: Path) -> None:
     async with inspecting(lambda: open_store(str(place))) as inspector:
         await until(inspector, counts(dead=2, pending=1))
         plan = await inspector.plan("purge", ids, Query(State.DEAD))
+        among = await inspector.among(Query(State.DEAD), ids)
+        hidden = await inspector.plan("purge", ids, Query(State.DEAD, parse("id:nobody")))
 
     assert [row.id for row in plan.rows] == [a_task(1).id]
+    assert among == {a_task(1).id}
+    assert hidden.rows == ()
 
 
 async def test_a_place_that_has_gone_is_not_acted_on(place: Path) -> None:

@@ -39,6 +39,7 @@ from tui.arming import PERIOD
 from tui.place import Place
 from tui.screens.help import HelpScreen
 from tui.screens.plan import PlanScreen
+from tui.screens.queue import QueueScreen
 from tui.screens.problems import ProblemsScreen
 from tui.screens.quit import QuitScreen
 from tui.screens.task import TaskScreen
@@ -362,6 +363,70 @@ async def test_hidden_marks_are_not_included() -> None:
         await deck.press("R")
         await deck.opened(PlanScreen)
         assert len(deck.plan.rows) == 1
+
+
+async def test_a_mark_that_is_hidden_by_the_time_of_the_plan_is_in_none() -> None:
+    """A verb that comes before the screen knows which marks are hidden leaves those alone."""
+    async with a_deck() as deck:
+        await deck.on_tab(DEAD)
+        await deck.press("space", "space", "space")
+        screen = queue_of(deck.console)
+        screen._filter.put("unknown")
+        assert not screen._hidden
+        screen.action_plan("purge")
+        await deck.opened(PlanScreen)
+
+        assert len(deck.plan.rows) == 1
+        assert "1 marked, 2 hidden or gone ones not included" in deck.page
+
+
+async def test_a_filter_in_error_widens_no_scope() -> None:
+    """While the filter is wrong, verbs, all and ranges are refused, and the scope line says why."""
+    async with a_deck() as deck:
+        await deck.on_tab(DEAD)
+        await deck.press("/", *"tris>5", "enter")
+        wrong = deck.line("scope").removeprefix(" scope if you act now: nothing: ")
+        assert wrong.startswith('unknown field "tris"')
+
+        for key in ("*", "v", "X"):
+            queue_of(deck.console).say("")
+            await deck.press(key)
+            assert wrong.removesuffix("…") in deck.line("hints")
+        assert not queue_of(deck.console)._everything
+        assert deck.list.range_from is None
+        assert isinstance(deck.console.screen, QueueScreen)
+
+        await deck.press("escape", "*")
+        assert deck.line("scope") == " scope if you act now: all 12 matching"
+
+
+async def test_a_range_marks_what_was_painted() -> None:
+    """A row that left while the order is held draws no row from outside into the range."""
+    async with a_deck() as deck:
+        await deck.press("j", "v", "j", "j", "j")
+        screen = queue_of(deck.console)
+        painted = [deck.list.held(1, 4)[at] for at in (1, 2, 3, 4)]
+        victim = painted.pop(1)
+        with deck.memory.changed:
+            deck.memory.put(("", victim), None)
+        await deck.until(lambda: victim in deck.list.ghosts)
+        await deck.press("v")
+
+        assert screen._marked == set(painted)
+
+
+async def test_a_plan_comes_on_no_other_screen() -> None:
+    """A plan that is made when the operator has gone elsewhere is dropped, and that is said."""
+    async with a_deck() as deck:
+        await deck.on_tab(DEAD)
+        screen = queue_of(deck.console)
+        screen.action_plan("purge")
+        screen.action_order()
+        await deck.until(lambda: not any(w.group == "plan" for w in screen.workers))
+        await deck.pilot.pause()
+
+        assert not any(isinstance(s, PlanScreen) for s in deck.console.screen_stack)
+        assert screen._said[0].startswith("no plan: another screen")
 
 
 async def test_a_mark_goes_with_its_task() -> None:
@@ -842,3 +907,23 @@ async def test_ctrl_c_cancels_and_twice_leaves() -> None:
         assert deck.console.return_code is None
         await deck.pilot.press("ctrl+c")
         await until(deck.pilot, lambda: deck.console.return_code == 0)
+
+
+async def test_a_queue_is_opened_again() -> None:
+    """A queue that was left for the overview is there again, as it was left, and shows its rows."""
+    console = a_console(a_place(a_memory(some_tasks())), first=keys.OVERVIEW)
+    async with console.run_test(size=(80, 24)) as pilot:
+        for _ in range(3):
+            await pilot.press("4")
+            await loaded(pilot)
+            assert queue_of(console).state is State.DEAD
+            await until(pilot, lambda: "row " in shown_on(console))
+            await pilot.press("j")
+            assert task_list(console).cursor.id[-8:] in shown_on(console)
+            await pilot.press("q")
+            await until(pilot, lambda: console.screen.query("AgeTable"))
+
+
+def shown_on(console: Console) -> str:
+    """What is on screen, as text."""
+    return "\n".join(strip.text for strip in console.screen._compositor.render_strips())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 from textual.app import App, ComposeResult
@@ -24,6 +24,8 @@ class Numbers:
     def __init__(self, amount: int) -> None:
         self.numbers: Sequence[int] = range(amount)
         self.asked: list[tuple[int, int]] = []
+        self.flow: Iterator[Sequence[int]] = iter(())
+        """What the result is after each question."""
 
     async def window(self, query: Query, start: int, size: int) -> Window:
         """Some of them."""
@@ -31,18 +33,23 @@ class Numbers:
         found = self._of(query)
         start = max(0, min(start, len(found) - size))
         tasks = tuple(a_task(n) for n in found[start : start + size])
+        self._flow_on()
         return Window(tasks, start, len(found), 0)
 
     async def find(self, query: Query, id: str) -> int | None:
         """Where one of them stands."""
         found = self._of(query)
         number = int(id[-8:], 16)
+        self._flow_on()
         return found.index(number) if number in found else None
 
     async def task(self, id: str) -> Task | None:
         """One of them, if it is there."""
         number = int(id[-8:], 16)
         return a_task(number) if number in self.numbers else None
+
+    def _flow_on(self) -> None:
+        self.numbers = next(self.flow, self.numbers)
 
     def _of(self, query: Query) -> Sequence[int]:
         if not query.filter:
@@ -204,6 +211,42 @@ async def test_a_task_that_leaves_hands_the_cursor_on() -> None:
 
         assert held.number == 2
         assert held.app.said == [a_task(1).id]
+
+
+async def test_the_cursor_stays_on_its_task_whatever_comes_between_two_questions() -> None:
+    """Tasks that come while its place is looked for do not push the cursor to a neighbour."""
+    held = Held(0)
+    held.rows.numbers = range(100, 200)
+    async with held.app.run_test(size=(80, HEIGHT + 1)) as pilot:
+        await held.ready(pilot)
+        for _ in range(5):
+            held.list.move("down")
+        await held.rest(pilot)
+        held.rows.numbers = range(40, 200)
+        held.rows.flow = (range(first, 200) for first in range(39, 29, -1))
+        held.list.changed()
+        await held.hands_rest(pilot)
+
+        assert (held.number, held.app.said) == (105, [])
+
+
+async def test_a_cursor_whose_task_cannot_be_found_again_is_handed_on_aloud() -> None:
+    """Where the result changes too fast to find the task in it, nobody's key is for another one."""
+    held = Held(100)
+    async with held.app.run_test(size=(80, HEIGHT + 1)) as pilot:
+        await held.ready(pilot)
+        held.list.move("down")
+        await held.rest(pilot)
+        # Wherever it is said to stand, it is never in the window that is fetched then.
+        ways = [range(200, 300), range(-400, 100)]
+        held.rows.numbers = ways[0]
+        held.rows.flow = (ways[(n + 1) % 2] for n in range(6))
+        held.list.changed()
+        await held.hands_rest(pilot)
+
+        assert held.number != 1
+        assert held.app.said == [a_task(1).id]
+        assert held.list.unseen
 
 
 async def test_a_cursor_that_nobody_moved_goes_with_the_flow() -> None:

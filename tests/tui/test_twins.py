@@ -20,7 +20,6 @@ from tests.tui.test_cli import Run, spooldeck
 from tui import keys
 from tui.app import Console
 from tui.cli.console import _place
-from tui.cli.transports import WIDTH
 from tui.cli.wiring import Setup
 from tui.plain import text_of
 from tui.screens.overview import OverviewScreen
@@ -199,7 +198,7 @@ async def test_the_transports_on_screen_are_those_printed(root: Path, spooldeck:
     (root / "metrics" / "mail.prom").write_text(MAIL)
     ended = await asyncio.to_thread(spooldeck, "transports", str(root), COLUMNS="80")
     console = await asyncio.to_thread(console_on, root)
-    async with console.run_test(size=(WIDTH, 40)) as pilot:
+    async with console.run_test(size=(80, 40)) as pilot:
         shown = await lines_of(console, pilot, "6", "postfix", "sendmail")
 
     rows = [line[3:] for line in ended.stdout.splitlines() if line[3:].startswith(NAMES)]

@@ -164,6 +164,7 @@ def _takes(*names: str, **options: Any) -> tuple[tuple[str, ...], Mapping[str, A
 
 _PLACE = _takes("place", nargs="?", metavar="PLACE")
 _PLACES = _takes("places", nargs="*", metavar="PLACE")
+_ROWS = _takes("--filter", metavar="WORDS", default="", help="only rows that hold these words")
 _FILTER = _takes("--filter", metavar="TEXT", default="", help="only what matches")
 _DRY_RUN = _takes("--dry-run", action="store_true", help="only say what would happen")
 _JSON = "--json"
@@ -216,6 +217,7 @@ _WORDS = (
         "every place on a line, and what is wrong; exit 0 well, 1 needs attention, 2 unreadable",
         (
             _PLACES,
+            _FILTER,
             _takes(_JSON, action="store_true", help="for programs"),
             _takes("--over", type=_count, default=0, metavar="SECONDS", help="look so long"),
         ),
@@ -235,13 +237,13 @@ _WORDS = (
         ("locks",),
         "locks:locks",
         "who has the locks, and what waits; exit 0 well, 1 needs attention, 2 unreadable",
-        (_PLACES, _takes(_JSON, action="store_true", help="for programs")),
+        (_PLACES, _ROWS, _takes(_JSON, action="store_true", help="for programs")),
     ),
     _Word(
         ("transports",),
         "transports:transports",
         "how each way of sending mail does",
-        (_PLACE, _takes(_JSON, action="store_true", help="for programs")),
+        (_PLACE, _ROWS, _takes(_JSON, action="store_true", help="for programs")),
     ),
     _Word(
         ("log",),

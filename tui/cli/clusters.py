@@ -7,12 +7,11 @@ import time
 from argparse import Namespace
 from collections.abc import Sequence
 
-from engine import filters
 from engine.index import Query
 from engine.store import Unavailable
 from engine.text import shown
 from tui import rows
-from tui.cli.glance import glance, named, print_lines
+from tui.cli.glance import glance, named, print_lines, wanted
 from tui.cli.wiring import EX_USAGE, Setup, fail
 from tui.judging import judged
 from tui.live import Live
@@ -48,8 +47,4 @@ def _query(live: Live, arguments: Namespace) -> Query:
     if arguments.state and arguments.state not in named_states:
         expected = ", ".join(named_states)
         fail(EX_USAGE, f"--state {shown(arguments.state)}: expected {expected}")
-    try:
-        wanted = filters.parse(arguments.filter, states, time.time())
-    except filters.BadFilter as error:
-        fail(EX_USAGE, f"--filter: {error}")
-    return Query(state=named_states.get(arguments.state), filter=wanted)
+    return Query(named_states.get(arguments.state), wanted(arguments.filter, live))

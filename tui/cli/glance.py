@@ -8,9 +8,10 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
+from engine.filters import BadFilter, Filter, parse
 from engine.store import Unavailable
 from tui.cli.console import places_of
-from tui.cli.wiring import Setup
+from tui.cli.wiring import EX_USAGE, Setup, fail
 from tui.glyphs import chosen
 from tui.live import Live
 from tui.place import Place
@@ -58,6 +59,23 @@ async def _seen(live: Live) -> None:
             return
     if not live.looked:
         await live.next_look()
+
+
+def wanted(text: str, live: Live) -> Filter:
+    """What `--filter` means at a place, in the language of the console.
+
+    Raises:
+        Fail: it is no filter; the message says where, and what was expected.
+    """
+    try:
+        return parse(text, live.inspector.states, live.clock())
+    except BadFilter as error:
+        fail(EX_USAGE, f"--filter: {error}")
+
+
+def holds(text: str, words: str) -> bool:
+    """Whether a row of a twin that is no task holds all these words, in any case."""
+    return all(word in text.casefold() for word in words.casefold().split())
 
 
 def print_lines(lines: Iterable[Line]) -> None:

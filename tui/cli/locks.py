@@ -14,7 +14,7 @@ from engine.ages import Ages
 from engine.store import Unavailable
 from engine.text import shown
 from tui import present, telling
-from tui.cli.glance import glance, named, print_lines
+from tui.cli.glance import glance, holds, named, print_lines
 from tui.cli.status import ATTENTION, UNREADABLE, WELL
 from tui.cli.wiring import Setup
 from tui.live import Live
@@ -41,7 +41,7 @@ def locks(setup: Setup, arguments: Namespace) -> int:
     async def ask(lives: Sequence[Live]) -> list[Look]:
         return [await _look(live) for live in lives]
 
-    looks = glance(places, ask)
+    looks = [look for look in glance(places, ask) if holds(_words(look), arguments.filter)]
     now = time.time()
     if arguments.json:
         print(json.dumps({"locks": [_as_row(look) for look in looks]}))
@@ -54,6 +54,12 @@ def locks(setup: Setup, arguments: Namespace) -> int:
         for look in looks
     ]
     return ATTENTION if any(alarming) else WELL
+
+
+def _words(look: Look) -> str:
+    evidence = look.lock.evidence
+    said = () if evidence is None else (evidence.verdict, str(evidence.pid or ""), evidence.reason)
+    return " ".join((look.lock.name, *said))
 
 
 async def _look(live: Live) -> Look:

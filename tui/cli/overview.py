@@ -15,7 +15,7 @@ from engine.model import State
 from engine.store import Unavailable
 from engine.text import shown
 from tui import present, telling
-from tui.cli.glance import glance, named, print_lines
+from tui.cli.glance import glance, named, print_lines, wanted
 from tui.cli.status import ATTENTION, UNREADABLE, WELL
 from tui.cli.wiring import Setup
 from tui.live import Live
@@ -42,7 +42,7 @@ def overview(setup: Setup, arguments: Namespace) -> int:
 
     async def ask(lives: Sequence[Live]) -> list[Look]:
         await asyncio.sleep(arguments.over)  # meanwhile they are followed
-        return [await _look(live) for live in lives]
+        return [await _look(live, arguments.filter) for live in lives]
 
     looks = glance(places, ask)
     now = time.time()
@@ -56,14 +56,14 @@ def overview(setup: Setup, arguments: Namespace) -> int:
     return ATTENTION if any(look.live.alerts for look in looks) else WELL
 
 
-async def _look(live: Live) -> Look:
+async def _look(live: Live, filter: str) -> Look:
     while live.signs.sending.reading:
         await live.next_look()  # the last hour of a long log takes more than one
     try:
         if live.inspector.latest.unavailable:
             raise Unavailable(live.inspector.latest.unavailable)
         await live.count_what_waits()
-        return Look(live, await telling.first_telling(live))
+        return Look(live, await telling.first_telling(live, wanted(filter, live)))
     except Unavailable:
         live.judge()
         return Look(live, None)  # its line and its alert say why

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from argparse import Namespace
 from collections.abc import Sequence
 
 from engine.text import shown
 from engine.transports import Sending, Transport, Window
-from tui.cli.glance import glance, named, print_lines
+from tui.cli.glance import glance, holds, named, print_lines
 from tui.cli.wiring import Setup
 from tui.live import Live
 from tui.views import transports as view
-
-WIDTH = 120
-"""Columns of what is printed: whoever reads it may have any."""
 
 
 def transports(setup: Setup, arguments: Namespace) -> int:
@@ -28,12 +26,16 @@ def transports(setup: Setup, arguments: Namespace) -> int:
 
     sending, now = glance([place], ask)
     limit = place.alerts.transport_failures
+    ways = sending.transports
+    if arguments.filter:
+        ways = tuple(w for w in ways if holds(f"{w.name} {w.health(limit)}", arguments.filter))
+    sending = sending._replace(transports=ways)
     if arguments.json:
         import json
 
         print(json.dumps(as_json(place.name, sending, limit)))
     else:
-        print_lines(view.page(sending, limit, now, WIDTH))
+        print_lines(view.page(sending, limit, now, shutil.get_terminal_size((120, 24)).columns))
     return int(any(way.health(limit) == "failing" for way in sending.transports))
 
 

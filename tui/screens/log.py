@@ -497,8 +497,8 @@ class LogScreen(Board):
             self.say("nothing was searched for yet: / searches")
 
     def action_next_error(self) -> None:
-        """The next error."""
-        self._seek(True, Sieve(ERROR), "an error")
+        """The next error; while the end is followed, the last one."""
+        self._seek(not self._following, Sieve(ERROR), "an error")
 
     def _seek(self, forward: bool, what: Sieve, words: str, from_here: bool = False) -> None:
         here = self._lines.here

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from textual import work
 from textual.app import ComposeResult
 
+from engine.filters import NOTHING
 from engine.gauges import Ours
 from engine.index import Query
 from engine.inspector import AGEING, Changed
@@ -31,7 +32,7 @@ from tui.widgets.kept import Across, Down
 from tui.widgets.lines import Lines, LongText
 from tui.widgets.lock_line import LockLine
 from tui.widgets.panes import Details, Figures, LogPane
-from tui.widgets.task_list import Spot, TaskList
+from tui.widgets.task_list import Anchor, Spot, TaskList
 from tui.widgets.top_line import TopLine
 
 LATELY = 10
@@ -361,6 +362,10 @@ class QueueScreen(Face):
             self._everything = False
             self._ask()
 
+    def on_filter_line_wrong(self) -> None:
+        """What is typed is no filter: as long as that is so, nothing is acted on."""
+        self._paint_scope()
+
     def on_descendant_focus(self) -> None:
         """Other keys are to be hinted at while letters go into the filter."""
         self._paint_hints()
@@ -427,33 +432,50 @@ class QueueScreen(Face):
 
     def action_range(self) -> None:
         """Begin a range here; again: mark all from there to the cursor."""
-        if self.list.range_from is None:
+        if self._filter.error:
+            self.say(self._filter.error)
+        elif self.list.range_from is None:
             self._everything = False
             self.list.begin_range()
             self._paint_scope()
         else:
-            self.run_worker(self._mark_range(), name="range", exclusive=True, group="range")
+            self._close_range(self.list.range_from, self.list.cursor)
 
-    async def _mark_range(self) -> None:
-        state, begun, cursor = self.state, self.list.range_from, self.list.cursor
-        if state is None or begun is None:
-            return
+    def _close_range(self, begun: Anchor, cursor: Spot) -> None:
+        """Mark the rows as they are painted at this key; what is too long for that is asked for."""
         low, high = sorted((begun.at, cursor.at))
         if high - low >= RANGE:
             self.say(f"a range of more than {RANGE:,} rows: use a filter and * instead")
             return
-        window = await self.inspector.window(self.wanted, low, high - low + 1)
-        ids = [task.id for task in window.tasks]
-        if state is not self.state or not {begun.id, cursor.id} <= set(ids):
-            self.say("the rows have moved meanwhile; nothing was marked, v begins again")
+        ends = {begun.at: begun.id, cursor.at: cursor.id}
+        held = self.list.held(low, high)
+        if len(held) > high - low:
+            self._mark_rows(held, ends)
         else:
-            self._marked.update(ids)
+            far = self._mark_far(low, high, held | ends)
+            self.run_worker(far, name="range", exclusive=True, group="range")
+
+    async def _mark_far(self, low: int, high: int, seen: dict[int, str]) -> None:
+        state = self.state
+        window = await self.inspector.window(self.wanted, low, high - low + 1)
+        if state is self.state:
+            rows = enumerate((task.id for task in window.tasks), window.start)
+            self._mark_rows(dict(rows), seen)
+
+    def _mark_rows(self, rows: dict[int, str], seen: dict[int, str]) -> None:
+        """Mark these, by position, if what was seen stands among them; not what has left."""
+        if seen.items() <= rows.items():
+            self._marked.update(set(rows.values()) - self.list.ghosts)
+        else:
+            self.say("the rows have moved meanwhile; nothing was marked, v begins again")
         self.list.end_range()
         self._show_marks()
 
     def action_mark_all(self) -> None:
         """Act on all that match; again: on the row again."""
-        if self.state is not None:
+        if self._filter.error:
+            self.say(self._filter.error)
+        elif self.state is not None:
             self._everything = not self._everything
             self._show_marks()
 
@@ -477,12 +499,11 @@ class QueueScreen(Face):
     async def _sort_marks(self) -> None:
         """Which marks the filter hides, and which stand on tasks that have left."""
         state, query, marks = self.state, self._query(), set(self._marked)
-        out = [id for id in marks if await self.inspector.find(query, id) is None]
-        there = [await self.inspector.task(id) for id in out]
-        hidden = {task.id for task in there if task is not None and task.state is state}
-        left = set(out) - hidden
+        out = marks - await self.inspector.among(query, marks)
+        hidden = await self.inspector.among(Query(state), out) if query.filter else frozenset()
+        left = out - hidden
         if state is self.state and query == self._query():
-            self._hidden = frozenset(hidden)
+            self._hidden = hidden
             self._marked.difference_update(left)
             if left:
                 self.say(f"{present.count(len(left), 'marked task')} left; the marks are gone too")
@@ -588,6 +609,8 @@ class QueueScreen(Face):
             return "a problem is no task: nothing can be done to it here"
         if self.state is None or self._change.unavailable:
             return "the place cannot be reached now"
+        if self._filter.error:
+            return self._filter.error
         reason = offered(self.inspector.edges, verb, self.state)
         return "" if reason is None else f"{verb}: {reason}"
 
@@ -598,7 +621,7 @@ class QueueScreen(Face):
             self.say(refusal)
         else:
             # What is on screen at this key, whatever comes before the plan is made.
-            plan = self._plan(verb, self._in_scope(), self._query(), self._scope())
+            plan = self._plan(verb, self._in_scope(), self._in_question(), self._scope())
             self.run_worker(plan, name="plan", exclusive=True, group="plan")
 
     def _nothing_in_scope(self) -> str:
@@ -623,6 +646,15 @@ class QueueScreen(Face):
         task = self.list.task_here
         return {task.id} if task is not None else set()
 
+    def _in_question(self) -> Query:
+        """What a verb would be for, besides ids.
+
+        A mark that the filter hides at the moment of the plan is in none, whether the scope line
+        knew it or not; the task under the cursor was seen, whatever became of it since.
+        """
+        query = self._query()
+        return query if self._everything or self._marked else query._replace(filter=NOTHING)
+
     async def _plan(
         self, verb: str, ids: set[str] | None, query: Query, scope: present.Scope
     ) -> None:
@@ -632,6 +664,12 @@ class QueueScreen(Face):
             plan = await self.inspector.plan(verb, ids, query)
         except StoreError as error:
             self.say(f"no plan: {error}")
+            return
+        if scope.marked and not scope.everything and not plan.rows:
+            self.say("no plan: the marked tasks have left, or the filter hides them")
+            return
+        if self.app.screen is not self:  # what shines through from below a menu is current, too
+            self.say(f"no plan: another screen came before the one to {verb} was made")
             return
         self.app.push_screen(
             PlanScreen(
@@ -816,6 +854,7 @@ class QueueScreen(Face):
             self._everything,
             self.list.matching,
             abs(self.list.cursor.at - begun.at) + 1 if begun else 0,
+            self._filter.error,
         )
 
     def _paint_scope(self) -> None:
@@ -845,7 +884,7 @@ class QueueScreen(Face):
         return (
             *(self.size.width, self._around.places, arming.read_only, arming.armed),
             *(self.worker.pid, self._on_problems, self.state, bool(change.unavailable)),
-            *(self.inspector.edges, self._lock_line.refusal, self._types),
+            *(self.inspector.edges, self._lock_line.refusal, self._types, self._filter.error),
         )
 
     @property
@@ -894,6 +933,7 @@ def _scope_words(scope: present.Scope, planned: int) -> str:
     if scope.everything:
         return f"all {planned:,} that matched when it was made"
     if scope.marked:
-        hidden = f", {scope.hidden} hidden ones not included" if scope.hidden else ""
-        return f"{scope.marked:,} marked{hidden}"
+        out = max(0, scope.hidden + scope.marked - planned)
+        hidden = f", {out:,} hidden or gone ones not included" if out else ""
+        return f"{planned:,} marked{hidden}"
     return f"row {scope.row}"

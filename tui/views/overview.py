@@ -310,7 +310,7 @@ def warning_lines(
     lines = [present.heading("last warnings of the logs", width)]
     for name, line in found:
         text = f"{name}  {line.text}" if len(logs) > 1 else line.text
-        lines.append(present.log_line(line.when, line.level, text, width))
+        lines.append(present.log_line(line.when, line.level, present.brief(text), width))
     return lines if found else [*lines, ((" none since the console looks", "dim"),)]
 
 

@@ -31,6 +31,9 @@ class FilterLine(Horizontal):
             super().__init__()
             self.filter = filter
 
+    class Wrong(Message):
+        """What is typed is no filter; `error` says why."""
+
     class Kept(Message):
         """The operator is done typing."""
 
@@ -66,6 +69,14 @@ class FilterLine(Horizontal):
     def filter(self) -> Filter:
         """What is filtered for: what is typed, as far as that is whole."""
         return self._filter
+
+    @property
+    def error(self) -> str:
+        """What is wrong with what is typed; then more may be shown than was meant. "" if nothing.
+
+        It may quote what was typed.
+        """
+        return self._bad.message if self._bad is not None else ""
 
     @property
     def is_on(self) -> bool:
@@ -134,6 +145,7 @@ class FilterLine(Horizontal):
             self.post_message(self.Changed(self._filter))
         if self._bad is not None:
             self.show_count(0, 0)
+            self.post_message(self.Wrong())
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Enter keeps the words."""

@@ -48,7 +48,7 @@ class LogPane(Lines):
         if not height:
             return
         rows = [
-            present.log_line(line.when, line.level, line.text, width)
+            present.log_line(line.when, line.level, present.brief(line.text), width)
             for line in log[-(height - 1) :]
         ]
         nothing: Line = ((" no log of this place is there to be read", "dim"),)

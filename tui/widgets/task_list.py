@@ -30,6 +30,9 @@ JUMP = 3
 UNSEEN = 0.4
 """Seconds for which nobody can have seen that the row under the cursor is another one now."""
 
+TRIES = 3
+"""Windows that are fetched at most until the task under the cursor stands in one of them."""
+
 NEAR = 5
 """Rows on either side among which a neighbour is sought when the task under the cursor left."""
 
@@ -151,6 +154,20 @@ class TaskList(Painted, can_focus=True):
     def range_from(self) -> Anchor | None:
         """Where the range begins that is being marked; None while none is."""
         return self._anchor
+
+    def held(self, low: int, high: int) -> dict[int, str]:
+        """The tasks that it shows from one position up to another, as far as it holds them."""
+        if self._turned or self._new_query:
+            return {}
+        start, tasks = self._window.start, self._window.tasks
+        first = max(0, low - start)
+        ids = [task.id for task in tasks[first : max(0, high + 1 - start)]]
+        return dict(enumerate(ids, start + first))
+
+    @property
+    def ghosts(self) -> frozenset[str]:
+        """Tasks that have left, and whose rows keep their places for a while."""
+        return self._ghosts
 
     @property
     def asked(self) -> bool:
@@ -314,15 +331,14 @@ class TaskList(Painted, can_focus=True):
         """Fetch the window around the cursor's task, wherever that stands now."""
         self._late = False
         asked = (self._query, self._spot)
-        window = await self._window_around(self._spot.top)
-        at: int | None = self._spot.at
-        if self._spot.id:
-            at = await self._position(window, self._spot.id)
-        vanished = self._spot.id if at is None else ""
-        at = await self._neighbour(window) if at is None else at
-        top = self._top_for(at, window.total)
-        if not _holds(window, top, self._height):
+        top = self._spot.top
+        for _ in range(TRIES):
             window = await self._window_around(top)
+            at, vanished = await self._whereabouts(window)
+            top = self._top_for(at, window.total)
+            # Its place may be newer than the window: then another task stands there.
+            if _holds(window, top, self._height) and (vanished or self._is_in(window, at)):
+                break
         anchored = await self._position(window, self._anchor.id) if self._anchor else None
         if asked != (self._query, self._spot):
             self._late = True
@@ -337,6 +353,16 @@ class TaskList(Painted, can_focus=True):
         self.loads += 1
         page = self._height
         return await self._rows.window(self._query, max(0, top - page), 3 * page)
+
+    async def _whereabouts(self, window: Window) -> tuple[int, str]:
+        """Where the cursor is to stand, and the task that it was on if that has left."""
+        id = self._spot.id
+        at = await self._position(window, id) if id else self._spot.at
+        return (await self._neighbour(window), id) if at is None else (at, "")
+
+    def _is_in(self, window: Window, at: int) -> bool:
+        here = window.tasks[max(0, at - window.start) :][:1]
+        return not self._spot.id or any(task.id == self._spot.id for task in here)
 
     async def _position(self, window: Window, id: str) -> int | None:
         for offset, task in enumerate(window.tasks):
@@ -361,19 +387,21 @@ class TaskList(Painted, can_focus=True):
         return max(0, min(at - line, total - self._height))
 
     def _settle(self, window: Window, at: int, top: int, vanished: str) -> None:
-        if vanished and not self._turned:
+        self._window, self._ghosts, self._fresh = window, frozenset(), 0
+        at = max(0, min(at, window.total - 1))
+        task = self._at(at)
+        id = task.id if task else ""
+        vanished = vanished or (self._spot.id if id != self._spot.id else "")
+        if vanished and not self._turned and not self._new_query:
             self._handed_on = asyncio.get_running_loop().time()
         self._turned = False
         said = vanished if not self._new_query else ""
         said = said if self._chosen else ""
         self._chosen = self._chosen and not vanished
-        self._window, self._ghosts, self._fresh = window, frozenset(), 0
         self._shape = ()
         self._matching = window.total
         self._new_query = False
-        at = max(0, min(at, window.total - 1))
-        task = self._at(at)
-        self._spot = Spot(at, task.id if task else "", top)
+        self._spot = Spot(at, id, top)
         self.paint()
         self.post_message(self.Moved())
         if said:
