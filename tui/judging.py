@@ -16,6 +16,8 @@ async def judged(live: Live, query: Query) -> tuple[Judged, ...]:
     Raises:
         Unavailable: the place is not open any more.
     """
+    if not live.looked:
+        await live.next_look()  # before the logs were read nothing can be told
     clusters = await live.inspector.clusters(query)
     events, now = live.events(), live.clock()
 

@@ -17,8 +17,8 @@ def text_of(screen: Screen[Any]) -> str:
     """
     # The library has no public way to what it painted.
     strips = screen._compositor.render_strips()
-    hints = screen.query("#hints").first()
-    end = hints.region.y if hints.size.height else len(strips)
+    hints = [hints for hints in screen.query("#hints") if hints.size.height]
+    end = hints[0].region.y if hints else len(strips)
     rows = [strip.text.rstrip() for strip in strips[:end]]
     return "\n".join(rows).rstrip() + "\n"
 

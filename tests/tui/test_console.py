@@ -39,8 +39,8 @@ from tui.arming import PERIOD
 from tui.place import Place
 from tui.screens.help import HelpScreen
 from tui.screens.plan import PlanScreen
-from tui.screens.queue import QueueScreen
 from tui.screens.problems import ProblemsScreen
+from tui.screens.queue import QueueScreen
 from tui.screens.quit import QuitScreen
 from tui.screens.task import TaskScreen
 from tui.widgets.filter_line import FilterLine
