@@ -102,7 +102,7 @@ def test_every_terminal(spool: str, term: str, lang: dict[str, str], no_color: s
     """Whatever its name, its locale and NO_COLOR: it starts, moves, ends, and asks nothing."""
     told = {**lang, "NO_COLOR": no_color} if no_color else lang
     with console("--open", "queue", spool, TERM=term, **told) as terminal:
-        terminal.shows(READY)
+        terminal.shows(READY, "1 pending 40]", "/40")  # all of it was looked at
         first = terminal.screen.text
         terminal.send("j")
         terminal.until(lambda: terminal.screen.lines[-3] != first.split("\n")[-3])
