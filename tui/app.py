@@ -73,7 +73,7 @@ class Console(Guarded, inherit_bindings=False):
     ) -> None:
         """Look at these places; without `glyphs`, with those of the locale.
 
-        `first` is the screen that it opens on: a key of `_OPENS`.
+        `first` is the screen that it opens on, as the key table names it.
 
         Raises:
             BadTheme: there is no such theme.
@@ -182,7 +182,7 @@ class Console(Guarded, inherit_bindings=False):
         number = place or self._here
         if number not in self._queues:
             screen = self._queues[number] = QueueScreen(self.lives[number - 1], self.around)
-            self.install_screen(screen, f"queue {number}")  # else it ended when it is left
+            self.install_screen(screen, f"queue {number}")  # else it would end when it is left
         return self._queues[number]
 
     def on_face_go(self, event: Face.Go) -> None:

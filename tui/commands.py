@@ -31,7 +31,6 @@ class Command(NamedTuple):
 ARGUED = (
     Command("filter", "show only tasks that match, in the queue", argument="TEXT"),
     Command("log", "the log lines that hold these words", argument="TEXT"),
-    Command("theme", "draw in other colours", argument="NAME"),
 )
 """Commands that take words of their own."""
 
@@ -66,7 +65,7 @@ def _offered(
             yield Command(f"place {name}", "the tasks of that place", pane=keys.LIST, place=number)
     for theme in themes:
         yield Command(f"theme {theme}", "draw in these colours", theme=theme)
-    yield from (command for command in ARGUED if command.words != "theme")
+    yield from ARGUED
 
 
 def found(commands: Sequence[Command], typed: str) -> tuple[Command, ...]:
