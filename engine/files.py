@@ -251,6 +251,16 @@ def create(
     return fd
 
 
+def resemble(fd: int, seen: stat_result) -> None:
+    """Give an open file the mode of another, and its owner, where we may give files away."""
+    own = os.fstat(fd)
+    if os.geteuid() == 0 and (own.st_uid, own.st_gid) != (seen.st_uid, seen.st_gid):
+        fchown(fd, seen.st_uid, seen.st_gid)
+    mode = seen.st_mode & 0o777
+    if own.st_mode & 0o777 != mode:
+        fchmod(fd, mode)
+
+
 def owner_for(folder: stat_result) -> tuple[int, int] | None:
     """Whom to give what is made in a folder: its owner, when we are root; else nobody."""
     if os.geteuid() != 0 or (folder.st_uid, folder.st_gid) == (0, os.getegid()):

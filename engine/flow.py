@@ -66,6 +66,13 @@ class Drain(NamedTuple):
         return {Course.EMPTY: "-", Course.UNKNOWN: "?"}.get(self.course, self.course.value)
 
 
+class Growth(NamedTuple):
+    """By how much something has grown, and in how many seconds."""
+
+    tasks: int
+    seconds: float
+
+
 class Sample(NamedTuple):
     """A queue at one moment."""
 
@@ -174,10 +181,17 @@ class Flow:
 
         None until there is a history.
         """
+        growth = self.growth(state, now, over)
+        return None if growth is None else growth.tasks
+
+    def growth(self, state: State, now: float, over: float = SPAN) -> Growth | None:
+        """The same, with the seconds that there are of it."""
         samples = self._since(now - over)
         if not self._fresh(now, over) or len(samples) < 2:
             return None
-        return samples[-1].counts.get(state, 0) - samples[0].counts.get(state, 0)
+        first, last = samples[0], samples[-1]
+        tasks = last.counts.get(state, 0) - first.counts.get(state, 0)
+        return Growth(tasks, last.when - first.when)
 
 
 def spell(seconds: float) -> str:

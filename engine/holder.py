@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from engine import lockfile
 from engine.lockfile import Claim
-from engine.policy import at
+from engine.model import Verdict
+from engine.policy import at, lasting
 from engine.text import shown
 
 SLACK = 2.0
@@ -360,16 +361,29 @@ def silence(scene: Scene, now: float, up: float, slept: float) -> float:
     return max(0.0, now - scene.mtime)
 
 
+def proven(scene: Scene, verdict: Verdict) -> bool:
+    """Whether a verdict follows from what the kernel says; else from times, which may deceive.
+
+    A lock of ours names its holder beyond mistake. Of another program's, only that the process is
+    gone is certain, where no other machine has a share in the file.
+    """
+    if scene.remote:
+        return False
+    if scene.claim.mark is not None:
+        return scene.named is None or not scene.named.hidden
+    return verdict is Verdict.STALE and scene.named is None
+
+
 def facts(scene: Scene, age: float, threshold: float) -> tuple[tuple[str, str], ...]:
     """What was found out, for a person to judge by; `age` and `threshold` in seconds."""
     claim, mark, named = scene.claim, scene.claim.mark, scene.named
     found = [("holder", _whose(claim, named, scene.holder))]
     if named is not None and not named.hidden:
-        found.append(("started", at(scene.started_at(named))))
+        found.append(("started", f"{at(scene.started_at(named))}: {_identity(scene)}"))
     now = scene.latest if mark is None else scene.booted + mark.alive_at
     found += [
-        ("last sign of life", f"{at(now)}, {age:.0f} s ago"),
-        ("limit", f"{threshold:.0f} s without one"),
+        ("last sign of life", f"{at(now)}, {lasting(age)} ago"),
+        ("limit", f"{lasting(threshold)} without one"),
     ]
     if mark is None:
         found.append(("written by", "another program: PID and time, no more"))
@@ -385,6 +399,18 @@ def facts(scene: Scene, age: float, threshold: float) -> tuple[tuple[str, str], 
         found.append(("file system", scene.remote))
     found.append(("flock", _who_has_it(scene)))
     return tuple(found)
+
+
+def _identity(scene: Scene) -> str:
+    """Whether the live process of the lock's number is the one that took it, and how one knows."""
+    if scene.is_elsewhere:
+        return "it is another, the lock was taken elsewhere"
+    if scene.claim.mark is not None:
+        ours = scene.holder is not None
+        return "as the lock says: it took it" if ours else "not as the lock says: it is another"
+    if scene.holder is None:
+        return "after the lock was written: it is another"
+    return "before the lock was written: it may be the one"
 
 
 def _whose(claim: Claim, named: Process | None, holder: Process | None) -> str:

@@ -12,15 +12,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from engine import ages, clusters, plans, waiting
+from engine import ages, clusters, deeds, operations, plans, undo, waiting
 from engine.ages import NO_AGES, Ages
 from engine.asking import Asking, Tallying
 from engine.clusters import Cluster
 from engine.index import Query, Window
+from engine.journal import Intent, Journal, Operation
 from engine.lane import Lane, post
 from engine.mirror import Changed, Mirror
 from engine.model import Edges, Part, Problem, State, Task
-from engine.plans import Plan, Report, Row
+from engine.operations import End, Report
+from engine.plans import Plan, Row
 from engine.reader import Reader
 from engine.store import Store, Unavailable
 from engine.waiting import Standing
@@ -48,8 +50,12 @@ class Inspector:
         *,
         clock: Callable[[], float] = time.time,
         folder: str | None = None,
+        journal: Journal | None = None,
     ) -> None:
-        """`folder` is where the index's temporary folder is made; None: where there is room."""
+        """`folder` is where the index's temporary folder is made; None: where there is room.
+
+        `journal` is where what is done is written down; None where that is kept nowhere.
+        """
         self._open_store = open_store
         self._clock = clock
         self._mirror = Mirror(open_store, folder, self._news)
@@ -60,10 +66,11 @@ class Inspector:
         self._windows = Asking("spooldeck-windows", self._mirror)
         self._searches = Asking("spooldeck-searches", self._mirror)
         self._tallies = Tallying("spooldeck-tallies", self._mirror)
-        self._harvests: set[Asking] = set()
+        self._harvests: set[Asking | Lane] = set()
         self._search: Query | None = None
         self._search_earliest = 0.0
         self._acting = Lane("spooldeck-acting")
+        self._journal = journal
         self._reading = Lane("spooldeck-reading")
 
     async def start(self) -> None:
@@ -220,10 +227,10 @@ class Inspector:
         key = ("clusters", query)
         return await self._tallies.ask(key, lambda r: clusters.ask(r, query, now), nothing)
 
-    async def standing(self, now: float) -> Standing:
-        """How much work waits, and for how long."""
-        nothing = Standing()
-        return await self._tallies.ask("standing", lambda r: waiting.standing(r, now), nothing)
+    async def standing(self, now: float, kinds: tuple[str, ...] = ()) -> Standing:
+        """How much work waits, and for how long; and how much of each of some kinds."""
+        key = ("standing", kinds)
+        return await self._tallies.ask(key, lambda r: waiting.standing(r, now, kinds), Standing())
 
     async def ahead(self, task: Task, now: float) -> int:
         """How many tasks that are due come before a task."""
@@ -303,24 +310,132 @@ class Inspector:
 
     # ---- acting
 
-    async def plan(self, verb: str, ids: Collection[str] | None, query: Query) -> Plan:
-        """Freeze what to do, to all that a query matches or to those of it that have these ids."""
-        nothing: tuple[Row, ...] = ()
-        now = self._clock()
-        rows = await self._searches.ask(lambda reader: reader.rows(query, ids, now), nothing)
-        return Plan(verb, rows, now)
+    async def plan(
+        self,
+        verb: str,
+        ids: Collection[str] | None,
+        query: Query,
+        noted: frozenset[str] = frozenset(),
+    ) -> Plan:
+        """Freeze what to do, to all that a query matches or to those of it that have these ids.
 
-    async def apply(self, plan: Plan) -> Report:
-        """Carry a plan out; every row of it is accounted for.
+        `noted` are the ids of tasks with a note.
+        """
+        now = self._clock()
+
+        def freeze(reader: Reader) -> Plan:
+            seen = reader.seen(query, ids, now)
+            return plans.frozen(verb, seen, now, filter=query.filter.text, noted=noted)
+
+        return await self._searches.ask(freeze, Plan(verb, (), now))
+
+    async def drift(self, plan: Plan) -> tuple[tuple[Row, str], ...]:
+        """The rows of a plan whose task is not as it was seen, each with how it is now."""
+
+        def differing(reader: Reader) -> tuple[tuple[Row, str], ...]:
+            there = {row.id: row for row in reader.rows(Query(), {row.id for row in plan.rows})}
+            return tuple(plans.differ(plan, there))
+
+        return await self._searches.ask(differing, ())
+
+    async def apply(
+        self,
+        plan: Plan,
+        intent: Intent | None = None,
+        *,
+        told: Callable[[Mapping[End, int]], None] = lambda counts: None,
+        halted: Callable[[], bool] = lambda: False,
+        allowed: operations.Allowed = operations.freely,
+    ) -> Report:
+        """Carry a plan out, on a thread of its own; every row of it is accounted for.
+
+        With an `intent` it is written down before the first task moves; what cannot be taken back
+        is done even if that is impossible, because a full disk may be why it is done. The rest are
+        as for `operations.apply`, and called on that thread.
 
         Raises:
-            Unavailable: the store cannot be reached; nothing was done.
+            Unavailable: the store cannot be reached, or nothing can be written down; nothing was
+                done.
         """
-        report = await self._acting.run(
-            lambda: self._with_store(lambda store: plans.apply(store, plan, self._clock()))
+        lane = Lane("spooldeck-operation")
+        self._harvests.add(lane)
+
+        def run() -> Report:
+            return self._with_store(
+                lambda store: deeds.carry_out(
+                    store,
+                    self._journal,
+                    plan,
+                    intent,
+                    self._clock,
+                    told=told,
+                    halted=lambda: self._closed or halted(),
+                    allowed=allowed,
+                )
+            )
+
+        try:
+            return await lane.run(run)
+        finally:
+            self._harvests.discard(lane)
+            self._mirror.touch(row.id for row in plan.rows)
+            await lane.close(PATIENCE)
+
+    async def operations(self, since: float = 0.0) -> tuple[Operation, ...]:
+        """What was done here since a moment (epoch seconds UTC), the latest first.
+
+        Raises:
+            Unavailable: the journal cannot be read.
+        """
+        journal = self._journal
+        if journal is None:
+            return ()
+        return await self._acting.run(lambda: journal.operations(since))
+
+    async def undo(self, operation: Operation, retention: float) -> undo.Back:
+        """The plan to take an operation back; `retention` of dead tasks is in days.
+
+        Raises:
+            Unavailable: the journal or the store cannot be read.
+        """
+        journal, now = self._kept(), self._clock()
+        return await self._acting.run(
+            lambda: self._with_store(lambda s: undo.undo(s, journal, operation, now, retention))
         )
-        self._mirror.touch(row.id for row in plan.rows)
-        return report
+
+    async def settle(self, operation: Operation) -> Operation | None:
+        """What became of an interrupted operation; None while somebody carries it out.
+
+        Raises:
+            Unavailable: the journal or the store cannot be read, or the journal not be written.
+        """
+        journal = self._kept()
+        return await self._acting.run(
+            lambda: self._with_store(lambda store: undo.settle(store, journal, operation))
+        )
+
+    async def rest(self, operation: Operation) -> Plan:
+        """The plan to go on with what an interrupted operation did not come to.
+
+        Raises:
+            Unavailable: the journal cannot be read.
+        """
+        journal, now = self._kept(), self._clock()
+        return await self._acting.run(lambda: undo.rest(journal, operation, now))
+
+    async def drop(self, operation: Operation, why: str) -> None:
+        """Let an interrupted operation be over: what it did not come to is left as it is.
+
+        Raises:
+            Unavailable: the journal cannot be read or written.
+        """
+        journal = self._kept()
+        await self._acting.run(lambda: undo.drop(journal, operation, why))
+
+    def _kept(self) -> Journal:
+        if self._journal is None:
+            raise Unavailable("nothing is written down for this place")
+        return self._journal
 
     async def refresh(self) -> None:
         """Look at everything now; returns when that has ended."""

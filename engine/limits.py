@@ -27,6 +27,8 @@ class Left(NamedTuple):
     """How many it holds at most."""
     next: float | None
     """When one more comes, epoch seconds UTC; None when it is full, or none ever comes."""
+    per_hour: int | None = None
+    """How many come an hour; None where nobody said."""
 
 
 class Buckets:
@@ -149,7 +151,7 @@ def _left(name: str, bucket: Bucket, rate: Rate) -> Left:
     full = bucket.tokens >= rate.burst or rate.per_hour <= 0
     # What is whole already is left out of account: then the next one is what it waits for.
     more = policy.next_token(Bucket(bucket.units % HOUR, bucket.stamp), rate)
-    return Left(name, bucket.tokens, rate.burst, None if full else more)
+    return Left(name, bucket.tokens, rate.burst, None if full else more, rate.per_hour)
 
 
 @contextmanager

@@ -180,6 +180,7 @@ def _judge_once(
         facts=(*holder.facts(scene, age, threshold), ("follows", follows(verdict, doubt))),
         seen=_seen(claim, data, state),
         holders=tuple(process.pid for process in scene.targets),
+        proven=holder.proven(scene, verdict),
     )
 
 
@@ -237,7 +238,7 @@ def _nobody(
         ("follows", follows(verdict, doubt)),
     )
     seen = _seen(None, data, state)
-    return LockEvidence(verdict, None, since, age, reason, doubt, facts, seen)
+    return LockEvidence(verdict, None, since, age, reason, doubt, facts, seen, proven=False)
 
 
 def _seen(claim: Claim | None, data: bytes, state: os.stat_result) -> str:
@@ -269,7 +270,8 @@ def judge(scene: Scene, age: float, threshold: float) -> tuple[Verdict, str]:
     else:
         who = f"PID {pid}" if there else f"a child of PID {pid}, which is gone,"
     if policy.stuck(age, threshold):
-        why = f"gave no sign of life for {age:.0f} s (limit {threshold:.0f} s)"
+        limit = policy.lasting(threshold)
+        why = f"gave no sign of life for {policy.lasting(age)} (limit {limit})"
         return Verdict.STUCK, f"{who} lives, but {why}"
     return Verdict.HELD, f"{who} is at work"
 

@@ -83,7 +83,7 @@ class Mirror:
         self.states: Mapping[State, str] = {}
         self.edges: Edges = {}
         self.path = ""
-        """The index's file; "" while there is none."""
+        """The index's file, once it can be read; "" while there is none."""
         self.crash: BaseException | None = None
         """The bug that ended the thread."""
         self.ended = False
@@ -161,7 +161,8 @@ class Mirror:
                 except OSError as error:
                     self._lose(f"{error.filename or 'the store'}: {error.strerror}")
                 except sqlite3.Error as error:
-                    self._lose(f"the index in {os.path.dirname(self.path)}: {error}")
+                    assert self._scratch is not None  # only what lies there raises that
+                    self._lose(f"the index in {self._scratch.path}: {error}")
                     self._drop_index()
                 self._hear(RETRY)
         except Exception as error:
@@ -412,16 +413,17 @@ class Mirror:
 
     def _make_index(self) -> Writer:
         self._scratch = Scratch(self._place)
-        self.path = os.path.join(self._scratch.path, "index")
+        path = os.path.join(self._scratch.path, "index")
         self._arranged = False
-        self._index = Writer(self.path)
+        self._index = Writer(path)
+        self.path = path  # only now: whoever knows it may ask at once
         return self._index
 
     def _drop_index(self) -> None:
         """Throw the index away; the next one is filled from the beginning."""
+        self.path = ""  # before it goes: whom it fails then knows why
         if self._index is not None:
             self._index.close()
         if self._scratch is not None:
             self._scratch.remove()
         self._index = self._scratch = None
-        self.path = ""

@@ -154,6 +154,9 @@ class Move(NamedTuple):
 
     old: Task | None
     new: Task | None
+    image: bytes = b""
+    """What `new` is to be stored as, byte for byte: what `Store.read` once gave of it; empty where
+    the store shall write it. With it, any field may change."""
 
 
 class Outcome(NamedTuple):
@@ -199,3 +202,5 @@ class LockEvidence(NamedTuple):
     holders: tuple[int, ...] = ()
     """PIDs that stand between us and the lock: whom to end, in this order, where there is no doubt.
     """
+    proven: bool = True
+    """Whether the verdict follows from what the kernel says, not from times alone."""

@@ -1,21 +1,27 @@
-"""A frozen plan: one verb for the tasks that the operator saw, every row accounted for.
+"""A frozen plan: one verb for the tasks that the operator saw, and what it would do to each.
 
 What is acted on is what was on the screen. Each row carries the state and the revision in which its
-task was seen; a task that differs from that when the plan is applied is left alone, as gone.
+task was seen; a task that differs from that when the plan is applied is left alone, as gone
+(`engine.operations`). Nothing here writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import islice
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
 
-from engine.model import Edges, Move, Outcome, State, Task
-from engine.store import Gone, Store, Unavailable
+from engine.model import Edge, Edges, State, Task
 from engine.verbs import VERBS
 
-GROUP = 500
-"""Rows looked at again and swapped together: few enough that what was seen is still fresh."""
+YOUNG = 900.0
+"""Seconds: what is younger looks odd among what is purged, it may be just what is worked on."""
+
+YOUNGER, NOTED, LOCKED = "younger than 15 minutes", "noted", "locked: somebody works on it"
+"""Why a row is left out of a purge unless it is taken in."""
+
+NO_VALUES: Mapping[str, Any] = MappingProxyType({})
 
 
 class Row(NamedTuple):
@@ -24,6 +30,10 @@ class Row(NamedTuple):
     id: str
     state: State
     rev: str
+    odd: str = ""
+    """Why it is left out unless taken in; "" where nothing about it is odd."""
+    end: State | None = None
+    """Where it goes, where that is not for the verb to say: what is taken back."""
 
 
 class Plan(NamedTuple):
@@ -32,26 +42,100 @@ class Plan(NamedTuple):
     verb: str
     """A key of `VERBS`."""
     rows: tuple[Row, ...]
+    """All of them, whether they are left out or not."""
     made: float
     """Epoch seconds UTC."""
+    filter: str = ""
+    """What they were found by, as it was typed."""
+    values: Mapping[str, Any] = NO_VALUES
+    """What the verb takes besides: the new description, the new due time."""
+    undoes: str = ""
+    """The operation that it takes back; "" for any other plan."""
+    taken_in: frozenset[str] = frozenset()
+    """Ids of odd rows that are acted on all the same."""
+    left_out: frozenset[str] = frozenset()
+    """Ids of rows that the operator has left out."""
+    oldest: float = 0.0
+    """When the oldest of the tasks was created, epoch seconds UTC; 0 where that is not known."""
+    newest: float = 0.0
+
+    def why_out(self, row: Row) -> str:
+        """Why a row is left out; "" when it is acted on."""
+        if row.id in self.left_out:
+            return "left out by the operator"
+        return "" if row.id in self.taken_in else row.odd
+
+    @property
+    def included(self) -> tuple[Row, ...]:
+        """The rows that are acted on."""
+        return tuple(row for row in self.rows if not self.why_out(row))
+
+    @property
+    def excluded(self) -> tuple[tuple[Row, str], ...]:
+        """The rows that are left out, each with the reason."""
+        return tuple((row, why) for row in self.rows if (why := self.why_out(row)))
 
 
-class Report(NamedTuple):
-    """What became of a plan: every row is in exactly one of `done`, `gone` and `failed`."""
-
-    plan: Plan
-    done: tuple[str, ...]
-    """Ids of the tasks that the verb was carried out on; durable."""
-    gone: tuple[str, ...]
-    """Ids of those that were not as they had been seen; left alone."""
-    failed: tuple[tuple[str, str], ...]
-    """Ids of those that could not be changed, each with the reason."""
+Way: TypeAlias = tuple[State | None, State | None]
 
 
-def freeze(verb: str, tasks: Iterable[Task], now: float) -> Plan:
-    """The plan to do this to exactly these tasks, as they were seen."""
-    rows = dict.fromkeys(Row(task.id, task.state, task.rev) for task in tasks)
-    return Plan(verb, tuple(rows), now)
+class Would(NamedTuple):
+    """What would happen to the rows of a plan that start in one state and go to another."""
+
+    way: Way
+    amount: int
+    refused: str
+    """Why they cannot go that way now; "" when they can."""
+    edge: Edge
+    """What the store says of that way; an empty one where it has none."""
+
+
+def freeze(
+    verb: str,
+    tasks: Iterable[Task],
+    now: float,
+    *,
+    filter: str = "",
+    noted: frozenset[str] = frozenset(),
+) -> Plan:
+    """The plan to do this to exactly these tasks, as they were seen; `noted` ids have a note."""
+    seen = ((t.id, t.state, t.rev, t.created, t.lease is not None) for t in tasks)
+    return frozen(verb, seen, now, filter=filter, noted=noted)
+
+
+def frozen(
+    verb: str,
+    seen: Iterable[tuple[str, State, str, float, bool]],
+    now: float,
+    *,
+    filter: str = "",
+    noted: frozenset[str] = frozenset(),
+) -> Plan:
+    """The same of id, state, revision, creation (epoch seconds UTC) and whether it is leased."""
+    careful = VERBS[verb].careful
+    rows: dict[Row, None] = {}
+    oldest = newest = 0.0
+    for ident, state, rev, created, leased in seen:
+        odd = _odd(created, leased, ident in noted, now) if careful else ""
+        rows[Row(ident, state, rev, odd)] = None
+        oldest = min(oldest or created, created)
+        newest = max(newest, created)
+    return Plan(verb, tuple(rows), now, filter, oldest=oldest, newest=newest)
+
+
+def _odd(created: float, leased: bool, noted: bool, now: float) -> str:
+    if leased:
+        return LOCKED
+    if noted:
+        return NOTED
+    return YOUNGER if now - created < YOUNG else ""
+
+
+def way(verb: str, row: Row) -> Way | None:
+    """From where to where a row goes; None when the verb does not start there."""
+    if row.end is not None:
+        return row.state, row.end
+    return next((way for way in VERBS[verb].edges if way[0] is row.state), None)
 
 
 def offered(edges: Edges, verb: str, state: State) -> str | None:
@@ -65,93 +149,38 @@ def offered(edges: Edges, verb: str, state: State) -> str | None:
     return None if "" in closed else closed[0]
 
 
-def apply(store: Store, plan: Plan, now: float) -> Report:
-    """Carry a plan out, looking again at each row first; blocks until all of it is durable.
-
-    Rivals may do what they like meanwhile: a row they were faster with is gone. When the store
-    becomes unavailable, the rows not yet carried out have failed for that reason.
-    """
-    tally = _Tally(plan)
-    rows = iter(dict.fromkeys(plan.rows))
-    while group := list(islice(rows, GROUP)):
-        try:
-            tally.settle(group, _carry_out(store, plan.verb, group, now, tally))
-        except Unavailable as error:
-            tally.give_up([*group, *rows], str(error))
-    return tally.report()
+def refusal(edges: Edges, verb: str, row: Row) -> str:
+    """Why the store lets a row not go its way now; "" when it does."""
+    its = way(verb, row)
+    if its is None:
+        return f"not from {row.state}"
+    edge = edges.get(its)
+    return f"no way from {its[0]} to {its[1]} here" if edge is None else edge.refused
 
 
-def _carry_out(
-    store: Store, verb: str, group: list[Row], now: float, tally: _Tally
-) -> Iterator[Outcome]:
-    """Swap what is still as it was seen, and put the other rows into the tally."""
-    there = {
-        Row(seen.id, seen.state, seen.rev): seen
-        for seen in store.look({row.id for row in group})
-        if isinstance(seen, Task)
-    }
-    moves = []
-    for row in group:
-        task = there.get(row)
-        if task is None:
-            tally.is_gone(row)
-        elif reason := offered(store.edges, verb, row.state):
-            tally.has_failed(row, reason)
-        else:
-            moves.append(Move(task, VERBS[verb].act(task, now)))
-    return store.swap_all(moves)
+def foresee(plan: Plan, edges: Edges) -> tuple[Would, ...]:
+    """What would happen to the rows that are acted on, alike with alike; nothing is looked at."""
+    ways = Counter((row.state, row.end) for row in plan.included)
+    return tuple(
+        _would(plan.verb, Row("", start, "", end=end), n, edges) for (start, end), n in ways.items()
+    )
 
 
-class _Tally:
-    """What has become of each row so far; the first word on a row is the last."""
+def _would(verb: str, row: Row, amount: int, edges: Edges) -> Would:
+    its = way(verb, row)
+    why = refusal(edges, verb, row)
+    return Would(
+        its or (row.state, row.state), amount, why, edges.get(its, Edge()) if its else Edge()
+    )
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._open = set(plan.rows)
-        self._done: list[str] = []
-        self._gone: list[str] = []
-        self._failed: list[tuple[str, str]] = []
 
-    def settle(self, group: list[Row], outcomes: Iterable[Outcome]) -> None:
-        """Count each outcome as it becomes durable; a row without one has failed."""
-        for outcome in outcomes:
-            old, error = outcome.move.old, outcome.error
-            assert old is not None
-            row = Row(old.id, old.state, old.rev)
-            if error is None:
-                self.is_done(row)
-            elif isinstance(error, Gone):
-                self.is_gone(row)
-            else:
-                self.has_failed(row, str(error))
-        self.give_up(group, "its store gave no answer")
-
-    def is_done(self, row: Row) -> None:
-        """The verb was carried out on its task."""
-        if self._close(row):
-            self._done.append(row.id)
-
-    def is_gone(self, row: Row) -> None:
-        """Its task is not as it was seen."""
-        if self._close(row):
-            self._gone.append(row.id)
-
-    def has_failed(self, row: Row, reason: str) -> None:
-        """Its task could not be changed."""
-        if self._close(row):
-            self._failed.append((row.id, reason))
-
-    def give_up(self, rows: Iterable[Row], reason: str) -> None:
-        """All of these that nothing is known of have failed."""
-        for row in rows:
-            self.has_failed(row, reason)
-
-    def _close(self, row: Row) -> bool:
-        known = row in self._open
-        self._open.discard(row)
-        return known
-
-    def report(self) -> Report:
-        """The whole account."""
-        done, gone, failed = tuple(self._done), tuple(self._gone), tuple(self._failed)
-        return Report(self._plan, done, gone, failed)
+def differ(plan: Plan, there: Mapping[str, Row]) -> Iterator[tuple[Row, str]]:
+    """The rows whose task is not as it was seen, each with how it is now, by what is `there`."""
+    for row in plan.rows:
+        now = there.get(row.id)
+        if now is None:
+            yield row, "left"
+        elif now.state is not row.state:
+            yield row, f"{now.state} now"
+        elif now.rev != row.rev:
+            yield row, "changed"

@@ -107,7 +107,13 @@ class Reader:
     def rows(
         self, query: Query, ids: Collection[str] | None = None, now: float = 0.0
     ) -> tuple[Row, ...]:
-        """What a plan is made of: all that a query matches, or as much of it as has these ids."""
+        """How tasks stand: all that a query matches, or as much of it as has these ids."""
+        return tuple(Row(*found[:3]) for found in self.seen(query, ids, now))
+
+    def seen(
+        self, query: Query, ids: Collection[str] | None = None, now: float = 0.0
+    ) -> Iterator[tuple[str, State, str, float, bool]]:
+        """What a plan is made of: id, state, revision, creation, and whether it is leased."""
         met, values = where(query, now)
         if ids is None:
             source = f"task NOT INDEXED WHERE {met}"
@@ -117,8 +123,10 @@ class Reader:
                 "AND id IN (SELECT value FROM json_each(?))"
             )
             values = (*values, json.dumps([text_of(ident) for ident in ids]))
-        found = self.fetch(f"SELECT id, state, rev FROM {source} {order(query)}", values)
-        return tuple(Row(ident, STATES[state], rev) for ident, state, rev in found)
+        wanted = "id, state, rev, created, since IS NOT NULL"
+        found = self._db.execute(f"SELECT {wanted} FROM {source} {order(query)}", values)
+        for ident, state, rev, created, leased in found:
+            yield ident, STATES[state], rev, created, bool(leased)
 
     def fetch(
         self, sql: str, values: Sequence[str | int | float | None] = ()

@@ -110,6 +110,16 @@ class Store(Protocol):
         """
         ...
 
+    def recall(self, task: Task, image: bytes, state: State) -> Task:
+        """A task as it was when `read` gave these bytes of it, to stand in a state.
+
+        With the same bytes as its image, a move puts it there as it was.
+
+        Raises:
+            Unsupported: these bytes are not of that task.
+        """
+        ...
+
     def glimpse(self, problem: Problem) -> bytes:
         """The first bytes of what cannot be read as a task, at most `GLIMPSE`.
 
@@ -172,8 +182,10 @@ GUARDED = (
 _values = attrgetter(*GUARDED)
 
 
-def permit(edges: Edges, old: Task | None, new: Task | None) -> Edge:
+def permit(edges: Edges, old: Task | None, new: Task | None, *, whole: bool = False) -> Edge:
     """The edge from `old` to `new`, if it is open and every field that differs is named by it.
+
+    With `whole` any field may differ: what is put there is what the store itself once held.
 
     Raises:
         Unsupported: with the reason.
@@ -185,7 +197,7 @@ def permit(edges: Edges, old: Task | None, new: Task | None) -> Edge:
         raise Unsupported(f"no way from {start or 'nothing'} to {end or 'nothing'} here")
     if edge.refused:
         raise Unsupported(edge.refused)
-    if old is not None and new is not None and _values(old) != _values(new):
+    if not whole and old is not None and new is not None and _values(old) != _values(new):
         changed = {f for f in GUARDED if getattr(old, f) != getattr(new, f)}
         if not changed <= edge.fields:
             names = ", ".join(sorted(changed - edge.fields))

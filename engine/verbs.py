@@ -7,8 +7,9 @@ from typing import NamedTuple, TypeAlias
 
 from engine.model import State, Task
 
-Act: TypeAlias = Callable[[Task, float], Task | None]
-"""A task and the time (epoch seconds UTC) -> what it becomes; None: it leaves its store."""
+Act: TypeAlias = Callable[..., Task | None]
+"""A task, the time (epoch seconds UTC), the verb's own values by name -> what the task becomes;
+None: it leaves its store."""
 
 
 def enqueue(kind: str, now: float, token: str, description: str = "", payload: str = "") -> Task:
@@ -62,18 +63,34 @@ def promote(task: Task, now: float) -> Task:
 
 
 def hold(task: Task, now: float) -> Task:
-    """Parked until released."""
-    return replace(task, state=State.HELD)
+    """Parked until released; of abandoned work the attempt counts."""
+    return replace(_given_up(task), state=State.HELD)
 
 
 def release(task: Task, now: float) -> Task:
-    """Unparked: waiting again, due when it was."""
-    return replace(task, state=State.PENDING)
+    """Waiting again: what was parked, when it was due; abandoned work at once, and it counts."""
+    return replace(_given_up(task), state=State.PENDING)
 
 
 def kill(task: Task, now: float) -> Task:
     """Abandoned work: to the dead-letter queue, because nobody is working on it any more."""
-    return replace(task, state=State.DEAD, lease=None, due=0.0)
+    return replace(_given_up(task), state=State.DEAD, due=0.0)
+
+
+def _given_up(task: Task) -> Task:
+    """What nobody works on any more has been attempted once, whatever came of it."""
+    if task.state is not State.ACTIVE:
+        return task
+    return replace(task, attempts=(task.attempts or 0) + 1, due=0.0, lease=None)
+
+
+def edit(task: Task, now: float, description: str | None = None, due: float | None = None) -> Task:
+    """With another description, or due at another time (epoch seconds UTC); None: as it is."""
+    return replace(
+        task,
+        description=task.description if description is None else description,
+        due=task.due if due is None else due,
+    )
 
 
 def purge(task: Task, now: float) -> Task:
@@ -86,6 +103,11 @@ def expunge(task: Task, now: float) -> None:
     return
 
 
+def keep(task: Task, now: float) -> Task:
+    """As it is: what is taken back is said row by row, not by the verb."""
+    return task
+
+
 class Verb(NamedTuple):
     """Something an operator may do to a task, wherever its store has the edge for it."""
 
@@ -93,8 +115,14 @@ class Verb(NamedTuple):
     past: str
     """For the result: "12 purged"."""
     edges: tuple[tuple[State, State | None], ...]
-    """From where to where it leads."""
+    """From where to where it leads; none where each row says that itself."""
     act: Act
+    keeps: bool = False
+    """Whether what is stored of a task stays as it is, byte for byte."""
+    careful: bool = False
+    """Whether what looks odd is left out unless it is taken in."""
+    safe: bool = True
+    """Whether it can be taken back."""
 
 
 VERBS: Mapping[str, Verb] = {
@@ -102,9 +130,25 @@ VERBS: Mapping[str, Verb] = {
     for verb in (
         Verb("retry", "retried", ((State.DEAD, State.PENDING),), retry),
         Verb("promote", "promoted", ((State.PENDING, State.PENDING),), promote),
-        Verb("hold", "held", ((State.PENDING, State.HELD),), hold),
-        Verb("release", "released", ((State.HELD, State.PENDING),), release),
+        Verb(
+            "hold",
+            "held",
+            ((State.PENDING, State.HELD), (State.ACTIVE, State.HELD), (State.DEAD, State.HELD)),
+            hold,
+        ),
+        Verb(
+            "release",
+            "released",
+            ((State.HELD, State.PENDING), (State.ACTIVE, State.PENDING)),
+            release,
+        ),
         Verb("kill", "killed", ((State.ACTIVE, State.DEAD),), kill),
+        Verb(
+            "edit",
+            "edited",
+            ((State.PENDING, State.PENDING), (State.HELD, State.HELD)),
+            edit,
+        ),
         Verb(
             "purge",
             "purged",
@@ -114,8 +158,19 @@ VERBS: Mapping[str, Verb] = {
                 (State.HELD, State.TRASH),
             ),
             purge,
+            keeps=True,
+            careful=True,
         ),
-        Verb("expunge", "expunged", ((State.DEAD, None), (State.TRASH, None)), expunge),
+        Verb(
+            "expunge",
+            "expunged",
+            ((State.DEAD, None), (State.TRASH, None)),
+            expunge,
+            keeps=True,
+            careful=True,
+            safe=False,
+        ),
+        Verb("undo", "taken back", (), keep),
     )
 }
 """Every verb by its name, in the order in which screens and help list them."""

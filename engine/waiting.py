@@ -1,8 +1,9 @@
-"""How much work waits, for how long, and what comes before a task."""
+"""How much work waits, for how long, what comes before a task, and what has been dead longest."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from engine.index import RANK, text_of
 from engine.model import State, Task
@@ -10,7 +11,7 @@ from engine.reader import Reader
 
 
 class Standing(NamedTuple):
-    """The pending tasks of a queue, at a moment."""
+    """The pending tasks of a queue at a moment, and its dead ones."""
 
     oldest: float | None = None
     """When the oldest was created, epoch seconds UTC; None without any."""
@@ -18,6 +19,10 @@ class Standing(NamedTuple):
     """How many may be attempted now."""
     oldest_due: float | None = None
     """When the oldest of those was created."""
+    oldest_died: float | None = None
+    """When the one died that has been dead longest; None where no dead task says when it did."""
+    kinds: Mapping[str, int] = {}
+    """How many are pending of the kinds that were asked for."""
 
 
 _PENDING = RANK[State.PENDING]
@@ -26,16 +31,26 @@ _STANDING = f"""
 SELECT min(created), count(CASE WHEN {_IS_DUE} THEN 1 END),
        min(CASE WHEN {_IS_DUE} THEN created END)
 FROM task {{how}} WHERE state={_PENDING}"""
+_DIED = f"SELECT min(died) FROM task {{how}} WHERE state={RANK[State.DEAD]}"
+_OF_KIND = f"SELECT count(*) FROM task {{how}} WHERE state={_PENDING} AND kind = ?1"
 _AHEAD = f"""
 SELECT count(*) FROM task INDEXED BY by_id
 WHERE state={_PENDING} AND id < ?2 AND queue = ?3 AND {_IS_DUE}"""
 
 
-def standing(reader: Reader, now: float) -> Standing:
-    """How much waits at a moment (epoch seconds UTC), and for how long."""
-    how = "INDEXED BY by_due" if reader.has_index("by_due") else "NOT INDEXED"
-    (row,) = reader.fetch(_STANDING.format(how=how), (now,))
-    return Standing(*row)
+def standing(reader: Reader, now: float, kinds: Collection[str] = ()) -> Standing:
+    """How much waits at a moment (epoch seconds UTC), and for how long; and how much of each of
+    some kinds."""
+
+    def ask(query: str, index: str, *values: str | float) -> Sequence[Any]:
+        how = f"INDEXED BY {index}" if reader.has_index(index) else "NOT INDEXED"
+        (row,) = reader.fetch(query.format(how=how), values)
+        return row
+
+    oldest, due, oldest_due = ask(_STANDING, "by_due", now)
+    (died,) = ask(_DIED, "by_cluster")
+    counted = {kind: ask(_OF_KIND, "by_cluster", text_of(kind))[0] for kind in kinds}
+    return Standing(oldest, due, oldest_due, died, counted)
 
 
 def ahead(reader: Reader, task: Task, now: float) -> int:

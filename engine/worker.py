@@ -198,7 +198,7 @@ class Worker:
         taken_over = self._lock.taken_over if self._lock else ""
         reason = f"worker ended while it ran: {taken_over or 'no trace of it'}"
         for outcome in rescuer.rescue(self._store, self._retry, self._clock(), reason):
-            old, new = outcome.move
+            old, new, _ = outcome.move
             assert old is not None and new is not None
             if outcome.error is not None:
                 self._services.log("ERROR", f"Recovery of {old.id} failed: {outcome.error}")

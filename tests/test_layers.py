@@ -20,17 +20,20 @@ TOOLS = {
     *("engine.config", "engine.shellconf", "engine.watch"),
     "engine.inotify",
     *("engine.holder", "engine.lockfile", "engine.breaker", "engine.syslogging"),
+    "engine.vitals",
     *("engine.accounts", "engine.mounts", "engine.letter", "engine.webpage"),
 }
 MIRROR = {
     *("engine.index", "engine.filters", "engine.inspector", "engine.plans", "engine.journal"),
-    *("engine.recorder", "engine.lane", "engine.mirror", "engine.ranks", "engine.scratch"),
+    *("engine.operations", "engine.undo", "engine.deeds"),
+    *("engine.lane", "engine.mirror", "engine.ranks", "engine.scratch"),
     *("engine.ages", "engine.clusters", "engine.reader", "engine.writer", "engine.asking"),
     *("engine.moments", "engine.patterns", "engine.sifting", "engine.waiting"),
 }
 SIGNS = {
     *("engine.events", "engine.samenow", "engine.flow", "engine.alerts", "engine.transports"),
-    "engine.mailwatch",
+    *("engine.mailwatch", "engine.triage"),
+    *("engine.recorder", "engine.recording", "engine.rewind", "engine.forecast"),
     *("engine.gauges", "engine.logbook", "engine.logfile", "engine.logwords", "engine.recent"),
 }
 """What is concluded from tasks, metrics and logs together."""

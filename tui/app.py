@@ -97,7 +97,10 @@ class Console(Guarded, inherit_bindings=False):
             lambda: self.wire.period,
             lambda: self.wire.still,
         )
-        self.lives = [Live(place, clock, number) for number, place in enumerate(places, 1)]
+        self.lives = [
+            Live(place, clock, number, records=not read_only)
+            for number, place in enumerate(places, 1)
+        ]
         self._queues: dict[int, QueueScreen] = {}
         self._first = first
         self._here = 1
@@ -254,8 +257,7 @@ class Console(Guarded, inherit_bindings=False):
 
             self.run_worker(tell(), name="recovery", group="recovery")
 
-        shared = (live.recovery, begin, self.around.arming, self.around.clock)
-        self.push_screen(LockScreen(live.place, live.inspector, *shared))
+        self.push_screen(LockScreen(live, begin, self.around))
 
     def _show_board(self, screen: Face, keep: bool = False) -> None:
         """Show a board; unless it is wanted on top, in the place of one that is shown."""

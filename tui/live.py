@@ -6,11 +6,18 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from engine import forecast, recorder
 from engine.alerts import Alert, Sight, alerts
 from engine.events import Event
-from engine.flow import Flow
+from engine.flow import LATELY, SPAN, Course, Flow
+from engine.forecast import Forecast
 from engine.inspector import Inspector
+from engine.lane import Lane
+from engine.limits import WHOLE
 from engine.model import State
+from engine.recorder import Recorder, Role, Told, Unreadable
+from engine.recording import Sample, sample
+from engine.rewind import Tape
 from engine.store import Unavailable
 from engine.waiting import Standing
 from tui.child import Worker
@@ -32,16 +39,27 @@ something has changed, and when not."""
 SPARING = 20
 """The same, in times of what asking took: how long that takes grows with what waits."""
 
+PATIENCE = 2.0
+"""Seconds for which the end of a recording is waited for when the place is closed."""
+
 
 class Live:
     """What all screens on one place share; owned by the console, and closed by it."""
 
-    def __init__(self, place: Place, clock: Callable[[], float], number: int = 1) -> None:
-        """`number` is which of the console's places this one is, from 1."""
+    def __init__(
+        self,
+        place: Place,
+        clock: Callable[[], float],
+        number: int = 1,
+        *,
+        records: bool = False,
+    ) -> None:
+        """`number` is which of the console's places this one is, from 1; with `records` it is
+        written down how it goes there, unless somebody else does."""
         self.place, self.clock, self.number = place, clock, number
         self.begun = clock()
         """When it was opened, epoch seconds UTC."""
-        self.inspector = Inspector(place.open, clock=clock)
+        self.inspector = Inspector(place.open, clock=clock, journal=place.journal)
         self.worker = Worker(place.work)
         self.recovery = Recovery(place.recover)
         self.signs = Signs()
@@ -51,11 +69,20 @@ class Live:
         """What waits, and for how long; None until that is known."""
         self.alerts: tuple[Alert, ...] = ()
         """What deserves a look, the most urgent first."""
+        self.recording = Told(Role.IDLE, "nothing is recorded from here")
+        """How the recording goes on."""
+        self.past = Flow()
+        """What was recorded of the minutes before it was opened."""
         self.looked = False
         """Whether lock, figures and logs were looked at once."""
         self._watch = Watch(place, clock)
         self._closed = False
         self._waiters: list[asyncio.Future[None]] = []
+        self._records = records and place.recording is not None
+        self._recorder = None if place.recording is None else Recorder(place.recording)
+        self._disk = Lane(f"recorder {number}", self._end_recording)
+        self._slot = -1
+        self._writing: asyncio.Task[None] | None = None
 
     async def follow(self, period: Callable[[], float] = lambda: 1.0) -> None:
         """Look at everything beside the tasks each `period` seconds, until closed.
@@ -63,7 +90,7 @@ class Live:
         The tasks are followed by the inspector, on its own threads.
         """
         await self.inspector.start()
-        await asyncio.gather(self._follow(period), self._ask_what_waits())
+        await asyncio.gather(self._follow(period), self._ask_what_waits(), self._look_back())
 
     async def _follow(self, period: Callable[[], float]) -> None:
         while not self._closed:
@@ -74,6 +101,7 @@ class Live:
                 self.flow.add(self.clock(), latest.came, latest.left, latest.counts)
             self.looked = True
             self.judge()
+            self._record()
             self._tell()
             await asyncio.sleep(period())
 
@@ -97,8 +125,90 @@ class Live:
         Raises:
             Unavailable: it is not open any more.
         """
-        self.standing = await self.inspector.standing(self.clock())
+        tokens = () if isinstance(self.signs.tokens, str) else self.signs.tokens
+        kinds = tuple(left.name for left in tokens if left.name != WHOLE)
+        self.standing = await self.inspector.standing(self.clock(), kinds)
         self.judge()
+
+    # What was, and what is to be expected
+
+    def sample(self) -> Sample:
+        """What is to be written down of it now."""
+        now, waiting = self.clock(), self.standing or Standing()
+        known = self.standing is not None and self.inspector.latest.complete
+        return sample(
+            self.sight(),
+            now,
+            "a console",
+            oldest=waiting.oldest if known else None,
+            due=waiting.due if known else None,
+            died=waiting.oldest_died if known else None,
+            rates=self.flow.rates(now),
+            alerts=self.alerts,
+            tokens=self.signs.tokens,
+        )
+
+    def _record(self) -> None:
+        """Have it written down how it goes, once in each period; waits for no disk."""
+        latest, slot = self.inspector.latest, recorder.slot_of(self.clock())
+        known = latest.complete or latest.unavailable
+        busy = self._writing is not None and not self._writing.done()
+        if self._records and known and not busy and slot != self._slot:
+            self._slot = slot
+            self._writing = asyncio.get_running_loop().create_task(self._write(self.sample()))
+
+    async def _write(self, seen: Sample) -> None:
+        assert self._recorder is not None
+        write = self._recorder.write
+        try:
+            told = await self._disk.run(lambda: write(seen))
+        except Unavailable:
+            return  # closed meanwhile
+        # What was renewed stays said until something else is.
+        if told.words or told.role is not self.recording.role:
+            self.recording = told
+
+    def _end_recording(self) -> None:
+        if self._recorder is not None:
+            self._recorder.close()
+
+    async def tape(self, start: float, end: float) -> Tape:
+        """What was written down between two moments (epoch seconds UTC), whoever did it.
+
+        Raises:
+            Unreadable: nothing was, or it cannot be read; the message says why.
+            Unavailable: it is closed.
+        """
+        spot = self.place.recording
+        if spot is None:
+            raise Unreadable("nothing is recorded of this place")
+        found = await self._disk.run(lambda: recorder.recorded(spot, start, end))
+        return Tape(found, self.place.name)
+
+    async def _look_back(self) -> None:
+        now = self.clock()
+        try:
+            self.past = (await self.tape(now - SPAN, now)).lately(now)
+        except (Unreadable, Unavailable):
+            return  # it begins with what is seen from now on
+
+    def forecasts(self) -> tuple[Forecast, ...]:
+        """What is to be expected there; nothing until it was counted."""
+        latest, waiting, now = self.inspector.latest, self.standing, self.clock()
+        if not latest.complete or latest.unavailable or waiting is None:
+            return ()
+        dead, word = latest.counts.get(State.DEAD, 0), self.inspector.states.get(State.DEAD, "dead")
+        pace, growth = self.flow.drain(now), self.flow.growth(State.DEAD, now)
+        if pace.course is Course.UNKNOWN:
+            pace = self.past.drain(now)
+        if growth is None or growth.seconds < LATELY:
+            growth = self.past.growth(State.DEAD, now)
+        pending = latest.counts.get(State.PENDING, 0)
+        return (
+            forecast.drained(pending, pace, self.signs.tokens, waiting.kinds),
+            forecast.filled(dead, self.place.alerts.dlq, growth, word),
+            forecast.retired(dead, waiting.oldest_died, self.place.retention_days, now, word),
+        )
 
     def judge(self) -> None:
         """Decide anew what deserves a look."""
@@ -154,4 +264,5 @@ class Live:
         self.recovery.leave()
         await asyncio.to_thread(self.worker.leave if keep_worker else self.worker.finish)
         await self.inspector.close()
+        await self._disk.close(PATIENCE)
         await asyncio.to_thread(self._watch.close)

@@ -6,9 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from engine.config import Thresholds
+from engine.journal import Journal, Who
 from engine.limits import Left
 from engine.model import LockEvidence
+from engine.recorder import Spot
 from engine.store import Store
+from engine.vitals import Vitals
 
 
 class Place(NamedTuple):
@@ -43,6 +46,17 @@ class Place(NamedTuple):
     """What each bucket holds; None without limits."""
     alerts: Thresholds = Thresholds()
     """From where on something there is worth a look."""
+    recording: Spot | None = None
+    """Where its flight recorder writes; None where nothing is recorded."""
+    retention_days: float | None = None
+    """Days after which a dead task is deleted for good; None where no configuration is known."""
+    vitals: Callable[[int], Vitals] | None = None
+    """Reads what a process that has the lock does now; None where that cannot be told."""
+
+    journal: Journal | None = None
+    """Where what operators do there is written down; None where that is kept nowhere."""
+    who: Who = Who("?")
+    """Who we are, for that."""
 
     def no_unlock(self, read_only: bool) -> str:
         """Why its lock cannot be freed on screen; "" when it can."""

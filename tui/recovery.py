@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Coroutine, Mapping
 
 from engine.text import shown_lines
@@ -38,6 +39,10 @@ class Recovery:
         self.running = False
         self.lines: tuple[str, ...] = ()
         """What the child of the last run has said so far, safe to show."""
+        self.after: tuple[float, ...] = ()
+        """For each line, how many seconds after the child was started it was noticed."""
+        self.took = 0.0
+        """Seconds for which the last run has run so far, or ran."""
         self.outcome: Run = ("", "")
         """What came of the last run, and how that looks; "" before it has ended."""
 
@@ -45,6 +50,7 @@ class Recovery:
         """Free the lock that was seen, and no other; answers with what came of it, in words."""
         # At once, and not when the loop comes to it: nobody shall see the run before this one.
         self.running, self.lines, self.outcome = True, (), ("", "")
+        self.after, self.took = (), 0.0
         return self._run(seen)
 
     async def _run(self, seen: str) -> str:
@@ -64,6 +70,7 @@ class Recovery:
 
     def _free(self, seen: str) -> int:
         # A file and not a pipe: a child that outlives the console must still be able to write.
+        began = time.monotonic()
         with tempfile.TemporaryFile() as said:
             child = subprocess.Popen(
                 (*self._command, seen),
@@ -75,10 +82,15 @@ class Recovery:
             while child.returncode is None and not self._left:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.wait(LOOK)
-                self.lines = tuple(shown_lines(os.pread(said.fileno(), MOST, 0)))
+                self._note(os.pread(said.fileno(), MOST, 0), time.monotonic() - began)
             if child.returncode is None:
                 child.returncode = 0  # not ours to wait for any more
             return child.returncode
+
+    def _note(self, said: bytes, after: float) -> None:
+        lines = tuple(shown_lines(said))
+        self.after += (after,) * (len(lines) - len(self.after))
+        self.lines, self.took = lines, after
 
 
 def _outcome(code: int) -> Run:

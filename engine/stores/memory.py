@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -54,7 +55,12 @@ EDGES: Edges = {
     (State.ACTIVE, State.DONE): Edge(),
     (State.ACTIVE, State.PENDING): Edge(frozenset({"attempts", "due", "error"})),
     (State.ACTIVE, State.DEAD): Edge(frozenset({"attempts", "due", "error"})),
+    (State.ACTIVE, State.HELD): Edge(frozenset({"attempts", "due", "error"})),
     (State.PENDING, State.PENDING): Edge(frozenset({"due", "description"})),
+    (State.PENDING, State.DEAD): Edge(),
+    (State.DEAD, State.HELD): Edge(),
+    (State.HELD, State.DEAD): Edge(),
+    (State.HELD, State.HELD): Edge(frozenset({"due", "description"})),
     (State.PENDING, State.HELD): Edge(),
     (State.HELD, State.PENDING): Edge(frozenset({"due"})),
     (State.DEAD, State.PENDING): Edge(frozenset({"attempts", "due", "error"})),
@@ -68,6 +74,13 @@ EDGES: Edges = {
     (State.DONE, None): Edge(undoable=False),
     (State.TRASH, None): Edge(undoable=False),
 }
+
+
+_KEPT = (
+    *("id", "kind", "created", "queue", "group", "word", "due", "attempts", "priority"),
+    *("description", "destination", "payload", "error"),
+)
+"""The fields that a task's description of itself has, besides `extra`."""
 
 
 class MemoryStore:
@@ -104,7 +117,19 @@ class MemoryStore:
         """The task's own description of itself."""
         if part not in ("", "task"):
             raise Gone(f"{task.id} has no part {part!r}")
-        return repr(self._current(task)).encode("utf-8", "backslashreplace")[:SHOWN]
+        now = self._current(task)
+        fields = {name: getattr(now, name) for name in _KEPT} | {"extra": dict(now.extra)}
+        return json.dumps(fields).encode()[:SHOWN]
+
+    def recall(self, task: Task, image: bytes, state: State) -> Task:
+        """The fields that the description names."""
+        try:
+            was = json.loads(image)
+            if was["id"] != task.id:
+                raise Unsupported(f"these bytes are not of {task.id}")
+            return replace(task, **was, state=state, lease=None)
+        except (ValueError, KeyError, TypeError) as error:
+            raise Unsupported(f"these bytes are of no task: {error}") from error
 
     def glimpse(self, problem: Problem) -> bytes:
         """There is no problem here that it could be of."""
@@ -130,7 +155,11 @@ class MemoryStore:
 
     def swap(self, old: Task | None, new: Task | None) -> str:
         """Compare and swap under the one lock that all instances share."""
-        permit(self.edges, old, new)
+        return self._swap(Move(old, new))
+
+    def _swap(self, move: Move) -> str:
+        old, new, image = move
+        permit(self.edges, old, new, whole=bool(image))
         with self._memory.changed:
             if old is not None:
                 self._current(old)
@@ -151,7 +180,7 @@ class MemoryStore:
         """One after the other; nothing here needs to be made durable."""
         for move in moves:
             try:
-                yield Outcome(move, self.swap(move.old, move.new))
+                yield Outcome(move, self._swap(move))
             except StoreError as error:
                 yield Outcome(move, error=error)
 

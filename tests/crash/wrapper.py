@@ -125,7 +125,7 @@ def apply(root: str, verb: str, idents: list[str]) -> int:
     """Carry out one verb on some tasks, and print the id of each that it was done to."""
     from dataclasses import replace
 
-    from engine import config, plans
+    from engine import config, operations, plans
     from engine.model import Move, State, Task
     from tui.cli.wiring import Setup
 
@@ -136,7 +136,8 @@ def apply(root: str, verb: str, idents: list[str]) -> int:
         moves = [Move(task, replace(task, state=State.PENDING)) for task in tasks]
         done = [o.move.old.id for o in store.swap_all(moves) if o.error is None and o.move.old]
     else:
-        done = list(plans.apply(store, plans.freeze(verb, tasks, CLOCK.now), CLOCK.now).done)
+        plan = plans.freeze(verb, tasks, CLOCK.now)._replace(taken_in=frozenset(idents))
+        done = list(operations.apply(store, plan, lambda: CLOCK.now).done)
     store.close()
     for ident in done:
         sys.stdout.write(f"{ident}\n")

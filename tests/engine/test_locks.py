@@ -581,7 +581,7 @@ def test_the_facts_say_who_and_since_when(path: Path, start: Start) -> None:
 
     assert facts["holder"].startswith(f"PID {holder.pid}: {sys.executable} -c ")
     assert facts["flock"] == f"held by PID {holder.pid}"
-    assert facts["limit"] == "1200 s without one"
+    assert facts["limit"] == "20 min without one"
     assert (facts["boot"], facts["PID namespace"]) == ("this one", "ours")
     assert facts["host"].endswith(", this one")
     assert facts["user"] == f"uid {os.geteuid()}"

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import plans, verbs
+from engine import operations, plans, verbs
 from engine.model import Edge, Edges, State, Task
-from engine.plans import Plan, Report, Row
+from engine.operations import Report
+from engine.plans import Plan, Row
 from engine.store import Store
 from engine.stores.memory import EDGES, Memory, MemoryStore
 from engine.stores.nftban import NftbanStore, Spool, make_spool
@@ -21,7 +22,7 @@ NOW = 1_795_170_000.0
 
 def a_task(number: int = 1, **changes: object) -> Task:
     """A waiting task; numbers go by the order of ids."""
-    task = Task(f"20261120T094115Z-job-{number:08x}", "job", State.PENDING, NOW - 60)
+    task = Task(f"20261120T094115Z-job-{number:08x}", "job", State.PENDING, NOW - 3600)
     return replace(task, description="a job", **changes)  # type: ignore[arg-type]
 
 
@@ -69,10 +70,10 @@ def test_a_plan_is_what_was_seen() -> None:
     """A plan holds id, state and revision of each task as it was seen, each once."""
     seen = [a_task(1, rev="a"), a_task(2, rev="b", state=State.HELD), a_task(1, rev="a")]
 
-    plan = plans.freeze("purge", seen, NOW)
+    plan = plans.freeze("hold", seen, NOW)
 
     rows = (Row(seen[0].id, State.PENDING, "a"), Row(seen[1].id, State.HELD, "b"))
-    assert plan == Plan("purge", rows, NOW)
+    assert plan == Plan("hold", rows, NOW, oldest=NOW - 3600, newest=NOW - 3600)
 
 
 def test_what_is_as_it_was_seen_is_done(open_store: Callable[[], Store]) -> None:
@@ -80,7 +81,7 @@ def test_what_is_as_it_was_seen_is_done(open_store: Callable[[], Store]) -> None
     store = open_store()
     plan = plans.freeze("retry", dead_tasks(store, 3), NOW)
 
-    report = plans.apply(open_store(), plan, NOW)
+    report = operations.apply(open_store(), plan, lambda: NOW)
 
     assert report == Report(plan, tuple(row.id for row in plan.rows), (), ())
     assert {task.state for task in tasks_in(store)} == {State.PENDING}
@@ -97,7 +98,7 @@ def test_what_differs_is_left_alone(open_store: Callable[[], Store]) -> None:
     rev = store.swap(back, trashed)
     store.swap(replace(trashed, rev=rev), replace(trashed, state=State.DEAD, rev=rev))
 
-    report = plans.apply(store, plan, NOW)
+    report = operations.apply(store, plan, lambda: NOW)
 
     assert report.done == (same.id,)
     assert set(report.gone) == {moved.id, left.id, back.id}
@@ -109,7 +110,7 @@ def test_a_row_in_a_state_without_the_verb_fails(open_store: Callable[[], Store]
     store = open_store()
     store.swap(None, a_task())
 
-    report = plans.apply(store, plans.freeze("release", tasks_in(store), NOW), NOW)
+    report = operations.apply(store, plans.freeze("release", tasks_in(store), NOW), lambda: NOW)
 
     assert report.failed == ((a_task().id, "not from pending"),)
 
@@ -121,7 +122,7 @@ def test_a_store_that_is_not_there_fails_every_row(spool: Spool) -> None:
     Path(spool.dlq).rename(f"{spool.dlq}.elsewhere")
     Path(spool.dlq).symlink_to(f"{spool.dlq}.elsewhere")
 
-    report = plans.apply(store, plan, NOW)
+    report = operations.apply(store, plan, lambda: NOW)
 
     assert [ident for ident, _ in report.failed] == [row.id for row in plan.rows]
     assert all(spool.dlq in reason for _, reason in report.failed)
@@ -145,7 +146,7 @@ def test_every_row_is_accounted_for(
         if at < count:
             store.swap(seen[at], verbs.VERBS[rival].act(seen[at], NOW))
 
-    report = plans.apply(store, plan, NOW)
+    report = operations.apply(store, plan, lambda: NOW)
 
     assert accounted(report) == sorted(row.id for row in plan.rows)
     assert not set(report.done) & {seen[at].id for at in rivals if at < count}
@@ -160,7 +161,7 @@ def test_of_two_operators_each_row_is_done_by_one(open_store: Callable[[], Store
     def operator() -> None:
         store = open_store()
         start.wait()
-        reports.append(plans.apply(store, plan, NOW))
+        reports.append(operations.apply(store, plan, lambda: NOW))
 
     threads = [threading.Thread(target=operator) for _ in range(2)]
     for thread in threads:
@@ -180,7 +181,7 @@ def test_a_verb_is_offered_where_an_edge_is_open() -> None:
 
 def test_a_verb_is_not_offered_from_another_state() -> None:
     """Where a verb never leads from, it is not offered."""
-    assert plans.offered(EDGES, "hold", State.DEAD) == "not from dead"
+    assert plans.offered(EDGES, "promote", State.DEAD) == "not from dead"
 
 
 def test_a_verb_is_not_offered_without_an_edge() -> None:

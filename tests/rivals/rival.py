@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from engine import plans, verbs
+from engine import operations, plans, verbs
 from engine.model import Move, State, Task
 from engine.store import StoreError
 from engine.stores.nftban import NftbanStore, Spool
@@ -90,7 +90,9 @@ class Rival:
             list(self.store.swap_all(moves))
         else:
             now = time.time()
-            report = plans.apply(self.store, plans.freeze(verb, some, now), now)
+            plan = plans.freeze(verb, some, now)
+            plan = plan._replace(taken_in=frozenset(task.id for task in some))
+            report = operations.apply(self.store, plan, time.time)
             told = len(report.done) + len(report.gone) + len(report.failed)
             assert told == len(report.plan.rows)
         self.say("did", verb, str(len(some)))

@@ -549,7 +549,7 @@ def test_many_moves_answer_one_by_one(open_store: Opener) -> None:
         Move(None, a_task(4)),
         Move(held, verbs.release(held, NOW)),
         Move(stale, verbs.hold(stale, NOW)),
-        Move(current, replace(current, state=State.DEAD)),
+        Move(current, replace(current, state=State.DONE)),
         Move(None, a_task(3)),
         Move(current, verbs.purge(current, NOW)),
     ]

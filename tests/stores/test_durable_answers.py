@@ -74,7 +74,7 @@ def test_no_fsync_may_fail_unsaid(
         else:
             error = None
             try:
-                store.swap(*move)
+                store.swap(move.old, move.new)
             except Unavailable as refusal:
                 error = refusal
         monkeypatch.setattr(files, "fsync", fsync)

@@ -33,7 +33,7 @@ AT_WORK = a_stuck_lock()._replace(
     reason="PID 4711 is at work",
     facts=(
         ("holder", "PID 4711: /usr/bin/python3 -m tui.cli queue work"),
-        ("started", "2026-11-20 09:42:03Z"),
+        ("started", "2026-11-20 09:42:03Z: as the lock says: it took it"),
         ("last sign of life", "2026-11-20 09:42:05Z, 3 s ago"),
         ("flock", "held by PID 4711"),
     ),

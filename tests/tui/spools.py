@@ -81,9 +81,9 @@ def a_stuck_lock() -> LockEvidence:
     """A lock whose holder was silent for 47 minutes, proven in every way."""
     facts = (
         ("holder", "PID 4711: /usr/bin/python3 -m tui.cli queue work"),
-        ("started", "2026-11-20 08:12:31Z"),
-        ("last sign of life", "2026-11-20 08:55:08Z, 2820 s ago"),
-        ("limit", "1200 s without one"),
+        ("started", "2026-11-20 08:12:31Z: as the lock says: it took it"),
+        ("last sign of life", "2026-11-20 08:55:08Z, 47 min ago"),
+        ("limit", "20 min without one"),
         ("boot", "this one"),
         ("PID namespace", "ours"),
         ("host", "mx1, this one"),
@@ -91,7 +91,7 @@ def a_stuck_lock() -> LockEvidence:
         ("flock", "held by PID 4711"),
         ("follows", "its holder may be ended"),
     )
-    why = "PID 4711 lives, but gave no sign of life for 2820 s (limit 1200 s)"
+    why = "PID 4711 lives, but gave no sign of life for 47 min (limit 20 min)"
     verdict = Verdict.STUCK
     return LockEvidence(verdict, 4711, NOW - 2820, 2820, why, "", facts, "1f.00c0ffee", (4711,))
 

@@ -131,7 +131,7 @@ async def test_the_evidence_and_what_waits(roots: list[Path]) -> None:
             )
             await desk.until(lambda: "by kind: report 3" in desk.text)
             # This process would have to end itself: that is in doubt, and nothing is offered.
-            for words in ("flock  held by PID", "limit  1200 s", " doubt: ", "ps -o pid,user,"):
+            for words in ("flock  held by PID", "limit 20 min", " doubt: ", "ps -o pid,user,"):
                 assert words in desk.text
 
             write_task(first, "pending", 4, age=30)

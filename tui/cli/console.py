@@ -8,9 +8,10 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
-from engine import config
+from engine import config, vitals
 from engine.store import Store, Unavailable
 from engine.stores import queue_folder
 from engine.text import shown
@@ -93,6 +94,11 @@ def _place(setup: Setup, name: str) -> Place:
         token_at=None if limits is None else limits.token_at,
         alerts=here.config.alerts,
         tokens=None if limits is None else limits.left,
+        recording=here.recording(),
+        retention_days=here.queue.retention_days,
+        journal=here.journal(),
+        who=here.who(),
+        vitals=partial(vitals.take, below=os.path.abspath(name)),
     )
 
 

@@ -7,7 +7,7 @@ import time
 from argparse import Namespace
 from collections.abc import Iterable
 
-from engine import plans
+from engine import operations, plans
 from engine.model import Move, Problem, State, Task
 from engine.store import Gone
 from engine.stores.nftban import NftbanStore
@@ -92,7 +92,7 @@ def retry(setup: Setup, arguments: Namespace) -> int:
 def _retry(setup: Setup, store: NftbanStore, tasks: Iterable[Task]) -> int:
     """Retry tasks as they were seen and say what became of each; how many were not moved."""
     now = time.time()
-    report = plans.apply(store, plans.freeze("retry", tasks, now), now)
+    report = operations.apply(store, plans.freeze("retry", tasks, now), time.time)
     for ident in report.done:
         print(f"Task {ident} moved from DLQ to pending queue")
         setup.log_if_allowed("INFO", f"DLQ task retried: {ident}")

@@ -18,7 +18,9 @@ from engine.text import shown
 from engine.worker import Services
 
 if TYPE_CHECKING:
+    from engine.journal import Journal, Who
     from engine.limits import Buckets
+    from engine.recorder import Spot
 
 EX_USAGE, EX_UNAVAILABLE, EX_IOERR, EX_NOPERM, EX_CONFIG = 64, 69, 74, 77, 78
 """Exit codes beyond the contract's 0 to 3 (sysexits.h)."""
@@ -170,6 +172,12 @@ class Setup(NamedTuple):
         """What its lock file says."""
         return locks.examine(self.lock_path, self.queue.stuck_threshold)
 
+    def recording(self) -> "Spot":
+        """Where its flight recorder writes."""
+        from engine.recorder import Spot
+
+        return Spot(f"{self.spool().desk}/recorder", self.queue.pending)
+
     def retry_policy(self) -> policy.RetryPolicy:
         """How it counts and waits."""
         return config.retry_policy(self.queue)
@@ -195,6 +203,21 @@ class Setup(NamedTuple):
 
         path = f"{self.queue.run_dir}/queue.buckets"
         return Buckets(path, rates, time.time, self.queue.root)
+
+    def journal(self) -> "Journal":
+        """Where what operators do to it is written down."""
+        from engine.journal import Journal
+
+        return Journal(f"{self.spool().desk}/journal", self.queue.root)
+
+    def who(self) -> "Who":
+        """Who we are, for the journal."""
+        import platform
+
+        from engine import journal
+
+        user = accounts.for_sudo(os.geteuid())
+        return journal.who(os.environ, user, platform.node(), os.getpid())
 
     def handlers(self, store: NftbanStore) -> Mapping[str, Handler]:
         """What is run for each kind of task that is taken from this store."""

@@ -170,15 +170,19 @@ class _Work:
     def until_stopped(self, *, until_idle: bool) -> Run:
         """Work, woken by what happens in the queue."""
         from engine.watch import Watch
+        from tui.cli.flight import Flight
 
         assert self.worker is not None and self._store is not None
         worker, ring = self.worker, self.worker.ring
         watch = Watch(self._store.doorbell, self._setup.open, lambda names: ring(), ring)
+        flight = Flight(self._setup)
         if not until_idle:
             watch.start(patience=1.0)
+            flight.start()
         try:
             return self.run(lambda: worker.work(until_idle=until_idle))
         finally:
+            flight.stop(patience=1.0)
             watch.stop()
 
     def __exit__(self, *_: object) -> None:

@@ -8,24 +8,29 @@ from collections.abc import Callable, Sequence
 
 from textual.app import ComposeResult
 
-from engine import breaker
-from engine.inspector import Inspector
-from engine.model import LockEvidence, State, Verdict
+from engine import breaker, triage
+from engine.index import Query
+from engine.model import LockEvidence, State, Task, Verdict
+from engine.operations import Report
+from engine.plans import offered
+from engine.store import StoreError, Unavailable
 from engine.text import shown
+from engine.verbs import VERBS
 from tui import keys, present
-from tui.arming import Arming
-from tui.place import Place
+from tui.exam import Case, Exam, not_abandoned
+from tui.live import Live
 from tui.present import BLANK, Line
-from tui.recovery import Recovery
 from tui.screens.deed import Deed
+from tui.surroundings import Surroundings
+from tui.views import ladder
+from tui.views import lock as view
+from tui.views.ladder import Said, Step
 from tui.watch import lock_of
 from tui.widgets.lines import Lines, LongText
+from tui.widgets.picker import Choice, Picker
 
 PERIOD = 1.0
 """Seconds between two looks at the lock."""
-
-NAMES = 18
-"""Cells for the names of facts and a margin: "last sign of life" is the longest."""
 
 SAID = 6.0
 """Seconds for which a word to the operator stays."""
@@ -36,6 +41,9 @@ AROUND = 4
 GLANCE = 0.2
 """Seconds between two looks at what a running recovery has said."""
 
+ROWS = 3
+"""Tasks in work that are on screen at once, at least; a sixth of a high screen."""
+
 
 class LockScreen(Deed):
     """The evidence as it is now, and a plan for the lock as it was when this was opened."""
@@ -44,31 +52,29 @@ class LockScreen(Deed):
     BINDINGS = keys.bindings(keys.LOCK)
     WANTS = "PID"
 
-    def __init__(
-        self,
-        place: Place,
-        inspector: Inspector,
-        recovery: Recovery,
-        free: Callable[[str], None],
-        arming: Arming,
-        clock: Callable[[], float],
-    ) -> None:
-        super().__init__(arming, clock)
-        self._place, self._inspector = place, inspector
-        self._recovery, self._free = recovery, free
+    def __init__(self, live: Live, free: Callable[[str], None], around: Surroundings) -> None:
+        """`free` begins the recovery of the lock that was seen."""
+        super().__init__(around.arming, around.clock)
+        self._live, self._inspector = live, live.inspector
+        self._recovery, self._free = live.recovery, free
+        self._exam = Exam(live)
         self._planned: LockEvidence | None = None
-        self._latest: LockEvidence | None = None
+        self._plan: tuple[Step, ...] = ()
         self._withdrawn = ""
-        self._begun = recovery.running
+        self._begun = live.recovery.running
+        self._were: tuple[Task, ...] = ()
+        self._now_are: dict[str, Task | None] = {}
         self._said: tuple[str, float] = ("", 0.0)
 
     def compose(self) -> ComposeResult:
         """Besides what every page has, what would be acted on: it does not scroll away."""
         yield from super().compose()
+        yield Picker(id="works")
         yield Lines(id="scope")
 
     def on_mount(self) -> None:
         """Look at the lock again and again, and at the recovery while one runs."""
+        self.move_child(self.query_one("#works"), before=self.query_one("#word"))
         self.move_child(self.query_one("#scope"), before=self.query_one("#word"))
         self.run_worker(self._watch(), name="lock")
         self.run_worker(self._follow(), name="recovery")
@@ -76,21 +82,33 @@ class LockScreen(Deed):
     async def _watch(self) -> None:
         while True:
             await self._look()
+            if await self._exam.read_logs():
+                await self._look()
             await asyncio.sleep(PERIOD)
 
     async def _look(self) -> None:
-        evidence = await asyncio.to_thread(lock_of, self._place)
-        self._latest = evidence or LockEvidence(Verdict.UNKNOWN, reason="this place has no lock")
-        self._planned = self._planned or self._latest
+        evidence = (await self._exam.look()).evidence
+        if self._planned is None:
+            self._planned = evidence
+            self._plan = ladder.steps(evidence, self._give_back)
+        await self._find_out_what_became()
         (said, when), now = self._said, self._clock()
         if not self._begun and not self._withdrawn:
-            self._withdrawn = difference(self._planned, self._latest)
+            self._withdrawn = difference(self._planned, evidence)
             if self._withdrawn:
                 self._typed = said = ""
         self.lay_out(self.size.width)
         if said and 0 <= now - when < SAID:
             self.say(said)
             self._said = (said, when)
+
+    async def _find_out_what_became(self) -> None:
+        if self._begun and not self._recovery.running:
+            try:
+                found = {task.id: await self._inspector.task(task.id) for task in self._were}
+            except Unavailable:
+                return  # what was found out last stays
+            self._now_are = found
 
     def say(self, text: str, look: str = "warning") -> None:
         """Say something that outlasts the next looks at the lock; the next key ends it."""
@@ -104,44 +122,76 @@ class LockScreen(Deed):
             if self._begun and said != painted:
                 painted = said
                 await self._look()
-                pane = self.query_one(LongText)  # the newest word of the child is to be seen
-                pane.move_to(len(done_lines(self._recovery, self.size.width)) - pane.size.height)
-                self._show_scope()
             await asyncio.sleep(GLANCE)
 
     # What it shows
 
     def lay_out(self, width: int) -> None:
         """Verdict, evidence, what waits, and the plan or what came of it, for this width."""
-        now = self._latest
+        case = self._exam.case
         self._said = ("", 0.0)
-        if now is None:
+        if case is None:
             self.show((), [BLANK, (("   looking at the lock ...", "dim"),)], ())
             return
-        text = self._text(now, width)
-        if len(text) > self.size.height - AROUND:
+        rows = self._offer_works(case, width)
+        text = self._text(case, width)
+        if len(text) > self.size.height - AROUND - rows:
             text = [line for line in text if line]  # the headings keep it apart
         self.show((), text, self._ask())
         self._show_scope()
-        self.show_title(((" lock  ", "title"), present.lock_verdict(now)))
-        self.show_hints(self.grey(), self.without(), {"arm": keys.arm_words(self._arming.armed)})
+        self.show_title(((" lock  ", "title"), present.lock_verdict(case.evidence)))
+        arm = {"arm": keys.arm_words(self._arming.armed)}
+        self.show_hints(self.grey(), self.without(), arm)
 
-    def _text(self, now: LockEvidence, width: int) -> list[Line]:
-        behind = f"behind it: {self._amount(State.PENDING)}, {self._amount(State.ACTIVE)}"
-        evidence = evidence_lines(now, width)
+    def _offer_works(self, case: Case, width: int) -> int:
+        """Offer the tasks in work; answers with the lines that this takes."""
+        picker, now = self.query_one("#works", Picker), self._clock()
+        rows = [Choice(w.task.id, view.work_line(w, case, now, width)) for w in case.works]
+        shown_rows = min(len(rows), max(ROWS, self.size.height // 6))
+        lines = shown_rows + 1 if rows and self.size.height >= 15 else 0
+        picker.styles.height = lines
+        picker.activate(case.abandoned)
+        picker.offer(rows, [view.head_line(case, self._no_verbs(), width)])
+        return lines
+
+    def _text(self, case: Case, width: int) -> list[Line]:
+        now = self._clock()
+        amounts = {state: self._amount(state) for state in (State.PENDING, State.ACTIVE)}
+        evidence = view.evidence_lines(case, width)
+        works = view.works_lines(case, now, width)
         if self._begun:
-            return [*done_lines(self._recovery, width), BLANK, *evidence]
-        text = [*(_folded(now.reason, width) if now.reason else []), *_folded(behind, width)]
+            return [*self._done_lines(width), BLANK, *evidence]
+        text = [
+            *view.verdict_lines(case, width),
+            *view.behind_lines(case, amounts, now, width),
+        ]
         if self._offers:
-            steps = (*breaker.ladder(now), self._give_back)
-            text += [BLANK, *plan_lines(steps, self._place.recover, width)]
-        elif now.verdict in present.ALARMING and not self._withdrawn:
+            accepted = [w.task.id for w in case.works if w.told.accepted is not None]
+            text += [BLANK, *ladder.plan_lines(self._plan, twin(self._live.place.recover), width)]
+            text += view.folded(_warning(accepted), width, "warning") if accepted else []
+        elif case.evidence.verdict in present.ALARMING and not self._withdrawn:
             text += [BLANK, present.heading("no plan, and what can be done by hand", width)]
             text += [
-                *_folded(why_nothing(now), width, "warning"),
-                *_folded(breaker.by_hand(now), width),
+                *view.folded(why_nothing(case.evidence), width, "warning"),
+                *view.folded(breaker.by_hand(case.evidence), width),
             ]
-        return [BLANK, *text, BLANK, *evidence]
+        return [BLANK, *text, BLANK, *evidence, *([BLANK, *works] if works else [])]
+
+    def _done_lines(self, width: int) -> list[Line]:
+        """How far each step is, what became of the tasks, and the child's own words."""
+        recovery, states = self._recovery, self._inspector.states
+        said = [Said(*pair) for pair in zip(recovery.lines, recovery.after, strict=False)]
+        took = f"{recovery.took:.1f} s"
+        head = f"what is done, for {took}" if recovery.running else f"result, after {took}"
+        at = ladder.progress(self._plan, said, recovery.running)
+        text = [present.heading(head, width), *ladder.progress_lines(at, width)]
+        became = (self._were, self._now_are, states, self._clock(), width)
+        if not recovery.running:
+            text += [BLANK, *view.became_lines(*became)] if self._were else []
+        text += [BLANK, present.heading("what its command says", width)]
+        for line in recovery.lines:
+            text += view.folded(line, width)
+        return text
 
     @property
     def _give_back(self) -> str:
@@ -163,15 +213,20 @@ class LockScreen(Deed):
 
     def _scope(self, width: int) -> Line:
         lead = " scope if you act now: " if width >= present.NARROW else " scope: "
-        now = self._latest
-        if now is None or not self._offers:
+        case = self._exam.case
+        if case is None:
             return (lead, ""), ("nothing", "dim")
-        pids = ", ".join(map(str, now.holders))
+        if not self._offers:
+            row = self.query_one("#works", Picker).key
+            if row and not self._no_verbs():
+                return (lead, ""), (f"task {shown(row)}", "strong")
+            return (lead, ""), ("nothing", "dim")
+        pids = ", ".join(map(str, case.evidence.holders))
         who = f"PID {pids}" if self.wanted else "the lock"
         return (lead, ""), (f"{who}; {self._amount(State.ACTIVE)}", "strong")
 
     def _ask(self) -> Line:
-        now = self._latest
+        now = self._exam.case and self._exam.case.evidence
         if self._recovery.running:
             return ((" freeing the lock ... Esc leaves, and it goes on", "strong"),)
         if self._begun:
@@ -188,11 +243,15 @@ class LockScreen(Deed):
         return self.question(digits, "free the lock: there is nobody to signal")
 
     def action_move(self, how: str) -> None:
-        """Move through the text; the scope line says how much of it is below."""
-        super().action_move(how)
+        """Move the cursor where several tasks are in work; else, and by pages, the text."""
+        picker = self.query_one("#works", Picker)
+        if how in ("down", "up") and len(picker.rows) > 1:
+            picker.move(how)
+        else:
+            super().action_move(how)
         self._show_scope()
 
-    # What can be done
+    # What can be done to the lock
 
     @property
     def _offers(self) -> bool:
@@ -217,8 +276,77 @@ class LockScreen(Deed):
     def carry_out(self) -> None:
         """Let the child free the lock that was planned for, and no other."""
         assert self._planned is not None
+        case = self._exam.case
+        self._were = () if case is None else tuple(work.task for work in case.works)
         self._begun = True
+        self.query_one(LongText).move("first")
         self._free(self._planned.seen)
+
+    # What can be done to the tasks in work
+
+    def without(self) -> set[str]:
+        """Keys that answer nothing here; a mode to change is there with tasks to act on."""
+        without = super().without()
+        verbs = {key.action for key in keys.on(keys.LOCK) if key.verb}
+        if self._no_verbs():
+            return without | verbs
+        return without - {"arm"}
+
+    def _no_verbs(self) -> str:
+        """Why nothing can be done to a task in work, whatever the verb; "" when it can."""
+        case = self._exam.case
+        if self._arming.read_only:
+            return "read only: this console was started with --read-only"
+        if case is None:
+            return "the lock has not been looked at yet"
+        if self._recovery.running:
+            return "the lock is being freed: wait for its result"
+        return not_abandoned(case.evidence) or ("" if case.works else "no task is in work")
+
+    def action_plan(self, verb: str) -> None:
+        """Build a plan for the task in work that is under the cursor, and show it."""
+        reason = self._no_verbs() or offered(self._inspector.edges, verb, State.ACTIVE)
+        if reason:
+            self.say(f"{verb}: {reason}")
+        else:
+            plan = self._show_plan(verb, self.query_one("#works", Picker).key)
+            self.run_worker(plan, name="plan", exclusive=True, group="plan")
+
+    async def _show_plan(self, verb: str, id: str) -> None:
+        from tui.screens.plan import PlanScreen
+
+        case = self._exam.case
+        work = next((w for w in case.works if w.task.id == id), None) if case else None
+        try:
+            plan = await self._inspector.plan(verb, {id}, Query(State.ACTIVE))
+        except StoreError as error:
+            self.say(f"no plan: {error}")
+            return
+        if work is None or not plan.rows:
+            self.say("no plan: the task is not in work any more")
+            return
+        if self.app.screen is not self:
+            return
+        advice = triage.WHY[work.told.advice] if not work.told.unknown else work.told.unknown
+        scope = f"row {id}, in work and nobody's. Recommended: {advice}"
+        place = self._live.place
+        shared = (self._inspector, self._arming, self._clock, self._applied)
+        self.app.push_screen(
+            PlanScreen(plan, scope, *shared, lambda: not_abandoned(lock_of(place)))
+        )
+
+    def _applied(self, report: Report) -> None:
+        past = VERBS[report.plan.verb].past
+        self.say(
+            f"{len(report.done):,} {past}, {len(report.gone):,} gone, {len(report.failed):,} failed"
+        )
+
+
+def _warning(accepted: Sequence[str]) -> str:
+    some = present.count(len(accepted), "task")
+    return (
+        f"! {some} in work was accepted by the log: once back, a run of it is a duplicate; hold it"
+    )
 
 
 def difference(planned: LockEvidence, now: LockEvidence) -> str:
@@ -246,36 +374,7 @@ def why_nothing(evidence: LockEvidence | None) -> str:
     return ""
 
 
-def evidence_lines(evidence: LockEvidence, width: int) -> list[Line]:
-    """What the verdict rests on."""
-    rows = [(name, shown(words) or "?") for name, words in evidence.facts]
-    return [present.heading("evidence", width), *present.labelled(rows, width, NAMES)] * bool(rows)
-
-
-def plan_lines(steps: Sequence[str], command: Sequence[str], width: int) -> list[Line]:
-    """What would be done, step by step, and the same for the command line."""
-    text = [present.heading("plan, nothing is done yet", width)]
-    for number, words in (*enumerate(steps, 1), ("or", twin(command))):
-        first, *rest = present.folded(shown(words), max(8, width - 6))
-        text.append(((f"  {number:<3}", "key"), (first, "")))
-        text += [((f"     {piece}", ""),) for piece in rest]
-    return text
-
-
 def twin(command: Sequence[str]) -> str:
     """The command that does the same; there, too, it asks for the PID."""
     words = command[command.index("--root") :] if "--root" in command else command
     return shlex.join(["spooldeck", *(w for w in words if w not in ("--yes", "--seen"))])
-
-
-def done_lines(recovery: Recovery, width: int) -> list[Line]:
-    """What the recovery has said so far."""
-    text = [present.heading("result" if not recovery.running else "what is done", width)]
-    for said in recovery.lines:
-        first, *rest = present.folded(said, max(8, width - 6))
-        text += [((f"  {first}", ""),), *(((f"     {piece}", ""),) for piece in rest)]
-    return text
-
-
-def _folded(text: str, width: int, look: str = "") -> list[Line]:
-    return [((f"  {piece}", look),) for piece in present.folded(shown(text), max(8, width - 3))]

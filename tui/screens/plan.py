@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from engine.inspector import Inspector
 from engine.model import Edge, State
-from engine.plans import Plan, Report
+from engine.operations import Allowed, Report, freely
+from engine.plans import Plan
 from engine.store import StoreError
 from engine.text import shown
 from engine.verbs import VERBS
@@ -48,10 +49,12 @@ class PlanScreen(Deed):
         arming: Arming,
         clock: Callable[[], float],
         done: Callable[[Report], None],
+        allowed: Allowed = freely,
     ) -> None:
+        """`allowed` is asked, on a thread, right before anything is changed."""
         super().__init__(arming, clock)
         self._plan, self._scope = plan, scope
-        self._inspector, self._when_done = inspector, done
+        self._inspector, self._when_done, self._allowed = inspector, done, allowed
         self._applying = False
         self._report: Report | None = None
 
@@ -116,7 +119,7 @@ class PlanScreen(Deed):
 
     async def _apply(self) -> None:
         try:
-            self._report = await self._inspector.apply(self._plan)
+            self._report = await self._inspector.apply(self._plan, allowed=self._allowed)
         except StoreError as error:
             # The engine accounts for every row itself; this is a store that could not be opened.
             failed = tuple((row.id, str(error)) for row in self._plan.rows)

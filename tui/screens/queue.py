@@ -15,7 +15,8 @@ from engine.gauges import Ours
 from engine.index import Query
 from engine.inspector import AGEING, Changed
 from engine.model import Problem, State, Task
-from engine.plans import Report, offered
+from engine.operations import Report
+from engine.plans import offered
 from engine.store import StoreError, Unavailable
 from engine.text import shown
 from engine.verbs import VERBS

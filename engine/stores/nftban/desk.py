@@ -43,6 +43,8 @@ class Change(NamedTuple):
     rev: str
     """The revision in which it was seen."""
     rewrite: Callable[[form.Record], form.Record]
+    image: bytes = b""
+    """The new text, byte for byte, which `rewrite` answers with; empty where that is rendered."""
 
 
 class _Draft:
@@ -163,13 +165,25 @@ class Desk:
             self._checked = float("-inf")
             return _failure(record.id, error)
 
-    def _draft(self, ident: str, data: bytes, due: int, like: Folder) -> tuple[str, int]:
-        """A whole file on the desk, in our hand; not durable yet."""
+    def _draft(
+        self,
+        ident: str,
+        data: bytes,
+        due: int,
+        like: Folder,
+        seen: os.stat_result | None = None,
+    ) -> tuple[str, int]:
+        """A whole file on the desk, in our hand; not durable yet.
+
+        One that takes the place of a file that was `seen` gets its owner and its mode.
+        """
         self._count += 1
         name = f"T.{ident}.{self._token}-{self._count}"
         fd = files.create(name, self.folder.fd, like.owner)
         try:
             files.claim_flock(fd)
+            if seen is not None:
+                files.resemble(fd, seen)
             files.write_all(fd, data)
             if self._due_in_mtime and due:
                 files.utime(fd, (due, due))
@@ -283,11 +297,11 @@ class Desk:
             raise Gone(f"{change.id}: somebody is writing it")
         after = change.rewrite(record)
         # A file that says the same is not written again: what came back is byte for byte itself.
-        data = draft.data if after == record else form.render(after)
+        data = change.image or (draft.data if after == record else form.render(after))
         draft.crc = zlib.crc32(data)
         if data != draft.data:
             target = self._folders[change.end]
-            draft.drafted = self._draft(change.id, data, after.due, target)
+            draft.drafted = self._draft(change.id, data, after.due, target, draft.seen)
 
     def _sync_changes(self, drafts: list[_Draft]) -> None:
         written = [d for d in drafts if d.drafted is not None and d.error is None]

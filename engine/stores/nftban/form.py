@@ -6,6 +6,7 @@ goes through the strict reader, and the two agree wherever both answer.
 """
 
 import os
+from dataclasses import replace
 from typing import NamedTuple
 
 from engine import policy
@@ -254,6 +255,26 @@ def as_task(
     )
 
 
+def recalled(record: Record, task: Task, state: State) -> Task:
+    """A task as it was when its file said this, to stand in a state."""
+    extra = dict(record.more)
+    if record.dead_since is not None:
+        extra |= {"dead_since": str(record.dead_since), "dead_reason": record.dead_reason}
+    return replace(
+        task,
+        kind=record.kind,
+        state=state,
+        created=float(record.created),
+        due=float(record.due),
+        attempts=record.retries,
+        description=record.description,
+        payload=record.payload,
+        error=record.error,
+        lease=None,
+        extra=extra,
+    )
+
+
 def new_record(task: Task) -> Record:
     """How a task that is not stored yet will stand in its file.
 
@@ -282,19 +303,19 @@ def changed(record: Record, old: Task, new: Task, now: float) -> Record:
     """What the file says after a task went from `old` to `new`: only what the verb changed.
 
     In the dead-letter queue it carries when and why it came there; on the way out it loses that.
-    Held and trashed files stay as they are.
+    What is held or trashed keeps it.
     """
-    if new.state in (State.HELD, State.TRASH):
-        return record
     after = record._replace(
         description=record.description
         if new.description == old.description
         else plain(new.description),
-        retries=new.attempts or 0,
+        retries=record.retries if new.attempts == old.attempts else new.attempts or 0,
         due=record.due if new.due == old.due else whole(new.due),
         error=record.error if new.error == old.error else plain_error(new.error),
     )
-    if new.state is not State.DEAD:
+    if new.state in (State.HELD, State.TRASH):
+        pass
+    elif new.state is not State.DEAD:
         after = after._replace(dead_since=None, dead_reason="")
     elif after.dead_since is None or old.state is State.ACTIVE:
         # A file moved out of dlq/ by hand still says when it died before; it must not expire by it.

@@ -8,6 +8,7 @@ import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from heapq import heapify, heappop
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -75,7 +76,12 @@ EDGES: Edges = {
     (State.ACTIVE, None): Edge(undoable=False),
     (State.ACTIVE, State.PENDING): Edge(_outcome),
     (State.ACTIVE, State.DEAD): Edge(_outcome),
+    (State.ACTIVE, State.HELD): Edge(_outcome),
     (State.PENDING, State.PENDING): Edge(frozenset({"due", "description"})),
+    (State.PENDING, State.DEAD): Edge(),
+    (State.DEAD, State.HELD): Edge(),
+    (State.HELD, State.DEAD): Edge(),
+    (State.HELD, State.HELD): Edge(frozenset({"due", "description"})),
     (State.PENDING, State.HELD): Edge(),
     (State.HELD, State.PENDING): Edge(frozenset({"due"})),
     (State.DEAD, State.PENDING): Edge(_outcome),
@@ -109,6 +115,9 @@ class Spool(NamedTuple):
         """The folder for what is being moved, held or trashed; beside pending/."""
         return f"{os.path.dirname(self.pending.rstrip('/'))}/{desk.NAME}"
 
+
+TRASHED = "trash_since"
+"""In the `extra` of a task in the trash: when it came there, epoch seconds UTC."""
 
 DUE_IN_MTIME = "due-in-mtime"
 """A file on the desk: the modification time of a pending file is when it is due.
@@ -361,7 +370,10 @@ class NftbanStore:
         data, seen = self._folders[state].read(name)
         # Nothing but a claim renames a file into work/, and a rename sets ctime.
         lease = Lease("", seen.st_ctime) if state is State.ACTIVE else None
-        return form.as_task(form.parse(data, ident), state, seen, lease, self._clock())
+        task = form.as_task(form.parse(data, ident), state, seen, lease, self._clock())
+        if state is State.TRASH:
+            task = replace(task, extra={**task.extra, TRASHED: repr(seen.st_ctime)})
+        return task
 
     def parts(self, task: Task) -> Iterator[Part]:
         """Its file, its payload, and what lies beside the payload of a spooled mail.
@@ -390,6 +402,19 @@ class NftbanStore:
         if part in ("", parts.TASK):
             return data
         return parts.read(part, task.payload, self._spool.mail_spool)
+
+    def recall(self, task: Task, image: bytes, state: State) -> Task:
+        """What the file's bytes say.
+
+        Raises:
+            Unsupported: they are no file of that task.
+        """
+        try:
+            return form.recalled(form.parse(image, task.id), task, state)
+        except Refused as refusal:
+            raise Unsupported(
+                f"{task.id}: what was kept of it is no task file: {refusal}"
+            ) from refusal
 
     def glimpse(self, problem: Problem) -> bytes:
         """The first bytes of a broken file, wherever in the spool it lies.
@@ -458,7 +483,7 @@ class NftbanStore:
         elif new is None and old.state is State.ACTIVE:
             answer = self._ack(old)
         else:
-            (answer,) = self._desk.change([self._change(old, new)], self._clock())
+            (answer,) = self._desk.change([self._change(Move(old, new))], self._clock())
         if isinstance(answer, Exception):
             raise answer
         if new is None and old is not None and old.payload:
@@ -475,9 +500,10 @@ class NftbanStore:
         answers: dict[int, str | Exception] = {}
         adds: list[tuple[int, form.Record]] = []
         changes: list[tuple[int, desk.Change]] = []
-        for at, (old, new) in enumerate(moves):
+        for at, move in enumerate(moves):
+            old, new, image = move
             try:
-                permit(self.edges, old, new)
+                permit(self.edges, old, new, whole=bool(image))
                 if old is None:
                     assert new is not None
                     self._make_room(len(adds))
@@ -485,7 +511,7 @@ class NftbanStore:
                 elif old.state is State.ACTIVE and new is None:
                     answers[at] = self._ack(old)
                 else:
-                    changes.append((at, self._change(old, new)))
+                    changes.append((at, self._change(move)))
             except (Gone, Full, Unsupported, Unavailable) as error:
                 answers[at] = error
             except Refused as refusal:
@@ -505,14 +531,18 @@ class NftbanStore:
             self._remove_payload(move.old.payload)
         return Outcome(move, answer)
 
-    def _change(self, old: Task, new: Task | None) -> desk.Change:
+    def _change(self, move: Move) -> desk.Change:
+        old, new, image = move
+        assert old is not None
         now = self._clock()
+        was = form.parse(image, old.id) if image else None
         return desk.Change(
             old.id,
             old.state,
             None if new is None else new.state,
             old.rev,
-            lambda record: record if new is None else form.changed(record, old, new, now),
+            lambda record: was or (form.changed(record, old, new, now) if new else record),
+            image,
         )
 
     def _ack(self, task: Task) -> str | Exception:

@@ -1,0 +1,293 @@
+"""What really became of tasks that were sent out again: known, or said to be unknown.
+
+That a task's file is gone says nothing: whoever removed it may have done so without running it. So
+what counts is where the task stands, what the logs say of it, and, where one left without a line,
+how far the counter of finished tasks rose. What all of them leave open is unknown after a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from itertools import islice
+from typing import NamedTuple
+
+from engine import events, fingerprint
+from engine.events import Event, What
+from engine.model import Missing, Problem, State, Task
+from engine.text import shown
+
+
+class Fate(StrEnum):
+    """What became of a task that was sent out again."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DELIVERED = "delivered"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+    """It left, and nothing says what became of it."""
+    TAKEN = "taken"
+    """Somebody took it elsewhere before it was run: held it, purged it, put it back."""
+
+
+class Sent(NamedTuple):
+    """A task as it was sent out."""
+
+    nth: int
+    """Which of all that were sent, from 0."""
+    id: str
+    rev: str
+    """The revision that the store answered with: while it has that one, nobody touched it."""
+    at: float
+    """Epoch seconds UTC."""
+    mark: str = ""
+    """The fingerprint of the error that it had before; "" where it had none."""
+
+
+class Known(NamedTuple):
+    """What is known about one of them."""
+
+    fate: Fate
+    why: str
+    """How it is known, a sentence that is safe to show."""
+    mark: str = ""
+    """The fingerprint of the error with which it failed last; "" where it did not."""
+    final: bool = False
+    """Whether nothing that follows can be of this sending any more."""
+    untouched: bool = False
+    """Whether it is as it was sent, as far as was seen."""
+
+
+GRACE = 5.0
+"""Seconds for which a task must be nowhere before a counter speaks for it: the line that names it
+comes a moment after it left, and is better evidence."""
+
+UNSEEN = Known(Fate.WAITING, "was sent, and not looked at since", untouched=True)
+
+
+def judge(
+    sent: Sent,
+    seen: Task | Missing | None,
+    told: Sequence[Event],
+    silent: float = 0.0,
+    timeout: float = 120.0,
+    *,
+    counted: bool = False,
+) -> Known:
+    """What became of a task that was sent, from what was seen and told since.
+
+    `seen` is None while it was not looked at, or stands nowhere only for the moment. `told` are the
+    events of its id, `silent` the seconds for which it has been nowhere; after `timeout` of them it
+    is unknown. `counted`: the counter of finished tasks rose enough to account for it.
+    """
+    # The second in which it was sent is the finest that a log knows.
+    since = [told_of for told_of in told if told_of.when is None or told_of.when >= int(sent.at)]
+    if seen is None:
+        return UNSEEN
+    if isinstance(seen, Task):
+        return _BY_STATE[seen.state](sent, seen)
+    runs = events.attempts(events.history(since, sent.id))
+    last = runs[-1] if runs else None
+    if last is not None and last.outcome in _TOLD:
+        fate, words = _TOLD[last.outcome]
+        mark, error = _mark(last.error), _quoted(last.error)
+        failed = fate is Fate.FAILED
+        return Known(fate, words + error * failed, mark * failed, not failed)
+    if counted:
+        return Known(Fate.DELIVERED, "left without a line in the log; the counter rose for it")
+    begun = last is not None
+    if silent < timeout:
+        words = "was begun, and has left" if begun else "has left"
+        fate = Fate.RUNNING if begun else Fate.WAITING
+        return Known(fate, f"{words}; nothing says yet what became of it")
+    words = "was begun and has left" if begun else "has left"
+    return Known(Fate.UNKNOWN, f"{words}; neither a log nor a counter says what became of it")
+
+
+_TOLD: Mapping[What | None, tuple[Fate, str]] = {
+    What.SUCCEEDED: (Fate.DELIVERED, "the log says that it succeeded"),
+    What.WAITS: (Fate.FAILED, "the log says that it failed and is to be tried again"),
+    What.FAILED: (Fate.FAILED, "the log says that it failed"),
+    What.BURIED: (Fate.FAILED, "the log says that it failed and was given up on"),
+}
+"""What the end of its last run means for a task that is nowhere."""
+
+
+def _pending(sent: Sent, task: Task) -> Known:
+    if task.rev == sent.rev:
+        return Known(Fate.WAITING, "waits to be run", untouched=True)
+    if task.attempts or task.error:
+        why = f"failed, and is to be tried again{_quoted(task.error)}"
+        return Known(Fate.FAILED, why, _mark(task.error))
+    return Known(Fate.WAITING, "waits to be run; somebody touched it since it was sent")
+
+
+def _active(sent: Sent, task: Task) -> Known:
+    again = " again" if task.attempts or task.error else ""
+    return Known(Fate.RUNNING, f"is being run{again}", _mark(task.error))
+
+
+def _dead(sent: Sent, task: Task) -> Known:
+    since = task.extra.get("dead_since", "")
+    if since.isdecimal() and int(since) < int(sent.at):
+        return Known(Fate.TAKEN, "somebody put it back where it was", final=True)
+    if not task.error:
+        return Known(Fate.TAKEN, "somebody gave up on it; no run of it failed", final=True)
+    why = f"failed, and was given up on again{_quoted(task.error)}"
+    return Known(Fate.FAILED, why, _mark(task.error), final=True)
+
+
+_BY_STATE: Mapping[State, Callable[[Sent, Task], Known]] = {
+    State.PENDING: _pending,
+    State.ACTIVE: _active,
+    State.DEAD: _dead,
+    State.HELD: lambda sent, task: Known(Fate.TAKEN, "somebody holds it", final=True),
+    State.TRASH: lambda sent, task: Known(Fate.TAKEN, "somebody purged it", final=True),
+    State.DONE: lambda sent, task: Known(Fate.DELIVERED, "its store has it as done", final=True),
+}
+"""What a task says by where it stands."""
+
+
+def _mark(error: str) -> str:
+    return fingerprint.mark(fingerprint.fold(error)) if error else ""
+
+
+def _quoted(error: str) -> str:
+    return f": {shown(error)}" if error else ""
+
+
+class Change(NamedTuple):
+    """Something new about one of them."""
+
+    sent: Sent
+    before: Known
+    after: Known
+    first: bool = False
+    """Whether this is the first outcome that it had: delivered, or failed."""
+
+
+class _Open:
+    """One that may still change."""
+
+    __slots__ = ("ended", "known", "nowhere", "seen", "sent", "told")
+
+    def __init__(self, sent: Sent) -> None:
+        self.sent, self.known, self.ended = sent, UNSEEN, False
+        self.seen: Task | Missing | None = None
+        self.told: list[Event] = []
+        self.nowhere: float | None = None
+        """Since when, epoch seconds UTC; None while it stands somewhere."""
+
+
+class Fates:
+    """Follows all that was sent; it is told what was seen, heard and counted, and looks nowhere.
+
+    One thread at a time. What each call costs goes by what it is told, not by how much was sent.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        """`timeout`: seconds after which one that is nowhere is unknown."""
+        self._timeout = timeout
+        self._open: dict[str, _Open] = {}
+        """In the order in which they are to be looked at."""
+        self._touched: dict[str, None] = {}
+        self._nowhere: dict[str, None] = {}
+        self._told_done = [0, 0]
+        """How many the queue's log, and the mail log, say to have succeeded."""
+        self._finished: int | None = None
+        self._rise = 0
+
+    @property
+    def open(self) -> int:
+        """How many of them may still change."""
+        return len(self._open)
+
+    def add(self, sent: Sent) -> None:
+        """Follow one more."""
+        self._open[sent.id] = _Open(sent)
+
+    def drop(self, ids: Iterable[str]) -> None:
+        """Follow these no more: we took them back ourselves."""
+        for ident in ids:
+            self._open.pop(ident, None)
+            self._nowhere.pop(ident, None)
+
+    def ask(self, limit: int) -> tuple[str, ...]:
+        """Whom to look at now, at most `limit`: those that were heard of, then each in turn."""
+        heard = [ident for ident in self._touched if ident in self._open][:limit]
+        turn = islice((i for i in self._open if i not in self._touched), limit - len(heard))
+        asked = (*heard, *turn)
+        for ident in asked:
+            self._open[ident] = self._open.pop(ident)
+        return asked
+
+    def untouched(self) -> tuple[Sent, ...]:
+        """Those that are as they were sent, as far as was seen, in the order of sending."""
+        some = [item.sent for item in self._open.values() if item.known.untouched]
+        return tuple(sorted(some))
+
+    def hear(self, told: Iterable[Event]) -> None:
+        """What the logs said since the last time, of whomever."""
+        for event in told:
+            if event.what is What.SUCCEEDED:
+                self._told_done[bool(event.transport)] += 1
+            item = self._open.get(event.id)
+            if item is not None:
+                item.told.append(event)
+                self._touched[event.id] = None
+
+    def see(
+        self, asked: Collection[str], seen: Iterable[Task | Missing | Problem], now: float
+    ) -> None:
+        """What a look at these said; one of which it says nothing, or a problem, is on its way."""
+        for found in seen:
+            if isinstance(found, Problem):
+                continue
+            item = self._open.get(found.id)
+            if item is None or found.id not in asked:
+                continue
+            item.seen = found
+            self._touched[found.id] = None
+            if isinstance(found, Task):
+                item.nowhere = None
+                self._nowhere.pop(found.id, None)
+            elif item.nowhere is None:
+                item.nowhere = now
+                self._nowhere[found.id] = None
+
+    def count(self, finished: int | None) -> None:
+        """What the counter of finished tasks says; None: nothing. It may have begun anew."""
+        if finished is not None and self._finished is not None:
+            self._rise += max(0, finished - self._finished)
+        self._finished = self._finished if finished is None else finished
+
+    def settle(self, now: float) -> Iterator[Change]:
+        """What is known now of those that something is new about; each change is told once."""
+        touched, self._touched = {**self._touched, **self._nowhere}, {}
+        spare = max(0, self._rise - max(self._told_done))
+        for item in sorted(
+            (self._open[ident] for ident in touched if ident in self._open),
+            key=lambda item: item.sent,
+        ):
+            known = self._judged(item, now)
+            long_gone = item.nowhere is not None and now - item.nowhere >= GRACE
+            if spare and long_gone and known.fate in _SILENT:
+                spare -= 1
+                known = self._judged(item, now, counted=True)
+            before, item.known = item.known, known
+            if known.final:
+                self.drop([item.sent.id])
+            first = not item.ended and known.fate in _OUTCOMES
+            item.ended |= first
+            if known != before:
+                yield Change(item.sent, before, known, first)
+
+    def _judged(self, item: _Open, now: float, *, counted: bool = False) -> Known:
+        silent = 0.0 if item.nowhere is None else now - item.nowhere
+        return judge(item.sent, item.seen, item.told, silent, self._timeout, counted=counted)
+
+
+_OUTCOMES = (Fate.DELIVERED, Fate.FAILED)
+_SILENT = (Fate.WAITING, Fate.RUNNING, Fate.UNKNOWN)
+"""What one that is nowhere is called while nothing speaks for it."""

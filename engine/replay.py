@@ -1,0 +1,496 @@
+"""A replay: tasks out of the dead-letter queue, a few at a time, and what really becomes of them.
+
+It runs on a thread of its own with a store of its own, and needs no screen: one that shows it polls
+`progress` and gives orders. Each task is in the journal before it moves and is moved once; should
+the process die, what was not moved still stands where it stood, and the journal says which it is.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple, TypeAlias
+
+from engine import files, undo
+from engine.events import Event
+from engine.fates import Change, Fate, Fates, Known, Sent, mark_of
+from engine.hearing import not_counted, nothing
+from engine.journal import Intent, Journal, Pen
+from engine.limits import Buckets
+from engine.model import Task
+from engine.operations import GROUP, Allowed, Applying, End, Ended, Report, freely
+from engine.pace import Pace, Rest, bucket_rate, packed
+from engine.pacing import MOST, ORDERS, RATE, Course, Finished, Send, Step, Stop, Wait, rules
+from engine.plans import Plan, Row
+from engine.progress import LINES, Phase, Progress, Said, time_left
+from engine.store import Store, StoreError, Unavailable
+from engine.text import shown
+
+BUCKET = "replay"
+"""The bucket that all replays of a spool draw on, and the stem of its file on the desk."""
+
+POLL = 0.25
+"""Seconds after which it looks around at the latest."""
+
+LOOK, LOOKING = 100, 0.5
+"""Tasks that are looked at together, and seconds between two such looks at least."""
+
+COUNTING, NOTING = 2.0, 5.0
+"""Seconds between two readings of counters, and between two notes on what became of tasks."""
+
+Ask: TypeAlias = Callable[[], int | None]
+"""A number, from wherever it is known; None: not known now."""
+
+
+class Facts(NamedTuple):
+    """Where a replay learns what became of its tasks, besides its store; each may block."""
+
+    heard: Callable[[], Sequence[Event]] = nothing
+    """What the logs said since the last call (`engine.hearing.Hearing`)."""
+    finished: Ask = not_counted
+    """How many tasks were ever run and done, by a counter."""
+    pending: Ask = not_counted
+    """How many tasks wait in the queue; asked only where a stop rule wants to know."""
+    close: Callable[[], None] = lambda: None
+    """Lets go of all that."""
+
+
+class Result(NamedTuple):
+    """What a replay came to."""
+
+    progress: Progress
+    report: Report | None
+    """What became of the rows; those that were not sent have failed. None: it was left."""
+    held: Report | None = None
+    """What became of holding those that were not sent."""
+    back: Report | None = None
+    """What became of taking back those that still waited."""
+    became: Mapping[str, Known] = {}
+    """By their ids, what is known of those that were sent and not delivered."""
+
+
+class Replay:
+    """One plan to retry, being carried out at a pace."""
+
+    def __init__(
+        self,
+        open_store: Callable[[], Store],
+        plan: Plan,
+        pace: Pace,
+        *,
+        journal: Journal | None = None,
+        intent: Intent | None = None,
+        facts: Facts | None = None,
+        buckets: str = "",
+        root: str = "",
+        retention: float = float("inf"),
+        allowed: Allowed = freely,
+        clock: Callable[[], float] = time.time,
+        idle: Callable[[float], object] | None = None,
+    ) -> None:
+        """`buckets` is the file of the token bucket, below `root`; "": none is shared.
+
+        `intent` is who does it and why, for the journal; where there is none, nothing is written
+        down, and nothing can be taken back. `retention` (days) is for how long a dead task is kept.
+        `idle` waits up to so many seconds, or until an order comes.
+        """
+        self.plan = plan
+        self._open_store, self._journal, self._intent = open_store, journal, intent
+        self._facts = facts or Facts()
+        self._buckets, self._root = buckets, root
+        self._retention, self._allowed, self._clock = retention, allowed, clock
+        self._bell = threading.Event()
+        self._idle = idle or self._wait
+        self._orders: deque[str] = deque()
+        self._detached = False
+        self._thread: threading.Thread | None = None
+        self._course = Course.begin(pace, len(plan.included), clock())
+        self._fates = Fates(pace.timeout)
+        self._failures: Counter[str] = Counter()
+        self._lines: deque[Said] = deque(maxlen=LINES)
+        self._became: dict[str, Known] = {}
+        self._unsaid: dict[str, Known] = {}
+        self._troubles: dict[str, str] = {}
+        self._asked = self._pause = ""
+        self._looked = self._counted = self._noted = self._waiting_at = float("-inf")
+        self._waiting: int | None = None
+        self._limits: tuple[float, Buckets] | None = None
+        self._reports: dict[str, Report] = {}
+        self._progress = Progress(planned=len(plan.rows), rest=len(plan.included), pace=pace)
+
+    # ---- from any thread
+
+    @property
+    def progress(self) -> Progress:
+        """How it stands."""
+        return self._progress
+
+    @property
+    def result(self) -> Result:
+        """What it came to, once it is over."""
+        report, held, back = map(self._reports.get, ("retry", "hold", "undo"))
+        return Result(self._progress, report, held, back, self._became)
+
+    def start(self) -> None:
+        """Begin, on a thread of its own."""
+        self._thread = threading.Thread(target=self._run_alone, name="spooldeck-replay", daemon=True)
+        self._thread.start()
+
+    def order(self, name: str) -> None:
+        """Give one of the `ORDERS`; it is followed soon.
+
+        Raises:
+            ValueError: there is no such order.
+        """
+        if name not in ORDERS:
+            raise ValueError(f"no such order: {name!r}, expected one of {', '.join(ORDERS)}")
+        self._orders.append(name)
+        self._bell.set()
+
+    def close(self, patience: float = 2.0) -> None:
+        """Let go of it as it stands: what is not sent stays, and the journal can go on with it.
+
+        Waits up to so many seconds for the tasks in hand.
+        """
+        self._detached = True
+        self._bell.set()
+        if self._thread is not None:
+            self._thread.join(patience)
+
+    # ---- on its own thread
+
+    def run(self) -> Result:
+        """Carry it out; blocks until it is over, or was let go of.
+
+        Raises:
+            StoreError: it could not even begin.
+        """
+        store: Store | None = None
+        pen: Pen | None = None
+        try:
+            store = self._open_store()
+            pen = self._begin_operation(self.plan)
+            self._carry_out(store, pen)
+        except BaseException as error:
+            self._troubles["end"] = str(error) or type(error).__name__
+            self._publish(Phase.OVER, "")
+            raise
+        finally:
+            if pen is not None:
+                pen.close()
+            if store is not None:
+                store.close()
+            self._facts.close()
+        return self.result
+
+    def _run_alone(self) -> None:
+        try:
+            self.run()
+        except StoreError:
+            return  # it is in the progress
+
+    def _begin_operation(self, plan: Plan, undoes: str = "", scope: str = "") -> Pen | None:
+        if self._journal is None or self._intent is None:
+            return None
+        intent = self._intent
+        if plan.verb == self.plan.verb:
+            intent = intent._replace(verb=plan.verb, pace=packed(self._course.pace))
+        else:
+            intent = intent._replace(verb=plan.verb, undoes=undoes, scope=scope, follows="")
+        return self._journal.begin(intent, plan)
+
+    def _carry_out(self, store: Store, pen: Pen | None) -> None:
+        self._store, self._pen = store, pen
+        self._applying = Applying(store, self.plan, self._clock, pen, allowed=self._allowed)
+        self._rows = iter(self._applying.waiting)
+        self._facts.heard()  # what was said before is of other runs
+        self._fates.count(self._facts.finished())
+        while not self._detached and not self._turn():
+            pass
+        self._note(self._clock(), always=True)
+        if self._detached and "retry" not in self._reports:
+            self._say("left")
+            self._publish(Phase.LEFT, "let go of")
+            return
+        if "retry" not in self._reports:
+            self._reports["retry"] = self._applying.finish("")
+        self._publish(Phase.OVER, "")
+
+    def _turn(self) -> bool:
+        """Look around, and do the next thing; whether that was the last."""
+        now = self._clock()
+        while self._orders:
+            self._obey(self._orders.popleft(), now)
+        self._follow(now)
+        tokens, token_at = self._tokens(now)
+        step = self._course.next(now, tokens, token_at, self._pending(now))
+        if isinstance(step, Send):
+            sent = self._send(step.amount)
+            self._publish(Phase.SENDING, "")
+            if not sent:
+                self._idle(POLL)  # another replay was faster with the last token
+        elif isinstance(step, Stop):
+            self._halt(step.why)
+        elif isinstance(step, Wait):
+            self._ask(step)
+            self._publish(self._phase(step), step.why)
+            until = now + POLL if step.until is None else min(now + POLL, step.until)
+            self._idle(max(0.01, until - now))
+        return isinstance(step, Finished)
+
+    def _wait(self, seconds: float) -> None:
+        self._bell.wait(seconds)
+        self._bell.clear()
+
+    def _phase(self, step: Wait) -> Phase:
+        if step.asks:
+            return Phase.ASKING
+        if self._course.stopped or not self._course.rest:
+            return Phase.ENDING
+        if self._course.paused:
+            return Phase.PAUSED
+        return Phase.SENDING if step.why == RATE else Phase.WAITING
+
+    def _ask(self, step: Wait) -> None:
+        """Write down that it waits for somebody, once for each reason."""
+        why = step.why if step.asks else ""
+        if why and why != self._asked:
+            self._say("asks", why=why)
+        self._asked = why
+
+    # ---- orders
+
+    def _obey(self, order: str, now: float) -> None:
+        who = self._intent.who.name if self._intent is not None else ""
+        self._course = self._course.ordered(order, now, who or "the operator")
+        self._say(order, rate=self._course.pace.rate)
+        if order in ("stop", "pull_back"):
+            self._halt(self._course.stopped)
+        if order == "pull_back":
+            self._pull_back(now)
+
+    def _halt(self, why: str) -> None:
+        """Send nothing more: account for the rest, and hold it if that is what was wanted."""
+        if "retry" in self._reports:
+            return
+        self._course = self._course.halted(why)
+        self._say("stopped", why=why)
+        rest = tuple(self._rows)
+        self._reports["retry"] = self._applying.finish(f"not sent: {why}")
+        if rest and self._course.pace.stops.rest is Rest.HOLD:
+            plan = Plan("hold", rest, self._clock(), filter=self.plan.filter)
+            self._apply(plan, {}, scope=f"{len(rest):,} that a replay did not send")
+
+    def _pull_back(self, now: float) -> None:
+        """Put back what still waits as it was sent."""
+        if self._journal is None or self._pen is None:
+            self._troubles["pull back"] = "nothing can be taken back without a journal"
+            return
+        op = self._pen.op
+        try:
+            operation = self._journal.operation(op)
+            if operation is None:
+                raise Unavailable(f"the journal does not know {op}")
+            back = undo.undo(self._store, self._journal, operation, now, self._retention)
+            images = self._journal.images(op)
+        except Unavailable as error:
+            self._troubles["pull back"] = str(error)
+            return
+        scope = "what a replay sent and nobody touched"
+        report = self._apply(back.plan, images, undoes=op, scope=scope)
+        for sent, known in self._fates.take_back(report.done):
+            self._course = self._course.pulled_back(sent.nth, known.fate, now)
+            self._line(sent.id, "taken back", "stands where it stood before")
+
+    def _apply(
+        self, plan: Plan, images: Mapping[str, bytes], undoes: str = "", scope: str = ""
+    ) -> Report:
+        """Carry another plan out, as an operation of its own."""
+        pen: Pen | None = None
+        try:
+            pen = self._begin_operation(plan, undoes, scope)
+            applying = Applying(
+                self._store, plan, self._clock, pen, allowed=self._allowed, images=images
+            )
+            rows = iter(applying.waiting)
+            while batch := list(islice(rows, GROUP)):
+                applying.step(batch)
+            report = applying.finish("")
+        except Unavailable as error:
+            self._troubles[plan.verb] = str(error)
+            report = Report(plan, (), (), tuple((row.id, str(error)) for row in plan.included))
+        finally:
+            if pen is not None:
+                pen.close()
+        self._reports[plan.verb] = report
+        return report
+
+    # ---- sending
+
+    def _send(self, amount: int) -> int:
+        """Send the next rows; how many tokens there were for them."""
+        paid = self._pay(amount)
+        rows = list(islice(self._rows, paid))
+        marks = self._marks(rows)
+        at = self._clock()
+        done, others = [], []
+        for ended in self._applying.step(rows):
+            (done if ended.end is End.DONE else others).append(ended)
+        for nth, ended in enumerate(done, self._course.ever):
+            ident = ended.row.id
+            self._fates.add(Sent(nth, ident, ended.rev, at, marks.get(ident, "")))
+            self._line(ident, "sent", "")
+        for ended in others:
+            self._line(ended.row.id, str(ended.end), shown(ended.words))
+        now = self._clock()
+        self._course = self._course.sent(len(done), len(others), now)
+        if why := self._in_vain(done, others):
+            self._halt(why)
+        return paid
+
+    def _in_vain(self, done: Sequence[Ended], others: Sequence[Ended]) -> str:
+        """Why sending more is of no use; "" when it is."""
+        if self._applying.trouble:
+            return self._applying.trouble
+        reasons = [ended.words for ended in others if ended.end is End.FAILED]
+        return reasons[0] if reasons and not done else ""
+
+    def _marks(self, rows: Iterable[Row]) -> dict[str, str]:
+        """The fingerprints of the errors that these have now."""
+        if self._course.pace.stops.same is None:
+            return {}
+        try:
+            seen = self._store.look({row.id for row in rows})
+            return {task.id: mark_of(task.error) for task in seen if isinstance(task, Task)}
+        except Unavailable:
+            return {}  # the next step cannot reach it either, and says so
+
+    def _bucket(self) -> Buckets | None:
+        rate = self._course.pace.rate
+        if rate is None or not self._buckets:
+            return None
+        if self._limits is None or self._limits[0] != rate:
+            rates = {BUCKET: bucket_rate(rate)}
+            self._limits = rate, Buckets(self._buckets, rates, self._clock, self._root)
+        return self._limits[1]
+
+    def _tokens(self, now: float) -> tuple[int, float]:
+        """How many tokens are there, and when the next one comes."""
+        course, bucket = self._course, self._bucket()
+        if bucket is None or course.stopped or course.paused or not course.rest:
+            return MOST, now
+        try:
+            os.close(files.reach(os.path.dirname(self._buckets), self._root, make=True))
+            (left,) = bucket.left()
+            self._troubles.pop("rate", None)
+        except OSError as error:
+            self._troubles["rate"] = f"{shown(self._buckets)}: {error.strerror}"
+            return 0, now + 1
+        return left.tokens, bucket.token_at(BUCKET) if left.tokens <= 0 else now
+
+    def _pay(self, amount: int) -> int:
+        """Spend a token for each; how many there were."""
+        bucket = self._bucket()
+        if bucket is None:
+            return amount
+        try:
+            return next((n for n in range(amount) if not bucket.spend(BUCKET)), amount)
+        except OSError as error:
+            self._troubles["rate"] = f"{shown(self._buckets)}: {error.strerror}"
+            return 0
+
+    def _pending(self, now: float) -> int | None:
+        if self._course.pace.stops.pending is not None and now - self._waiting_at >= COUNTING:
+            self._waiting, self._waiting_at = self._facts.pending(), now
+        return self._waiting
+
+    # ---- what becomes of them
+
+    def _follow(self, now: float) -> None:
+        self._fates.hear(self._facts.heard())
+        if now - self._looked >= LOOKING and self._fates.open:
+            self._looked = now
+            asked = frozenset(self._fates.ask(LOOK))
+            try:
+                self._fates.see(asked, self._store.look(asked), now)
+                self._troubles.pop("look", None)
+            except Unavailable as error:
+                self._troubles["look"] = str(error)
+        if self._fates.nowhere and now - self._counted >= COUNTING:
+            self._counted = now
+            self._fates.count(self._facts.finished())
+        for change in self._fates.settle(now):
+            self._take_in(change, now)
+        self._note(now)
+
+    def _take_in(self, change: Change, now: float) -> None:
+        self._course = self._course.told(change, now)
+        ident, before, after = change.sent.id, change.before, change.after
+        if before.fate is Fate.FAILED:
+            self._failures[before.mark] -= 1
+        if after.fate is Fate.FAILED:
+            self._failures[after.mark] += 1
+        self._became[ident] = self._unsaid[ident] = after
+        if after.fate is Fate.DELIVERED:
+            del self._became[ident]
+        if after.fate is not before.fate:
+            self._line(ident, str(after.fate), after.why)
+
+    def _note(self, now: float, *, always: bool = False) -> None:
+        """Write down what really became of tasks; what is written later of one holds."""
+        if not self._unsaid or (now - self._noted < NOTING and not always):
+            return
+        unsaid, self._unsaid = self._unsaid, {}
+        self._noted = now
+        items = iter(unsaid.items())
+        while some := dict(islice(items, GROUP)):
+            words = {
+                str(fate): [ident for ident, known in some.items() if known.fate is fate]
+                for fate in (Fate.DELIVERED, Fate.UNKNOWN, Fate.TAKEN)
+            }
+            failed = {ident: known.mark for ident, known in some.items() if known.mark}
+            self._say("became", **{k: v for k, v in {**words, "failed": failed}.items() if v})
+
+    def _say(self, what: str, **words: object) -> None:
+        if self._pen is None:
+            return
+        try:
+            self._pen.say(what, **words)
+        except Unavailable as error:
+            self._troubles["journal"] = str(error)
+
+    def _line(self, ident: str, result: str, detail: str) -> None:
+        self._lines.append(Said(self._clock(), shown(ident), result, detail))
+
+    def _publish(self, phase: Phase, why: str) -> None:
+        course = self._course
+        applying: Applying | None = getattr(self, "_applying", None)
+        held = len(self._reports["hold"].done) if "hold" in self._reports else 0
+        refused = course.dropped - self._gone()
+        self._progress = Progress(
+            phase,
+            self._pen.op if getattr(self, "_pen", None) is not None else "",
+            course.began,
+            self._clock(),
+            len(self.plan.rows),
+            course.tally,
+            self._gone(),
+            refused,
+            len(self.plan.rows) - course.planned,
+            course.pulled,
+            held,
+            course.rest - held,
+            {mark: n for mark, n in self._failures.most_common() if n},
+            course.pace,
+            course.canaries,
+            rules(course, self._waiting),
+            time_left(course),
+            why,
+            course.stopped,
+            "; ".join(self._troubles.values()),
+            tuple(self._lines),
+        )

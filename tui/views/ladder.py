@@ -1,0 +1,155 @@
+"""The plan to free a lock as steps, and how far each has come by what the child says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from engine import breaker
+from engine.model import LockEvidence, Verdict
+from engine.text import shown
+from tui import present
+from tui.present import Line
+
+TAKEN = "the lock is taken over"
+"""What the child says once the lock is its own."""
+
+FREED = "the lock is free"
+"""What it says last, where nothing went wrong."""
+
+
+class Progress(StrEnum):
+    """How far a step has come."""
+
+    TO_DO = "to do"
+    DOING = "doing"
+    DONE = "done"
+    SKIPPED = "skipped"
+    BROKEN = "broken off"
+
+
+LOOKS = {
+    Progress.TO_DO: "dim",
+    Progress.DOING: "armed",
+    Progress.DONE: "good",
+    Progress.SKIPPED: "dim",
+    Progress.BROKEN: "bad",
+}
+
+
+class Step(NamedTuple):
+    """A step of the plan, and the lines of the child that say how far it is."""
+
+    words: str
+    begins: str = ""
+    """A pattern of the line that it is begun with; "" where it begins with the end of the last."""
+    ends: str = ""
+    """A pattern of the line that says that it has ended."""
+
+
+class Said(NamedTuple):
+    """A line of the child."""
+
+    text: str
+    after: float
+    """Seconds after the child began; as it was noticed, so a fraction of a second late."""
+
+
+def steps(evidence: LockEvidence, give_back: str) -> tuple[Step, ...]:
+    """The ladder for a lock; `give_back` is what becomes of the tasks in work, in words."""
+    words = breaker.ladder(evidence)
+    if not words:
+        return ()
+    marks: list[tuple[str, str]] = []
+    if evidence.verdict is Verdict.STUCK:
+        for pid in evidence.holders:
+            ended = f"PID {pid} has ended"
+            marks += [(f"SIGTERM to PID {pid}", ended), (f"SIGKILL to PID {pid}", ended)]
+        if evidence.pid in evidence.holders:
+            known = "|".join(map(str, evidence.holders))
+            other = rf"PID (?!(?:{known})\b)\d+"
+            marks.append((rf"SIG\w+ to {other}", rf"{other} has ended"))
+    marks.append(("", TAKEN))
+    plan = [Step(said, *mark) for said, mark in zip(words, marks, strict=True)]
+    return (*plan, Step(give_back, TAKEN, FREED))
+
+
+class At(NamedTuple):
+    """A step, how far it is, and when it came there."""
+
+    step: Step
+    progress: Progress
+    after: float | None = None
+    """Seconds after the child began at which it was begun or, once it is done, had ended."""
+
+
+def progress(plan: Sequence[Step], said: Sequence[Said], running: bool) -> tuple[At, ...]:
+    """How far each step is; once the child has ended, no step is being done any more."""
+    reached = [_reached(step, said) for step in plan]
+    last = max((at for at, (begun, _) in enumerate(reached) if begun is not None), default=-1)
+    found = []
+    for at, (step, (begun, ended)) in enumerate(zip(plan, reached, strict=True)):
+        passed = at < last or (not running and bool(said) and said[-1].text == FREED)
+        if ended is not None:
+            found.append(At(step, Progress.DONE, ended))
+        elif begun is not None:
+            over = Progress.DONE if passed else Progress.DOING if running else Progress.BROKEN
+            found.append(At(step, over, begun))
+        elif passed:
+            found.append(At(step, Progress.SKIPPED))
+        else:
+            found.append(At(step, Progress.TO_DO if running else Progress.SKIPPED))
+    return tuple(found)
+
+
+def _reached(step: Step, said: Sequence[Said]) -> tuple[float | None, float | None]:
+    """When a step was begun and when it had ended; None for not yet."""
+    begun = None if step.begins else _when(step.ends, said)
+    for line in said:
+        if begun is None and step.begins and re.search(rf"{step.begins}\b", line.text):
+            begun = line.after
+        elif begun is not None and step.begins and re.fullmatch(step.ends, line.text):
+            return begun, line.after
+    return begun, None if step.begins else begun
+
+
+def _when(words: str, said: Sequence[Said]) -> float | None:
+    return next((line.after for line in said if re.search(words, line.text)), None)
+
+
+def plan_lines(plan: Sequence[Step], twin: str, width: int) -> list[Line]:
+    """What would be done, step by step, and the same for the command line."""
+    text = [present.heading("plan, nothing is done yet", width)]
+    numbered = [*enumerate((step.words for step in plan), 1), ("or", twin)]
+    for number, words in numbered:
+        first, *rest = present.folded(shown(words), max(8, width - 6))
+        text.append(((f"  {number:<3}", "key"), (first, "")))
+        text += [((f"     {piece}", ""),) for piece in rest]
+    return text
+
+
+WORDS = 11
+"""Cells for how far a step is, and a margin: "broken off" is the longest."""
+
+
+def progress_lines(at: Sequence[At], width: int) -> list[Line]:
+    """The steps with how far each is, and when it came there."""
+    text: list[Line] = []
+    for number, (step, how, after) in enumerate(at, 1):
+        when = "" if after is None else f" +{after:.1f}s"
+        indent = 5 + WORDS
+        room = max(8, width - indent - len(when) - 1)
+        first, *rest = present.folded(shown(step.words), room)
+        look = "dim" if how in (Progress.TO_DO, Progress.SKIPPED) else ""
+        text.append(
+            (
+                (f"  {number:<3}", "key"),
+                (present.fit(how, WORDS), LOOKS[how]),
+                (first, look),
+                (when, "dim"),
+            )
+        )
+        text += [((" " * indent + piece, look),) for piece in rest]
+    return text

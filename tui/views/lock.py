@@ -1,0 +1,168 @@
+"""One lock in full: verdict, what waits behind it, the evidence, what is in work; from values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from engine import triage, vitals
+from engine.model import State, Task, Verdict
+from engine.policy import lasting, until
+from engine.text import shown
+from tui import present
+from tui.exam import Case, Work
+from tui.present import Line, Run
+
+NAMES = 18
+"""Cells for the names of facts and a margin: "last sign of life" is the longest."""
+
+ORIGIN = ("boot", "PID namespace", "host", "user")
+"""Facts that are told in one line: where and by whom the lock was taken."""
+
+
+def verdict_lines(case: Case, width: int) -> list[Line]:
+    """The verdict with its certainty, in a sentence."""
+    finding = case.finding
+    head = f"{finding.verdict.upper()} ({finding.certainty})"
+    first, *rest = present.folded(shown(f"{head}: {finding.why}"), max(8, width - 3))
+    look = present.verdict_look(finding.verdict) or "strong"
+    line: Line = (("  ", ""), (first[: len(head)], look), (first[len(head) :], ""))
+    return [line, *(((f"  {piece}", ""),) for piece in rest)]
+
+
+def behind_lines(case: Case, amounts: Mapping[State, str], now: float, width: int) -> list[Line]:
+    """What waits behind the lock, and at what rate it would go again; `amounts` in words."""
+    pending, active = amounts[State.PENDING], amounts[State.ACTIVE]
+    words = f"behind it: {pending}, {active}"
+    waiting = case.standing
+    if waiting is not None and waiting.due:
+        age = "" if waiting.oldest_due is None else f", the oldest {_old(now - waiting.oldest_due)}"
+        words += f"; {waiting.due:,} due{age}"
+    if case.evidence.verdict in (Verdict.STUCK, Verdict.STALE):
+        due = 0 if waiting is None else waiting.due
+        words += f". {triage.flows_again(due, case.before).capitalize()}"
+    return folded(words, width)
+
+
+def _old(seconds: float) -> str:
+    return f"{lasting(max(0.0, seconds))} old"
+
+
+def evidence_rows(case: Case) -> list[tuple[str, str]]:
+    """What the verdict rests on, as pairs of a name and words."""
+    facts = dict(case.evidence.facts)
+    origin = "; ".join(f"{name} {facts[name]}" for name in ORIGIN if name in facts)
+    rows = []
+    for name, words in case.evidence.facts:
+        if name == "last sign of life" and "limit" in facts:
+            rows.append((name, f"{words}; limit {facts['limit']}"))
+        elif name == ORIGIN[0]:
+            rows.append(("taken", origin))
+        elif name not in ("limit", "follows", *ORIGIN[1:]):
+            rows.append((name, words))
+    for life in case.lives:
+        told = vitals.facts(life.now, life.done)
+        if len(case.lives) > 1:
+            rows.append((f"PID {life.now.pid}", life.now.command or "?"))
+        rows += told
+    return rows
+
+
+def evidence_lines(case: Case, width: int) -> list[Line]:
+    """The same as lines, below a heading; none where there is nothing to go by."""
+    rows = [(name, shown(words) or "?") for name, words in evidence_rows(case)]
+    return [present.heading("evidence", width), *present.labelled(rows, width, NAMES)] * bool(rows)
+
+
+def works_lines(case: Case, now: float, width: int) -> list[Line]:
+    """What the logs say of each task in work, and what follows from it."""
+    if not case.works:
+        return []
+    lines = [present.heading("what the logs say of what is in work", width)]
+    for work in case.works:
+        task, told = work
+        lines.append(present.cut((("  ", ""), (shown(task.id), "strong")), width))
+        unknown = "unknown" if told.unknown else "warning" if told.accepted else ""
+        words = triage.on_record(told, now)
+        if not told.unknown and case.abandoned:
+            words += f". {triage.WHY[told.advice].partition(':')[0].capitalize()}."
+        lines += folded(words, width, unknown, "    ")
+    more = case.amount - len(case.works)
+    return [*lines, ((f"  and {more:,} more", "dim"),)] if more > 0 else lines
+
+
+def head_line(case: Case, refused: str, width: int) -> Line:
+    """What stands above the tasks in work: whose they are, and what can be done with them."""
+    amount = present.count(case.amount, "task")
+    keys: tuple[Run, ...] = (
+        *(("H", "key"), (" hold  ", ""), ("L", "key"), (" release  ", "")),
+        *(("K", "key"), (" to the dead ", "")),
+    )
+    whose = "in work, and nobody works on it" if case.abandoned else "in work, its worker lives"
+    line: Line = ((f" {amount} {whose}  ", "title"),)
+    return present.cut((*line, *(() if refused else keys)), width)
+
+
+def work_line(work: Work, case: Case, now: float, width: int) -> Line:
+    """A task in work as a row to choose from."""
+    task, told = work
+    since = lasting(now - task.lease.since) if task.lease is not None else "?"
+    tries = "?" if task.attempts is None else f"{task.attempts + 1}"
+    cells = (
+        (present.fit_end(shown(task.id), 38 if width >= 100 else 18), "strong"),
+        (present.fit(shown(task.kind), 12), ""),
+        (present.fit(f"for {since}", 14), ""),
+        (present.fit(f"try {tries}", 6), ""),
+    )
+    runs: list[Run] = [("   ", "")]
+    for cell in cells[: 4 if width >= present.NARROW else 1]:
+        runs += [cell, (" ", "")]
+    if told.unknown:
+        advice: Run = (f"? {told.unknown}", "unknown")
+    elif told.accepted is not None:
+        advice = ("HOLD: was accepted", "warning")
+    else:
+        advice = ("release: nothing says done", "")
+    runs.append((shown(advice[0]), advice[1]))
+    return present.cut(present.merged(runs), width)
+
+
+def became_lines(
+    were: Sequence[Task],
+    now_are: Mapping[str, Task | None],
+    states: Mapping[State, str],
+    now: float,
+    width: int,
+) -> list[Line]:
+    """What became of the tasks that were in work, by where each stands now."""
+    if not were:
+        return []
+    lines = [present.heading("what became of the tasks that were in work", width)]
+    for task in were:
+        words = _became(task, now_are, states, now)
+        lines += folded(f"{task.id}: {words}", width, "unknown" if words[0] == "?" else "")
+    return lines
+
+
+def _became(
+    task: Task, now_are: Mapping[str, Task | None], states: Mapping[State, str], now: float
+) -> str:
+    if task.id not in now_are:
+        return "? not looked for yet"
+    is_now = now_are[task.id]
+    if is_now is None:
+        return "it is not there any more"
+    where = states.get(is_now.state, is_now.state)
+    if is_now.state is State.ACTIVE:
+        return f"in {where} still"
+    counted = (is_now.attempts or 0) - (task.attempts or 0)
+    tries = f", {present.count(counted, 'attempt')} counted" if counted > 0 else ""
+    due = ""
+    if is_now.state is State.PENDING and is_now.due is not None:
+        due = f", due {until(is_now.due, now)}" if is_now.due > now else ", due at once"
+    return f"to {where}{tries}{due}"
+
+
+def folded(text: str, width: int, look: str = "", indent: str = "  ") -> list[Line]:
+    """A text in lines, safe to show."""
+    room = max(8, width - len(indent) - 1)
+    return [((f"{indent}{piece}", look),) for piece in present.folded(shown(text), room)]
