@@ -17,6 +17,7 @@ from engine.flow import roughly
 from engine.gauges import LAST_RUN, Ours, Reading, contradictions
 from engine.metrics import Samples
 from engine.model import LockEvidence, State, Verdict
+from engine.policy import at
 from engine.text import shown
 from engine.transports import Health, Transport
 
@@ -44,6 +45,7 @@ class What(StrEnum):
     STALE = "stale lock"
     UNKNOWN_LOCK = "unknown lock"
     ABANDONED = "in work without a worker"
+    INTERRUPTED = "an interrupted operation"
     GROWING = "more dead tasks"
     DEAD = "dead tasks"
     OLDEST = "an old task"
@@ -62,6 +64,7 @@ class Where(StrEnum):
     PROBLEMS = "problems"
     LOCK = "lock"
     TRANSPORTS = "transports"
+    OPERATIONS = "operations"
 
 
 class Goal(NamedTuple):
@@ -73,7 +76,7 @@ class Goal(NamedTuple):
     state: State | None = None
     """Which state, where it leads to one."""
     name: str = ""
-    """Which transport, where it leads to one; as it was found."""
+    """Which transport or operation, where it leads to one; as it was found."""
 
 
 class Alert(NamedTuple):
@@ -86,6 +89,20 @@ class Alert(NamedTuple):
     since: float | None
     """Epoch seconds UTC; None when that is not known."""
     leads_to: Goal
+
+
+class Unfinished(NamedTuple):
+    """An operation that whoever carried it out left before it was over."""
+
+    op: str
+    name: str
+    """What it was: `replay`, `purge`."""
+    when: float
+    """When it began, epoch seconds UTC."""
+    who: str
+    open: int
+    """Rows that were not moved."""
+    planned: int
 
 
 class Sight(NamedTuple):
@@ -119,6 +136,7 @@ class Sight(NamedTuple):
     transports: Sequence[Transport] = ()
     ran: float | None = None
     """When a log last spoke of a run, epoch seconds UTC."""
+    unfinished: Sequence[Unfinished] = ()
 
 
 def alerts(sight: Sight, now: float, limits: Thresholds) -> tuple[Alert, ...]:
@@ -166,6 +184,17 @@ def _abandoned(sight: Sight, now: float, limits: Thresholds) -> _Found:
         word = shown(sight.states.get(State.ACTIVE, "work"))
         words = f"{_many(active)} in {word}, but no worker is there"
         yield Level.WARN, What.ABANDONED, words, None, (Where.STATE, State.ACTIVE)
+
+
+def _interrupted(sight: Sight, now: float, limits: Thresholds) -> _Found:
+    for left in sight.unfinished:
+        who = shown(left.who)
+        who = who if len(who) <= 10 else f"{who[:9]}~"
+        hour = at(left.when)[11:16]
+        rows = f"{left.open:,} of {left.planned:,} not moved"
+        words = f"{left.name} of {hour} by {who} interrupted: {rows}"
+        goal = Where.OPERATIONS, None, left.op
+        yield Level.WARN, What.INTERRUPTED, words, left.when, goal
 
 
 def _dead(sight: Sight, now: float, limits: Thresholds) -> _Found:
@@ -264,7 +293,8 @@ def _is_whole(sight: Sight) -> bool:
 
 
 _RULES: tuple[_Rule, ...] = (
-    *(_unreadable, _lock, _abandoned, _dead, _problems, _oldest, _idle, _transports, _metrics),
+    *(_unreadable, _lock, _abandoned, _interrupted, _dead, _problems, _oldest, _idle),
+    *(_transports, _metrics),
 )
 
 

@@ -141,6 +141,15 @@ class Thresholds(NamedTuple):
     """The share of mails that a transport may fail to send before it counts as failing."""
 
 
+class Trash(NamedTuple):
+    """What the trash may hold, and for how long."""
+
+    hours: float = 24
+    """For which what was purged can be had back; what is older is deleted for good."""
+    quota: int = 512_000_000
+    """Bytes of tasks with their payloads; what would not fit is not purged."""
+
+
 class Config(NamedTuple):
     """All settings of one configuration file, or the defaults."""
 
@@ -159,9 +168,12 @@ class Config(NamedTuple):
     """Whether the console takes the mouse."""
     read_only: bool = False
     start_armed: bool = False
+    require_reason: bool = False
+    """Whether a plan is applied only with a reason."""
     environment: str = ""
     """A word that says where one is, such as PROD: shown in the header."""
     alerts: Thresholds = Thresholds()
+    trash: Trash = Trash()
 
 
 def load(path: str | None, environ: Mapping[str, str], search: Sequence[str] = SEARCH) -> Config:
@@ -362,6 +374,20 @@ def _duration(value: object, at: _At) -> float:
     return value  # type: ignore[return-value]
 
 
+_SIZES = {"K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+
+def _size(value: object, at: _At) -> int:
+    """Bytes, from a number of them or from a number with a unit."""
+    text = value if isinstance(value, str) else ""
+    digits, unit = text[:-1], text[-1:]
+    if digits.isascii() and digits.isdigit() and len(digits) < 10 and unit in _SIZES:
+        value = int(digits) * _SIZES[unit]
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise at.wrong("bytes, or a size like 800K, 512M or 2G, at least 1", value)
+    return value
+
+
 _WORD = 8
 """Characters of the environment's word: more would push the header's figures out."""
 
@@ -375,6 +401,10 @@ def _environment(value: object, at: _At) -> str:
 
 def _thresholds(value: object, at: _At) -> Thresholds:
     return Thresholds(**_mapping(value, at, _ALERTS))
+
+
+def _trash(value: object, at: _At) -> Trash:
+    return Trash(**_mapping(value, at, _TRASH))
 
 
 def _path(value: object, at: _At) -> str:
@@ -507,6 +537,8 @@ _ALERTS: Mapping[str, _Check] = {
     "transport_failures": _share,
 }
 
+_TRASH: Mapping[str, _Check] = {"hours": _number(1, "hours"), "quota": _size}
+
 _SETTINGS: Mapping[str, _Check] = {
     "places": _each(_location),
     "handlers": _handlers,
@@ -516,8 +548,10 @@ _SETTINGS: Mapping[str, _Check] = {
     "mouse": _yes_or_no,
     "read_only": _yes_or_no,
     "start_armed": _yes_or_no,
+    "require_reason": _yes_or_no,
     "environment": _environment,
     "alerts": _thresholds,
+    "trash": _trash,
 }
 
 

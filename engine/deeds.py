@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 
 from engine import operations
 from engine.journal import Intent, Journal
-from engine.operations import Allowed, End, Report, freely
+from engine.operations import Allowed, End, Report, any_room, freely
 from engine.plans import Plan
 from engine.store import Store, Unavailable
+from engine.trash import Room
 from engine.verbs import VERBS
 
 
@@ -22,31 +23,59 @@ def carry_out(
     told: Callable[[Mapping[End, int]], None] = lambda counts: None,
     halted: Callable[[], bool] = lambda: False,
     allowed: Allowed = freely,
+    quota: int | None = None,
 ) -> Report:
     """Write the intent down, carry the plan out, write down what became of each row.
 
     What cannot be taken back is done even where nothing can be written down, and the report says
     so: a full disk may be the reason why it is done. Without a journal or an intent nothing is
-    written down.
+    written down. The trash takes no more than `quota` bytes; None: there is no limit.
 
     Raises:
         Unavailable: the intent cannot be written down, or what a task was cannot be read; nothing
             was done.
     """
-    images = journal.images(plan.undoes) if journal is not None and plan.undoes else None
+    images = kept(journal, plan.undoes) if journal is not None and plan.undoes else None
     pen, trouble = None, ""
     if journal is not None and intent is not None:
+        said = intent._replace(
+            verb=plan.verb,
+            filter=plan.filter or intent.filter,
+            undoes=plan.undoes,
+            values=plan.values,
+        )
         try:
-            pen = journal.begin(intent, plan)
+            pen = journal.begin(said, plan)
         except Unavailable as error:
             if VERBS[plan.verb].safe:
                 raise
             trouble = str(error)
     try:
         report = operations.apply(
-            store, plan, clock, pen, told=told, halted=halted, allowed=allowed, images=images
+            store,
+            plan,
+            clock,
+            pen,
+            told=told,
+            halted=halted,
+            allowed=allowed,
+            images=images,
+            fits=any_room if quota is None else Room(store, quota),
         )
     finally:
         if pen is not None:
             pen.close()
     return report._replace(trouble=report.trouble or trouble)
+
+
+def kept(journal: Journal, op: str) -> Mapping[str, bytes] | None:
+    """What the tasks of an operation were before it; None where its verb left them as they were.
+
+    Raises:
+        Unavailable: that cannot be read, or the journal knows no such operation.
+    """
+    operation = journal.operation(op)
+    verb = operation and VERBS.get(operation.intent.verb)
+    if verb is None:
+        raise Unavailable(f"the journal does not know what {op} was")
+    return None if verb.keeps else journal.images(op)

@@ -91,7 +91,7 @@ def judge(
     last = runs[-1] if runs else None
     if last is not None and last.outcome in _TOLD:
         fate, words = _TOLD[last.outcome]
-        mark, error = _mark(last.error), _quoted(last.error)
+        mark, error = mark_of(last.error), _quoted(last.error)
         failed = fate is Fate.FAILED
         return Known(fate, words + error * failed, mark * failed, not failed)
     if counted:
@@ -119,13 +119,13 @@ def _pending(sent: Sent, task: Task) -> Known:
         return Known(Fate.WAITING, "waits to be run", untouched=True)
     if task.attempts or task.error:
         why = f"failed, and is to be tried again{_quoted(task.error)}"
-        return Known(Fate.FAILED, why, _mark(task.error))
+        return Known(Fate.FAILED, why, mark_of(task.error))
     return Known(Fate.WAITING, "waits to be run; somebody touched it since it was sent")
 
 
 def _active(sent: Sent, task: Task) -> Known:
     again = " again" if task.attempts or task.error else ""
-    return Known(Fate.RUNNING, f"is being run{again}", _mark(task.error))
+    return Known(Fate.RUNNING, f"is being run{again}", mark_of(task.error))
 
 
 def _dead(sent: Sent, task: Task) -> Known:
@@ -135,7 +135,7 @@ def _dead(sent: Sent, task: Task) -> Known:
     if not task.error:
         return Known(Fate.TAKEN, "somebody gave up on it; no run of it failed", final=True)
     why = f"failed, and was given up on again{_quoted(task.error)}"
-    return Known(Fate.FAILED, why, _mark(task.error), final=True)
+    return Known(Fate.FAILED, why, mark_of(task.error), final=True)
 
 
 _BY_STATE: Mapping[State, Callable[[Sent, Task], Known]] = {
@@ -149,7 +149,8 @@ _BY_STATE: Mapping[State, Callable[[Sent, Task], Known]] = {
 """What a task says by where it stands."""
 
 
-def _mark(error: str) -> str:
+def mark_of(error: str) -> str:
+    """The fingerprint of an error; "" where there is none."""
     return fingerprint.mark(fingerprint.fold(error)) if error else ""
 
 
@@ -203,15 +204,22 @@ class Fates:
         """How many of them may still change."""
         return len(self._open)
 
+    @property
+    def nowhere(self) -> int:
+        """How many of them stand nowhere."""
+        return len(self._nowhere)
+
     def add(self, sent: Sent) -> None:
         """Follow one more."""
         self._open[sent.id] = _Open(sent)
 
-    def drop(self, ids: Iterable[str]) -> None:
-        """Follow these no more: we took them back ourselves."""
-        for ident in ids:
-            self._open.pop(ident, None)
-            self._nowhere.pop(ident, None)
+    def take_back(self, ids: Iterable[str]) -> list[tuple[Sent, Known]]:
+        """Follow these no more, as we took them back ourselves; how they stood."""
+        return [(item.sent, item.known) for ident in ids if (item := self._drop(ident))]
+
+    def _drop(self, ident: str) -> _Open | None:
+        self._nowhere.pop(ident, None)
+        return self._open.pop(ident, None)
 
     def ask(self, limit: int) -> tuple[str, ...]:
         """Whom to look at now, at most `limit`: those that were heard of, then each in turn."""
@@ -221,11 +229,6 @@ class Fates:
         for ident in asked:
             self._open[ident] = self._open.pop(ident)
         return asked
-
-    def untouched(self) -> tuple[Sent, ...]:
-        """Those that are as they were sent, as far as was seen, in the order of sending."""
-        some = [item.sent for item in self._open.values() if item.known.untouched]
-        return tuple(sorted(some))
 
     def hear(self, told: Iterable[Event]) -> None:
         """What the logs said since the last time, of whomever."""
@@ -277,7 +280,7 @@ class Fates:
                 known = self._judged(item, now, counted=True)
             before, item.known = item.known, known
             if known.final:
-                self.drop([item.sent.id])
+                self._drop(item.sent.id)
             first = not item.ended and known.fate in _OUTCOMES
             item.ended |= first
             if known != before:

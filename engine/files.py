@@ -384,13 +384,13 @@ def open_shared(name: str, dir_fd: int, flags: int, mode: int = FILE_MODE) -> in
     return fd
 
 
-def open_plain(name: str, dir_fd: int) -> int:
-    """The same to read, and of a file that is there.
+def open_plain(name: str, dir_fd: int, flags: int = os.O_RDONLY) -> int:
+    """The same of a file that is there, to read where `flags` say nothing else.
 
     Raises:
         OSError: it is none, or cannot be opened.
     """
-    return _open_plain(name, dir_fd, _GUARDED)
+    return _open_plain(name, dir_fd, _GUARDED | flags)
 
 
 def _open_plain(name: str, dir_fd: int, flags: int) -> int:

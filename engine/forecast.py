@@ -10,8 +10,10 @@ from enum import StrEnum
 from math import inf, isfinite
 from typing import NamedTuple
 
+from engine.config import Thresholds
 from engine.flow import LATELY, Course, Drain, Growth, roughly
 from engine.limits import WHOLE, Left
+from engine.model import State
 from engine.policy import DAY, HOUR
 from engine.text import shown
 
@@ -42,6 +44,36 @@ class Forecast(NamedTuple):
     """What it was concluded from, by name."""
 
 
+class Basis(NamedTuple):
+    """What is known of a queue at a moment."""
+
+    counts: Mapping[State, int]
+    words: Mapping[State, str]
+    """Its states, by the store's own words."""
+    pace: Drain
+    growth: Growth | None
+    """Of the dead tasks."""
+    died: float | None
+    """When the one died that has been dead longest, epoch seconds UTC."""
+    tokens: Sequence[Left] | str = ()
+    kinds: Mapping[str, int] | None = None
+    """How many wait of the kinds that have a bucket of their own."""
+    undated: str = "no dead task says when it died"
+    """Why `died` is not known, where it is not."""
+
+
+def expected(
+    known: Basis, limits: Thresholds, retention_days: float | None, now: float
+) -> tuple[Forecast, ...]:
+    """All that is to be expected."""
+    dead, word = known.counts.get(State.DEAD, 0), known.words.get(State.DEAD, "dead")
+    return (
+        drained(known.counts.get(State.PENDING, 0), known.pace, known.tokens, known.kinds),
+        filled(dead, limits.dlq, known.growth, word),
+        retired(dead, known.died, retention_days, now, word, known.undated),
+    )
+
+
 def drained(
     waiting: int,
     pace: Drain,
@@ -53,7 +85,7 @@ def drained(
 
     `kinds` is how many wait of the kinds that have a bucket of their own.
     """
-    slow = _slowest(waiting, tokens, kinds)
+    slow = _slowest(waiting, tokens, kinds) if waiting else (0.0, None)
     if isinstance(slow, str):
         return _unknown(About.DRAIN, "when nothing waits any more", slow)
     limit, name = slow
@@ -71,7 +103,7 @@ def drained(
     if not waiting:
         return said("nothing waits", "nothing waits", 0.0)
     if limit == inf:
-        return said("never empty", f"it never drains: {bucket} lets nothing through", None, True)
+        return said("never empty", f"never empty: {bucket} lets nothing through", None, True)
     alone = f"; {bucket} alone takes {roughly(limit)}" if bucket else ""
     if pace.course is Course.UNKNOWN and not bucket:
         why = "it was not watched for long enough"
@@ -81,7 +113,7 @@ def drained(
         return said(f"empty in {roughly(limit)} by its bucket", words, limit)
     if pace.seconds is None:
         grows = pace.course is Course.GROWS
-        how = "it grows" if grows else "it neither grows nor drains"
+        how = "what waits grows" if grows else "what waits neither grows nor drains"
         brief = "never empty: grows" if grows else "never empty: steady"
         return said(brief, f"{how} at the present rate{alone}", None, grows)
     words = f"empty in {roughly(pace.seconds)} at the present rate{alone}"
@@ -137,7 +169,12 @@ def filled(dead: int, limit: int, growth: Growth | None, word: str = "dlq") -> F
 
 
 def retired(
-    dead: int, died: float | None, days: float | None, now: float, word: str = "dlq"
+    dead: int,
+    died: float | None,
+    days: float | None,
+    now: float,
+    word: str = "dlq",
+    undated: str = "no dead task says when it died",
 ) -> Forecast:
     """When retention deletes the task that has been dead longest, for good: with the first run of
     a worker from then on."""
@@ -146,11 +183,11 @@ def retired(
     numbers: dict[str, float | str | None] = {"died": died, "retention_days": days}
     if not dead:
         words = f"retention deletes nothing: {name} is empty"
-        return Forecast(About.RETENTION, f"{name} is empty", words, None, "", False, numbers)
+        return Forecast(About.RETENTION, "nothing to delete", words, None, "", False, numbers)
     if days is None:
         return _unknown(About.RETENTION, what, "no configuration is known here", numbers)
     if died is None:
-        return _unknown(About.RETENTION, what, "no dead task says when it died", numbers)
+        return _unknown(About.RETENTION, what, undated, numbers)
     seconds = max(0.0, died + days * DAY - now)
     kept = f"{days:g} days"
     if not seconds:
@@ -166,7 +203,7 @@ def retired(
 def _unknown(
     about: About, what: str, why: str, numbers: Mapping[str, float | str | None] | None = None
 ) -> Forecast:
-    brief = f"{about}: ?"
+    brief = {About.DRAIN: "empty: ?", About.DEAD: "dead: ?"}.get(about, "oldest deleted: ?")
     return Forecast(about, brief, f"not known {what}: {why}", None, why, False, numbers or {})
 
 

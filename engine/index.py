@@ -142,8 +142,8 @@ def _kin(error: str) -> _Kin:
     return _Kin(folded, _mark(folded), int(code) if code else None)
 
 
-def _died(task: Task) -> float | None:
-    """Epoch seconds UTC; None for a task that is not dead, or of which it is not known."""
+def died_at(task: Task) -> float | None:
+    """When a task died, epoch seconds UTC; None for one that is not dead, or does not say when."""
     try:
         died = float(task.extra.get("dead_since", ""))
     except ValueError:
@@ -172,7 +172,7 @@ def row_of(task: Task) -> Values:
         task.rev,
         json.dumps(dict(task.extra)) if task.extra else "",
         *(_kin(task.error) if task.error else _NO_KIN),
-        _died(task) if task.extra else None,
+        died_at(task) if task.extra else None,
     )
 
 

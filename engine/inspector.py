@@ -10,14 +10,15 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import TypeVar
 
-from engine import ages, clusters, deeds, operations, plans, undo, waiting
+from engine import ages, clusters, deeds, operations, plans, trash, undo, waiting, weights
 from engine.ages import NO_AGES, Ages
 from engine.asking import Asking, Tallying
 from engine.clusters import Cluster
 from engine.index import Query, Window
-from engine.journal import Intent, Journal, Operation
+from engine.journal import Entry, Intent, Journal, Operation
 from engine.lane import Lane, post
 from engine.mirror import Changed, Mirror
 from engine.model import Edges, Part, Problem, State, Task
@@ -51,10 +52,12 @@ class Inspector:
         clock: Callable[[], float] = time.time,
         folder: str | None = None,
         journal: Journal | None = None,
+        quota: int | None = None,
     ) -> None:
         """`folder` is where the index's temporary folder is made; None: where there is room.
 
         `journal` is where what is done is written down; None where that is kept nowhere.
+        `quota` is how many bytes the trash takes; None: any.
         """
         self._open_store = open_store
         self._clock = clock
@@ -70,7 +73,7 @@ class Inspector:
         self._search: Query | None = None
         self._search_earliest = 0.0
         self._acting = Lane("spooldeck-acting")
-        self._journal = journal
+        self._journal, self._quota = journal, quota
         self._reading = Lane("spooldeck-reading")
 
     async def start(self) -> None:
@@ -371,6 +374,7 @@ class Inspector:
                     told=told,
                     halted=lambda: self._closed or halted(),
                     allowed=allowed,
+                    quota=self._quota,
                 )
             )
 
@@ -380,6 +384,51 @@ class Inspector:
             self._harvests.discard(lane)
             self._mirror.touch(row.id for row in plan.rows)
             await lane.close(PATIENCE)
+
+    async def weigh(self, plan: Plan, tell: Callable[[int, int], bool]) -> None:
+        """Find out how much the tasks of a plan take up, some after others.
+
+        `tell` is called on another thread with the bytes and how many tasks there were so far, and
+        answers False to end.
+
+        Raises:
+            Unavailable: the store cannot be reached.
+        """
+        lane = Lane("spooldeck-weighing")
+        self._harvests.add(lane)
+
+        def run(store: Store) -> None:
+            size = amount = 0
+            for more, tasks in weights.weigh(store, plan.rows):
+                size, amount = size + more, amount + tasks
+                if self._closed or not lane.wanted() or not tell(size, amount):
+                    return
+
+        try:
+            await lane.run(lambda: self._with_store(run))
+        finally:
+            self._harvests.discard(lane)
+            await lane.close(PATIENCE)
+
+    async def restore(self, plan: Plan, retention: float | None) -> Plan:
+        """A plan to restore tasks, each row with where it goes; `retention` is in days.
+
+        Raises:
+            Unavailable: the store or the journal cannot be read.
+        """
+        journal, now = self._journal, self._clock()
+        days = float("inf") if retention is None else retention
+        return await self._acting.run(
+            lambda: self._with_store(lambda s: trash.restore(s, journal, plan, now, days).plan)
+        )
+
+    async def trashed(self) -> int:
+        """Bytes of all that lies in the trash, with payloads.
+
+        Raises:
+            Unavailable: the store cannot be reached.
+        """
+        return await self._reading.run(lambda: self._with_store(trash.taken))
 
     async def operations(self, since: float = 0.0) -> tuple[Operation, ...]:
         """What was done here since a moment (epoch seconds UTC), the latest first.
@@ -391,6 +440,15 @@ class Inspector:
         if journal is None:
             return ()
         return await self._acting.run(lambda: journal.operations(since))
+
+    async def entries(self, operation: Operation, most: int) -> tuple[Entry, ...]:
+        """The first rows of an operation, each with what became of it.
+
+        Raises:
+            Unavailable: the journal cannot be read.
+        """
+        journal = self._kept()
+        return await self._acting.run(lambda: tuple(islice(journal.entries(operation.op), most)))
 
     async def undo(self, operation: Operation, retention: float) -> undo.Back:
         """The plan to take an operation back; `retention` of dead tasks is in days.

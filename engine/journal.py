@@ -13,20 +13,24 @@ nothing; what cannot be understood is passed by and counted.
 from __future__ import annotations
 
 import calendar
+import errno
 import json
+import math
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
-from typing import Any, NamedTuple
+from contextlib import contextmanager, suppress
+from io import BytesIO
+from typing import IO, Any, NamedTuple
 
 from engine import files
 from engine.model import State
 from engine.operations import End, Ended, Report
 from engine.plans import NO_VALUES, Plan, Row
-from engine.store import Unavailable
+from engine.store import SHOWN, Unavailable
+from engine.sweeping import OPERATION
 
 SECRET = 0o600
 """Mode of what tasks were: they may have been edited because of what stood in them."""
@@ -34,11 +38,16 @@ SECRET = 0o600
 CHUNK = 500
 """Rows a line."""
 
-DAYS = 30.0
-"""Days for which an operation stays in the journal."""
+LONGEST = 4 << 20
+"""Bytes of a line that are read: one of ours is a tenth of that, a longer one is none."""
 
-_NAME = re.compile(r"([0-9]{8}T[0-9]{6}Z-[0-9a-f]{8})\.(jsonl|before)")
-_ADDRESS = re.compile(r"[^\s@<>\"'=:,;]+@(?=[^\s@])")
+MOMENT = 0.5
+"""Seconds for which a file's lock is waited for: whoever asks whether it is held has it so long."""
+
+_ADDRESS = re.compile(r"(?:\"[^\"@]*\"|(?<![^\s@<>\"'=:,;])[^\s@<>\"'=:,;]+)@(?=[^\s@])")
+"""The part of a mail address that is not shown, with its @; it begins where a word begins."""
+
+_NEW = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Who(NamedTuple):
@@ -118,11 +127,12 @@ class Entry(NamedTuple):
 class Pen:
     """Writes one operation down; nobody else does, its flock says so."""
 
-    def __init__(self, op: str, fd: int, folder: int, clock: Any) -> None:
-        """Of two open descriptors: the operation's file, the journal's folder; both are ours."""
+    def __init__(self, op: str, path: str, fd: int, folder: int, clock: Any) -> None:
+        """Of two open descriptors: the operation's file at `path`, the journal's folder; ours."""
         self.op = op
-        self._fd, self._folder, self._clock = fd, folder, clock
+        self._path, self._fd, self._folder, self._clock = path, fd, folder, clock
         self._before = -1
+        self._torn = False
 
     def say(self, what: str, **words: Any) -> None:
         """Write down that something happened meanwhile; not waited for.
@@ -146,9 +156,11 @@ class Pen:
         )
         try:
             if self._before < 0:
-                flags = os.O_WRONLY | os.O_APPEND
-                self._before = files.open_shared(f"{self.op}.before", self._folder, flags, SECRET)
+                owner = files.owner_for(os.fstat(self._folder))
+                name = f"{self.op}.before"
+                self._before = files.create(name, self._folder, owner, SECRET, _NEW)
                 files.fsync(self._folder)
+            self._require_there()
             files.write_all(self._before, data)
             files.fsync(self._before)
         except OSError as error:
@@ -162,13 +174,7 @@ class Pen:
         Raises:
             Unavailable: it cannot be written.
         """
-        lines = []
-        for start in range(0, len(ended), CHUNK):
-            line: dict[str, Any] = {"line": "ends"}
-            for row, end, words, rev in ended[start : start + CHUNK]:
-                line.setdefault(str(end), {})[row.id] = rev if end is End.DONE else mask(words)
-            lines.append(line)
-        self._write(lines)
+        self._write(_packed_ends(ended))
 
     def end(self, report: Report) -> None:
         """Write down that it is over; durable when it returns.
@@ -190,11 +196,28 @@ class Pen:
         when = self._clock()
         data = "".join(json.dumps({"when": when, **line}) + "\n" for line in lines)
         try:
-            files.write_all(self._fd, data.encode())
+            if sync:
+                self._require_there()
+            start, self._torn = "\n" if self._torn else "", True
+            files.write_all(self._fd, (start + data).encode())
+            self._torn = False
             if sync:
                 files.fsync(self._fd)
         except OSError as error:
             raise Unavailable(f"the journal cannot be written: {error.strerror}") from error
+
+    def _require_there(self) -> None:
+        """Make sure that what is written can be found again: its folder may have been replaced.
+
+        Raises:
+            OSError: it cannot.
+        """
+        try:
+            there, ours = os.stat(self._path, follow_symlinks=False), os.fstat(self._fd)
+        except FileNotFoundError:
+            there = None
+        if there is None or (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino):
+            raise OSError(errno.ESTALE, f"{self._path} was removed meanwhile", self._path)
 
 
 class Journal:
@@ -212,42 +235,27 @@ class Journal:
             Unavailable: it cannot be written, so nothing may be done.
         """
         now = self._clock()
-        op = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}-{os.urandom(4).hex()}"
-        head = {
-            "line": "intent",
-            "when": now,
-            "op": op,
-            **_masked(intent._asdict()),
-            "who": intent.who._asdict(),
-            "planned": len(plan.rows),
-        }
-        lines = [head]
-        for start in range(0, len(plan.rows), CHUNK):
-            rows = [_packed(row) for row in plan.rows[start : start + CHUNK]]
-            lines.append({"line": "rows", "rows": rows})
-        data = "".join(json.dumps(line) + "\n" for line in lines).encode()
         folder = fd = -1
+        op = ""
         try:
             folder = self._open(make=True)
-            fd = files.open_shared(f"{op}.jsonl", folder, os.O_RDWR | os.O_APPEND)
-            if not files.claim_flock(fd):
-                raise Unavailable(f"the journal's {op} is somebody else's")
-            files.write_all(fd, data)
+            op, fd = _created(folder, now)
+            with_lock = files.Flock(fd, MOMENT)
+            with_lock.__enter__()
+            files.write_all(fd, _begun(op, now, intent, plan))
             files.fsync(fd)
             files.fsync(folder)
-        except (OSError, Unavailable) as error:
+        except OSError as error:
             if fd >= 0:
                 with suppress(OSError):  # empty or torn it counts for nothing, and is swept
                     files.forget(f"{op}.jsonl", folder)
                 os.close(fd)
             if folder >= 0:
                 os.close(folder)
-            if isinstance(error, Unavailable):
-                raise
             raise Unavailable(
                 f"the journal in {self.folder} cannot be written: {error.strerror}"
             ) from error
-        return Pen(op, fd, folder, self._clock)
+        return Pen(op, f"{self.folder}/{op}.jsonl", fd, folder, self._clock)
 
     def resume(self, op: str) -> Pen | None:
         """Go on writing an interrupted operation down; None while somebody carries it out.
@@ -258,20 +266,18 @@ class Journal:
         folder = fd = -1
         try:
             folder = self._open()
-            fd = files.open_plain(f"{op}.jsonl", folder)
-            os.close(fd)
-            fd = files.open_shared(f"{op}.jsonl", folder, os.O_RDWR | os.O_APPEND)
-            if files.claim_flock(fd):
-                _end_torn_line(fd)
-                return Pen(op, fd, folder, self._clock)
+            fd = files.open_plain(f"{_known(op)}.jsonl", folder, os.O_RDWR | os.O_APPEND)
+            _require_ours(fd, folder)
+            files.Flock(fd, MOMENT).__enter__()
+            _end_torn_line(fd)
+            return Pen(op, f"{self.folder}/{op}.jsonl", fd, folder, self._clock)
         except OSError as error:
             for one in (fd, folder):
                 if one >= 0:
                     os.close(one)
+            if isinstance(error, TimeoutError):
+                return None
             raise Unavailable(f"the journal's {op} cannot be written: {error.strerror}") from error
-        os.close(fd)
-        os.close(folder)
-        return None
 
     # ---- reading
 
@@ -285,7 +291,9 @@ class Journal:
         floor = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(max(0.0, since)))
         ops = sorted((n for n in names if n.endswith(".jsonl") and n >= floor), reverse=True)
         found = (self._operation(name.removesuffix(".jsonl"), names) for name in ops)
-        return tuple(operation for operation in found if operation is not None)
+        there = (operation for operation in found if operation is not None)
+        # Names tell seconds only; of what began in one of them, too, the latest comes first.
+        return tuple(sorted(there, key=lambda operation: operation.when, reverse=True))
 
     def operation(self, op: str) -> Operation | None:
         """One of them; None when there is no such, or it never came as far as its intent.
@@ -301,25 +309,18 @@ class Journal:
         Raises:
             Unavailable: the journal cannot be read.
         """
-        rows: list[Row] = []
+        rows: dict[str, Row] = {}
         ended: dict[str, Ended] = {}
-        for line in self._lines(op):
-            with suppress(KeyError, TypeError, ValueError, AttributeError):
-                if line["line"] == "rows":
-                    rows += map(_unpacked, line["rows"])
-                elif line["line"] == "ends":
-                    for end in End:
-                        for ident, words in line.get(str(end), {}).items():
-                            is_done = end is End.DONE
-                            ended[ident] = Ended(
-                                Row(ident, State.PENDING, ""),
-                                end,
-                                "" if is_done else str(words),
-                                str(words) if is_done else "",
-                            )
-        for row in rows:
-            one = ended.get(row.id)
-            yield Entry(row, None if one is None else one._replace(row=row))
+        for line in map(_understood, self._lines(op)):
+            if isinstance(line, _Rows):
+                for row in line.rows:
+                    rows.setdefault(row.id, row)
+            elif isinstance(line, _Ends):
+                for ident, end, words in line.ends:
+                    if ident in rows:
+                        ended.setdefault(ident, _ended(rows[ident], end, words))
+        for row in rows.values():
+            yield Entry(row, ended.get(row.id))
 
     def images(self, op: str) -> dict[str, bytes]:
         """What its tasks were before, by their ids; those that were kept whole.
@@ -327,20 +328,20 @@ class Journal:
         Raises:
             Unavailable: they cannot be read.
         """
-        data = self._read(f"{op}.before")
         found: dict[str, bytes] = {}
-        at = 0
-        while (end := data.find(b"\n", at)) >= 0:
-            try:
-                head = json.loads(data[at:end])
-                ident, size = str(head["id"]), int(head["size"])
-            except (ValueError, KeyError, TypeError):
-                break  # torn by a crash: nothing behind it was ever relied upon
-            image = data[end + 1 : end + 1 + size]
-            if len(image) < size or size < 0:
-                break
-            found[ident] = image
-            at = end + 1 + size + 1
+        with self._reading(f"{op}.before") as file:
+            while (head := file.readline(LONGEST)).endswith(b"\n"):
+                try:
+                    told = json.loads(head)
+                    ident, size = str(told["id"]), int(told["size"])
+                except _NOT_OURS:
+                    break  # torn by a crash: nothing behind it was ever relied upon
+                if not 0 <= size <= SHOWN:
+                    break
+                image = file.read(size + 1)
+                if len(image) <= size or image[size:] != b"\n":
+                    break
+                found.setdefault(ident, image[:size])
         return found
 
     def lines(self, op: str) -> Iterator[Mapping[str, Any]]:
@@ -357,80 +358,92 @@ class Journal:
             try:
                 known = self._told(op)
             except Unavailable as error:
-                when = float(calendar.timegm(time.strptime(op[:16], "%Y%m%dT%H%M%SZ")))
+                when = _began(op)
                 known = Operation(op, when, Intent("?", Who("?"), str(error)), 0, {}, when, False)
             if known is not None and known.ended is not None:
                 self._over[op] = known  # nothing more is written to it
         return None if known is None else known._replace(kept=f"{op}.before" in names)
 
     def _told(self, op: str) -> Operation | None:
-        head: Mapping[str, Any] | None = None
-        counts = dict.fromkeys(End, 0)
-        known: set[str] = set()
+        """What a file says; None when it never came as far as its intent, or is none of ours."""
+        head: _Head | None = None
+        ends = dict[str, End | None]()
         notes: list[Mapping[str, Any]] = []
-        ended: float | None = None
+        over: float | None = None
         damaged = 0
-        try:
-            for line in self._lines(op):
-                kind = line.get("line")
-                if kind == "intent" and head is None:
-                    head = line
-                elif kind == "ends":
-                    for end in End:
-                        new = line.get(str(end), {}).keys() - known
-                        counts[end] += len(new)
-                        known |= new
-                elif kind == "end":
-                    ended = float(line["when"])
-                elif kind == "note":
-                    notes.append(line)
-                elif kind != "rows":
-                    damaged += 1
-            if head is None:
-                return None
-            return Operation(
-                op,
-                float(head["when"]),
-                _intent(head),
-                int(head["planned"]),
-                counts,
-                ended,
-                ended is None and self._is_held(op),
-                notes=tuple(notes),
-                damaged=damaged,
-            )
-        except (KeyError, TypeError, ValueError, AttributeError):
-            return None  # `doctor` names what is no operation
+        for line in map(_understood, self._lines(op)):
+            if isinstance(line, _Head) and head is None:
+                head = line
+            elif isinstance(line, _Rows):
+                for row in line.rows:
+                    ends.setdefault(row.id, None)
+            elif isinstance(line, _Ends):
+                for ident, end, _ in line.ends:
+                    if ident in ends:
+                        ends[ident] = ends[ident] or end
+            elif isinstance(line, float):
+                over = line
+            elif isinstance(line, dict):
+                notes.append(line)
+            else:
+                damaged += 1
+        counts = Counter(end for end in ends.values() if end is not None)
+        untouched = not (damaged or counts or over is not None)
+        if head is None or (len(ends) < head.planned and untouched):
+            # Cut off while it was written, and before that is durable no task moves.
+            return None
+        return Operation(
+            op,
+            head.when,
+            head.intent,
+            max(head.planned, len(ends)),
+            {end: counts[end] for end in End},
+            over,
+            over is None and self._is_held(op),
+            notes=tuple(notes),
+            damaged=damaged,
+        )
 
     def _lines(self, op: str) -> Iterator[Mapping[str, Any]]:
-        *whole, _ = self._read(f"{op}.jsonl").split(b"\n")
-        for text in whole:
-            try:
-                line = json.loads(text)
-            except ValueError:
-                line = None
-            yield line if isinstance(line, dict) else {"line": "damaged"}
+        with self._reading(f"{op}.jsonl") as file:
+            while text := file.readline(LONGEST):
+                while not text.endswith(b"\n"):
+                    if len(text) < LONGEST:
+                        return  # the end of it was cut off
+                    text = b" " + file.readline(LONGEST - 1)
+                try:
+                    line = json.loads(text)
+                except _NOT_OURS:
+                    line = None
+                yield line if isinstance(line, dict) else {"line": "damaged"}
 
     def _names(self) -> frozenset[str]:
         try:
-            return frozenset(n for n in os.listdir(self.folder) if _NAME.fullmatch(n))
+            folder = self._open()
+            try:
+                return frozenset(n for n in os.listdir(folder) if OPERATION.fullmatch(n))
+            finally:
+                os.close(folder)
         except FileNotFoundError:
             return frozenset()
         except OSError as error:
             raise Unavailable(f"the journal in {self.folder}: {error.strerror}") from error
 
-    def _read(self, name: str) -> bytes:
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[IO[bytes]]:
+        """A file of the journal; an empty one where there is none."""
         try:
+            _known(name.partition(".")[0])
             folder = files.reach(self.folder, self._root)
             try:
                 fd = files.open_plain(name, folder)
+                with open(fd, "rb") as file:
+                    _require_ours(fd, folder)
+                    yield file
             finally:
                 os.close(folder)
-            with Path(f"/proc/self/fd/{fd}").open("rb") as file:
-                os.close(fd)
-                return file.read()
         except FileNotFoundError:
-            return b""
+            yield BytesIO()
         except OSError as error:
             raise Unavailable(f"the journal's {name}: {error.strerror}") from error
 
@@ -444,42 +457,17 @@ class Journal:
 
     def _is_held(self, op: str) -> bool:
         try:
-            fd = os.open(f"{self.folder}/{op}.jsonl", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            folder = files.reach(self.folder, self._root)
+            try:
+                fd = files.open_plain(f"{op}.jsonl", folder)
+            finally:
+                os.close(folder)
         except OSError:
             return False
         try:
             return not files.is_unclaimed(fd)
         finally:
             os.close(fd)
-
-
-def sweep(folder: str, now: float, hours: float) -> int:
-    """Remove what can no more be taken back, and operations of long ago; answers how many files.
-
-    By the times of the files alone: nothing is read, and none that somebody still writes is
-    touched.
-
-    Raises:
-        OSError: the folder cannot be read, or a file of it not removed.
-    """
-    gone = 0
-    try:
-        dir_fd = files.reach(folder)
-    except FileNotFoundError:
-        return 0
-    try:
-        for name in sorted(os.listdir(dir_fd)):
-            is_ours = _NAME.fullmatch(name)
-            if not is_ours:
-                continue
-            limit = hours * 3600 if is_ours[2] == "before" else DAYS * 86400
-            seen = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
-            if now - seen.st_mtime > limit and _is_free(f"{is_ours[1]}.jsonl", dir_fd):
-                files.forget(name, dir_fd)
-                gone += 1
-    finally:
-        os.close(dir_fd)
-    return gone
 
 
 def mask(text: str) -> str:
@@ -501,6 +489,8 @@ def _plain(value: Any) -> Any:
         return mask(value)
     if isinstance(value, Mapping):
         return _masked(value)
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
     return value
 
 
@@ -509,15 +499,162 @@ def _packed(row: Row) -> list[str]:
     return packed if row.end is None else [*packed, str(row.end)]
 
 
+def _packed_ends(ended: Sequence[Ended]) -> Iterator[Mapping[str, Any]]:
+    for start in range(0, len(ended), CHUNK):
+        line: dict[str, Any] = {"line": "ends"}
+        for one in ended[start : start + CHUNK]:
+            words = one.rev if one.end is End.DONE else mask(one.words)
+            line.setdefault(str(one.end), {})[one.row.id] = words
+        yield line
+
+
+def _begun(op: str, now: float, intent: Intent, plan: Plan) -> bytes:
+    """How an operation's file begins: what is about to be done, to what, and what is left out.
+
+    The last is part of it: if nothing more came, what was left out would look as if it were to be
+    done still.
+    """
+    excluded = [Ended(row, End.EXCLUDED, why) for row, why in plan.excluded]
+    lines: list[Mapping[str, Any]] = [
+        {
+            "line": "intent",
+            "when": now,
+            "op": op,
+            **_masked(intent._asdict()),
+            "who": intent.who._asdict(),
+            "planned": len(plan.rows),
+        },
+        *(
+            {"line": "rows", "rows": [_packed(row) for row in plan.rows[start : start + CHUNK]]}
+            for start in range(0, len(plan.rows), CHUNK)
+        ),
+        *({"when": now, **line} for line in _packed_ends(excluded)),
+    ]
+    return "".join(json.dumps(line) + "\n" for line in lines).encode()
+
+
+def _created(folder: int, now: float) -> tuple[str, int]:
+    """A new operation's name, and its file."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
+    owner = files.owner_for(os.fstat(folder))
+    number = int.from_bytes(os.urandom(4))
+    while True:
+        op = f"{stamp}-{number:08x}"
+        try:
+            return op, files.create(f"{op}.jsonl", folder, owner, files.FILE_MODE, _NEW)
+        except FileExistsError:
+            number = (number + 1) % (1 << 32)  # somebody else's
+
+
+# ---- what a line says, as far as it can be understood
+
+_NOT_OURS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What is raised over a line that is none of ours."""
+
+
+class _Head(NamedTuple):
+    when: float
+    intent: Intent
+    planned: int
+
+
+class _Rows(NamedTuple):
+    rows: list[Row]
+
+
+class _Ends(NamedTuple):
+    ends: list[tuple[str, End, str]]
+
+
+def _understood(
+    line: Mapping[str, Any],
+) -> _Head | _Rows | _Ends | float | Mapping[str, Any] | None:
+    """A line's meaning: a float is when it was over, a mapping is a note; None: it has none."""
+    try:
+        match line["line"]:
+            case "intent":
+                return _Head(_moment(line["when"]), _intent(line), _amount(line["planned"]))
+            case "rows":
+                return _Rows([_unpacked(packed) for packed in line["rows"]])
+            case "ends":
+                ends = ((end, line.get(str(end), {}).items()) for end in End)
+                return _Ends([(ident, end, str(w)) for end, items in ends for ident, w in items])
+            case "end":
+                return _moment(line["when"])
+            case "note":
+                return line
+    except _NOT_OURS:
+        return None
+    return None
+
+
+def _ended(row: Row, end: End, words: str) -> Ended:
+    return Ended(row, end, rev=words) if end is End.DONE else Ended(row, end, words)
+
+
 def _unpacked(packed: Sequence[str]) -> Row:
     ident, state, rev, *end = packed
-    return Row(str(ident), State(state), str(rev), end=State(end[0]) if end else None)
+    return Row(_text(ident), State(state), _text(rev), end=State(end[0]) if end else None)
 
 
 def _intent(head: Mapping[str, Any]) -> Intent:
-    fields = {name: head[name] for name in Intent._fields if name in head}
-    known = {name: value for name, value in head["who"].items() if name in Who._fields}
-    return Intent(**{**fields, "who": Who(**known)})
+    texts = ("verb", "reason", "filter", "scope", "undoes", "follows")
+    fields: dict[str, Any] = {name: _text(head[name]) for name in texts if name in head}
+    fields |= {name: dict(head[name]) for name in ("values", "pace") if name in head}
+    person = head["who"]
+    said = {name: _text(person.get(name, "")) for name in ("user", "sudo", "ssh", "host")}
+    return Intent(**fields, who=Who(**said, pid=_amount(person.get("pid", 0))))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("expected a text")
+    return value
+
+
+def _amount(value: object) -> int:
+    if not isinstance(value, int) or not 0 <= value < 1 << 53:
+        raise TypeError("expected how many")
+    return value
+
+
+def _moment(value: float) -> float:
+    if not math.isfinite(value) or not 0 <= value < LAST:
+        raise ValueError("expected epoch seconds")
+    return float(value)
+
+
+LAST = 253402300800.0
+"""The end of the year 9999, epoch seconds UTC: beyond, there are no dates."""
+
+
+def _began(op: str) -> float:
+    """When an operation began, by its name; 0 where that is no date."""
+    try:
+        return float(calendar.timegm(time.strptime(op[:16], "%Y%m%dT%H%M%SZ")))
+    except ValueError:
+        return 0.0
+
+
+def _known(op: str) -> str:
+    """An operation's name, which is a file's.
+
+    Raises:
+        FileNotFoundError: there is none of that name.
+    """
+    if not OPERATION.fullmatch(f"{op}.jsonl"):
+        raise FileNotFoundError(errno.ENOENT, "no operation has such a name", op)
+    return op
+
+
+def _require_ours(fd: int, folder: int) -> None:
+    """Make sure that a file was written by somebody who may put files into its folder.
+
+    Raises:
+        PermissionError: it was not.
+    """
+    if why := files.stranger(os.fstat(fd), os.fstat(folder)):
+        raise PermissionError(errno.EPERM, why)
 
 
 def _end_torn_line(fd: int) -> None:
@@ -525,14 +662,3 @@ def _end_torn_line(fd: int) -> None:
     size = os.fstat(fd).st_size
     if size and os.pread(fd, 1, size - 1) != b"\n":
         files.write_all(fd, b"\n")
-
-
-def _is_free(name: str, dir_fd: int) -> bool:
-    try:
-        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=dir_fd)
-    except OSError:
-        return True
-    try:
-        return files.is_unclaimed(fd)
-    finally:
-        os.close(fd)

@@ -8,7 +8,11 @@ from typing import NamedTuple
 
 SPANS = "a duration such as 30s, 5m, 2h, 1d or 1h30m"
 MOMENTS = 'a time such as 14:00, 6pm, 2026-11-20, yesterday, "yesterday 18:30", -2h or now'
+AHEAD = 'a time to come, such as 14:00, +2h, "tomorrow 06:00", 2026-11-21 or now'
 """What was expected, for a sentence."""
+
+END = 253_402_300_800.0
+"""The first moment in epoch seconds that has no date: a calendar ends with the year 9999."""
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _PARTS = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhdw])", re.IGNORECASE)
@@ -71,6 +75,28 @@ def moment(text: str, now: float) -> float | Ago | Clock:
         return _on_a_calendar(text, now)
     except (ValueError, OverflowError, OSError):
         raise ValueError(f"expected {MOMENTS}") from None
+
+
+def ahead(text: str, now: float) -> float:
+    """A moment that something is to wait for, epoch seconds UTC: a time of day is the next one.
+
+    Raises:
+        ValueError: it is none, or none that can be told by a calendar.
+    """
+    try:
+        found = moment(text.strip(), now)
+    except ValueError:
+        raise ValueError(f"expected {AHEAD}") from None
+    match found:
+        case Ago(seconds):
+            when = now - seconds
+        case Clock():
+            when = found.after(now)
+        case _:
+            when = found
+    if not 0 <= when < END:
+        raise ValueError(f"expected {AHEAD}")
+    return when
 
 
 def _on_a_calendar(text: str, now: float) -> float | Clock:

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from engine import plans
 from engine.model import Move, State, Task
 from engine.plans import Plan, Row
-from engine.store import Gone, Store, StoreError, Unavailable
+from engine.store import Gone, Store, StoreError, Unavailable, Unsupported
 from engine.verbs import VERBS
 
 GROUP = 500
@@ -43,6 +43,9 @@ class Ended(NamedTuple):
     """Why, where it is not done."""
     rev: str = ""
     """The revision in which a task that was changed stands now; "" once it has left."""
+    sure: bool = True
+    """Whether nothing more becomes of it. The store may be unable to say whether a task moved:
+    then no outcome is written down, and `engine.undo.settle` finds it out later."""
 
 
 class Report(NamedTuple):
@@ -94,12 +97,24 @@ class Pen(Protocol):
         ...
 
 
+CHANGED = "not as it was seen"
+NOT_KEPT = "what it was is not kept any more"
+
 Allowed = Callable[[], str]
 """Why nothing may be done now; "" when it may."""
 
 
 def freely() -> str:
     """Nothing stands against it."""
+    return ""
+
+
+Fits = Callable[[Task], str]
+"""Why there is no room for a task in the trash; "" when there is, and then it takes it."""
+
+
+def any_room(task: Task) -> str:
+    """There is room for everything."""
     return ""
 
 
@@ -115,20 +130,26 @@ class Applying:
         *,
         allowed: Allowed = freely,
         images: Mapping[str, bytes] | None = None,
+        fits: Fits = any_room,
     ) -> None:
-        """`allowed` is asked again before each batch; `images` are what is taken back, by ids.
+        """`allowed` is asked again before each batch; `images` are what is taken back, by ids;
+        `fits` is asked for each task that is to go into the trash. Where there are `images`, no row
+        is taken back without its own.
 
-        The rows that are left out are accounted for at once.
+        The rows that are left out are accounted for at once; the intent names them already.
         """
         self.plan = plan
         self._store, self._now, self._pen, self._allowed = store, now, pen, allowed
-        self._images = images or {}
+        self._fits = fits
+        self._images = images
         self._open = dict.fromkeys(plan.included)
         self._ended: dict[End, list[Ended]] = {end: [] for end in End}
+        self._op = pen.op if pen is not None else ""
+        self._unsure = False
+        self._remark = ""
         self.trouble = ""
-        excluded = [Ended(row, End.EXCLUDED, why) for row, why in plan.excluded]
-        self._close(excluded)
-        self._write(excluded)
+        """Why nothing more is done; "" while it goes on."""
+        self._close(Ended(row, End.EXCLUDED, why) for row, why in plan.excluded)
 
     @property
     def waiting(self) -> tuple[Row, ...]:
@@ -148,8 +169,10 @@ class Applying:
         batch = [row for row in dict.fromkeys(rows) if row in self._open]
         ended: list[Ended] = []
         try:
-            why = self.trouble or self._allowed()
-            ended = [Ended(r, End.FAILED, why) for r in batch] if why else self._carry_out(batch)
+            if why := self.trouble or self._allowed():
+                ended += (Ended(row, End.FAILED, why) for row in batch)
+            else:
+                self._carry_out(batch, ended)
         except Unavailable as error:
             known = {one.row for one in ended}
             ended += [Ended(row, End.FAILED, str(error)) for row in batch if row not in known]
@@ -164,14 +187,13 @@ class Applying:
         self._close(rest)
         if not self.trouble:
             self._write(rest)
-        report = self.report()
-        if self._pen is not None and not self.trouble:
+        # Without an end it counts as interrupted, and is settled once it is known how it stands.
+        if self._pen is not None and not (self.trouble or self._unsure):
             try:
-                self._pen.end(report)
+                self._pen.end(self.report())
             except Unavailable as error:
-                self.trouble = str(error)
-                report = report._replace(trouble=self.trouble)
-        return report
+                self._cannot_write(error)
+        return self.report()
 
     def report(self) -> Report:
         """What became of the rows so far."""
@@ -181,91 +203,125 @@ class Applying:
             tuple(one.row.id for one in self._ended[End.GONE]),
             tuple((one.row.id, one.words) for one in self._ended[End.FAILED]),
             tuple((one.row.id, one.words) for one in self._ended[End.EXCLUDED]),
-            self.trouble,
-            self._pen.op if self._pen is not None else "",
+            self.trouble or self._remark,
+            self._op,
         )
 
     def _close(self, ended: Iterable[Ended]) -> None:
         for one in ended:
             self._open.pop(one.row, None)
             self._ended[one.end].append(one)
+            self._unsure |= not one.sure
 
     def _write(self, ended: Sequence[Ended]) -> None:
-        if self._pen is None or not ended:
+        known = [one for one in ended if one.sure]
+        if self._pen is None or not known:
             return
         try:
-            self._pen.outcomes(ended)
+            self._pen.outcomes(known)
         except Unavailable as error:
+            self._cannot_write(error)
+
+    def _cannot_write(self, error: Unavailable) -> None:
+        if VERBS[self.plan.verb].safe:
             # What was done is done; nothing more is, so that the journal leaves no more open.
             self.trouble = str(error)
+        else:
+            # A full disk may be the very reason why it is done.
+            self._pen, self._remark = None, str(error)
 
-    def _carry_out(self, batch: list[Row]) -> list[Ended]:
+    def _carry_out(self, batch: list[Row], ended: list[Ended]) -> None:
+        """Add to `ended` what becomes of each row, as it becomes known."""
         there = _looked_at(self._store, batch)
-        ended: list[Ended] = []
-        moves: list[Move] = []
-        rows: dict[tuple[str, str], Row] = {}
+        moves: dict[Row, Move] = {}
         for row in batch:
             task = there.get((row.id, row.state, row.rev))
             if task is None:
-                ended.append(Ended(row, End.GONE, "not as it was seen"))
-            elif why := plans.refusal(self._store.edges, self.plan.verb, row):
+                ended.append(Ended(row, End.GONE, CHANGED))
+            elif why := self._why_not(task, row):
                 ended.append(Ended(row, End.FAILED, why))
             else:
                 try:
-                    moves.append(self._move(task, row))
-                    rows[task.id, task.rev] = row
+                    moves[row] = self._move(task, row)
                 except StoreError as error:
                     ended.append(Ended(row, End.FAILED, str(error)))
-        moves, lost = self._keep(moves)
-        ended += [Ended(rows[m.old.id, m.old.rev], e, w) for m, e, w in lost if m.old]
-        return [*ended, *self._swap(moves, rows)]
+        ended += self._keep(moves)
+        self._swap(moves, ended)
+
+    def _why_not(self, task: Task, row: Row) -> str:
+        why = plans.refusal(self._store.edges, self.plan.verb, row)
+        its = plans.way(self.plan.verb, row)
+        return why or (self._fits(task) if its is not None and its[1] is State.TRASH else "")
 
     def _move(self, task: Task, row: Row) -> Move:
         if row.end is None:
             verb = VERBS[self.plan.verb]
             return Move(task, verb.act(task, self._now(), **self.plan.values))
-        image = self._images.get(row.id, b"")
-        if image:
-            return Move(task, self._store.recall(task, image, row.end), image)
-        return Move(task, replace(task, state=row.end, lease=None))
+        if self._images is None:
+            return Move(task, replace(task, state=row.end, lease=None))
+        image = self._images.get(row.id)
+        if image is None:
+            raise Unsupported(NOT_KEPT)
+        return Move(task, self._store.recall(task, image, row.end), image)
 
-    def _keep(self, moves: list[Move]) -> tuple[list[Move], list[tuple[Move, End, str]]]:
-        """Keep what these tasks are; those of which that cannot be had are not changed."""
+    def _keep(self, moves: dict[Row, Move]) -> list[Ended]:
+        """Keep what these tasks are; takes out, and answers with, those of which that fails."""
         if self._pen is None or VERBS[self.plan.verb].keeps:
-            return moves, []
+            return []
         images: list[tuple[str, bytes]] = []
-        kept: list[Move] = []
-        lost: list[tuple[Move, End, str]] = []
-        for move in moves:
+        lost: list[Ended] = []
+        for row, move in moves.items():
             assert move.old is not None
             try:
-                images.append((move.old.id, self._store.read(move.old)))
-                kept.append(move)
+                images.append((row.id, self._store.read(move.old)))
             except Gone:
-                lost.append((move, End.GONE, "not as it was seen"))
+                lost.append(Ended(row, End.GONE, CHANGED))
             except StoreError as error:
-                lost.append((move, End.FAILED, str(error)))
+                lost.append(Ended(row, End.FAILED, str(error)))
+        for one in lost:
+            del moves[one.row]
         try:
             self._pen.keep(images)
         except Unavailable as error:
             self.trouble = str(error)
-            return [], [*lost, *((move, End.FAILED, str(error)) for move in kept)]
-        return kept, lost
+            lost += (Ended(row, End.FAILED, self.trouble) for row in moves)
+            moves.clear()
+        return lost
 
-    def _swap(self, moves: list[Move], rows: Mapping[tuple[str, str], Row]) -> Iterator[Ended]:
-        left = dict(rows)
-        kept = {(m.old.id, m.old.rev) for m in moves if m.old is not None}
-        for move, rev, error in self._store.swap_all(moves):
-            assert move.old is not None
-            row = left.pop((move.old.id, move.old.rev))
-            if error is None:
-                yield Ended(row, End.DONE, rev=rev)
-            elif isinstance(error, Gone):
-                yield Ended(row, End.GONE, str(error))
-            else:
-                yield Ended(row, End.FAILED, str(error))
-        for key in left.keys() & kept:
-            yield Ended(left[key], End.FAILED, "its store gave no answer")
+    def _swap(self, moves: Mapping[Row, Move], ended: list[Ended]) -> None:
+        left = {(row.id, row.rev): row for row in moves}
+        refused: dict[Row, str] = {}
+        why = "its store gave no answer"
+        try:
+            for move, rev, error in self._store.swap_all(moves.values()):
+                assert move.old is not None
+                row = left.pop((move.old.id, move.old.rev))
+                if error is None:
+                    ended.append(Ended(row, End.DONE, rev=rev))
+                elif isinstance(error, Gone):
+                    ended.append(Ended(row, End.GONE, str(error)))
+                elif isinstance(error, Unavailable):
+                    refused[row] = str(error)
+                else:
+                    ended.append(Ended(row, End.FAILED, str(error)))
+        except Unavailable as error:
+            why = str(error)
+        refused |= dict.fromkeys(left.values(), why)
+        ended += self._refused(refused)
+
+    def _refused(self, rows: Mapping[Row, str]) -> Iterator[Ended]:
+        """What the store could not say for sure: failed, and settled later unless it is there."""
+        try:
+            there = _looked_at(self._store, list(rows)) if rows else {}
+        except Unavailable:
+            there = {}
+        standing = {(ident, state) for ident, state, _ in there}
+        for row, why in rows.items():
+            its = plans.way(self.plan.verb, row)
+            moves = its is not None and its[1] is not row.state
+            stayed = (row.id, row.state, row.rev) in there
+            sure = stayed or (moves and (row.id, row.state) in standing)
+            yield Ended(row, End.FAILED, why, sure=sure)
 
 
 def apply(
@@ -278,13 +334,14 @@ def apply(
     halted: Callable[[], bool] = lambda: False,
     allowed: Allowed = freely,
     images: Mapping[str, bytes] | None = None,
+    fits: Fits = any_room,
 ) -> Report:
     """Carry a whole plan out; blocks until all of it is durable and written down.
 
     `told` gets the counts after each batch; once `halted` says so, the rest is left as it is. When
     the store becomes unavailable, the rows not yet carried out have failed for that reason.
     """
-    applying = Applying(store, plan, now, pen, allowed=allowed, images=images)
+    applying = Applying(store, plan, now, pen, allowed=allowed, images=images, fits=fits)
     rows = iter(applying.waiting)
     why = ""
     while not applying.trouble and (batch := list(islice(rows, GROUP))):

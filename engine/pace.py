@@ -69,8 +69,11 @@ def unpacked(values: Mapping[str, Any]) -> Pace:
 
 def bucket_rate(rate: float) -> Rate:
     """The rate of a token bucket that lets so many tasks through a second."""
-    # A bucket refills in whole seconds: it must hold what comes in one of them.
-    return Rate(max(1, round(rate * HOUR)), max(1, -int(-rate // 1)))
+    per_hour = max(1, round(rate * HOUR))
+    # A bucket refills in whole seconds: it must hold what comes in one of them, and where that is
+    # no whole number, what was left over as well.
+    even = per_hour % HOUR == 0 or HOUR % per_hour == 0
+    return Rate(per_hour, -(-per_hour // HOUR) + (not even))
 
 
 def phases(pace: Pace, planned: int) -> tuple[int, ...]:

@@ -19,6 +19,10 @@ MOST = 100
 """Tasks sent together at most: few enough that an order is heard at once."""
 
 
+RATE = "the rate"
+"""Why it waits, when that is for the next token."""
+
+
 class Tally(NamedTuple):
     """How many of those that were sent stand how."""
 
@@ -212,6 +216,11 @@ class Course(NamedTuple):
         """How many rows are still to be sent, or would be if it had not stopped."""
         return self.planned - self.ever - self.dropped
 
+    @property
+    def sends(self) -> bool:
+        """Whether there is anything to send, and nothing ordered against it."""
+        return self.rest > 0 and not self.paused and not self.stopped
+
     def next(
         self, now: float, tokens: int, token_at: float = 0.0, pending: int | None = None
     ) -> Step:
@@ -237,7 +246,7 @@ class Course(NamedTuple):
             if room <= 0:
                 return self._canary_wait(at, now)
         if tokens <= 0:
-            return Wait(token_at, "the rate")
+            return Wait(token_at, RATE)
         return Send(min(room, tokens, MOST))
 
     def _canary(self) -> int | None:

@@ -113,14 +113,16 @@ def frozen(
 ) -> Plan:
     """The same of id, state, revision, creation (epoch seconds UTC) and whether it is leased."""
     careful = VERBS[verb].careful
-    rows: dict[Row, None] = {}
+    rows: dict[str, Row] = {}
     oldest = newest = 0.0
     for ident, state, rev, created, leased in seen:
+        if ident in rows:
+            continue  # what stands in two places is acted on in one of them: a row is its id's
         odd = _odd(created, leased, ident in noted, now) if careful else ""
-        rows[Row(ident, state, rev, odd)] = None
+        rows[ident] = Row(ident, state, rev, odd)
         oldest = min(oldest or created, created)
         newest = max(newest, created)
-    return Plan(verb, tuple(rows), now, filter, oldest=oldest, newest=newest)
+    return Plan(verb, tuple(rows.values()), now, filter, oldest=oldest, newest=newest)
 
 
 def _odd(created: float, leased: bool, noted: bool, now: float) -> str:
@@ -132,10 +134,11 @@ def _odd(created: float, leased: bool, noted: bool, now: float) -> str:
 
 
 def way(verb: str, row: Row) -> Way | None:
-    """From where to where a row goes; None when the verb does not start there."""
+    """From where to where a row goes; None when the verb does not start there, or is unknown."""
     if row.end is not None:
         return row.state, row.end
-    return next((way for way in VERBS[verb].edges if way[0] is row.state), None)
+    edges = VERBS[verb].edges if verb in VERBS else ()
+    return next((way for way in edges if way[0] is row.state), None)
 
 
 def offered(edges: Edges, verb: str, state: State) -> str | None:

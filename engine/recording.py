@@ -12,7 +12,7 @@ from engine.alerts import Alert, Goal, Level, Sight, What, Where
 from engine.flow import Rates
 from engine.limits import Left
 from engine.model import LockEvidence, State, Verdict
-from engine.transports import WINDOWS, Tally, Transport, Window
+from engine.transports import WINDOWS, Source, Tally, Transport, Window
 
 T = TypeVar("T")
 
@@ -215,11 +215,15 @@ def _way(row: Any) -> Transport:
     known = [_maybe(tally, _tally) for tally in _list(tallies)][: len(WINDOWS)]
     known += [None] * (len(WINDOWS) - len(known))
     windows = [
-        Window(window, seconds, tally, reason="" if tally else "not recorded")
+        Window(window, seconds, tally, Source.METRICS if tally else Source.NONE, _why(tally))
         for (window, seconds), tally in zip(WINDOWS, known, strict=True)
     ]
     ends = _maybe(success, _number), _maybe(failure, _number)
     return Transport(_text(name), _maybe(totals, _tally), tuple(windows), (), *ends)
+
+
+def _why(tally: Tally | None) -> str:
+    return "" if tally else "not recorded"
 
 
 def _tally(row: Any) -> Tally:

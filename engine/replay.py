@@ -7,56 +7,29 @@ the process die, what was not moved still stands where it stood, and the journal
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from engine import files, undo
-from engine.events import Event
-from engine.fates import Change, Fate, Fates, Known, Sent, mark_of
-from engine.hearing import not_counted, nothing
+from engine import undo
+from engine.fates import Known, Sent, mark_of
+from engine.following import Facts, Following
 from engine.journal import Intent, Journal, Pen
-from engine.limits import Buckets
 from engine.model import Task
 from engine.operations import GROUP, Allowed, Applying, End, Ended, Report, freely
-from engine.pace import Pace, Rest, bucket_rate, packed
-from engine.pacing import MOST, ORDERS, RATE, Course, Finished, Send, Step, Stop, Wait, rules
+from engine.pace import Pace, Rest, packed
+from engine.pacing import ORDERS, RATE, Course, Finished, Send, Stop, Wait, rules
 from engine.plans import Plan, Row
 from engine.progress import LINES, Phase, Progress, Said, time_left
 from engine.store import Store, StoreError, Unavailable
 from engine.text import shown
-
-BUCKET = "replay"
-"""The bucket that all replays of a spool draw on, and the stem of its file on the desk."""
+from engine.tokens import Tokens
 
 POLL = 0.25
 """Seconds after which it looks around at the latest."""
-
-LOOK, LOOKING = 100, 0.5
-"""Tasks that are looked at together, and seconds between two such looks at least."""
-
-COUNTING, NOTING = 2.0, 5.0
-"""Seconds between two readings of counters, and between two notes on what became of tasks."""
-
-Ask: TypeAlias = Callable[[], int | None]
-"""A number, from wherever it is known; None: not known now."""
-
-
-class Facts(NamedTuple):
-    """Where a replay learns what became of its tasks, besides its store; each may block."""
-
-    heard: Callable[[], Sequence[Event]] = nothing
-    """What the logs said since the last call (`engine.hearing.Hearing`)."""
-    finished: Ask = not_counted
-    """How many tasks were ever run and done, by a counter."""
-    pending: Ask = not_counted
-    """How many tasks wait in the queue; asked only where a stop rule wants to know."""
-    close: Callable[[], None] = lambda: None
-    """Lets go of all that."""
 
 
 class Result(NamedTuple):
@@ -100,8 +73,6 @@ class Replay:
         """
         self.plan = plan
         self._open_store, self._journal, self._intent = open_store, journal, intent
-        self._facts = facts or Facts()
-        self._buckets, self._root = buckets, root
         self._retention, self._allowed, self._clock = retention, allowed, clock
         self._bell = threading.Event()
         self._idle = idle or self._wait
@@ -109,17 +80,18 @@ class Replay:
         self._detached = False
         self._thread: threading.Thread | None = None
         self._course = Course.begin(pace, len(plan.included), clock())
-        self._fates = Fates(pace.timeout)
-        self._failures: Counter[str] = Counter()
+        self._following = Following(facts or Facts(), pace.timeout)
+        self._tokens = Tokens(buckets, root, clock)
+        self._pending: int | None = None
         self._lines: deque[Said] = deque(maxlen=LINES)
-        self._became: dict[str, Known] = {}
-        self._unsaid: dict[str, Known] = {}
         self._troubles: dict[str, str] = {}
-        self._asked = self._pause = ""
-        self._looked = self._counted = self._noted = self._waiting_at = float("-inf")
-        self._waiting: int | None = None
-        self._limits: tuple[float, Buckets] | None = None
+        self._asked = ""
         self._reports: dict[str, Report] = {}
+        self._gone = 0
+        self._pen: Pen | None = None
+        self._store: Store
+        self._applying: Applying
+        self._rows: Iterator[Row]
         self._progress = Progress(planned=len(plan.rows), rest=len(plan.included), pace=pace)
 
     # ---- from any thread
@@ -133,11 +105,13 @@ class Replay:
     def result(self) -> Result:
         """What it came to, once it is over."""
         report, held, back = map(self._reports.get, ("retry", "hold", "undo"))
-        return Result(self._progress, report, held, back, self._became)
+        return Result(self._progress, report, held, back, self._following.became)
 
     def start(self) -> None:
         """Begin, on a thread of its own."""
-        self._thread = threading.Thread(target=self._run_alone, name="spooldeck-replay", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run_alone, name="spooldeck-replay", daemon=True
+        )
         self._thread.start()
 
     def order(self, name: str) -> None:
@@ -158,7 +132,11 @@ class Replay:
         """
         self._detached = True
         self._bell.set()
-        if self._thread is not None:
+        self.join(patience)
+
+    def join(self, patience: float | None = None) -> None:
+        """Wait until its thread has ended, up to so many seconds; called on itself, not at all."""
+        if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(patience)
 
     # ---- on its own thread
@@ -184,7 +162,7 @@ class Replay:
                 pen.close()
             if store is not None:
                 store.close()
-            self._facts.close()
+            self._following.close()
         return self.result
 
     def _run_alone(self) -> None:
@@ -207,11 +185,10 @@ class Replay:
         self._store, self._pen = store, pen
         self._applying = Applying(store, self.plan, self._clock, pen, allowed=self._allowed)
         self._rows = iter(self._applying.waiting)
-        self._facts.heard()  # what was said before is of other runs
-        self._fates.count(self._facts.finished())
+        self._following.begin()
         while not self._detached and not self._turn():
             pass
-        self._note(self._clock(), always=True)
+        self._note(self._clock(), all_of_it=True)
         if self._detached and "retry" not in self._reports:
             self._say("left")
             self._publish(Phase.LEFT, "let go of")
@@ -226,8 +203,9 @@ class Replay:
         while self._orders:
             self._obey(self._orders.popleft(), now)
         self._follow(now)
-        tokens, token_at = self._tokens(now)
-        step = self._course.next(now, tokens, token_at, self._pending(now))
+        course = self._course
+        tokens, token_at = self._tokens.left(course.pace.rate) if course.sends else (0, now)
+        step = course.next(now, tokens, token_at, self._pending)
         if isinstance(step, Send):
             sent = self._send(step.amount)
             self._publish(Phase.SENDING, "")
@@ -283,7 +261,7 @@ class Replay:
         self._reports["retry"] = self._applying.finish(f"not sent: {why}")
         if rest and self._course.pace.stops.rest is Rest.HOLD:
             plan = Plan("hold", rest, self._clock(), filter=self.plan.filter)
-            self._apply(plan, {}, scope=f"{len(rest):,} that a replay did not send")
+            self._apply(plan, scope=f"{len(rest):,} that a replay did not send")
 
     def _pull_back(self, now: float) -> None:
         """Put back what still waits as it was sent."""
@@ -302,12 +280,17 @@ class Replay:
             return
         scope = "what a replay sent and nobody touched"
         report = self._apply(back.plan, images, undoes=op, scope=scope)
-        for sent, known in self._fates.take_back(report.done):
+        for sent, known in self._following.take_back(report.done):
             self._course = self._course.pulled_back(sent.nth, known.fate, now)
             self._line(sent.id, "taken back", "stands where it stood before")
 
     def _apply(
-        self, plan: Plan, images: Mapping[str, bytes], undoes: str = "", scope: str = ""
+        self,
+        plan: Plan,
+        images: Mapping[str, bytes] | None = None,
+        *,
+        undoes: str = "",
+        scope: str = "",
     ) -> Report:
         """Carry another plan out, as an operation of its own."""
         pen: Pen | None = None
@@ -333,18 +316,20 @@ class Replay:
 
     def _send(self, amount: int) -> int:
         """Send the next rows; how many tokens there were for them."""
-        paid = self._pay(amount)
+        paid = self._tokens.pay(self._course.pace.rate, amount)
         rows = list(islice(self._rows, paid))
         marks = self._marks(rows)
         at = self._clock()
-        done, others = [], []
+        done: list[Ended] = []
+        others: list[Ended] = []
         for ended in self._applying.step(rows):
             (done if ended.end is End.DONE else others).append(ended)
         for nth, ended in enumerate(done, self._course.ever):
             ident = ended.row.id
-            self._fates.add(Sent(nth, ident, ended.rev, at, marks.get(ident, "")))
+            self._following.add(Sent(nth, ident, ended.rev, at, marks.get(ident, "")))
             self._line(ident, "sent", "")
         for ended in others:
+            self._gone += ended.end is End.GONE
             self._line(ended.row.id, str(ended.end), shown(ended.words))
         now = self._clock()
         self._course = self._course.sent(len(done), len(others), now)
@@ -369,91 +354,21 @@ class Replay:
         except Unavailable:
             return {}  # the next step cannot reach it either, and says so
 
-    def _bucket(self) -> Buckets | None:
-        rate = self._course.pace.rate
-        if rate is None or not self._buckets:
-            return None
-        if self._limits is None or self._limits[0] != rate:
-            rates = {BUCKET: bucket_rate(rate)}
-            self._limits = rate, Buckets(self._buckets, rates, self._clock, self._root)
-        return self._limits[1]
-
-    def _tokens(self, now: float) -> tuple[int, float]:
-        """How many tokens are there, and when the next one comes."""
-        course, bucket = self._course, self._bucket()
-        if bucket is None or course.stopped or course.paused or not course.rest:
-            return MOST, now
-        try:
-            os.close(files.reach(os.path.dirname(self._buckets), self._root, make=True))
-            (left,) = bucket.left()
-            self._troubles.pop("rate", None)
-        except OSError as error:
-            self._troubles["rate"] = f"{shown(self._buckets)}: {error.strerror}"
-            return 0, now + 1
-        return left.tokens, bucket.token_at(BUCKET) if left.tokens <= 0 else now
-
-    def _pay(self, amount: int) -> int:
-        """Spend a token for each; how many there were."""
-        bucket = self._bucket()
-        if bucket is None:
-            return amount
-        try:
-            return next((n for n in range(amount) if not bucket.spend(BUCKET)), amount)
-        except OSError as error:
-            self._troubles["rate"] = f"{shown(self._buckets)}: {error.strerror}"
-            return 0
-
-    def _pending(self, now: float) -> int | None:
-        if self._course.pace.stops.pending is not None and now - self._waiting_at >= COUNTING:
-            self._waiting, self._waiting_at = self._facts.pending(), now
-        return self._waiting
-
     # ---- what becomes of them
 
     def _follow(self, now: float) -> None:
-        self._fates.hear(self._facts.heard())
-        if now - self._looked >= LOOKING and self._fates.open:
-            self._looked = now
-            asked = frozenset(self._fates.ask(LOOK))
-            try:
-                self._fates.see(asked, self._store.look(asked), now)
-                self._troubles.pop("look", None)
-            except Unavailable as error:
-                self._troubles["look"] = str(error)
-        if self._fates.nowhere and now - self._counted >= COUNTING:
-            self._counted = now
-            self._fates.count(self._facts.finished())
-        for change in self._fates.settle(now):
-            self._take_in(change, now)
+        for change in self._following.look(self._store, now):
+            self._course = self._course.told(change, now)
+            if change.after.fate is not change.before.fate:
+                self._line(change.sent.id, str(change.after.fate), change.after.why)
+        if self._course.pace.stops.pending is not None:
+            self._pending = self._following.pending(now)
         self._note(now)
 
-    def _take_in(self, change: Change, now: float) -> None:
-        self._course = self._course.told(change, now)
-        ident, before, after = change.sent.id, change.before, change.after
-        if before.fate is Fate.FAILED:
-            self._failures[before.mark] -= 1
-        if after.fate is Fate.FAILED:
-            self._failures[after.mark] += 1
-        self._became[ident] = self._unsaid[ident] = after
-        if after.fate is Fate.DELIVERED:
-            del self._became[ident]
-        if after.fate is not before.fate:
-            self._line(ident, str(after.fate), after.why)
-
-    def _note(self, now: float, *, always: bool = False) -> None:
+    def _note(self, now: float, *, all_of_it: bool = False) -> None:
         """Write down what really became of tasks; what is written later of one holds."""
-        if not self._unsaid or (now - self._noted < NOTING and not always):
-            return
-        unsaid, self._unsaid = self._unsaid, {}
-        self._noted = now
-        items = iter(unsaid.items())
-        while some := dict(islice(items, GROUP)):
-            words = {
-                str(fate): [ident for ident, known in some.items() if known.fate is fate]
-                for fate in (Fate.DELIVERED, Fate.UNKNOWN, Fate.TAKEN)
-            }
-            failed = {ident: known.mark for ident, known in some.items() if known.mark}
-            self._say("became", **{k: v for k, v in {**words, "failed": failed}.items() if v})
+        for words in self._following.notes(now, all_of_it=all_of_it):
+            self._say("became", **words)
 
     def _say(self, what: str, **words: object) -> None:
         if self._pen is None:
@@ -468,29 +383,28 @@ class Replay:
 
     def _publish(self, phase: Phase, why: str) -> None:
         course = self._course
-        applying: Applying | None = getattr(self, "_applying", None)
         held = len(self._reports["hold"].done) if "hold" in self._reports else 0
-        refused = course.dropped - self._gone()
+        troubles = [self._following.problem, self._tokens.problem, *self._troubles.values()]
         self._progress = Progress(
             phase,
-            self._pen.op if getattr(self, "_pen", None) is not None else "",
+            self._pen.op if self._pen is not None else "",
             course.began,
             self._clock(),
             len(self.plan.rows),
             course.tally,
-            self._gone(),
-            refused,
+            self._gone,
+            course.dropped - self._gone,
             len(self.plan.rows) - course.planned,
             course.pulled,
             held,
             course.rest - held,
-            {mark: n for mark, n in self._failures.most_common() if n},
+            self._following.failures,
             course.pace,
             course.canaries,
-            rules(course, self._waiting),
+            rules(course, self._pending),
             time_left(course),
             why,
             course.stopped,
-            "; ".join(self._troubles.values()),
+            "; ".join(filter(None, troubles)),
             tuple(self._lines),
         )

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from engine.flow import SPAN, Flow
 from engine.recorder import PERIOD, Moment
 from engine.recording import BadSample, Sample, unpack
+from engine.transports import Source, Tally, Transport, Window
 
 GAP = 2.5 * PERIOD
 """Seconds after which a moment says nothing of what comes after it: one may be late, or lost."""
@@ -71,6 +72,24 @@ class Tape:
             if found is not None and found.complete and not found.unavailable:
                 flow.add(found.when, 0, 0, found.counts)
         return flow
+
+    def transports(self, found: Sample) -> tuple[Transport, ...]:
+        """How mail was sent then: where only totals were written down, told from those before."""
+        return tuple(
+            way._replace(windows=tuple(self._window(way, w, found.when) for w in way.windows))
+            for way in found.transports
+        )
+
+    def _window(self, way: Transport, window: Window, when: float) -> Window:
+        if window.tally is not None or way.totals is None:
+            return window
+        before = self.at(when - window.seconds)
+        others = before.transports if isinstance(before, Sample) else ()
+        first = next((other.totals for other in others if other.name == way.name), None)
+        if first is None:
+            return window
+        tally = Tally(*(max(0, now - then) for now, then in zip(way.totals, first, strict=True)))
+        return window._replace(tally=tally, source=Source.METRICS, reason="")
 
     def _upto(self, when: float) -> int:
         """Which moment is the last one at or before another; -1 where none is."""

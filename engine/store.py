@@ -99,6 +99,15 @@ class Store(Protocol):
         """
         ...
 
+    def size(self, task: Task) -> int:
+        """Bytes that it takes up with what leaves together with it; nothing is opened.
+
+        Raises:
+            Gone: it is not there any more.
+            Unavailable: that cannot be found out now.
+        """
+        ...
+
     def read(self, task: Task, part: str = "") -> bytes:
         """A part of a task as its store holds it, at most its first `SHOWN` bytes.
 

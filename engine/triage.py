@@ -87,7 +87,8 @@ def _stuck(evidence: LockEvidence, holder: Vitals | None, done: Done | None) -> 
     sure = Certainty.SURE if evidence.proven else Certainty.LIKELY
     if holder is None or holder.unknown:
         return Certainty.LIKELY, evidence.reason
-    silent = f"no sign of life from PID {holder.pid} for {lasting(evidence.age)}"
+    left = f" (left behind by PID {evidence.pid})" if evidence.pid not in (None, holder.pid) else ""
+    silent = f"no sign of life from PID {holder.pid}{left} for {lasting(evidence.age)}"
     if vitals.is_stopped(holder):
         return sure, f"{silent}: it {vitals.doing(holder)} and does nothing"
     if vitals.hears_nothing(holder):
@@ -209,7 +210,7 @@ def runs_before(told: Sequence[Event], moment: float) -> float | None:
 def flows_again(due: int, per_second: float | None) -> str:
     """At what rate what waits would go once the lock is free, and how long it would take."""
     if per_second is None:
-        return "? at what rate it would flow again: no log tells of the time before"
+        return "? the rate it would flow at again: no log tells of the time before"
     often = f"{per_second:.1f}/s" if per_second >= 0.1 else f"{60 * per_second:.1f} a minute"
     through = f", about {lasting(due / per_second)} until all is through" if due else ""
     return f"it would flow again at about {often}, as it did before{through}"

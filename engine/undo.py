@@ -50,11 +50,29 @@ def undo(
             row = _back(store, verb, entry, there.get(entry.row.id), images)
             if not row.odd and row.end is State.DEAD:
                 since = _dead_since(store, there[row.id], images.get(row.id))
-                if since is not None and policy.older_than(since, now, retention):
-                    row = row._replace(end=State.HELD)
+                row = kept(row, since, now, retention)
+                if row.end is State.HELD:
                     held.add(row.id)
             rows.append(row)
     return Back(Plan("undo", tuple(rows), now, undoes=operation.op), frozenset(held))
+
+
+def kept(row: Row, since: float | None, now: float, retention: float) -> Row:
+    """A row that goes back to the dead, or to the held where the next run would delete it there.
+
+    `since` is when its task died, epoch seconds UTC, None where it does not say; `retention` is in
+    days.
+    """
+    over = since is not None and policy.older_than(since, now, retention)
+    return row._replace(end=State.HELD) if row.end is State.DEAD and over else row
+
+
+def died(task: Task) -> float | None:
+    """When a task died, epoch seconds UTC; None when it does not say."""
+    try:
+        return float(task.extra["dead_since"])
+    except (KeyError, ValueError):
+        return None
 
 
 def _back(
@@ -97,10 +115,7 @@ def _dead_since(store: Store, task: Task, image: bytes | None) -> float | None:
             task = store.recall(task, image, State.DEAD)
         except StoreError:
             return None  # the apply says why it cannot come back
-    try:
-        return float(task.extra["dead_since"])
-    except (KeyError, ValueError):
-        return None
+    return died(task)
 
 
 def settle(store: Store, journal: Journal, operation: Operation) -> Operation | None:

@@ -98,6 +98,11 @@ def purge(task: Task, now: float) -> Task:
     return replace(task, state=State.TRASH, lease=None)
 
 
+def restore(task: Task, now: float) -> Task:
+    """Out of the trash; parked, where nobody says where it stood."""
+    return replace(task, state=State.HELD, lease=None)
+
+
 def expunge(task: Task, now: float) -> None:
     """Gone for good."""
     return
@@ -160,6 +165,17 @@ VERBS: Mapping[str, Verb] = {
             purge,
             keeps=True,
             careful=True,
+        ),
+        Verb(
+            "restore",
+            "restored",
+            (
+                (State.TRASH, State.HELD),
+                (State.TRASH, State.DEAD),
+                (State.TRASH, State.PENDING),
+            ),
+            restore,
+            keeps=True,
         ),
         Verb(
             "expunge",

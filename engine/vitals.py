@@ -333,9 +333,15 @@ def _told(files: Files) -> str:
     amount = f"{files.amount:,}" + (f", of which {FILES} were looked at" if files.more else "")
     if not files.below:
         return f"{amount}, none below the spool"
-    named, left = ", ".join(files.below[:NAMED]), len(files.below) - NAMED
+    below = sorted(files.below, key=_interest)
+    named, left = ", ".join(below[:NAMED]), len(below) - NAMED
     more = f" and {left} more" if left > 0 else ""
     return f"{amount}; below the spool: {named}{more}"
+
+
+def _interest(path: str) -> tuple[bool, bool]:
+    """Files come before folders, and what has no name any more last."""
+    return path.endswith(" (deleted)"), "." not in os.path.basename(path)
 
 
 def _child(vitals: Vitals, now: float) -> str:

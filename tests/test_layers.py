@@ -25,15 +25,18 @@ TOOLS = {
 }
 MIRROR = {
     *("engine.index", "engine.filters", "engine.inspector", "engine.plans", "engine.journal"),
-    *("engine.operations", "engine.undo", "engine.deeds"),
+    *("engine.operations", "engine.undo", "engine.deeds", "engine.weights"),
+    *("engine.trash", "engine.sweeping"),
     *("engine.lane", "engine.mirror", "engine.ranks", "engine.scratch"),
     *("engine.ages", "engine.clusters", "engine.reader", "engine.writer", "engine.asking"),
-    *("engine.moments", "engine.patterns", "engine.sifting", "engine.waiting"),
+    *("engine.moments", "engine.notes", "engine.patterns", "engine.sifting", "engine.waiting"),
 }
 SIGNS = {
     *("engine.events", "engine.samenow", "engine.flow", "engine.alerts", "engine.transports"),
     *("engine.mailwatch", "engine.triage"),
     *("engine.recorder", "engine.recording", "engine.rewind", "engine.forecast"),
+    *("engine.fates", "engine.pace", "engine.pacing", "engine.runs", "engine.hearing"),
+    *("engine.replay", "engine.progress", "engine.following", "engine.tokens"),
     *("engine.gauges", "engine.logbook", "engine.logfile", "engine.logwords", "engine.recent"),
 }
 """What is concluded from tasks, metrics and logs together."""

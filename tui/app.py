@@ -65,6 +65,7 @@ class Console(Guarded, inherit_bindings=False):
         theme: str = "",
         read_only: bool = False,
         start_armed: bool = False,
+        require_reason: bool = False,
         clock: Callable[[], float] = time.time,
         host: str = "",
         glyphs: Glyphs | None = None,
@@ -92,6 +93,7 @@ class Console(Guarded, inherit_bindings=False):
             clock,
             len(places),
             environment,
+            require_reason,
             self.wire.words,
             lambda: sum(len(live.alerts) for live in self.lives),
             lambda: self.wire.period,
@@ -247,8 +249,8 @@ class Console(Guarded, inherit_bindings=False):
 
         live = self.here
 
-        def begin(seen: str) -> None:
-            freeing = live.recovery.run(seen)  # at once: the screen shows what it says
+        def begin(seen: str, hold: Sequence[str]) -> None:
+            freeing = live.recovery.run(seen, hold)  # at once: the screen shows what it says
 
             async def tell() -> None:
                 said = await freeing

@@ -77,7 +77,7 @@ def not_abandoned(evidence: LockEvidence | None) -> str:
     if evidence.verdict is Verdict.UNKNOWN:
         return "who has the lock is not known, so what is in work may be somebody's"
     who = f"PID {evidence.pid}" if evidence.pid is not None else "somebody"
-    return f"{who} has the lock: what is in work is not abandoned; free the lock first"
+    return f"{who} has the lock, nothing in work is abandoned; free it first"
 
 
 class Exam:

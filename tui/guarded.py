@@ -14,6 +14,7 @@ from textual.app import App
 from textual.events import Event, Key, Paste
 
 from tui.crash import EX_SOFTWARE, told
+from tui.haste import is_burst
 from tui.terminal import Terminal, shell_waits
 from tui.typed import Typed
 from tui.widgets.lines import Painted
@@ -37,6 +38,8 @@ class Guarded(App[None], inherit_bindings=False):
         self._typed = Typed(self, self._act)
         self._hook = threading.excepthook
         self._last_resort: threading.Timer | None = None
+        self.hasty = False
+        """Whether the key that acts now came in a burst that no hand types."""
         self._gone = False
         self._ended: int | None = None
         self._begun = False
@@ -71,6 +74,7 @@ class Guarded(App[None], inherit_bindings=False):
             await super().on_event(event)
 
     async def _act(self, event: Event) -> None:
+        self.hasty = isinstance(event, Key) and is_burst(event)
         # Painted lines take no keys. The way from them up through all that they stand in, each part
         # with a queue of its own, costs more than what the key does.
         if isinstance(event, Key) and isinstance(self.focused, Painted):

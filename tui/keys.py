@@ -48,20 +48,28 @@ OVERVIEW, LIST, TASK, PROBLEMS, CLUSTERS = "overview", "list", "task", "problems
 LOCKS, LOCK, TRANSPORTS, LOG = "locks", "lock", "transports", "log"
 PLAN, HELP, PALETTE, QUIT = "plan", "help", "palette", "quit"
 MENU, PROGRESS = "menu", "progress"
+OPERATIONS, OPERATION, RECORD, PACE = "operations", "operation", "record", "pace"
+EDIT = "edit"
 
-_BOARDS = frozenset({OVERVIEW, LOCKS, TRANSPORTS, LOG})
+_BOARDS = frozenset({OVERVIEW, LOCKS, TRANSPORTS, LOG, OPERATIONS})
 """From each of these a digit leads to the others."""
-_TEXTS = frozenset({TASK, PROBLEMS, PLAN, LOCK})
+_TEXTS = frozenset({TASK, PROBLEMS, PLAN, LOCK, OPERATION, RECORD})
 _CHOOSING = frozenset({PALETTE, HELP})
 """Where letters are typed, and only the other keys move."""
 _LIST = frozenset({LIST})
 _OVER = frozenset({OVERVIEW})
 _LOG = frozenset({LOG})
 _TASK = frozenset({TASK})
-_ABOVE = frozenset({TASK, PROBLEMS, CLUSTERS, LOCKS, TRANSPORTS, LOG})
+_ACTS = _LIST | _TASK
+"""Where verbs are for one task, or for those that are marked."""
+_OPS = frozenset({OPERATIONS})
+_RUNNING = frozenset({OPERATION})
+_PACE = frozenset({PACE})
+_FORMS = _PACE | {EDIT}
+_ABOVE = frozenset({TASK, PROBLEMS, CLUSTERS, LOCKS, TRANSPORTS, LOG, OPERATIONS, RECORD})
 """What is opened on top of another screen, to be looked at."""
 _MOVING = _LIST | _TEXTS | _BOARDS | {CLUSTERS}
-_SHOWN = _BOARDS | _LIST | {TASK, PROBLEMS, CLUSTERS}
+_SHOWN = _BOARDS | _LIST | {TASK, PROBLEMS, CLUSTERS, OPERATION, RECORD}
 """Where there is something to be read, copied and searched for."""
 
 PAGES = tuple("123456789")
@@ -97,6 +105,7 @@ KEYS: tuple[Key, ...] = (
         frozenset({CLUSTERS}),
     ),
     Key("open", ("enter",), "Enter", "open", "who has it, in full", "Look", frozenset({LOCKS})),
+    Key("open", ("enter",), "Enter", "open", "who did it, why, and each of its rows", "Look", _OPS),
     Key("open", ("enter",), "Enter", "task", "the task that the line speaks of", "Look", _LOG),
     Key("next_pane", ("tab",), "Tab", "pane", "to the next part of the screen", "Look", _OVER),
     Key("previous_pane", ("shift+tab",), "S-Tab", "", "to the part before", "Look", _OVER),
@@ -176,9 +185,20 @@ KEYS: tuple[Key, ...] = (
         "re-read",
         "look at everything again, now",
         "Look",
-        _LIST | _OVER | {LOCKS, TRANSPORTS},
+        _LIST | _OVER | {LOCKS, TRANSPORTS, OPERATIONS},
         minor=True,
     ),
+    Key(
+        "freeze",
+        ("p",),
+        "p",
+        "freeze",
+        "hold the screen and go back in recorded time; again: live",
+        "Look",
+        _OVER,
+    ),
+    Key("earlier", ("comma",), ",", "", "while frozen: back in recorded time", "Look", _OVER),
+    Key("later", ("full_stop",), ".", "", "while frozen: on in recorded time", "Look", _OVER),
     Key("reread", ("r",), "r", "re-read", "read the task again", "Look", _TASK, minor=True),
     Key("repaint", ("ctrl+l",), "Ctrl-l", "", "paint the whole screen again", "Look", _SHOWN),
     Key("mark", ("space",), "Space", "mark", "mark the task, or take its mark away", "Mark", _LIST),
@@ -229,9 +249,9 @@ KEYS: tuple[Key, ...] = (
         ("R",),
         "R",
         "retry",
-        "plan to try again: shows what would happen, writes nothing",
+        "plan to try again; in the trash: to put back. A plan shows what would happen",
         "Act",
-        _LIST,
+        _ACTS | {CLUSTERS},
         verb="retry",
     ),
     Key(
@@ -239,10 +259,150 @@ KEYS: tuple[Key, ...] = (
         ("X",),
         "X",
         "purge",
-        "plan to put into the trash: shows what would happen, writes nothing",
+        "plan to put into the trash; in the trash: to delete for good",
         "Act",
-        _LIST,
+        _ACTS | {CLUSTERS},
         verb="purge",
+    ),
+    Key(
+        "plan('hold')",
+        ("H",),
+        "H",
+        "hold",
+        "plan to park until released",
+        "Act",
+        _ACTS | {CLUSTERS},
+        verb="hold",
+        minor=True,
+    ),
+    Key(
+        "plan('release')",
+        ("L",),
+        "L",
+        "release",
+        "plan to let run again what is held, or was left behind in work",
+        "Act",
+        _ACTS,
+        verb="release",
+        minor=True,
+    ),
+    Key(
+        "plan('promote')",
+        ("O",),
+        "O",
+        "promote",
+        "plan to let run once more now, whatever it waits for",
+        "Act",
+        _ACTS,
+        verb="promote",
+        minor=True,
+    ),
+    Key(
+        "plan('edit')",
+        ("E",),
+        "E",
+        "edit",
+        "plan to give another description or due time",
+        "Act",
+        _ACTS,
+        verb="edit",
+        minor=True,
+    ),
+    Key(
+        "plan('kill')",
+        ("K",),
+        "K",
+        "kill",
+        "plan to give up on what was left behind in work",
+        "Act",
+        _ACTS,
+        verb="kill",
+        minor=True,
+    ),
+    Key(
+        "in_or_out",
+        ("space",),
+        "Space",
+        "in/out",
+        "leave a task out of the plan, or take one in that looks odd",
+        "Act",
+        frozenset({PLAN}),
+    ),
+    Key(
+        "reason",
+        ("tab",),
+        "Tab",
+        "reason",
+        "say why: it stands in the journal",
+        "Act",
+        frozenset({PLAN}),
+    ),
+    Key(
+        "pace",
+        ("p",),
+        "p",
+        "pace",
+        "how fast, with which canary, and when it stops by itself",
+        "Act",
+        frozenset({PLAN}),
+    ),
+    Key(
+        "pause",
+        ("space",),
+        "Space",
+        "pause",
+        "send nothing for now; again: go on, which has to be armed",
+        "Act",
+        _RUNNING,
+    ),
+    Key("faster", ("+",), "+", "faster", "twice as many a second", "Act", _RUNNING),
+    Key("slower", ("-",), "-", "slower", "half as many a second", "Act", _RUNNING),
+    Key("stop", ("s",), "s", "stop", "send nothing any more; what is sent stays", "Act", _RUNNING),
+    Key(
+        "leave_open",
+        ("w",),
+        "w",
+        "do not wait",
+        "end it without the outcomes that are not known yet",
+        "Act",
+        _RUNNING,
+    ),
+    Key(
+        "take_back",
+        ("T",),
+        "T",
+        "take back",
+        "plan to take it back: shows what would come back, and what not, writes nothing",
+        "Act",
+        _OPS | _RUNNING,
+    ),
+    Key(
+        "go_on",
+        ("R",),
+        "R",
+        "go on",
+        "plan to go on with what an interrupted one did not come to",
+        "Act",
+        _OPS,
+    ),
+    Key(
+        "drop",
+        ("D",),
+        "D",
+        "drop",
+        "plan to let an interrupted one be over: its rest stays as it is",
+        "Act",
+        _OPS,
+    ),
+    Key(
+        "undo",
+        ("u",),
+        "u",
+        "undo",
+        "what was done here, by whom, and how to take it back",
+        "Act",
+        _LIST | _OVER | {TASK, PLAN, OPERATION},
+        minor=True,
     ),
     Key(
         "unlock",
@@ -284,13 +444,23 @@ KEYS: tuple[Key, ...] = (
         verb="kill",
     ),
     Key(
+        "note",
+        ("#",),
+        "#",
+        "note",
+        "write a note on the task, for everybody; a purge leaves noted ones out",
+        "Act",
+        _LIST | _TASK,
+        minor=True,
+    ),
+    Key(
         "arm",
         ("!",),
         "!",
         "arm",
         "allow writes for 15 minutes since the last one; again: forbid them",
         "Act",
-        frozenset({OVERVIEW, LIST, PLAN, LOCK}),
+        frozenset({OVERVIEW, LIST, PLAN, LOCK, OPERATIONS, OPERATION}),
     ),
     Key(
         "yes",
@@ -360,6 +530,31 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "back",
+        ("escape", "q"),
+        "Esc",
+        "back",
+        "back to where it was opened; what runs goes on",
+        "Leave",
+        _RUNNING,
+    ),
+    Key("next", ("tab", "down"), "Tab", "next", "the next field", "Move", _FORMS),
+    Key("previous", ("shift+tab", "up"), "S-Tab", "", "the field before", "Move", _FORMS),
+    Key("switch", ("space",), "Space", "on or off", "switch the rule on or off", "Act", _PACE),
+    Key(
+        "type",
+        (*DIGITS, "full_stop"),
+        "0-9",
+        "",
+        "type the number of the field",
+        "Act",
+        _PACE,
+        each=True,
+    ),
+    Key("rub_out", ("backspace",), "Bksp", "", "take the last digit back", "Act", _PACE),
+    Key("take", ("enter",), "Enter", "take it", "so it is to go", "Leave", _PACE),
+    Key("back", ("escape",), "Esc", "as it was", "keep it as it was", "Leave", _PACE),
+    Key(
+        "back",
         ("escape",),
         "Esc",
         "clear",
@@ -387,7 +582,7 @@ KEYS: tuple[Key, ...] = (
         frozenset({LOCK}),
     ),
     Key("back", ("escape",), "Esc", "back", "close the help", "Leave", frozenset({HELP})),
-    Key("back", ("escape",), "Esc", "close", "do nothing", "Leave", frozenset({PALETTE, MENU})),
+    Key("back", ("escape",), "Esc", "close", "do nothing", "Leave", frozenset({PALETTE, MENU, EDIT})),
     Key("back", ("escape",), "Esc", "stop", "stop it", "Leave", frozenset({PROGRESS})),
     Key("move('down')", ("down",), "Down", "", "one line down", "Move", _CHOOSING),
     Key("move('up')", ("up",), "Up", "", "one line up", "Move", _CHOOSING),

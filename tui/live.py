@@ -6,24 +6,34 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from engine import forecast, recorder
+from engine import recorder
 from engine.alerts import Alert, Sight, alerts
 from engine.events import Event
 from engine.flow import LATELY, SPAN, Course, Flow
-from engine.forecast import Forecast
+from engine.forecast import Basis, Forecast, expected
 from engine.inspector import Inspector
+from engine.journal import Intent
 from engine.lane import Lane
 from engine.limits import WHOLE
 from engine.model import State
+from engine.notes import Noted
+from engine.operations import Allowed, freely
+from engine.pace import Pace
+from engine.plans import Plan
+from engine.policy import at
 from engine.recorder import Recorder, Role, Told, Unreadable
 from engine.recording import Sample, sample
 from engine.rewind import Tape
 from engine.store import Unavailable
+from engine.text import shown
 from engine.waiting import Standing
+from tui import works
 from tui.child import Worker
+from tui.history import History, name_of, unfinished
 from tui.place import Place
 from tui.recovery import Recovery
 from tui.watch import Signs, Watch
+from tui.works import Work
 
 COUNTED = 300
 """Counts that are remembered, one a second: metrics are compared with those of their own time."""
@@ -38,6 +48,9 @@ something has changed, and when not."""
 
 SPARING = 20
 """The same, in times of what asking took: how long that takes grows with what waits."""
+
+LOOKS = 2.0
+"""Seconds between two looks at whether something new stands in the journal."""
 
 PATIENCE = 2.0
 """Seconds for which the end of a recording is waited for when the place is closed."""
@@ -59,9 +72,16 @@ class Live:
         self.place, self.clock, self.number = place, clock, number
         self.begun = clock()
         """When it was opened, epoch seconds UTC."""
-        self.inspector = Inspector(place.open, clock=clock, journal=place.journal)
+        quota = None if place.trash is None else place.trash.quota
+        self.inspector = Inspector(place.open, clock=clock, journal=place.journal, quota=quota)
         self.worker = Worker(place.work)
         self.recovery = Recovery(place.recover)
+        self.works: list[Work] = []
+        """What this console carries out there, or did, the latest last."""
+        self.history = History(place, self.inspector, clock, settles=records)
+        """What was done there, by whomever."""
+        self.news: deque[str] = deque()
+        """What the operator is to be told of, whatever screen is shown."""
         self.signs = Signs()
         self.counted: deque[tuple[float, Mapping[State, int]]] = deque(maxlen=COUNTED)
         self.flow = Flow()
@@ -69,7 +89,7 @@ class Live:
         """What waits, and for how long; None until that is known."""
         self.alerts: tuple[Alert, ...] = ()
         """What deserves a look, the most urgent first."""
-        self.recording = Told(Role.IDLE, "nothing is recorded from here")
+        self.recording = Told(Role.IDLE, "" if records else "read only: nothing is recorded here")
         """How the recording goes on."""
         self.past = Flow()
         """What was recorded of the minutes before it was opened."""
@@ -77,8 +97,10 @@ class Live:
         """Whether lock, figures and logs were looked at once."""
         self._watch = Watch(place, clock)
         self._closed = False
+        self._watching: set[asyncio.Task[None]] = set()
         self._waiters: list[asyncio.Future[None]] = []
         self._records = records and place.recording is not None
+        self._sweeps = records and place.sweep is not None
         self._recorder = None if place.recording is None else Recorder(place.recording)
         self._disk = Lane(f"recorder {number}", self._end_recording)
         self._slot = -1
@@ -90,7 +112,10 @@ class Live:
         The tasks are followed by the inspector, on its own threads.
         """
         await self.inspector.start()
-        await asyncio.gather(self._follow(period), self._ask_what_waits(), self._look_back())
+        await asyncio.gather(
+            *(self._follow(period), self._ask_what_waits(), self._look_back()),
+            *(self._follow_history(), self._sweep()),
+        )
 
     async def _follow(self, period: Callable[[], float]) -> None:
         while not self._closed:
@@ -128,6 +153,72 @@ class Live:
         tokens = () if isinstance(self.signs.tokens, str) else self.signs.tokens
         kinds = tuple(left.name for left in tokens if left.name != WHOLE)
         self.standing = await self.inspector.standing(self.clock(), kinds)
+        self.judge()
+
+    # What is done there
+
+    def begin(
+        self, plan: Plan, intent: Intent, pace: Pace | None = None, allowed: Allowed = freely
+    ) -> Work:
+        """Carry a plan out, on another thread; it goes on whatever screen is shown.
+
+        What a replay sent is taken back by that replay itself, while it runs.
+        """
+        inspector, clock = self.inspector, self.clock
+        work = works.pull_back(works.running(self.works), plan, intent, clock)
+        if work is None:
+            work = works.begin(self.place, inspector, clock, plan, intent, pace, allowed)
+        self.works.append(work)
+        watching = asyncio.get_running_loop().create_task(self._watch_over(work))
+        self._watching.add(watching)
+        watching.add_done_callback(self._watching.discard)
+        return work
+
+    async def _watch_over(self, work: Work) -> None:
+        """Say when it is over; what it goes on with is over as soon as it has begun."""
+        follows = work.intent.follows
+        while work.ended is None and not self._closed:
+            if follows and work.op:
+                await self._let_be_over(follows, work.op)
+                follows = ""
+            await work.news()
+        if self._closed:
+            return
+        if follows and work.op:
+            await self._let_be_over(follows, work.op)
+        self.news.append(works.told(work))
+        await self._look_at_history(always=True)
+
+    async def _let_be_over(self, op: str, by: str) -> None:
+        for operation in self.history.operations:
+            if operation.op == op:
+                try:
+                    await self.inspector.drop(operation, f"{by} goes on with it")
+                except Unavailable as error:
+                    self.news.append(f"{op} is still open: {shown(str(error))}")
+
+    async def _sweep(self) -> None:
+        """Delete for good what has lain in the trash for too long; seldom there is anything."""
+        if self._sweeps and self.place.sweep is not None:
+            trouble = await asyncio.to_thread(self.place.sweep)
+            if trouble:
+                self.news.append(shown(trouble))
+
+    async def _follow_history(self) -> None:
+        while not self._closed:
+            await self._look_at_history()
+            await asyncio.sleep(LOOKS)
+
+    async def _look_at_history(self, *, always: bool = False) -> None:
+        try:
+            new = await self.history.look(always=always)
+        except Unavailable:
+            return  # it is closed
+        for operation in new:
+            who = shown(operation.intent.who.name)
+            left = f"{operation.open:,} of {operation.planned:,} not moved; u shows it"
+            began = at(operation.when)[11:16]
+            self.news.append(f"{name_of(operation)} of {began} by {who} was interrupted: {left}")
         self.judge()
 
     # What was, and what is to be expected
@@ -172,8 +263,9 @@ class Live:
         if self._recorder is not None:
             self._recorder.close()
 
-    async def tape(self, start: float, end: float) -> Tape:
-        """What was written down between two moments (epoch seconds UTC), whoever did it.
+    async def tape(self, start: float, end: float, last: Sample | None = None) -> Tape:
+        """What was written down between two moments (epoch seconds UTC), whoever did it; `last` is
+        what is known besides.
 
         Raises:
             Unreadable: nothing was, or it cannot be read; the message says why.
@@ -183,7 +275,7 @@ class Live:
         if spot is None:
             raise Unreadable("nothing is recorded of this place")
         found = await self._disk.run(lambda: recorder.recorded(spot, start, end))
-        return Tape(found, self.place.name)
+        return Tape(found, self.place.name, last)
 
     async def _look_back(self) -> None:
         now = self.clock()
@@ -197,18 +289,15 @@ class Live:
         latest, waiting, now = self.inspector.latest, self.standing, self.clock()
         if not latest.complete or latest.unavailable or waiting is None:
             return ()
-        dead, word = latest.counts.get(State.DEAD, 0), self.inspector.states.get(State.DEAD, "dead")
         pace, growth = self.flow.drain(now), self.flow.growth(State.DEAD, now)
         if pace.course is Course.UNKNOWN:
             pace = self.past.drain(now)
         if growth is None or growth.seconds < LATELY:
-            growth = self.past.growth(State.DEAD, now)
-        pending = latest.counts.get(State.PENDING, 0)
-        return (
-            forecast.drained(pending, pace, self.signs.tokens, waiting.kinds),
-            forecast.filled(dead, self.place.alerts.dlq, growth, word),
-            forecast.retired(dead, waiting.oldest_died, self.place.retention_days, now, word),
-        )
+            growth = self.past.growth(State.DEAD, now) or growth
+        states, tokens = self.inspector.states, self.signs.tokens
+        died, kinds = waiting.oldest_died, waiting.kinds
+        known = Basis(latest.counts, states, pace, growth, died, tokens, kinds)
+        return expected(known, self.place.alerts, self.place.retention_days, now)
 
     def judge(self) -> None:
         """Decide anew what deserves a look."""
@@ -238,7 +327,29 @@ class Live:
             tuple(self.counted),
             signs.sending.transports,
             signs.ran,
+            tuple(map(unfinished, self.history.interrupted)),
         )
+
+    @property
+    def noted(self) -> frozenset[str]:
+        """Ids of the tasks that have a note, as of the last look."""
+        return frozenset(self.signs.notes)
+
+    async def note(self, ident: str, text: str) -> None:
+        """Write a note on a task down, in our name; an empty one takes its notes away.
+
+        Raises:
+            Unavailable: it cannot be written.
+        """
+        notes, who = self.place.notes, self.place.who.name
+        if notes is None:
+            raise Unavailable("no notes are kept for this place")
+
+        def add() -> Noted:
+            notes.add(ident, text, who)
+            return notes.all()
+
+        self.signs = self.signs._replace(notes=await asyncio.to_thread(add))
 
     def events(self) -> tuple[Event, ...]:
         """What the logs of the last hour say happened to tasks, as far as they were read."""
@@ -262,6 +373,7 @@ class Live:
             return
         self._closed = True
         self.recovery.leave()
+        await asyncio.gather(*(work.leave() for work in works.running(self.works)))
         await asyncio.to_thread(self.worker.leave if keep_worker else self.worker.finish)
         await self.inspector.close()
         await self._disk.close(PATIENCE)

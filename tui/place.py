@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from engine.config import Thresholds
+from engine.config import Thresholds, Trash
 from engine.journal import Journal, Who
 from engine.limits import Left
 from engine.model import LockEvidence
+from engine.notes import Notes
 from engine.recorder import Spot
 from engine.store import Store
 from engine.vitals import Vitals
@@ -57,6 +58,16 @@ class Place(NamedTuple):
     """Where what operators do there is written down; None where that is kept nowhere."""
     who: Who = Who("?")
     """Who we are, for that."""
+    notes: Notes | None = None
+    """What operators wrote down about its tasks; None where that is kept nowhere."""
+    root: str = ""
+    """The data folder, below which no symbolic link is followed; "" where there is none."""
+
+    trash: Trash | None = None
+    """What its trash may hold, and for how long; None where no configuration is known."""
+    sweep: Callable[[], str] | None = None
+    """Deletes for good what has lain in its trash for too long; answers with what went wrong, in
+    words. None where nothing sweeps it."""
 
     def no_unlock(self, read_only: bool) -> str:
         """Why its lock cannot be freed on screen; "" when it can."""

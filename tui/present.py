@@ -224,7 +224,10 @@ NARROW = 60
 """Columns below which a screen is narrow: it shows less, so that nothing is cut to pieces."""
 
 MARGIN = 3
-"""Cells before the first column: cursor, mark, and a space."""
+"""Cells before the first column: cursor, mark, and whether it is noted."""
+
+NOTED = "#"
+"""The sign of a task with a note: the key that writes one."""
 
 
 def columns(state: State, width: int, destined: bool = False) -> tuple[Column, ...]:
@@ -296,11 +299,13 @@ class Place(NamedTuple):
     marked: bool = False
     gone: bool = False
     """It has left since it was shown; it stays on screen for a moment and refuses actions."""
+    noted: bool = False
+    """Somebody wrote a note on it."""
 
 
 def row(task: Task, shape: Sequence[Column], now: float, place: Place, width: int) -> Line:
     """A task as a line of the list."""
-    margin = f"{CURSOR if place.cursor else ' '}{_sign(place)} "
+    margin = f"{CURSOR if place.cursor else ' '}{_sign(place)}{NOTED if place.noted else ' '}"
     cells = [_cell(task, column, now) for column in shape]
     if place.gone:
         name = fit_end(shown(task.id), shape[0].width)
@@ -309,7 +314,7 @@ def row(task: Task, shape: Sequence[Column], now: float, place: Place, width: in
     if place.cursor:
         text = margin + " ".join(text for text, _ in cells)
         return ((fit(text, width), "cursor"),)
-    runs: list[Run] = [(margin, "mark" if place.marked else "")]
+    runs: list[Run] = [(margin, "mark" if place.marked else "warning" if place.noted else "")]
     for text, look in cells:
         runs += [(text, "mark" if place.marked and not look else look), (" ", "")]
     return cut(merged(runs[:-1]), width)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 
 from engine.text import shown_lines
 from tui.present import Run
@@ -46,34 +46,38 @@ class Recovery:
         self.outcome: Run = ("", "")
         """What came of the last run, and how that looks; "" before it has ended."""
 
-    def run(self, seen: str) -> Coroutine[None, None, str]:
-        """Free the lock that was seen, and no other; answers with what came of it, in words."""
+    def run(self, seen: str, hold: Sequence[str] = ()) -> Coroutine[None, None, str]:
+        """Free the lock that was seen, and no other; answers with what came of it, in words.
+
+        `hold` are the ids of tasks in work that are held, so that they do not run again.
+        """
         # At once, and not when the loop comes to it: nobody shall see the run before this one.
         self.running, self.lines, self.outcome = True, (), ("", "")
         self.after, self.took = (), 0.0
-        return self._run(seen)
+        words = (seen, *(word for id in hold for word in ("--hold", id)))
+        return self._run(words)
 
-    async def _run(self, seen: str) -> str:
+    async def _run(self, words: Sequence[str]) -> str:
         try:
-            self.outcome = _outcome(await asyncio.to_thread(self._free, seen))
+            self.outcome = _outcome(await asyncio.to_thread(self._free, words))
         except OSError as error:
             self.outcome = (f"nothing was done, its command did not start: {error}", "bad")
         finally:
             self.running = False
-        words, look = self.outcome
+        said, look = self.outcome
         last = self.lines[-1] if self.lines and look != "good" else ""
-        return f"unlock: {words}" + (f": {last}" if last else "")
+        return f"unlock: {said}" + (f": {last}" if last else "")
 
     def leave(self) -> None:
         """The console is closing: do not wait for the child, which goes on."""
         self._left = True
 
-    def _free(self, seen: str) -> int:
+    def _free(self, words: Sequence[str]) -> int:
         # A file and not a pipe: a child that outlives the console must still be able to write.
         began = time.monotonic()
         with tempfile.TemporaryFile() as said:
             child = subprocess.Popen(
-                (*self._command, seen),
+                (*self._command, *words),
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=subprocess.STDOUT,

@@ -18,6 +18,8 @@ class Surroundings(NamedTuple):
     places: int = 1
     environment: str = ""
     """A word that says what is at stake here, `PROD`; "" when nobody gave one."""
+    require_reason: bool = False
+    """Whether a plan is applied only with a reason."""
     wire: Callable[[], str] = lambda: ""
     """What goes to the terminal now, in words: `0.7kB/s`."""
     alerts: Callable[[], int] = lambda: 0

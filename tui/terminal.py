@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import sys
+import time
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Mapping
 from io import TextIOWrapper
@@ -16,10 +17,11 @@ from typing import Any, cast
 from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
-from textual.events import Resize
+from textual.events import Key, Resize
 from textual.geometry import Size
 
 from tui.glyphs import UTF8, Glyphs
+from tui.haste import Haste
 
 UNSENT: Mapping[str, str] = {
     "\x1b[?2026$p": "a question: its answer, late over a slow line, is typed into the shell",
@@ -106,6 +108,7 @@ class Terminal(LinuxDriver):
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
         self._away = False
+        self._haste = Haste()
         out = sys.__stdout__
         assert out is not None
         # To where the terminal is known to be: standard error may well be a file.
@@ -181,7 +184,9 @@ class Terminal(LinuxDriver):
                     self._lost()
                     return
                 # What the decoder keeps for now is nothing yet, which the parser takes for the end.
-                for event in parser.feed(text) if (text := decode(data or b"")) else ():
+                found = list(parser.feed(text)) if (text := decode(data or b"")) else []
+                self._haste.heard([e for e in found if isinstance(e, Key)], time.monotonic())
+                for event in found:
                     self.process_message(event)
             for event in parser.tick():
                 self.process_message(event)

@@ -19,7 +19,8 @@ from engine.limits import Left
 from engine.logtail import LogLine, Tail
 from engine.mailwatch import Transports
 from engine.model import LockEvidence, Verdict
-from engine.store import StoreError
+from engine.notes import NOTHING, Noted
+from engine.store import StoreError, Unavailable
 from engine.transports import Sending, log_among
 from tui.doings import Doings
 from tui.place import Place
@@ -41,6 +42,10 @@ class Signs(NamedTuple):
     """When a log last spoke of a run, epoch seconds UTC; None when none did."""
     tokens: Sequence[Left] | str = ()
     """What the buckets of its limits hold; why that cannot be read, in words."""
+    notes: Noted = NOTHING
+    """What operators wrote down about its tasks, as far as it was read."""
+    unread: str = ""
+    """Why that could not be read now; "" when it was."""
 
 
 def lock_of(place: Place) -> LockEvidence | None:
@@ -74,6 +79,7 @@ class Watch:
         """What the logs say happened to tasks."""
         self._transports = Transports(log_among(place.logs))
         self._ran: float | None = None
+        self._notes: Noted = NOTHING
 
     def look(self) -> Signs:
         """How it looks now."""
@@ -82,7 +88,18 @@ class Watch:
         log = self._follow()
         self.doings.look(self._clock())
         tokens = tokens_of(self._place)
-        return Signs(lock_of(self._place), queue, mail, log, sending, self._ran, tokens)
+        unread = self._read_notes()
+        lock = lock_of(self._place)
+        return Signs(lock, queue, mail, log, sending, self._ran, tokens, self._notes, unread)
+
+    def _read_notes(self) -> str:
+        """Read them if they changed; why that cannot be done now, and those read last stay."""
+        try:
+            if self._place.notes is not None:
+                self._notes = self._place.notes.all()
+        except Unavailable as error:
+            return str(error)
+        return ""
 
     def _follow(self) -> tuple[LogLine, ...]:
         new = merged([_polled(tail) for tail in self._tails])

@@ -113,6 +113,10 @@ class MemoryStore:
         """There is nothing but the task."""
         yield Part("task", f"{task.queue}/{task.id}".lstrip("/"), len(self.read(task)))
 
+    def size(self, task: Task) -> int:
+        """What the task's own description of itself takes."""
+        return len(self.read(task))
+
     def read(self, task: Task, part: str = "") -> bytes:
         """The task's own description of itself."""
         if part not in ("", "task"):

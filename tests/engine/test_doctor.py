@@ -569,7 +569,7 @@ def test_the_mending_of_a_broken_file(
         (root / "second").hardlink_to(path)
 
     mend = the_one(root, "broken").mend
-    shown = subprocess.run(mend, shell=True, capture_output=True, check=True, timeout=30).stdout
+    shown = subprocess.run(mend, shell=True, capture_output=True, check=True, timeout=60).stdout
 
     assert mend.startswith(look.format(path) + "  # mend or remove it; ")
     assert then in mend

@@ -35,7 +35,7 @@ from engine.waiting import Standing
 
 NOW = 1_795_170_000.0
 FOLDERS = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"}
-PATIENCE = 30
+PATIENCE = 60
 """Seconds after which a test gives up; nothing here takes one when all is well."""
 
 

@@ -136,7 +136,7 @@ def test_of_many_processes_one_gets_it(path: Path, start: Start) -> None:
 
         assert answers == ["busy held"] * 4 + ["held"]
         for rival in rivals:
-            rival.communicate("\n\n", timeout=30)
+            rival.communicate("\n\n", timeout=60)
         assert not path.exists()
 
 
@@ -462,7 +462,7 @@ def test_a_process_that_may_not_be_signalled_lives(start: Start) -> None:
 
         other = start(code, str(path), str(holder.pid))
 
-        assert other.communicate(timeout=30)[0] == "held\n"
+        assert other.communicate(timeout=60)[0] == "held\n"
 
 
 # ---- what lies there instead of a lock

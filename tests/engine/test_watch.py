@@ -17,7 +17,7 @@ from engine.model import Doorbell
 from engine.store import Store
 from engine.watch import Watch
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 EVERYTHING = "everything"
 MOST = Path("/proc/sys/fs/inotify/max_queued_events")
 

@@ -21,7 +21,7 @@ from engine.stores.nftban import NftbanStore, Spool
 from engine.worker import SLACK, Limits, Run, Services, Worker
 
 NOW = 1_795_170_000.0
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds after which a thread that waits for another gives up: never, unless the test fails."""
 
 

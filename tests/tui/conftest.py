@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from blockbuster import blockbuster_ctx
+from textual.pilot import Pilot
 
-from tests.tui.spools import in_utc
+from tests.tui.spools import acted, in_utc
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -23,6 +24,27 @@ def nothing_blocks() -> Iterator[None]:
             # Outside of tests a console is made before there is a loop.
             call.can_block_in("tui/app.py", "__init__")
         yield
+
+
+@pytest.fixture(autouse=True)
+def keys_have_acted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To press a key, and to pause, is to wait until each key that was pressed has acted.
+
+    The library takes a process for idle that gets no time on a busy machine.
+    """
+    press, pause = Pilot.press, Pilot.pause
+
+    async def press_it(pilot: Pilot[None], *keys: str) -> None:
+        await press(pilot, *keys)
+        await acted(pilot)
+
+    async def pause_for(pilot: Pilot[None], delay: float | None = None) -> None:
+        await pause(pilot, delay)
+        if delay is None:
+            await acted(pilot)
+
+    monkeypatch.setattr(Pilot, "press", press_it)
+    monkeypatch.setattr(Pilot, "pause", pause_for)
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from typing import Any
 
 from rich.cells import cell_len
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds after which it counts as hanging."""
 
 PROGRAM = (sys.executable, "-P", "-m", "tui.cli")

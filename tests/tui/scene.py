@@ -7,9 +7,10 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -19,6 +20,7 @@ from engine.metrics import QueueGauges, render_queue
 from engine.model import State, Task
 from engine.store import Store
 from engine.stores import open_store
+from engine.vitals import Files, Vitals
 from tests.tui.spools import NOW, disk_place, put_file, recover_command
 from tui.place import Place
 
@@ -221,8 +223,27 @@ def a_scene_place(root: Path, **fields: object) -> Place:
         runs=3,
         tokens=lambda: LEFT,
         command=("spooldeck", "--root", NAME),
+        vitals=hanging(),
     )
     return place._replace(**fields)  # type: ignore[arg-type]
+
+
+def hanging() -> Callable[[int], Vitals]:
+    """What is seen of a worker whose handler waits for a server; each look is 5 s later."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    moments = count(10_000.0, 5.0)
+
+    def look(pid: int) -> Vitals:
+        now = next(moments)
+        begun = int((now - 2850) * ticks)
+        still = Vitals(pid, now, state="S", moved=(0, 0), waits="do_wait")
+        curl = still._replace(pid=pid + 1, started=begun, command="curl -sS https://mx7.example")
+        files = Files(9, ("run/queue.lock", "queue/pending", "queue/work"))
+        return still._replace(
+            files=files, kin=(curl._replace(waits="poll_schedule_timeout"),), command="queue work"
+        )
+
+    return look
 
 
 def a_lost_place() -> Place:

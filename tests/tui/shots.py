@@ -13,16 +13,23 @@ from textual.pilot import Pilot
 from engine.model import LockEvidence, Missing, Problem, Task, Verdict
 from engine.stores.memory import MemoryStore
 from tests.tui.scene import NAME, a_lost_place, a_scene_place
-from tests.tui.spools import NOW, a_console, a_memory, a_stuck_lock, a_task, free, until
+from tests.tui.spools import (
+    NOW,
+    a_console,
+    a_memory,
+    a_stuck_lock,
+    a_task,
+    acted,
+    free,
+    is_done,
+    is_known,
+    show_all,
+    until,
+)
 from tui import keys
 from tui.app import Console
-from tui.live import Live
 from tui.place import Place
 from tui.plain import text_of
-from tui.screens.overview import OverviewScreen
-from tui.screens.pages import Board
-from tui.screens.queue import QueueScreen
-from tui.screens.task import TaskScreen
 
 _STUCK = a_stuck_lock()
 DOUBT = _STUCK._replace(doubt="PID 4711 runs under several uids", facts=_STUCK.facts[:-1])
@@ -150,43 +157,28 @@ async def taken(
                     await settled(console, pilot)
                 else:
                     await pilot.press(step)
+                    await acted(pilot)
             await settled(console, pilot)
             yield console, pilot
     finally:
         Slow.go_on.set()
 
 
-def is_known(live: Live) -> bool:
-    """Whether a place was looked at, or is known not to be there."""
-    if live.inspector.latest.unavailable:
-        return live.looked
-    return live.looked and live.standing is not None and bool(live.counted)
-
-
 async def seen(console: Console, pilot: Pilot[None], words: str) -> None:
     """Until these words are on the screen."""
-    try:
-        await until(pilot, lambda: words in text_of(console.screen))
-    except AssertionError:
-        raise AssertionError(f"never seen: {words}\n{text_of(console.screen)}") from None
+    await until(pilot, lambda: words in text_of(console.screen), lambda: text_of(console.screen))
 
 
 async def settled(console: Console, pilot: Pilot[None], looks: int = STILL) -> None:
-    """Until nothing has changed on screen for so many looks."""
+    """Until nothing is under way, and nothing has changed on screen for so many looks."""
     before, still = "", 0
-    for live in console.lives:
-        live.judge()
-    for screen in console.screen_stack:  # what came since the last second is to be seen
-        if isinstance(screen, Board | OverviewScreen):
-            screen.paint()
-        elif isinstance(screen, QueueScreen | TaskScreen):
-            screen._tick()
+    show_all(console)
 
     def same() -> bool:
         nonlocal before, still
         now = text_of(console.screen)
-        still = still + 1 if now == before else 0
+        still = still + 1 if now == before and is_done(console) else 0
         before = now
         return still >= looks
 
-    await until(pilot, same)
+    await until(pilot, same, lambda: text_of(console.screen))

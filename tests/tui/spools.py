@@ -20,8 +20,12 @@ from engine.stores.memory import Memory, MemoryStore
 from tui import keys
 from tui.app import Console
 from tui.glyphs import ASCII
+from tui.live import Live
 from tui.place import Place
+from tui.screens.log import LogScreen
+from tui.screens.pages import Board
 from tui.screens.queue import QueueScreen
+from tui.screens.task import TaskScreen
 from tui.widgets.task_list import TaskList
 
 NOW = 1_795_167_728.0
@@ -207,13 +211,66 @@ def a_console(
     return Console(places, clock=clock or Clock(), **{**usual, **fields})  # type: ignore[arg-type]
 
 
-async def until(pilot: Pilot[None], true: Callable[[], object]) -> None:
-    """Let the console work until something is so; fails when it never is."""
-    for _ in range(1000):
-        if true():
-            return
-        await pilot.pause(0.01)
-    raise AssertionError("it never came to be")
+PATIENCE = 60.0
+"""Seconds after which a console counts as hanging, also on a machine that has much else to do."""
+
+
+async def until(
+    pilot: Pilot[None],
+    true: Callable[[], object],
+    told: Callable[[], str] = lambda: "",
+    every: float = 0.01,
+) -> None:
+    """Let the console work until something is so; fails, saying what is told, if it never is.
+
+    It is looked at `every` so many seconds.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline, f"it never came to be\n{told()}"
+        await pilot.pause(every)
+
+
+BEGUN = {"filter", "log", "marks", "paint", "plan", "problems", "range", "rows by", "why"}
+"""Workers, by their group, that a key begins and that end by themselves."""
+
+
+def is_done(console: Console) -> bool:
+    """Whether the keys have acted, and all that they began and that ends by itself has ended."""
+    if console._typed.waiting:
+        return False
+    lists = [part for screen in console.screen_stack for part in screen.query(TaskList)]
+    logs = [screen for screen in console.screen_stack if isinstance(screen, LogScreen)]
+    begun = any(work.group in BEGUN and not work.is_finished for work in console.workers)
+    loaded = all(part.loaded for part in lists if part.asked)
+    return loaded and not begun and all(log.loaded and log._standing().counted for log in logs)
+
+
+async def acted(pilot: Pilot[None]) -> None:
+    """Let the keys act that were pressed: each waits until the ones before it are done with."""
+    console = pilot.app
+    if isinstance(console, Console):
+        await until(pilot, lambda: not (console._typed.waiting and console.is_running))
+        await pilot._wait_for_screen()
+
+
+def is_known(live: Live) -> bool:
+    """Whether all was looked at and counted once, or is known not to be there."""
+    latest = live.inspector.latest
+    if latest.unavailable:
+        return live.looked
+    return live.looked and latest.complete and live.standing is not None and bool(live.counted)
+
+
+def show_all(console: Console) -> None:
+    """Show on each screen what it would show within a second: what has come since the last one."""
+    for live in console.lives:
+        live.judge()
+    for screen in console.screen_stack:
+        if isinstance(screen, Board):
+            screen.paint()
+        elif isinstance(screen, QueueScreen | TaskScreen):
+            screen._tick()
 
 
 def queue_of(console: Console) -> QueueScreen:
@@ -235,6 +292,7 @@ async def loaded(pilot: Pilot[None]) -> None:
     screen = queue_of(console)
     await until(pilot, lambda: screen._change.complete and screen.list.loaded)
     await until(pilot, lambda: screen.looked)
+    await until(pilot, lambda: is_done(console))
     await pilot.pause()
 
 

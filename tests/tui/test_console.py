@@ -19,12 +19,14 @@ from engine.plans import Plan
 from engine.store import Store, Unavailable
 from engine.stores.memory import Memory
 from tests.tui.spools import (
+    PATIENCE,
     Clock,
     a_console,
     a_memory,
     a_place,
     a_task,
     disk_place,
+    is_done,
     loaded,
     make_spool,
     put_file,
@@ -65,14 +67,13 @@ class Deck:
             await self.rest()
 
     async def rest(self) -> None:
-        """Let the list be loaded."""
-        await until(self.pilot, lambda: self.list.loaded)
+        """Let the list be loaded, and what was begun come to its end."""
+        await until(self.pilot, lambda: is_done(self.console))
         await self.pilot.pause()
 
     async def on_tab(self, number: str) -> None:
         """On that tab, with its rows there."""
         await self.press(number)
-        await until(self.pilot, lambda: self.list.loaded)
 
     async def until(self, true: Callable[[], object]) -> None:
         """Wait for something."""
@@ -355,7 +356,6 @@ async def test_hidden_marks_are_not_included() -> None:
         await deck.on_tab(DEAD)
         await deck.press("space", "space", "space")
         await deck.press("/", *"unknown", "enter")
-        await deck.until(lambda: "hidden" in deck.line("scope"))
         assert deck.line("scope") == (
             " scope if you act now: 1 marked   2 hidden marks not included"
         )
@@ -517,7 +517,11 @@ async def test_a_task_that_changed_is_left_alone() -> None:
         rival = deck.plan.rows[0].id
         with deck.memory.changed:
             deck.memory.put(("", rival), deck.memory.tasks["", rival])
-        await deck.press("2")
+        await until(deck.pilot, lambda: "1 dropped since: changed" in deck.page)
+        screen = deck.console.screen
+        assert isinstance(screen, PlanScreen)
+        await until(deck.pilot, lambda: not screen.late())
+        await deck.press("y")
         await deck.result()
 
         assert deck.states()[rival] is State.DEAD
@@ -657,7 +661,7 @@ async def test_leaving_can_keep_the_worker() -> None:
 
 async def ended(console: Console) -> None:
     """Wait until the console has said how it was left: its pilot cannot be asked any more."""
-    for _ in range(1000):
+    for _ in range(int(PATIENCE / 0.01)):
         if console.return_code is not None:
             return
         await asyncio.sleep(0.01)

@@ -40,7 +40,9 @@ from tui.cli.console import _place
 from tui.cli.wiring import Setup
 from tui.place import Place
 from tui.recovery import Recovery
-from tui.screens.lock import LockScreen, difference, twin
+from tui.screens.lock import LockScreen
+from tui.views.ladder import twin
+from tui.views.lock import difference
 from tui.widgets.lines import Lines
 
 PID = 4711

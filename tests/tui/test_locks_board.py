@@ -67,13 +67,13 @@ class Desk:
 
     async def until(self, true: Callable[[], object]) -> None:
         """Wait for something, and paint meanwhile what has become known."""
-        for _ in range(400):
+
+        def painted() -> object:
             if isinstance(self.console.screen, LocksScreen):
                 self.console.screen.paint()
-            if true():
-                return
-            await self.pilot.pause(0.05)  # to look at the whole screen is not for nothing
-        raise AssertionError(f"it never came to be:\n{self.text}")
+            return true()
+
+        await until(self.pilot, painted, lambda: self.text, every=0.05)
 
 
 @asynccontextmanager

@@ -12,17 +12,21 @@ from textual.pilot import Pilot
 
 from tests.tui.ptys import console as terminal_with
 from tests.tui.spools import (
+    PATIENCE,
     Clock,
     a_console,
     a_memory,
     a_place,
     disk_place,
+    is_done,
+    is_known,
     loaded,
     make_spool,
+    show_all,
     some_tasks,
     until,
 )
-from tui import keys
+from tui import keys, typed
 from tui.app import Console
 from tui.plain import text_of
 from tui.screens.face import Face
@@ -43,17 +47,22 @@ def key_of(character: str) -> events.Key:
     return events.Key(name, None if character in NAMED and character != " " else character)
 
 
+@pytest.fixture(autouse=True)
+def no_key_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is, a key waits for what was begun before it."""
+    monkeypatch.setattr(typed, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(typed, "LOADING", PATIENCE)
+    monkeypatch.setattr(typed, "LEADS", dict.fromkeys(typed.LEADS, PATIENCE))
+
+
 @asynccontextmanager
-async def opened(*, armed: bool = False, first: str = keys.LIST) -> AsyncIterator[Pilot[None]]:
+async def opened(*, armed: bool = False) -> AsyncIterator[Pilot[None]]:
     """A console on a queue in memory."""
     place = a_place(a_memory(some_tasks()))
-    console = a_console(place, clock=Clock(), start_armed=armed, first=first)
+    console = a_console(place, clock=Clock(), start_armed=armed)
     async with console.run_test(size=(80, 24)) as pilot:
-        if first == keys.LIST:
-            await loaded(pilot)
-        else:
-            await until(pilot, lambda: isinstance(console.screen, Face))
-            await pilot.pause()
+        await loaded(pilot)
+        await until(pilot, lambda: all(map(is_known, console.lives)))
         yield pilot
 
 
@@ -61,26 +70,27 @@ def seen(pilot: Pilot[None]) -> tuple[str, ...]:
     """What is on screen, what is typed into, and on which row the cursor is."""
     app = pilot.app
     assert isinstance(app, Console)
+    show_all(app)
     for screen in app.screen_stack:
         for rows in screen.query(TaskList):
             rows.paint()  # the title says which row it is when it is next painted
     screens = [type(screen).__name__ for screen in app.screen_stack]
     lists = [widget.cursor.id for screen in app.screen_stack for widget in screen.query(TaskList)]
-    typed = [getattr(widget, "value", "") for widget in app.screen.query("Input")]
+    words = [getattr(widget, "value", "") for widget in app.screen.query("Input")]
     faces = [s for s in app.screen_stack if isinstance(s, Face)]
     below = text_of(faces[-1]).partition("\n")[2]  # the first line has the traffic of the wire
-    return (*screens, *lists, *typed, below, str(app.focused))
+    return (*screens, *lists, *words, below, str(app.focused))
 
 
 async def at_rest(pilot: Pilot[None]) -> tuple[str, ...]:
     """What is on screen once nothing changes there any more."""
     app = pilot.app
     assert isinstance(app, Console)
-    await until(pilot, lambda: not app._typed.waiting)
     before: tuple[str, ...] = ()
     now = seen(pilot)
     while before != now:
         await pilot.pause()
+        await until(pilot, lambda: is_done(app), lambda: text_of(app.screen))
         await pilot.pause()
         before, now = now, seen(pilot)
     return now
@@ -139,7 +149,7 @@ async def from_overview(root: Path, burst: str, slow: bool) -> tuple[str, ...]:
     """What these keys lead to."""
     console = a_console(disk_place(root), clock=Clock(), first=keys.OVERVIEW)
     async with console.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: console.lives[0].looked)
+        await until(pilot, lambda: all(map(is_known, console.lives)))
         for character in burst:
             console.post_message(key_of(character))
             if slow:

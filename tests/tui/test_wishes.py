@@ -26,6 +26,7 @@ from tests.tui.spools import (
     a_place,
     a_task,
     disk_place,
+    is_done,
     loaded,
     make_spool,
     queue_of,
@@ -176,8 +177,7 @@ async def lead(pilot: Pilot[None], console: Console, screen: str) -> None:
         on_tab = getattr(before, "KIND", "") == keys.LIST and key.isdigit()
         await pilot.press(key)
         if on_tab:
-            await until(pilot, lambda: task_list(console).loaded)
-            await pilot.pause()
+            await until(pilot, lambda: is_done(console))
         else:
             await until(pilot, partial(lambda old: console.screen is not old, before))
     await until(pilot, lambda: getattr(console.screen, "KIND", "") == screen)
@@ -508,8 +508,7 @@ async def test_a_range_is_marked() -> None:
     async with console.run_test(size=(100, 40)) as pilot:
         await loaded(pilot)
         await pilot.press("4")
-        await until(pilot, lambda: task_list(console).loaded)
-        await pilot.pause()
+        await until(pilot, lambda: is_done(console))
         await pilot.press("j", "v", "j", "j")
         await shows(pilot, "3 ")
         assert len(re.findall(r"^[> ]\* \d", text_of(console.screen), re.MULTILINE)) == 3

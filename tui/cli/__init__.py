@@ -220,6 +220,7 @@ _WORDS = (
             _FILTER,
             _takes(_JSON, action="store_true", help="for programs"),
             _takes("--over", type=_count, default=0, metavar="SECONDS", help="look so long"),
+            _takes("--at", metavar="TIME", default="", help="as recorded then: 14:00, -2h"),
         ),
     ),
     _Word(
@@ -258,6 +259,30 @@ _WORDS = (
             _takes("--follow", action="store_true", help="and what comes then"),
             _takes(_JSON, action="store_true", help="one JSON object a line"),
         ),
+    ),
+    _Word(
+        ("edit",),
+        "one:edit",
+        "give a task another description or due time; exit 1 when it was not to be had",
+        (
+            _takes("id", metavar="ID"),
+            _PLACE,
+            _takes("--description", metavar="TEXT", default="", help="what it says from now on"),
+            _takes("--due", metavar="TIME", default="", help="14:00, +2h, tomorrow 06:00, now"),
+        ),
+        one_of=_DRY_OR_APPLY,
+    ),
+    _Word(
+        ("note",),
+        "one:note",
+        "write a note on a task: a purge leaves it out; - takes its notes away",
+        (_takes("id", metavar="ID"), _takes("text", metavar="TEXT"), _PLACE),
+    ),
+    _Word(
+        ("notes",),
+        "one:list_notes",
+        "what operators wrote down about tasks",
+        (_PLACE, _takes(_JSON, action="store_true", help="one JSON object a line")),
     ),
     _Word(
         ("init",),
@@ -329,6 +354,13 @@ _WORDS = (
             _takes("--dry-run", action="store_true", help="only say what would be done"),
             _takes("--yes", action="store_true", help="do it without asking for the PID"),
             _takes("--seen", metavar="LOCK", default="", help="only the lock that was seen"),
+            _takes(
+                "--hold",
+                metavar="ID",
+                action="append",
+                default=[],
+                help="hold this task in work, as its work was done; it is not run again",
+            ),
         ),
     ),
     _Word(("queue", "corrupt"), "", "files that were set aside"),

@@ -96,8 +96,12 @@ def _place(setup: Setup, name: str) -> Place:
         tokens=None if limits is None else limits.left,
         recording=here.recording(),
         retention_days=here.queue.retention_days,
+        trash=here.config.trash,
+        sweep=here.sweep_alone,
         journal=here.journal(),
         who=here.who(),
+        notes=here.notes(),
+        root=here.queue.root,
         vitals=partial(vitals.take, below=os.path.abspath(name)),
     )
 
@@ -132,6 +136,7 @@ def run(setup: Setup, places: Sequence[Place], arguments: Namespace) -> int:
                 read_only=arguments.read_only or setup.config.read_only,
                 start_armed=setup.config.start_armed,
                 environment=setup.config.environment,
+                require_reason=setup.config.require_reason,
                 first=first,
             )
             opening.until(lambda: console.written > 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shlex
 import shutil
@@ -10,6 +11,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from engine import triage, vitals
 from engine.ages import Ages
 from engine.store import Unavailable
 from engine.text import shown
@@ -17,11 +19,16 @@ from tui import present, telling
 from tui.cli.glance import glance, holds, named, print_lines
 from tui.cli.status import ATTENTION, UNREADABLE, WELL
 from tui.cli.wiring import Setup
+from tui.exam import Case, Exam, Life, Work
 from tui.live import Live
 from tui.present import BLANK, Line
 from tui.views import locks as view
 from tui.views import overview
+from tui.views.lock import accepted
 from tui.views.locks import Lock
+
+APART = 0.5
+"""Seconds between two looks at a process, to tell what it does."""
 
 
 class Look(NamedTuple):
@@ -32,6 +39,8 @@ class Look(NamedTuple):
     """What is due, by kind; None where the place cannot be read."""
     command: Sequence[str]
     """How a person names the place on the command line; empty where nothing frees its lock."""
+    case: Case
+    """What an examination of it found."""
 
 
 def locks(setup: Setup, arguments: Namespace) -> int:
@@ -44,7 +53,7 @@ def locks(setup: Setup, arguments: Namespace) -> int:
     looks = [look for look in glance(places, ask) if holds(_words(look), arguments.filter)]
     now = time.time()
     if arguments.json:
-        print(json.dumps({"locks": [_as_row(look) for look in looks]}))
+        print(json.dumps({"locks": [_as_row(look, now) for look in looks]}))
     else:
         print_lines(_page(looks, now, shutil.get_terminal_size((100, 24)).columns))
     if any(look.kinds is None for look in looks):
@@ -70,7 +79,17 @@ async def _look(live: Live) -> Look:
             kinds = await telling.due_kinds(live)
     except Unavailable:
         kinds = None  # said by the exit code, and by the question marks
-    return Look(view.of(live), kinds, live.place.command if live.place.recover else ())
+    command = live.place.command if live.place.recover else ()
+    return Look(view.of(live), kinds, command, await _examined(live))
+
+
+async def _examined(live: Live) -> Case:
+    exam = Exam(live)
+    if (await exam.look()).lives:
+        await asyncio.sleep(APART)  # what it does is what lies between two looks
+        await exam.look()
+    await exam.read_logs()
+    return await exam.look()
 
 
 def _page(looks: Sequence[Look], now: float, width: int) -> list[Line]:
@@ -78,20 +97,22 @@ def _page(looks: Sequence[Look], now: float, width: int) -> list[Line]:
     lines, names = [head, *rows], overview.names([look.lock.name for look in looks])
     for look, name in zip(looks, names, strict=True):
         lines += [BLANK, present.heading(name, width)]
-        lines += view.about(look.lock, look.kinds, _free(look), now, width)
+        lines += view.about(look.lock, look.kinds, _free(look), now, width, look.case)
     return lines
 
 
 def _free(look: Look) -> Line:
     if not look.command:
         return ()
+    hold = [word for id in accepted(look.case) for word in ("--hold", id)]
+    words = shlex.join([*look.command, "queue", "recover", *hold])
     return (
-        (f" {shown(shlex.join(look.command))} queue recover", "key"),
+        (f" {shown(words)}", "key"),
         (" asks, and does it", ""),
     )
 
 
-def _as_row(look: Look) -> dict[str, object]:
+def _as_row(look: Look, now: float) -> dict[str, object]:
     lock, evidence, waiting = look.lock, look.lock.evidence, look.lock.standing
     kinds = None if look.kinds is None else {row.name: row.total for row in look.kinds.rows}
     return {
@@ -102,7 +123,40 @@ def _as_row(look: Look) -> dict[str, object]:
         "reason": "" if evidence is None else evidence.reason,
         "doubt": "" if evidence is None else evidence.doubt,
         "evidence": {} if evidence is None else dict(evidence.facts),
+        "certainty": str(look.case.finding.certainty),
+        "finding": look.case.finding.words,
+        "processes": [_process(life) for life in look.case.lives],
+        "in_work": [_in_work(work, look.case, now) for work in look.case.works],
+        "ran_per_second_before": look.case.before,
         "due": None if waiting is None else waiting.due,
         "oldest_due": None if waiting is None else waiting.oldest_due,
         "due_by_kind": kinds,
+    }
+
+
+def _process(life: Life) -> dict[str, object]:
+    now, done = life
+    return {
+        "pid": now.pid,
+        "unknown": now.unknown,
+        "state": now.state,
+        "does": vitals.doing(now),
+        "waits_in": shown(now.waits),
+        "seconds": None if done is None else done.seconds,
+        "cpu_seconds": None if done is None else done.cpu,
+        "bytes_moved": None if done is None else done.moved,
+        "files_below": None if isinstance(now.files, str) else list(now.files.below),
+        "children": None if isinstance(now.kin, str) else [child.pid for child in now.kin],
+    }
+
+
+def _in_work(work: Work, case: Case, now: float) -> dict[str, object]:
+    told = work.told
+    return {
+        "id": shown(work.task.id),
+        "kind": shown(work.task.kind),
+        "abandoned": case.abandoned,
+        "accepted": None if told.unknown else told.accepted is not None,
+        "log": triage.on_record(told, now),
+        "recommended": None if told.unknown else told.advice,
     }

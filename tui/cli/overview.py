@@ -10,6 +10,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from engine import forecast
 from engine.ages import BOUNDS, Ages, reading
 from engine.model import State
 from engine.store import Unavailable
@@ -22,6 +23,7 @@ from tui.live import Live
 from tui.present import BLANK, Line
 from tui.views import ages as age_view
 from tui.views import alerts as alert_view
+from tui.views import moments
 from tui.views import overview as view
 
 NAMES, WARNINGS = 12, 6
@@ -39,6 +41,10 @@ class Look(NamedTuple):
 def overview(setup: Setup, arguments: Namespace) -> int:
     """Print every place; exit 0 well, 1 needs attention, 2 one cannot be read."""
     places = named(setup, arguments.places)
+    if arguments.at:
+        from tui.cli.past import overview_then
+
+        return overview_then(places, arguments)
 
     async def ask(lives: Sequence[Live]) -> list[Look]:
         await asyncio.sleep(arguments.over)  # meanwhile they are followed
@@ -80,6 +86,8 @@ def _page(looks: Sequence[Look], now: float, width: int) -> list[Line]:
     lines += [BLANK, head, *rows]
     for look, name in zip(looks, names, strict=True):
         lines += _ages(look, name, width)
+        forecasts = look.live.forecasts()
+        lines += moments.forecast_lines(forecasts, width, len(forecasts))
         if look.live.place.tokens is not None:
             lines.append(view.tokens_line(look.live.signs.tokens, width))
     logs = [(name, live.signs.log) for name, live in zip(names, lives, strict=True)]
@@ -101,6 +109,7 @@ def _as_row(look: Look, now: float) -> dict[str, object]:
     row = view.as_row(view.seen(look.live, now, view.CELLS), now)
     row["alerts"] = [alert_view.as_row(alert) for alert in look.live.alerts]
     tokens = look.live.signs.tokens
+    row["forecasts"] = forecast.as_row(look.live.forecasts())
     row["tokens"] = None if isinstance(tokens, str) else [left._asdict() for left in tokens]
     if look.table is not None:
         state, ages = look.table

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
-from engine import breaker, files, locks
+from engine import breaker, files, locks, verbs
 from engine.locks import PidLock
 from engine.model import LockEvidence, Problem, State, Task, Verdict
 from engine.policy import at
@@ -51,7 +52,7 @@ def _recover(setup: Setup, store: NftbanStore, arguments: Namespace) -> int:
         complain(who(evidence))
         return LEFT_ALONE
     if not arguments.seen:  # who names the lock has seen its evidence, and the steps
-        _show(store, evidence)
+        _show(store, evidence, arguments.hold)
     if evidence.doubt:
         _say(breaker.by_hand(evidence))
         complain(who(evidence))
@@ -68,7 +69,7 @@ def _recover(setup: Setup, store: NftbanStore, arguments: Namespace) -> int:
         lock = locks.acquire(setup.lock_path, setup.queue.stuck_threshold, seen=evidence.seen)
     _say("the lock is taken over")
     with lock:
-        _give_back(setup, store, lock)
+        _give_back(setup, store, lock, arguments.hold)
         forget_alert(setup)
         left = list(_left(store))
     _say("the lock is free")
@@ -87,19 +88,25 @@ def who(evidence: LockEvidence) -> str:
     return f"lock held: {shown(evidence.reason)}{since}"
 
 
-def _show(store: NftbanStore, evidence: LockEvidence) -> None:
+def _show(store: NftbanStore, evidence: LockEvidence, hold: Collection[str]) -> None:
     """Print the evidence, and what follows from it, step by step."""
     for name, words in evidence.facts:
         _say(f"  {name:<18} {words}")
     if evidence.doubt:
         return
     orphans = [
-        f"count a failed attempt of {task.id}, which nobody works on"
-        for task in store.look({store.states[State.ACTIVE]})
-        if isinstance(task, Task) and task.state is State.ACTIVE
+        f"hold {task.id}, which nobody works on"
+        if task.id in hold
+        else f"count a failed attempt of {task.id}, which nobody works on"
+        for task in _in_work(store)
     ]
     for number, step in enumerate((*breaker.ladder(evidence), *orphans), 1):
         _say(f"  step {number:<13} {step}")
+
+
+def _in_work(store: NftbanStore) -> list[Task]:
+    seen = store.look({store.states[State.ACTIVE]})
+    return [task for task in seen if isinstance(task, Task) and task.state is State.ACTIVE]
 
 
 def _is_meant(evidence: LockEvidence) -> bool:
@@ -117,8 +124,12 @@ def _is_meant(evidence: LockEvidence) -> bool:
     return True
 
 
-def _give_back(setup: Setup, store: NftbanStore, lock: PidLock) -> None:
-    """Under the lock: what was interrupted is finished, what was claimed is failed once."""
+def _give_back(setup: Setup, store: NftbanStore, lock: PidLock, hold: Collection[str]) -> None:
+    """Under the lock: what was interrupted is finished, what was claimed is failed once, or held.
+
+    Raises:
+        StoreError: a task that is to be held cannot be; none was failed, so none runs again.
+    """
 
     said = []
 
@@ -131,6 +142,10 @@ def _give_back(setup: Setup, store: NftbanStore, lock: PidLock) -> None:
         told("WARN", f"Removing stale lock ({lock.taken_over})")
     for line in store.recover():
         told("WARN", f"Recovered {line}")
+    for task in _in_work(store):
+        if task.id in hold:
+            store.swap(task, verbs.hold(task, time.time()))
+            told("WARN", f"Held: {task.id}, which was in work; it is not run again by itself")
     services = setup.services(store)
     Worker(
         store,

@@ -6,10 +6,15 @@ import os
 import sys
 import time
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from engine.alerts import Alert, Sight, alerts
+from engine.flow import SPAN, Flow
+from engine.forecast import Basis, Forecast, as_row, expected
+from engine.index import died_at
+from engine.limits import Left
 from engine.model import LockEvidence, Problem, State, Task
 from engine.store import Unavailable
 from engine.stores.nftban import make_spool
@@ -33,6 +38,7 @@ class Look(NamedTuple):
     problems: list[Problem]
     alerts: tuple[Alert, ...]
     """What somebody should see to; empty when all is well."""
+    forecasts: tuple[Forecast, ...]
 
 
 def status(setup: Setup, arguments: Namespace) -> int:
@@ -55,6 +61,8 @@ def _look(setup: Setup) -> Look:
     counts: dict[State, int] = dict.fromkeys(store.states, 0)
     oldest: float | None = None
     due: list[float] = []
+    died: list[float] = []
+    kinds: Counter[str] = Counter()
     problems: dict[str, Problem] = {}
     try:
         # By the states' words: without the peek, so that each task comes once.
@@ -62,9 +70,12 @@ def _look(setup: Setup) -> Look:
             if isinstance(found, Task):
                 counts[found.state] += 1
                 if found.state is State.PENDING:
+                    kinds[found.kind] += 1
                     oldest = found.created if oldest is None else min(oldest, found.created)
                     if found.due is not None and found.due <= now:
                         due.append(found.created)
+                elif found.state is State.DEAD and (when := died_at(found)) is not None:
+                    died.append(when)
             elif isinstance(found, Problem):
                 problems[found.where] = found
         problems |= {problem.where: problem for problem in store.misplaced()}
@@ -90,7 +101,31 @@ def _look(setup: Setup) -> Look:
     words = {store.states[state]: number for state, number in counts.items()}
     age = max(0.0, now - oldest) if oldest is not None else 0.0
     found_alerts = alerts(sight, now, setup.config.alerts)
-    return Look(words, age, lock, list(problems.values()), found_alerts)
+    past = _past(setup, now)
+    growth = past.growth(State.DEAD, now)
+    first = min(died, default=None)
+    known = Basis(counts, store.states, past.drain(now), growth, first, _tokens(setup), kinds)
+    forecasts = expected(known, setup.config.alerts, setup.queue.retention_days, now)
+    return Look(words, age, lock, list(problems.values()), found_alerts, forecasts)
+
+
+def _past(setup: Setup, now: float) -> Flow:
+    """How it went in the last minutes, as far as somebody has recorded it."""
+    from engine.recorder import Unreadable, recorded
+    from engine.rewind import Tape
+
+    try:
+        return Tape(recorded(setup.recording(), now - SPAN, now), "").lately(now)
+    except Unreadable:
+        return Flow()  # the forecasts say what is not known then
+
+
+def _tokens(setup: Setup) -> tuple[Left, ...] | str:
+    limits = setup.limits()
+    try:
+        return () if limits is None else limits.left()
+    except OSError as error:
+        return error.strerror or str(error)
 
 
 def _signs(setup: Setup) -> Signs:
@@ -139,6 +174,10 @@ def _as_text(setup: Setup, look: Look) -> list[str]:
     ]
     if len(look.problems) > SHOWN_PROBLEMS:
         lines.append(f"          and {len(look.problems) - SHOWN_PROBLEMS:,} more")
+    leads = ("forecast", *[""] * len(look.forecasts))
+    lines += [
+        f"{lead:<9} {each.sentence}" for lead, each in zip(leads, look.forecasts, strict=False)
+    ]
     lines += [f"attention {alert.words}" for alert in look.alerts]
     return lines if look.alerts else [*lines, "well      nothing needs attention"]
 
@@ -163,6 +202,7 @@ def _as_json(setup: Setup, look: Look) -> str:
             "lock": lock,
             "problems": [{"where": p.where, "what": p.what} for p in look.problems],
             "attention": [alert.words for alert in look.alerts],
+            "forecasts": as_row(look.forecasts),
         }
     )
 

@@ -6,13 +6,13 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TextIO
 
-from engine import accounts, config, files, locks, metrics, policy
+from engine import accounts, config, files, locks, metrics, policy, sweeping
 from engine.accounts import Account
 from engine.config import Config, Queue
 from engine.handlers import Handler
 from engine.logtail import contract_line
 from engine.model import LockEvidence, State
-from engine.store import Unavailable
+from engine.store import StoreError, Unavailable
 from engine.stores.nftban import NftbanStore, Spool
 from engine.text import shown
 from engine.worker import Services
@@ -20,6 +20,7 @@ from engine.worker import Services
 if TYPE_CHECKING:
     from engine.journal import Journal, Who
     from engine.limits import Buckets
+    from engine.notes import Notes
     from engine.recorder import Spot
 
 EX_USAGE, EX_UNAVAILABLE, EX_IOERR, EX_NOPERM, EX_CONFIG = 64, 69, 74, 77, 78
@@ -210,6 +211,12 @@ class Setup(NamedTuple):
 
         return Journal(f"{self.spool().desk}/journal", self.queue.root)
 
+    def notes(self) -> "Notes":
+        """What operators wrote down about its tasks."""
+        from engine.notes import Notes
+
+        return Notes(f"{self.spool().desk}/journal", self.queue.root)
+
     def who(self) -> "Who":
         """Who we are, for the journal."""
         import platform
@@ -340,12 +347,68 @@ class Setup(NamedTuple):
             alert=self.alert,
             tally=tally,
             publish=publish,
-            retire=lambda: self.retire(store),
+            retire=lambda: self.keep_house(store),
             tidy=tidy,
             limits=self.limits(),
             slots={kind: h.concurrency for kind, h in self.config.handlers.items()},
             timeouts={kind: h.timeout for kind, h in self.config.handlers.items()},
         )
+
+    def keep_house(self, store: NftbanStore) -> None:
+        """Delete for good what nobody wants back any more."""
+        self.retire(store)
+        try:
+            self.sweep(store, time.time())
+        except (OSError, Unavailable) as error:
+            complain(f"the trash could not be swept: {error}")
+
+    def sweep(self, store: NftbanStore, now: float, *, always: bool = False) -> "Swept":
+        """Delete for good what was purged too long ago, and what the journal need not keep.
+
+        At most once an hour, unless `always`.
+
+        Raises:
+            OSError: the journal, or the mark that it was swept, cannot be written.
+            Unavailable: the trash cannot be read.
+        """
+        desk = self.spool().desk
+        if not always and not sweeping.is_due(desk, now):
+            return Swept()
+        if always and not os.path.isdir(desk):
+            return Swept()
+        sweeping.mark(desk, self.queue.root)
+        from engine.model import Move
+
+        hours = self.config.trash.hours
+        old = store.discarded(now, hours)
+        ended = [outcome.error for outcome in store.swap_all(Move(task, None) for task in old)]
+        gone = sum(error is None for error in ended)
+        if gone:
+            self.log("INFO", f"Expunged {gone} tasks, purged more than {hours:g} hours ago")
+        names = sweeping.sweep_journal(f"{desk}/journal", self.queue.root, now, hours)
+        return Swept(gone, len(ended) - gone, names)
+
+    def sweep_alone(self) -> str:
+        """The same where no worker does it, and the notes on what is nowhere any more.
+
+        Answers with what went wrong, in words; who may not write leaves it to others.
+        """
+        from engine import notes
+
+        desk, now = self.spool().desk, time.time()
+        try:
+            if not sweeping.is_due(desk, now):
+                return ""
+            store = self.open()
+            try:
+                if not store.edges[State.TRASH, None].refused:
+                    self.sweep(store, now)
+                    notes.sweep(self.notes(), store)
+            finally:
+                store.close()
+        except (OSError, StoreError) as error:
+            return f"the trash could not be swept: {error}"
+        return ""
 
     def retire(self, store: NftbanStore) -> None:
         """Delete for good what has been dead for longer than the retention (contract)."""
@@ -376,6 +439,16 @@ class Setup(NamedTuple):
         except OSError as error:
             complain(f"{self.queue.counters}/{name}: {error.strerror}; counts as 0")
             return 0
+
+
+class Swept(NamedTuple):
+    """What was deleted for good because it was old."""
+
+    tasks: int = 0
+    left: int = 0
+    """Tasks that could not be deleted, or that somebody else was faster with."""
+    files: int = 0
+    """Files of the journal."""
 
 
 def program() -> list[str]:

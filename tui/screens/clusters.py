@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
+from engine import filters
 from engine.index import Query
 from engine.store import Unavailable
 from tui import keys, rows
 from tui.export import Sheet, Take
 from tui.judging import judged
 from tui.live import Live
+from tui.planning import Asked
 from tui.present import BLANK, Line
+from tui.screens.acting import Acting
 from tui.screens.face import Copy, Target
 from tui.screens.pages import Board
 from tui.surroundings import Surroundings
@@ -23,7 +26,7 @@ SPARING = 5
 """Times that an answer took, until it is asked for again."""
 
 
-class ClustersScreen(Board):
+class ClustersScreen(Acting, Board):
     """Kept up to date while it is looked at; Enter shows the tasks of one."""
 
     KIND = keys.CLUSTERS
@@ -87,14 +90,28 @@ class ClustersScreen(Board):
         lead = f"filter: {text}   " if text else ""
         return ((f" {lead}{view.summary(self._clusters)}", ""),)
 
+    def asked(self, verb: str) -> Asked | str:
+        """All tasks with the error under the cursor."""
+        here, state = self._here, self._query.state
+        if here is None:
+            return "there is no error to act on here"
+        if refusal := self.no_verb(verb, state):
+            return refusal
+        states = self.live.inspector.states
+        cluster = filters.parse(self._words(here), states, self.around.clock())
+        words = f"all that fail so: {here.cluster.pattern}"
+        return Asked(verb, None, self._query._replace(filter=cluster), lambda _: words)
+
+    def _words(self, judged: Judged) -> str:
+        return f"{self._query.filter.text} cluster={judged.cluster.mark}".strip()
+
     def action_open(self) -> None:
         """The tasks of the one under the cursor, in the queue."""
         here = self._here
         if here is None:
             self.say("there is no error to open here")
             return
-        words = f"{self._query.filter.text} cluster={here.cluster.mark}".strip()
-        self.go(Target(keys.LIST, state=self._query.state, filter=words))
+        self.go(Target(keys.LIST, state=self._query.state, filter=self._words(here)))
 
     def copies(self) -> tuple[Copy, ...]:
         """The one under the cursor."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tui import present
 from tui.arming import Arming
 from tui.present import Line
+from tui.screens.face import HASTY
 from tui.screens.pages import Page
 from tui.widgets.lines import Lines
 
@@ -88,6 +89,9 @@ class Deed(Page):
 
     def action_arm(self) -> None:
         """Arm, or disarm; the plan stays."""
+        if self.hasty:
+            self.say(HASTY)
+            return
         self._arming.toggle()
         self._typed = ""
         self.lay_out(self.size.width)
@@ -125,14 +129,20 @@ class Deed(Page):
         self._typed = self._typed[:-1]
         self.lay_out(self.size.width)
 
+    def late(self) -> str:
+        """Why a key that applies was meant for what stood there before; "" when it was not."""
+        return ""
+
     def _refusal(self) -> str:
+        if self.hasty:
+            return HASTY
         if settled := self.settled():
             return settled
         if self._arming.read_only:
             return "read only: nothing can be applied"
         if not self._arming.armed:
             return "OBSERVE: press ! first to allow writes for 15 minutes"
-        return ""
+        return self.late()
 
     def _begin(self) -> None:
         self._typed = ""

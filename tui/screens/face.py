@@ -15,6 +15,9 @@ from tui.widgets.kept import Keeps
 if TYPE_CHECKING:
     from tui.export import Sheet
 
+HASTY = "these keys came all at once, as a paste does: nothing was done; type it again"
+"""Why keys that write are refused: no hand types so fast, and what is pasted is no command."""
+
 HERE = 0
 """The place that is looked at just now."""
 
@@ -31,7 +34,7 @@ class Target(NamedTuple):
     filter: str | None = None
     """What the queue shows of it, in the filter language; None: as it was left."""
     id: str = ""
-    """Which task the cursor is put on, or the log is searched for."""
+    """Which task, or operation, the cursor is put on, or the log is searched for."""
     problems: bool = False
     """Whether the queue's problems are wanted, not a state."""
 
@@ -77,6 +80,11 @@ class Face(Keeps, Screen[None]):
             super().__init__()
             self.target = target
 
+    @property
+    def hasty(self) -> bool:
+        """Whether the key that acts now came in a burst that no hand types."""
+        return bool(getattr(self.app, "hasty", False))
+
     def go(self, target: Target) -> None:
         """Ask the console for another screen."""
         self.post_message(self.Go(target))
@@ -100,6 +108,10 @@ class Face(Keeps, Screen[None]):
     def action_pane(self, digit: str) -> None:
         """To the screen of that digit."""
         self.go(PANES[digit])
+
+    def action_undo(self) -> None:
+        """What was done here, and how to take it back."""
+        self.go(Target(keys.OPERATIONS))
 
     def action_help(self) -> None:
         """Every key."""

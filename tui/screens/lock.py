@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 from collections.abc import Callable, Sequence
 
 from textual.app import ComposeResult
@@ -13,10 +12,10 @@ from engine.index import Query
 from engine.model import LockEvidence, State, Task, Verdict
 from engine.operations import Report
 from engine.plans import offered
-from engine.store import StoreError, Unavailable
+from engine.store import Unavailable
 from engine.text import shown
 from engine.verbs import VERBS
-from tui import keys, present
+from tui import keys, planning, present
 from tui.exam import Case, Exam, not_abandoned
 from tui.live import Live
 from tui.present import BLANK, Line
@@ -25,7 +24,6 @@ from tui.surroundings import Surroundings
 from tui.views import ladder
 from tui.views import lock as view
 from tui.views.ladder import Said, Step
-from tui.watch import lock_of
 from tui.widgets.lines import Lines, LongText
 from tui.widgets.picker import Choice, Picker
 
@@ -52,10 +50,12 @@ class LockScreen(Deed):
     BINDINGS = keys.bindings(keys.LOCK)
     WANTS = "PID"
 
-    def __init__(self, live: Live, free: Callable[[str], None], around: Surroundings) -> None:
-        """`free` begins the recovery of the lock that was seen."""
+    def __init__(
+        self, live: Live, free: Callable[[str, Sequence[str]], None], around: Surroundings
+    ) -> None:
+        """`free` begins the recovery of the lock that was seen; some tasks are held then."""
         super().__init__(around.arming, around.clock)
-        self._live, self._inspector = live, live.inspector
+        self._live, self._inspector, self._around = live, live.inspector, around
         self._recovery, self._free = live.recovery, free
         self._exam = Exam(live)
         self._planned: LockEvidence | None = None
@@ -90,11 +90,10 @@ class LockScreen(Deed):
         evidence = (await self._exam.look()).evidence
         if self._planned is None:
             self._planned = evidence
-            self._plan = ladder.steps(evidence, self._give_back)
         await self._find_out_what_became()
         (said, when), now = self._said, self._clock()
         if not self._begun and not self._withdrawn:
-            self._withdrawn = difference(self._planned, evidence)
+            self._withdrawn = view.difference(self._planned, evidence)
             if self._withdrawn:
                 self._typed = said = ""
         self.lay_out(self.size.width)
@@ -166,13 +165,14 @@ class LockScreen(Deed):
             *view.behind_lines(case, amounts, now, width),
         ]
         if self._offers:
-            accepted = [w.task.id for w in case.works if w.told.accepted is not None]
-            text += [BLANK, *ladder.plan_lines(self._plan, twin(self._live.place.recover), width)]
-            text += view.folded(_warning(accepted), width, "warning") if accepted else []
+            hold, states = view.accepted(case), self._inspector.states
+            steps = ladder.steps(case.evidence, ladder.returns(states, len(hold)))
+            twin = ladder.twin(self._live.place.recover, hold)
+            text += [BLANK, *ladder.plan_lines(steps, twin, width)]
         elif case.evidence.verdict in present.ALARMING and not self._withdrawn:
             text += [BLANK, present.heading("no plan, and what can be done by hand", width)]
             text += [
-                *view.folded(why_nothing(case.evidence), width, "warning"),
+                *view.folded(view.why_nothing(case.evidence), width, "warning"),
                 *view.folded(breaker.by_hand(case.evidence), width),
             ]
         return [BLANK, *text, BLANK, *evidence, *([BLANK, *works] if works else [])]
@@ -193,12 +193,6 @@ class LockScreen(Deed):
             text += view.folded(line, width)
         return text
 
-    @property
-    def _give_back(self) -> str:
-        word = {state: shown(name) for state, name in self._inspector.states.items()}
-        work, waits, dead = (word.get(s, s) for s in (State.ACTIVE, State.PENDING, State.DEAD))
-        return f"tasks in {work} fail once: to {waits}, after their last attempt to {dead}"
-
     def _amount(self, state: State) -> str:
         change = self._inspector.latest
         amount = "?" if change.unavailable else f"{change.counts.get(state, 0):,}"
@@ -216,14 +210,13 @@ class LockScreen(Deed):
         case = self._exam.case
         if case is None:
             return (lead, ""), ("nothing", "dim")
+        row = "" if self._no_verbs() else shown(self.query_one("#works", Picker).key)
         if not self._offers:
-            row = self.query_one("#works", Picker).key
-            if row and not self._no_verbs():
-                return (lead, ""), (f"task {shown(row)}", "strong")
-            return (lead, ""), ("nothing", "dim")
+            return (lead, ""), (f"task {row}", "strong") if row else ("nothing", "dim")
         pids = ", ".join(map(str, case.evidence.holders))
         who = f"PID {pids}" if self.wanted else "the lock"
-        return (lead, ""), (f"{who}; {self._amount(State.ACTIVE)}", "strong")
+        one = f"   H L K: {present.fit_end(row, 18)}" if row and width >= present.NARROW else ""
+        return (lead, ""), (f"{who}; {self._amount(State.ACTIVE)}", "strong"), (one, "")
 
     def _ask(self) -> Line:
         now = self._exam.case and self._exam.case.evidence
@@ -237,7 +230,7 @@ class LockScreen(Deed):
             return ((f" {words}", "warning"),)
         if not self._offers:
             alarms = now is not None and now.verdict in present.ALARMING
-            return ((f" {shown(why_nothing(now))}", "warning" if alarms else "dim"),)
+            return ((f" {shown(view.why_nothing(now))}", "warning" if alarms else "dim"),)
         room = self.size.width >= present.NARROW
         digits = f"type the PID, {self.wanted}, to free the lock" if room else "type the PID"
         return self.question(digits, "free the lock: there is nobody to signal")
@@ -271,16 +264,20 @@ class LockScreen(Deed):
             return "it runs already" if self._recovery.running else "this has been done: Esc closes"
         if self._withdrawn:
             return f"the plan is withdrawn: {self._withdrawn}; Esc, then U looks anew"
-        return why_nothing(self._planned)
+        return view.why_nothing(self._planned)
 
     def carry_out(self) -> None:
         """Let the child free the lock that was planned for, and no other."""
         assert self._planned is not None
         case = self._exam.case
-        self._were = () if case is None else tuple(work.task for work in case.works)
+        assert case is not None
+        self._were = tuple(work.task for work in case.works)
+        hold = view.accepted(case)
+        returns = ladder.returns(self._inspector.states, len(hold))
+        self._plan = ladder.steps(case.evidence, returns)
         self._begun = True
         self.query_one(LongText).move("first")
-        self._free(self._planned.seen)
+        self._free(self._planned.seen, hold)
 
     # What can be done to the tasks in work
 
@@ -313,68 +310,18 @@ class LockScreen(Deed):
             self.run_worker(plan, name="plan", exclusive=True, group="plan")
 
     async def _show_plan(self, verb: str, id: str) -> None:
-        from tui.screens.plan import PlanScreen
-
         case = self._exam.case
         work = next((w for w in case.works if w.task.id == id), None) if case else None
-        try:
-            plan = await self._inspector.plan(verb, {id}, Query(State.ACTIVE))
-        except StoreError as error:
-            self.say(f"no plan: {error}")
-            return
-        if work is None or not plan.rows:
+        if work is None:
             self.say("no plan: the task is not in work any more")
-            return
-        if self.app.screen is not self:
             return
         advice = triage.WHY[work.told.advice] if not work.told.unknown else work.told.unknown
         scope = f"row {id}, in work and nobody's. Recommended: {advice}"
-        place = self._live.place
-        shared = (self._inspector, self._arming, self._clock, self._applied)
-        self.app.push_screen(
-            PlanScreen(plan, scope, *shared, lambda: not_abandoned(lock_of(place)))
-        )
+        asked = planning.Asked(verb, {id}, Query(State.ACTIVE), lambda _: scope)
+        await planning.show_plan(self, self._live, self._around, asked, self._applied)
 
     def _applied(self, report: Report) -> None:
         past = VERBS[report.plan.verb].past
         self.say(
             f"{len(report.done):,} {past}, {len(report.gone):,} gone, {len(report.failed):,} failed"
         )
-
-
-def _warning(accepted: Sequence[str]) -> str:
-    some = present.count(len(accepted), "task")
-    return (
-        f"! {some} in work was accepted by the log: once back, a run of it is a duplicate; hold it"
-    )
-
-
-def difference(planned: LockEvidence, now: LockEvidence) -> str:
-    """Why a plan for one lock must not be used on what is there now; "" when it may."""
-    if now.verdict is not planned.verdict:
-        return f"the lock was {planned.verdict}, and is {now.verdict} now"
-    if (now.seen, now.pid, now.holders) != (planned.seen, planned.pid, planned.holders):
-        return "the lock has changed hands"
-    return f"it has become doubtful: {now.doubt}" if now.doubt != planned.doubt else ""
-
-
-def why_nothing(evidence: LockEvidence | None) -> str:
-    """Why there is no plan for a lock; "" where there is one."""
-    if evidence is None:
-        return "the lock has not been looked at yet"
-    if evidence.verdict is Verdict.FREE:
-        return "nothing to free: nobody holds the lock"
-    if evidence.verdict is Verdict.HELD:
-        return "nothing to free: its holder is at work"
-    if evidence.doubt:
-        return f"nothing will be signalled: {evidence.doubt}"
-    known = evidence.verdict is Verdict.STALE or evidence.holders
-    if not known or not present.is_freeable(evidence) or not breaker.ladder(evidence):
-        return "nothing is offered: who holds the lock is not known"
-    return ""
-
-
-def twin(command: Sequence[str]) -> str:
-    """The command that does the same; there, too, it asks for the PID."""
-    words = command[command.index("--root") :] if "--root" in command else command
-    return shlex.join(["spooldeck", *(w for w in words if w not in ("--yes", "--seen"))])

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from engine.ages import Ages
 from engine.store import Unavailable
 from tui import keys, telling
+from tui.exam import Exam
 from tui.live import Live
 from tui.present import Line
 from tui.screens.face import PANES, Copy, Target
@@ -39,6 +40,7 @@ class LocksScreen(Board):
         super().__init__(live, around)
         self._lives = [n for n in lives if n.place.lock is not None]
         self._kinds: dict[int, Ages] = {}
+        self._exams: dict[int, Exam] = {}
         self._moved = asyncio.Event()
 
     def begin(self) -> None:
@@ -47,6 +49,19 @@ class LocksScreen(Board):
         self.paint()
         self.query_one(Picker).put_on(str(self.live.number))
         self.run_worker(self._count(), name="what waits")
+        self.run_worker(self._examine(), name="examination")
+
+    async def _examine(self) -> None:
+        """Look at the lock under the cursor, its holder, and what that had in hand."""
+        while True:
+            here = self._here
+            if here is not None and self.is_current:
+                exam = self._exams.setdefault(here.number, Exam(here))
+                await exam.look()
+                if await exam.read_logs():
+                    await exam.look()
+                self.paint()
+            await asyncio.sleep(OFTEN)
 
     async def _count(self) -> None:
         loop = asyncio.get_running_loop()
@@ -104,7 +119,9 @@ class LocksScreen(Board):
 
     def _about(self, here: Live, now: float, width: int) -> list[Line]:
         free = PLAN if here.place.recover else ()
-        return view.about(view.of(here), self._kinds.get(here.number), free, now, width)
+        exam = self._exams.get(here.number)
+        case = None if exam is None else exam.case
+        return view.about(view.of(here), self._kinds.get(here.number), free, now, width, case)
 
     def word(self) -> Line:
         """How much of the evidence is further down."""

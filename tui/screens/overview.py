@@ -20,13 +20,14 @@ from tui.judging import judged
 from tui.live import Live
 from tui.present import Line
 from tui.screens.face import PANES, Copy, Target
-from tui.screens.pages import Board
+from tui.screens.freezing import Freezing
 from tui.surroundings import Surroundings
 from tui.views import ages as age_view
 from tui.views import alerts as alert_view
-from tui.views import beside
+from tui.views import beside, moments
 from tui.views import overview as view
 from tui.views.clusters import Judged
+from tui.views.moments import Moment
 from tui.views.progress import first_look
 from tui.widgets.age_table import AgeTable
 from tui.widgets.kept import Across
@@ -46,21 +47,23 @@ SPARING = 10
 
 ALERTS, QUEUES, AGES = "alerts", "queues", "ages"
 
+REFUSED = frozenset({"unlock", "rows_by", "reread"})
+"""Actions that mean what is now, not what was: not while the screen is frozen."""
 
-class OverviewScreen(Board):
+
+class OverviewScreen(Freezing):
     """What the console opens on."""
 
     KIND = keys.OVERVIEW
     BINDINGS = keys.bindings(keys.OVERVIEW)
 
     def __init__(self, lives: Sequence[Live], around: Surroundings) -> None:
-        super().__init__(lives[0], around)
-        self._lives = lives
+        super().__init__(lives, around)
         self._pane = QUEUES
         self._frame = view.Frame()
         self._alerts: tuple[Alert, ...] = ()
         self._tables: dict[int, tuple[State, Ages]] = {}
-        self._seen: tuple[view.Queue, ...] = ()
+        self._seen: tuple[Moment, ...] = ()
         self._chosen: set[int] = set()
         self._judged: dict[int, tuple[Judged, ...]] = {}
         self._working: dict[int, Sequence[Task]] = {}
@@ -74,6 +77,7 @@ class OverviewScreen(Board):
         self._rule, self._locks = Lines(id="alert-rule"), Lines(id="side-locks")
         self._age_table, self._clusters = AgeTable(id=AGES), Lines(id="side-clusters")
         self._tokens, self._ways, self._work = (Lines(id=n) for n in ("tokens", "ways", "at-work"))
+        self._forecast = Lines(id="forecast")
         self._warnings = Lines(id="warnings")
         yield self._top
         yield self._alert_list
@@ -84,6 +88,7 @@ class OverviewScreen(Board):
         with Across(id="lower") as self._lower:
             yield self._age_table
             yield self._clusters
+        yield self._forecast
         yield self._tokens
         with Across(id="third") as self._third:
             yield self._ways
@@ -161,8 +166,9 @@ class OverviewScreen(Board):
     # What it shows
 
     def trail(self) -> tuple[str, ...]:
-        """It is the outermost."""
-        return ()
+        """It is the outermost; frozen it says so first."""
+        frozen = self._frozen
+        return () if frozen is None else (f"FROZEN {present.clock(frozen.at)}",)
 
     @property
     def _here(self) -> Live:
@@ -179,8 +185,12 @@ class OverviewScreen(Board):
         if not self._composed or not self.is_attached or not self.size.width:
             return
         self._divide()
-        self._top.tell(self.around, self.trail())
         self.lay_out(self.size.width)
+        around = self.around
+        if self._frozen is not None:
+            many = len(self._alerts)
+            around = around._replace(alerts=lambda: many)
+        self._top.tell(around, self.trail())
         self._show_word()
         self.show_hints()
 
@@ -196,7 +206,8 @@ class OverviewScreen(Board):
         parts = (
             *((self._alert_list, frame.alerts), (self._rule, frame.rule)),
             *((self._upper, frame.queues), (self._lower, frame.ages)),
-            *((self._tokens, frame.tokens), (self._third, frame.ways)),
+            *((self._forecast, frame.forecast), (self._tokens, frame.tokens)),
+            (self._third, frame.ways),
             *((self._warnings, frame.log), (self.query_one("#word"), frame.word)),
             (self.query_one("#hints"), frame.hints),
         )
@@ -209,28 +220,39 @@ class OverviewScreen(Board):
 
     def lay_out(self, width: int) -> None:
         """Alerts, queues, and the ages of the one under the cursor."""
-        now, frame = self.around.clock(), self._frame
+        frozen, frame = self._frozen, self._frame
+        now = self.around.clock() if frozen is None else frozen.at
         left = view.left_width(width) if frame.wide else width
-        self._show_alerts(now, width)
         cells = view.shape((), left).spark or view.CELLS
-        queues = [view.seen(live, now, cells) for live in self._lives]
-        self._seen = tuple(queues)
+        self._seen = tuple(self._moment(live, cells) for live in self._lives)
+        self._show_alerts(width)
+        queues = [moment.queue for moment in self._seen]
         head, rows = view.table(queues, now, left)
         choices = [Choice(str(q.number), line) for q, line in zip(queues, rows, strict=True)]
         self._queue_list.offer(choices, [head] if frame.queues > 1 else [])
         self._show_ages(left)
+        here = self._seen[self._here.number - 1]
+        if frame.forecast:
+            self._forecast.show(moments.forecast_lines(here.forecasts, width, frame.forecast))
         if frame.tokens:
-            self._tokens.show([view.tokens_line(self._here.signs.tokens, width)])
+            self._tokens.show([view.tokens_line(here.tokens, width)])
+        self._show_log(width, frame.log)
+        self._show_sides(here, now, width, left)
+        self._tell_of_recording()
+
+    def _show_log(self, width: int, height: int) -> None:
+        if self._frozen is not None:
+            self._warnings.show(beside.blank("last warnings of the logs", width, height))
+            return
         logs = [(n, live.signs.log) for n, live in zip(self._names, self._lives, strict=True)]
-        self._warnings.show(view.warning_lines(logs, width, frame.log))
-        self._show_sides(now, width, left)
+        self._warnings.show(view.warning_lines(logs, width, height))
 
     @property
     def _names(self) -> list[str]:
         return view.names([live.place.name for live in self._lives])
 
-    def _show_alerts(self, now: float, width: int) -> None:
-        self._alerts = alert_view.ordered([alert for live in self._lives for alert in live.alerts])
+    def _show_alerts(self, width: int) -> None:
+        self._alerts = alert_view.ordered([alert for m in self._seen for alert in m.alerts])
         if not self._alerts and self._pane == ALERTS:
             self._activate(QUEUES)
         called = dict(zip([n.place.name for n in self._lives], self._names, strict=True))
@@ -239,15 +261,36 @@ class OverviewScreen(Board):
             Choice(alert_view.key(alert), line)
             for alert, line in zip(self._alerts, lines, strict=True)
         ]
-        known = all(n.looked and n.inspector.latest.complete for n in self._lives)
-        self._alert_list.offer(choices, [] if choices else [alert_view.none(known)])
+        self._alert_list.offer(choices, [] if choices else [self._no_alert()])
         if choices and self._pane != ALERTS:
             self._alert_list.put_on(choices[0].key)
-        self._rule.show([(("-" * width, "rule"),)])
+        self._rule.show([self._notice(width) or (("-" * width, "rule"),)])
+
+    def _no_alert(self) -> Line:
+        if self._frozen is not None:
+            known = all(moment.queue.complete for moment in self._seen)
+            return alert_view.none(True) if known else ((" not recorded", "dim"),)
+        return alert_view.none(all(n.looked and n.inspector.latest.complete for n in self._lives))
+
+    def _notice(self, width: int) -> Line:
+        """That it is frozen, where it is; without it one is left to the first line."""
+        frozen = self._frozen
+        if frozen is None:
+            return ()
+        here = self._seen[self._here.number - 1]
+        keys_: Line = ((" , back  . on  p live ", "dim"),)
+        room = width - present.width_of(keys_)
+        return present.join(
+            moments.notice(frozen.at, self.around.clock(), here, room), keys_, width
+        )
 
     def _show_ages(self, width: int) -> None:
         live, table = self._here, self._table
         name = self._names[live.number - 1]
+        if self._frozen is not None:
+            heading, *below = beside.blank(f"{name}  ages", width, 2)
+            self._age_table.tell(None, heading, below[0])
+            return
         if table is None or live.inspector.latest.unavailable:
             why = "cannot be read" if live.inspector.latest.unavailable else "being counted"
             self._age_table.tell(
@@ -260,14 +303,19 @@ class OverviewScreen(Board):
         says = f" reading: {shown(reading(ages))}" if ages.total.total else " nothing to be read"
         self._age_table.tell(ages, heading, present.cut(((says, "dim"),), width))
 
-    def _show_sides(self, now: float, width: int, left: int) -> None:
+    def _show_sides(self, here: Moment, now: float, width: int, left: int) -> None:
         frame, live = self._frame, self._here
         if frame.ways:
-            self._ways.show(beside.transports(live, now, left, frame.ways))
+            limit = live.place.alerts.transport_failures
+            self._ways.show(beside.transports(here.sending, limit, now, left, frame.ways))
         if not frame.wide:
             return
         side = width - left - 2
-        self._locks.show(beside.locks(self._lives, side, frame.queues))
+        self._locks.show(beside.locks(self._seen, side, frame.queues))
+        if self._frozen is not None:
+            self._clusters.show(beside.blank("errors of the dead", side, frame.ages))
+            self._work.show(beside.blank("in work", side, frame.ways))
+            return
         clusters = self._judged.get(live.number, ())
         self._clusters.show(beside.clusters(clusters, side, frame.ages))
         tasks = self._working.get(live.number, ())
@@ -289,19 +337,22 @@ class OverviewScreen(Board):
         live, now = self._here, self.around.clock()
         inspector = live.inspector
         far = first_look(inspector.latest, inspector.states, now - live.begun, self.size.width)
-        if far:
+        if far and self._frozen is None:
             return far
-        painted = (queue for queue in self._seen if queue.number == live.number)
-        queue = next(painted, None) or view.seen(live, now, view.CELLS)
+        painted = (each for each in self._seen if each.queue.number == live.number)
+        moment = next(painted, None) or self._moment(live, view.CELLS)
+        queue, lock = moment.queue, moment.lock
         words = f" {self._names[live.number - 1]}: {shown(view.told(queue))}"
-        if queue.unavailable or live.signs.lock is None:
+        if queue.unavailable or lock is None:
             return ((words, "unknown" if queue.unavailable else ""),)
-        lock = live.signs.lock
-        return ((f"{words}; the lock is {lock.verdict}: ", ""), (shown(lock.reason), "dim"))
+        was = "is" if self._frozen is None else "was"
+        return ((f"{words}; the lock {was} {lock.verdict}: ", ""), (shown(lock.reason), "dim"))
 
     def show_hints(self, grey: Collection[str] = ()) -> None:
         """Show which keys there are."""
         words = {"arm": keys.arm_words(self.around.arming.armed)}
+        if self._frozen is not None:
+            grey, words = {*grey, *REFUSED}, {**words, "freeze": "live"}
         hints = keys.hints(self.KIND, grey, self.without(), words)
         lines = max(1, self._frame.hints)
         self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width, lines))
@@ -322,9 +373,13 @@ class OverviewScreen(Board):
     def _panes(self) -> dict[str, Picker | AgeTable]:
         return {ALERTS: self._alert_list, QUEUES: self._queue_list, AGES: self._age_table}
 
+    def _hold_still(self) -> None:
+        if self._pane == AGES:
+            self._activate(QUEUES)
+
     def _step(self, by: int) -> None:
         there = [ALERTS] * bool(self._alerts and self._frame.alerts) + [QUEUES]
-        there += [AGES] * bool(self._frame.ages and self._table)
+        there += [AGES] * bool(self._frame.ages and self._table and not self._frozen)
         at = there.index(self._pane) if self._pane in there else 0
         self._activate(there[(at + by) % len(there)])
         self.paint()
@@ -370,7 +425,10 @@ class OverviewScreen(Board):
         return next((alert for alert in self._alerts if alert_view.key(alert) == key), None)
 
     def action_back(self) -> None:
-        """Stop the first look at the place under the cursor."""
+        """Back to now; else stop the first look at the place under the cursor."""
+        if self._frozen is not None:
+            self._thaw()
+            return
         latest = self._here.inspector.latest
         if latest.complete or latest.halted:
             self.say("nothing goes on here that could be stopped; q leaves")
@@ -409,6 +467,9 @@ class OverviewScreen(Board):
 
     def action_unlock(self) -> None:
         """Who has its lock, and a plan to free it."""
+        if self._frozen is not None:
+            self.say(f"what is shown is of {present.clock(self._frozen.at)}: p for now, then U")
+            return
         live = self._here
         if refusal := live.place.no_unlock(self.around.arming.read_only):
             self.say(refusal)
@@ -427,7 +488,7 @@ class OverviewScreen(Board):
     @work(exclusive=True, group="rows by")
     async def _turn_rows(self) -> None:
         live, table = self._here, self._table
-        if table is None:
+        if table is None or self._frozen is not None:
             return
         ways = [(state, by) for state in telling.TOLD_OF for by in BY]
         at = ways.index((table[0], table[1].by))
@@ -443,6 +504,13 @@ class OverviewScreen(Board):
                 return
         self.say("there is nothing else to make rows of")
 
+    def action_reread(self) -> None:
+        """Look at everything again, where it is looked at."""
+        if self._frozen is not None:
+            self.say("the past is not looked at again: p for now")
+            return
+        self._reread()
+
     @work(exclusive=True, group="reread")
     async def _reread(self) -> None:
         await asyncio.gather(*(live.inspector.refresh() for live in self._lives))
@@ -455,10 +523,10 @@ class OverviewScreen(Board):
         """The place under the cursor, its line, and the command that prints all of them."""
         import shlex
 
-        live, now = self._here, self.around.clock()
-        queue = view.seen(live, now, view.CELLS)
+        live, now = self._here, self._shown_at
+        queue = self._moment(live, view.CELLS).queue
         _, (line,) = view.table([queue], now, 100)
-        alert = self._alert
+        alert, names = self._alert, [n.place.name for n in self._lives]
         return (
             Copy("i", "place", live.place.name),
             Copy("r", "row", "".join(text for text, _ in line).strip()),
@@ -466,7 +534,7 @@ class OverviewScreen(Board):
             Copy(
                 "c",
                 "command",
-                shlex.join(["spooldeck", "overview", *(n.place.name for n in self._lives)]),
+                shlex.join(["spooldeck", "overview", *self._at_words, *names]),
             ),
         )
 
@@ -474,8 +542,12 @@ class OverviewScreen(Board):
         """A row for each queue."""
         from tui.export import Sheet
 
-        now = self.around.clock()
-        values = [view.as_row(view.seen(live, now, view.CELLS), now) for live in self._lives]
+        now, real = self._shown_at, self.around.clock()
+        there = [self._moment(live, view.CELLS) for live in self._lives]
+        values = [view.as_row(moment.queue, now) for moment in there]
+        if self._frozen is not None:
+            past = [moments.as_row(moment, now, real) for moment in there]
+            values = [row | more for row, more in zip(values, past, strict=True)]
 
         async def hand(take: Take) -> int:
             await asyncio.to_thread(take, values, len(values), len(values))

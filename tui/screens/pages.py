@@ -153,6 +153,10 @@ class Board(Face):
         self._said = (text, look, self.around.clock())
         self._show_word()
 
+    def _say_nothing(self) -> None:
+        """Let what was said be over."""
+        self._said = ("", "", 0.0)
+
     def _show_word(self) -> None:
         text, look, when = self._said
         if text and not 0 <= self.around.clock() - when < SAID:

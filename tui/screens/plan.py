@@ -2,36 +2,50 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import asyncio
+import shlex
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
-from engine.inspector import Inspector
-from engine.model import Edge, State
-from engine.operations import Allowed, Report, freely
+from textual import work
+from textual.app import ComposeResult
+
+from engine import plans
+from engine.journal import Intent
+from engine.operations import Report
+from engine.pace import Pace
 from engine.plans import Plan
 from engine.store import StoreError
 from engine.text import shown
 from engine.verbs import VERBS
 from tui import keys, present
-from tui.arming import Arming
-from tui.present import BLANK, Line
+from tui.export import Sheet, Take
+from tui.live import Live
+from tui.planning import can_be_paced, facts, guard, pace_for, why_not_now
+from tui.present import Line
 from tui.screens.deed import Deed
+from tui.screens.face import Target
+from tui.surroundings import Surroundings
+from tui.views.plan import Sight, Weight, accounted, acted_on, order, outcome, planned
+from tui.widgets.lines import Lines, LongText
+from tui.widgets.picker import Choice, Picker
+from tui.works import Work
 
-HAPPENS: Mapping[str, str] = {
-    "retry": "due at once, its attempts and its last error forgotten. It keeps its id and so its "
-    "place in the order: it runs before younger work.",
-    "purge": "no worker takes it from there.",
-}
-"""What a verb does to a task, after "goes from A to B: "."""
+ROWS = 4
+"""Lines for the tasks, at least, below what there is to say of them."""
 
-UNDO: Mapping[str, str] = {
-    "retry": "it waits like any other task; once it runs it cannot be called back",
-    "purge": "kept in {end} as it is; nothing deletes it from there",
-}
-"""What remains possible after a verb, where its edge says that nothing is lost."""
+PERIOD = 0.5
+"""Seconds between two looks whether the tasks are still as they were seen."""
 
-LISTED = 1000
-"""Tasks that are listed one by one; all of them are counted."""
+SPARING = 10
+"""The same, in times of what such a look took."""
+
+GLANCE = 0.1
+"""Seconds between two looks how far it is."""
+
+LATE = 0.3
+"""Seconds for which no digit counts after the count has changed: it was meant for the one before.
+"""
 
 
 class PlanScreen(Deed):
@@ -45,57 +59,191 @@ class PlanScreen(Deed):
         self,
         plan: Plan,
         scope: str,
-        inspector: Inspector,
-        arming: Arming,
-        clock: Callable[[], float],
-        done: Callable[[Report], None],
-        allowed: Allowed = freely,
+        live: Live,
+        around: Surroundings,
+        done: Callable[[Report], None] = lambda report: None,
+        follows: str = "",
+        warnings: Sequence[str] = (),
+        pace: Pace | None = None,
     ) -> None:
-        """`allowed` is asked, on a thread, right before anything is changed."""
-        super().__init__(arming, clock)
+        """`scope` says in words what it is for; `follows` is an operation that it goes on with.
+
+        `pace` is how it is to go; None: as is usual for such a plan.
+        """
+        super().__init__(around.arming, around.clock)
         self._plan, self._scope = plan, scope
-        self._inspector, self._when_done, self._allowed = inspector, done, allowed
+        self._live, self._around, self._when_done = live, around, done
+        self._follows, self._warnings = follows, tuple(warnings)
+        self._drift: Mapping[str, str] = {}
+        self._drifted_at = float("-inf")
+        self._weight: Weight | None = None
+        self._reason = ""
+        self._pace = pace or pace_for(plan)
+        self._facts: Sequence[tuple[str, str]] = ()
         self._applying = False
+        self._halted = False
+        self._so_far = 0
         self._report: Report | None = None
+
+    def compose(self) -> ComposeResult:
+        """Title, what would happen, each task, a line that speaks, hints."""
+        yield Lines(id="title")
+        yield LongText(id="text")
+        yield Picker(id="rows")
+        yield Lines(id="word")
+        yield Lines(id="hints")
+
+    def begin(self) -> None:
+        """Keys move through the tasks; meanwhile it is found out what has become of them."""
+        self.query_one(Picker).focus()
+        self._watch_drift()
+        self._weigh()
+
+    # What is found out meanwhile
+
+    @work(group="drift")
+    async def _watch_drift(self) -> None:
+        generation, loop = -1, asyncio.get_running_loop()
+        while self._report is None and not self._applying:
+            latest, began = self._live.inspector.latest, loop.time()
+            if latest.generation != generation:
+                generation = latest.generation
+                self._show_drift(dict(_by_id(await self._live.inspector.drift(self._plan))))
+            self._facts = facts(self._live, self._plan, self._pace, self.amount)
+            self.lay_out(self.size.width)
+            await asyncio.sleep(max(PERIOD, SPARING * (loop.time() - began)))
+
+    def _show_drift(self, drift: Mapping[str, str]) -> None:
+        if drift != self._drift and not self._applying and self._report is None:
+            amount = self.amount
+            self._drift = drift
+            if amount != self.amount:
+                self._typed = ""
+                self._drifted_at = asyncio.get_running_loop().time()
+
+    @work(group="weigh")
+    async def _weigh(self) -> None:
+        loop = asyncio.get_running_loop()
+
+        def tell(size: int, amount: int) -> bool:
+            loop.call_soon_threadsafe(partial(self._weighed, Weight(size, amount)))
+            return self._report is None and not self._applying
+
+        try:
+            await self._live.inspector.weigh(self._plan, tell)
+        except StoreError as error:
+            self.say(f"how much they take up is not known: {error}")
+
+    def _weighed(self, weight: Weight) -> None:
+        self._weight = weight
+        if self.is_attached:
+            self.lay_out(self.size.width)
+
+    # What it shows
+
+    @property
+    def amount(self) -> int:
+        """How many tasks would be acted on."""
+        return acted_on(self._plan, self._drift)
 
     @property
     def wanted(self) -> str:
         """The count of a plan for many, or for one that is lost."""
-        amount = len(self._plan.rows)
-        safe = amount <= 1 and all(edge.undoable for edge in self._edges())
-        return "" if safe else str(amount)
+        safe = self.amount <= 1 and VERBS[self._plan.verb].safe
+        return "" if safe else str(self.amount)
 
-    def _edges(self) -> list[Edge]:
-        edges = self._inspector.edges
-        states = {row.state for row in self._plan.rows}
-        ways = [way for way in VERBS[self._plan.verb].edges if way[0] in states]
-        return [edges[way] for way in ways if way in edges]
+    def _sight(self) -> Sight:
+        inspector = self._live.inspector
+        return Sight(
+            inspector.states,
+            inspector.edges,
+            self._clock(),
+            self._scope,
+            self._drift,
+            self._weight,
+            self._facts,
+            self._warnings,
+            self._reason,
+            self._twin(),
+        )
+
+    def _twin(self) -> str:
+        """The command that does the same, as far as there is one."""
+        plan, words = self._plan, list(self._live.place.command)
+        name = {"retry": "replay"}.get(plan.verb, plan.verb)
+        if plan.undoes:
+            return shlex.join([*words, "undo", plan.undoes, "--apply", str(self.amount)])
+        if not plan.filter or plan.left_out or plan.taken_in or plan.values:
+            return ""
+        states = {row.state for row in plan.rows}
+        if len(states) != 1:
+            return ""
+        word = self._live.inspector.states.get(next(iter(states)), "")
+        words += [name, "--state", word, "--filter", plan.filter, "--apply", str(self.amount)]
+        return shlex.join(words)
 
     def lay_out(self, width: int) -> None:
         """The plan or its result, for this width."""
-        states = self._inspector.states
+        if not self.is_attached or not width:
+            return
+        verb = self._plan.verb
+        picker, text = self.query_one(Picker), self.query_one(LongText)
         if self._report is None:
-            text = planned(self._plan, self._scope, states, self._edges(), width)
+            sight = self._sight()
+            lines = planned(self._plan, sight, width)
+            picker.offer(self._choices(sight, width), [self._heading(width)])
         else:
-            text = accounted(self._report, width)
+            lines = accounted(self._report, width)
+        picker.display = self._report is None
+        room = max(1, self.size.height - ROWS - 3)
+        text.styles.height = "1fr" if self._report else min(len(lines), room)
         what = "result" if self._report else "plan, nothing is written yet"
+        if self._applying:
+            what = f"{self._so_far:,} of {self.amount:,} so far"
+        self.show((), lines, self._ask())
         amount = present.count(len(self._plan.rows), "task")
-        self.show((), text, self._ask())
-        self.show_title(((f" {self._plan.verb} {amount}", "strong"), (f"   {what}", "dim")))
+        self.show_title(((f" {verb} {amount}", "strong"), (f"   {what}", "dim")))
         words = {"arm": keys.arm_words(self._arming.armed)}
-        if self._report:
+        if self._report or self._applying:
             words["back"] = "close"
         self.show_hints(self.grey(), self.without(), words)
 
+    def _heading(self, width: int) -> Line:
+        amount = present.count(len(self._plan.rows), "task")
+        more = len(self._plan.rows) - len(order(self._plan))
+        listed = f", the first {len(order(self._plan)):,} listed" if more else ""
+        return present.heading(f"{amount}{listed}", width)
+
+    def _choices(self, sight: Sight, width: int) -> list[Choice]:
+        choices = []
+        for row in order(self._plan):
+            words, look = outcome(self._plan, row, sight)
+            ident = shown(row.id)
+            cells = max(20, min(len(ident), width - 32))
+            line = ((f"   {present.fit_end(ident, cells)}  ", ""), (shown(words), look))
+            choices.append(Choice(row.id, present.cut(line, width)))
+        return choices
+
+    def without(self) -> set[str]:
+        """Keys that answer nothing here."""
+        over = (
+            {"in_or_out", "reason", "pace", "export"} if self._report or self._applying else set()
+        )
+        paced = set() if can_be_paced(self._plan) else {"pace"}
+        return super().without() | over | paced | (set() if self._report else {"undo"})
+
     def _ask(self) -> Line:
-        verb, amount = self._plan.verb, len(self._plan.rows)
+        verb, amount = self._plan.verb, self.amount
         if self._report is not None:
             return ()
         if self._applying:
-            return ((" applying ...", "strong"),)
+            return ((" applying ... Esc leaves, and it goes on", "strong"),)
         if not amount:
-            return ((" nothing to do: none of these tasks is there any more", "warning"),)
-        return self.question(f"type {amount} to {verb} {amount:,}", f"{verb} this task")
+            return (
+                (" nothing to do: all of these tasks are left out, or have changed", "warning"),
+            )
+        doing = "take back" if verb == "undo" else verb
+        return self.question(f"type {amount} to {doing} {amount:,}", f"{doing} this task")
 
     def settled(self) -> str:
         """It has been applied, is being applied, or there is nothing left of it."""
@@ -103,98 +251,133 @@ class PlanScreen(Deed):
             return "this plan has been applied: Esc closes it"
         if self._applying:
             return "it is being applied already"
-        return "" if self._plan.rows else "there is nothing to apply"
+        if not self.amount:
+            return "there is nothing to apply"
+        if self._around.require_reason and not self._reason:
+            return "a reason is asked for here: Tab types it"
+        return why_not_now(self._live, self._plan)
+
+    def late(self) -> str:
+        """Why a key that applies came too soon after something changed; "" when it did not."""
+        now = asyncio.get_running_loop().time()
+        return "the count has changed just now: look, and type it again" * (
+            now - self._drifted_at < LATE
+        )
+
+    # Keys
+
+    def action_move(self, how: str) -> None:
+        """Move through the tasks; through the result, when it is there."""
+        if self._report is None:
+            self.query_one(Picker).move(how)
+        else:
+            self.query_one(LongText).move(how)
+
+    def action_in_or_out(self) -> None:
+        """Leave the task under the cursor out, or take it in."""
+        ident = self.query_one(Picker).key
+        if self._report is not None or self._applying or not ident:
+            return
+        plan, one = self._plan, frozenset({ident})
+        row = next(row for row in plan.rows if row.id == ident)
+        if row.odd and self._plan.undoes:
+            self.say(f"it cannot be taken in: {row.odd}")
+            return
+        if row.odd:
+            plan = plan._replace(taken_in=plan.taken_in ^ one)
+        else:
+            plan = plan._replace(left_out=plan.left_out ^ one)
+        self._plan, self._typed = plan, ""
+        self.lay_out(self.size.width)
+        self.query_one(Picker).move("down")
+
+    def action_reason(self) -> None:
+        """Say why; it stands in the journal."""
+        from tui.screens.ask import AskScreen
+
+        def take(answer: str | None) -> None:
+            self._reason = answer or self._reason
+            self.lay_out(self.size.width)
+
+        self.app.push_screen(AskScreen("reason, for the journal", self._reason, lambda _: ""), take)
+
+    def action_pace(self) -> None:
+        """How fast, with which canary, and when it stops by itself."""
+        from tui.screens.pace import PaceScreen
+
+        if not can_be_paced(self._plan) or self._report is not None or self._applying:
+            return
+
+        def take(pace: Pace | None) -> None:
+            if pace is not None:
+                self._pace = pace
+                self._facts = facts(self._live, self._plan, pace, self.amount)
+            self.lay_out(self.size.width)
+
+        self.app.push_screen(PaceScreen(self._pace or Pace(), self.amount, self._live), take)
+
+    def action_undo(self) -> None:
+        """What was done of late, and how to take it back."""
+        self.go(Target(keys.OPERATIONS))
 
     def action_back(self) -> None:
-        """Close it; a plan that was not applied is dropped."""
-        if self._applying:
-            self.say("it is being applied: wait for its result")
-        else:
-            self.dismiss()
+        """Close it; a plan that was not applied is dropped, one that is being applied goes on."""
+        self.dismiss()
+
+    def sheet(self) -> Sheet:
+        """Each task with what would become of it."""
+        plan, sight = self._plan, self._sight()
+
+        async def hand(take: Take) -> int:
+            values = [
+                {
+                    "id": row.id,
+                    "state": str(row.state),
+                    "revision": row.rev,
+                    "outcome": outcome(plan, row, sight)[0],
+                }
+                for row in plan.rows
+            ]
+            return len(values) if take(values, len(values), len(values)) else 0
+
+        return Sheet(f"plan-{plan.verb}", ("id", "state", "revision", "outcome"), hand)
+
+    def _intent(self) -> Intent:
+        plan = self._plan
+        return Intent(
+            plan.verb,
+            self._live.place.who,
+            self._reason,
+            plan.filter,
+            self._scope,
+            plan.undoes,
+            self._follows,
+            plan.values,
+        )
 
     def carry_out(self) -> None:
         """Apply it, and account for every task."""
         self._applying = True
-        self.run_worker(self._apply(), name="apply")
+        # What has changed since is in it: it is looked at again, and found to be gone.
+        plan = self._plan
+        begun = self._live.begin(plan, self._intent(), self._pace, guard(self._live, plan))
+        # Of the console, not of this screen: it goes on when this is left.
+        self.app.run_worker(self._follow(begun), name="apply", group="apply")
+        if self._pace is not None:
+            self.go(Target(keys.OPERATION, id=begun.op))
 
-    async def _apply(self) -> None:
-        try:
-            self._report = await self._inspector.apply(self._plan, allowed=self._allowed)
-        except StoreError as error:
-            # The engine accounts for every row itself; this is a store that could not be opened.
-            failed = tuple((row.id, str(error)) for row in self._plan.rows)
-            self._report = Report(self._plan, (), (), failed)
-        self._applying = False
-        self._arming.used()
-        self._when_done(self._report)
-        if self.is_attached:
+    async def _follow(self, begun: Work) -> None:
+        while begun.ended is None:
+            self._so_far = sum(begun.counts.values())
             self.lay_out(self.size.width)
+            await asyncio.sleep(GLANCE)
+        report = begun.report
+        assert report is not None
+        self._report, self._applying = report, False
+        self._arming.used()
+        self._when_done(report)
+        self.lay_out(self.size.width)
 
 
-def planned(
-    plan: Plan, scope: str, states: Mapping[State, str], edges: Sequence[Edge], width: int
-) -> list[Line]:
-    """What a plan would do."""
-    verb = VERBS[plan.verb]
-    text: list[Line] = [present.heading("what would happen", width)]
-    for state, amount in Counter(row.state for row in plan.rows).items():
-        ends = [end for start, end in verb.edges if start is state]
-        start = states.get(state, state)
-        end = states.get(ends[0], ends[0]) if ends and ends[0] else "nowhere"
-        happens = f"{amount:,} of {start}: each goes to {end}; {HAPPENS.get(plan.verb, '')}"
-        text += [((f"  {piece}", ""),) for piece in present.folded(shown(happens), width - 3)]
-    for edge in edges:
-        for words in (edge.warning, f"refused now: {edge.refused}" if edge.refused else ""):
-            text += [((f"  ! {piece}", "warning"),) for piece in _pieces(words, width - 5)]
-    rows = [
-        ("scope", scope),
-        ("seen at", present.clock(plan.made)),
-        ("undo", _undo(plan, states, edges)),
-        ("checked", "each task is looked at again; one that has changed is left alone, as gone"),
-    ]
-    text += [BLANK, *present.labelled([(name, shown(words)) for name, words in rows], width)]
-    text += [BLANK, present.heading(present.count(len(plan.rows), "task"), width)]
-    text += [((f"  {shown(row.id)}", ""),) for row in plan.rows[:LISTED]]
-    if len(plan.rows) > LISTED:
-        text.append(((f"  ... and {len(plan.rows) - LISTED:,} more", "dim"),))
-    return text
-
-
-def _pieces(words: str, width: int) -> list[str]:
-    return present.folded(shown(words), width) if words else []
-
-
-def _undo(plan: Plan, states: Mapping[State, str], edges: Sequence[Edge]) -> str:
-    if not all(edge.undoable for edge in edges):
-        return "cannot be undone"
-    end = states.get(State.TRASH, "the trash")
-    return UNDO.get(plan.verb, "no key here takes it back").format(end=end)
-
-
-def accounted(report: Report, width: int) -> list[Line]:
-    """What became of every task of a plan."""
-    planned, done = len(report.plan.rows), len(report.done)
-    gone, failed = len(report.gone), len(report.failed)
-    accounted = done + gone + failed
-    text: list[Line] = [present.heading("result", width)]
-    past = VERBS[report.plan.verb].past
-    rows = (
-        (f"{done:,} {past}", "good" if done else "dim"),
-        (f"{gone:,} gone: changed or left since the plan was made, left alone", "warning"),
-        (f"{failed:,} failed", "bad"),
-    )
-    for (words, look), amount in zip(rows, (done, gone, failed), strict=True):
-        text.append((("  ", ""), (words, look if amount else "dim")))
-    equal = "all accounted for" if planned == accounted else "NOT all accounted for"
-    look = "" if planned == accounted else "bad"
-    text.append(((f"  {planned:,} planned, {accounted:,} in the result: {equal}", look),))
-    if report.failed:
-        text += [BLANK, present.heading("why some failed", width)]
-        reasons = Counter(reason for _, reason in report.failed)
-        for reason, amount in reasons.most_common():
-            text += [((f"  {p}", ""),) for p in _pieces(f"{amount:,}: {reason}", width - 3)]
-        text += [((f"    {shown(id)}", "dim"),) for id, _ in report.failed[:LISTED]]
-    if report.gone:
-        text += [BLANK, present.heading("gone", width)]
-        text += [((f"    {shown(id)}", "dim"),) for id in report.gone[:LISTED]]
-    return text
+def _by_id(drift: Sequence[tuple[plans.Row, str]]) -> list[tuple[str, str]]:
+    return [(row.id, how) for row, how in drift]

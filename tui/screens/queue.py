@@ -6,6 +6,7 @@ import asyncio
 import shlex
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from textual import work
 from textual.app import ComposeResult
@@ -16,15 +17,15 @@ from engine.index import Query
 from engine.inspector import AGEING, Changed
 from engine.model import Problem, State, Task
 from engine.operations import Report
-from engine.plans import offered
-from engine.store import StoreError, Unavailable
+from engine.store import Unavailable
 from engine.text import shown
-from engine.verbs import VERBS
-from tui import keys, present, rows
+from tui import keys, planning, present, rows
 from tui.export import Sheet, Take
 from tui.live import Live
+from tui.planning import Asked
 from tui.present import BLANK, Line
-from tui.screens.face import Copy, Face, Target
+from tui.screens.acting import ALTERED, Acting
+from tui.screens.face import HASTY, Copy, Target
 from tui.surroundings import Surroundings
 from tui.views.progress import first_look
 from tui.why import why_waiting
@@ -64,7 +65,7 @@ RESTED = 0.15
 """Seconds a cursor rests before it is asked why its task waits."""
 
 
-class QueueScreen(Face):
+class QueueScreen(Acting):
     """A place as the operator works in it."""
 
     KIND = keys.LIST
@@ -73,7 +74,7 @@ class QueueScreen(Face):
     def __init__(self, live: Live, around: Surroundings) -> None:
         super().__init__()
         self.live, self.place = live, live.place
-        self._around, self._arming, self._clock = around, around.arming, around.clock
+        self.around, self._arming, self._clock = around, around.arming, around.clock
         self.inspector, self.worker = live.inspector, live.worker
         self._aim: Target | None = None
         self._change = self.inspector.latest
@@ -159,8 +160,8 @@ class QueueScreen(Face):
             except Unavailable:
                 return  # closed: the console is being left
             self._take(change)
-            if self._around.pace() > 1.0:  # the line is slow: what changes is gathered
-                await asyncio.sleep(self._around.pace())
+            if self.around.pace() > 1.0:  # the line is slow: what changes is gathered
+                await asyncio.sleep(self.around.pace())
 
     def _take(self, change: Changed) -> None:
         first = not self.list.asked and bool(self.inspector.states)
@@ -218,6 +219,7 @@ class QueueScreen(Face):
     async def _watch_signs(self) -> None:
         while True:
             if self.is_current and self.live.looked:
+                self.list.show_notes(self.live.signs.notes)
                 self._paint_lock()
                 self._paint_figures()
                 self._paint_log()
@@ -235,7 +237,7 @@ class QueueScreen(Face):
         if self._recount and self._marked:
             self._count_hidden()
         self._recount = False
-        if self.is_current and not self._around.still():
+        if self.is_current and not self.around.still():
             if self._filter.filter.relative and not int(now) % int(AGEING):
                 self.list.changed()
             self.list.tick(now)
@@ -604,26 +606,22 @@ class QueueScreen(Face):
 
     def refusal(self, verb: str) -> str:
         """Why a verb is not to be had here now; "" when it is."""
-        if self._arming.read_only:
-            return "read only: this console was started with --read-only"
         if self._on_problems:
             return "a problem is no task: nothing can be done to it here"
-        if self.state is None or self._change.unavailable:
-            return "the place cannot be reached now"
-        if self._filter.error:
-            return self._filter.error
-        reason = offered(self.inspector.edges, verb, self.state)
-        return "" if reason is None else f"{verb}: {reason}"
+        return self._filter.error or self.no_verb(verb, self.state)
 
-    def action_plan(self, verb: str) -> None:
-        """Build a plan from what the scope line says, and show it."""
-        refusal = self.refusal(verb) or self._nothing_in_scope()
-        if refusal:
-            self.say(refusal)
-        else:
-            # What is on screen at this key, whatever comes before the plan is made.
-            plan = self._plan(verb, self._in_scope(), self._in_question(), self._scope())
-            self.run_worker(plan, name="plan", exclusive=True, group="plan")
+    def asked(self, verb: str) -> Asked | str:
+        """What the scope line says: what is on screen at this key, whatever comes before the plan
+        is made."""
+        if refusal := self.refusal(verb) or self._nothing_in_scope():
+            return refusal
+        words = partial(_scope_words, self._scope())
+        verb = planning.meant(verb, self.state)
+        return Asked(verb, self._in_scope(), self._in_question(), words)
+
+    def about(self) -> Task | None:
+        """The task under the cursor, where it is the one that a key is for."""
+        return None if self._everything or self._marked else self.list.task_here
 
     def _nothing_in_scope(self) -> str:
         if self.list.range_from is not None:
@@ -636,6 +634,8 @@ class QueueScreen(Face):
             return "the task under the cursor is gone"
         if self.list.unseen:
             return ANOTHER
+        if self.list.altered:
+            return ALTERED
         return "" if self.list.task_here is not None else "there is no task here"
 
     def _in_scope(self) -> set[str] | None:
@@ -656,42 +656,13 @@ class QueueScreen(Face):
         query = self._query()
         return query if self._everything or self._marked else query._replace(filter=NOTHING)
 
-    async def _plan(
-        self, verb: str, ids: set[str] | None, query: Query, scope: present.Scope
-    ) -> None:
-        from tui.screens.plan import PlanScreen
-
-        try:
-            plan = await self.inspector.plan(verb, ids, query)
-        except StoreError as error:
-            self.say(f"no plan: {error}")
-            return
-        if scope.marked and not scope.everything and not plan.rows:
-            self.say("no plan: the marked tasks have left, or the filter hides them")
-            return
-        if self.app.screen is not self:  # what shines through from below a menu is current, too
-            self.say(f"no plan: another screen came before the one to {verb} was made")
-            return
-        self.app.push_screen(
-            PlanScreen(
-                plan,
-                _scope_words(scope, len(plan.rows)),
-                self.inspector,
-                self._arming,
-                self._clock,
-                self._applied,
-            )
-        )
-
-    def _applied(self, report: Report) -> None:
+    def applied(self, report: Report) -> None:
+        """What was done is marked no more."""
         self._everything = False
         self._marked.difference_update(report.done, report.gone)
         self._hidden -= set(report.done)
         self._show_marks()
-        past = VERBS[report.plan.verb].past
-        self.say(
-            f"{len(report.done):,} {past}, {len(report.gone):,} gone, {len(report.failed):,} failed"
-        )
+        super().applied(report)
 
     def action_unlock(self) -> None:
         """Who has the lock, and a plan to free it."""
@@ -702,6 +673,9 @@ class QueueScreen(Face):
 
     def action_arm(self) -> None:
         """Allow writes for a while, or forbid them."""
+        if self.hasty:
+            self.say(HASTY)
+            return
         self.say(self._arming.toggle())
         self._paint_header()
 
@@ -713,6 +687,8 @@ class QueueScreen(Face):
             self.say("no worker can be started for this place")
         elif self.worker.pid is not None:
             self._on_thread(self.worker.stop)
+        elif self.hasty:
+            self.say(HASTY)
         elif not self._arming.armed:
             self.say("OBSERVE: press ! first; a worker changes tasks")
         else:
@@ -744,10 +720,10 @@ class QueueScreen(Face):
         self._to_place(-1)
 
     def _to_place(self, step: int) -> None:
-        if self._around.places == 1:
+        if self.around.places == 1:
             self.say("there is only this place")
         else:
-            number = (self.live.number - 1 + step) % self._around.places + 1
+            number = (self.live.number - 1 + step) % self.around.places + 1
             self.go(Target(keys.LIST, place=number))
 
     # Painting
@@ -782,7 +758,7 @@ class QueueScreen(Face):
             self._paint_problems()
 
     def _paint_header(self) -> None:
-        change, around = self._change, self._around
+        change, around = self._change, self.around
         amount = present.count(sum(change.counts.values()), "task")
         number = f" ({self.live.number}/{around.places})" if around.places > 1 else ""
         so_far = "" if change.complete else " so far"
@@ -865,7 +841,7 @@ class QueueScreen(Face):
 
     def without(self) -> set[str]:
         """Actions that make no sense here."""
-        without = {"next_place", "previous_place"} if self._around.places == 1 else set()
+        without = {"next_place", "previous_place"} if self.around.places == 1 else set()
         if self._arming.read_only:
             without |= {key.action for key in keys.verbs()} | {"arm", "worker", "unlock"}
             without |= {"mark", "mark_all", "unmark"}
@@ -883,7 +859,7 @@ class QueueScreen(Face):
         """All that the hints hang on: each cursor move looks at this instead of making them."""
         arming, change = self._arming, self._change
         return (
-            *(self.size.width, self._around.places, arming.read_only, arming.armed),
+            *(self.size.width, self.around.places, arming.read_only, arming.armed),
             *(self.worker.pid, self._on_problems, self.state, bool(change.unavailable)),
             *(self.inspector.edges, self._lock_line.refusal, self._types, self._filter.error),
         )

@@ -14,14 +14,17 @@ from textual import work
 from textual.app import ComposeResult
 
 from engine import fingerprint
+from engine.index import Query
 from engine.inspector import Inspector
 from engine.logtail import LogLine
 from engine.model import Task
 from engine.store import StoreError, Unavailable
 from engine.text import shown
-from tui import keys, looking, present, rows
+from tui import keys, looking, planning, present, rows
 from tui.live import Live
+from tui.planning import Asked
 from tui.present import Line
+from tui.screens.acting import ALTERED, Acting
 from tui.screens.face import Copy, Target
 from tui.screens.pages import SAID, Page
 from tui.surroundings import Surroundings
@@ -31,6 +34,7 @@ from tui.views.parts import Opened
 from tui.views.task import Scene
 from tui.why import reasons
 from tui.widgets.lines import Lines, LongText
+from tui.widgets.task_list import LAG
 from tui.widgets.top_line import TopLine
 
 ASKED = 2.0
@@ -58,15 +62,16 @@ _STILL = {"payload", "log", "raw"}
 """In these nothing changes with the time alone."""
 
 
-class TaskScreen(Page):
-    """One task, kept up to date while it is looked at; nothing here acts on anything."""
+class TaskScreen(Acting, Page):
+    """One task, kept up to date while it is looked at; keys open plans for it."""
 
     KIND = keys.TASK
     BINDINGS = keys.bindings(keys.TASK)
 
     def __init__(self, id: str, live: Live, around: Surroundings) -> None:
         super().__init__()
-        self._task_id, self._live, self._around = id, live, around
+        self._task_id, self.live, self.around = id, live, around
+        self._altered_at = float("-inf")
         self._scene: Scene | None = None
         self._opened: tuple[Opened, ...] = ()
         self._fresh = False
@@ -94,11 +99,27 @@ class TaskScreen(Page):
         self.run_worker(self._follow(), name="task")
         self.set_interval(1.0, self._tick)
 
+    def asked(self, verb: str) -> Asked | str:
+        """This task, as it is on screen."""
+        if self._scene is None or self._gone:
+            return "there is no task here to act on"
+        task = self._scene.task
+        if refusal := self.no_verb(verb, task.state):
+            return refusal
+        if asyncio.get_running_loop().time() - self._altered_at < LAG:
+            return ALTERED
+        verb = planning.meant(verb, task.state)
+        return Asked(verb, {task.id}, Query(task.state), lambda _: f"task {task.id}")
+
+    def about(self) -> Task | None:
+        """This task."""
+        return self._scene.task if self._scene is not None else None
+
     # What is known
 
     @property
     def _inspector(self) -> Inspector:
-        return self._live.inspector
+        return self.live.inspector
 
     async def _follow(self) -> None:
         while True:
@@ -124,6 +145,8 @@ class TaskScreen(Page):
             self._scene = before and replace(before, gone=True)
         else:
             said = view.changes(before.task, task, states, self._clock()) if before else ""
+            if before is not None:
+                self._altered_at = asyncio.get_running_loop().time()
             self._changed, self._fresh = said or self._changed, False
             self._scene = replace(
                 before or Scene(task, states),
@@ -131,10 +154,11 @@ class TaskScreen(Page):
                 states=states,
                 gone=False,
                 mark=fingerprint.mark(fingerprint.fold(task.error)) if task.error else "",
-                runs=self._live.place.runs,
-                command=view.show_command(self._live.place.command, task),
+                runs=self.live.place.runs,
+                command=view.show_command(self.live.place.command, task),
             )
             await self._ask_around()
+        self._take_notes()
         self._repaint()
         if self._scene is not None:
             await self._read_log(self._scene.task)
@@ -145,7 +169,7 @@ class TaskScreen(Page):
         """Why it does not run, and how many are like it."""
         if self._scene is None or self._gone:
             return
-        scene, live, now = self._scene, self._live, self._clock()
+        scene, live, now = self._scene, self.live, self._clock()
         task, mark, generation = scene.task, scene.mark, self._inspector.latest.generation
         self._asked = now
         why = await reasons(self._inspector, live.place, live.signs.lock, task, now)
@@ -174,8 +198,8 @@ class TaskScreen(Page):
 
     async def _read_log(self, task: Task) -> None:
         """What the logs tell of it."""
-        self._log_seen = self._live.signs.log
-        told = await asyncio.to_thread(looking.told, self._live.place.logs, task)
+        self._log_seen = self.live.signs.log
+        told = await asyncio.to_thread(looking.told, self.live.place.logs, task)
         if self._scene is not None:
             self._scene = replace(self._scene, told=told)
 
@@ -195,13 +219,14 @@ class TaskScreen(Page):
     # What is shown
 
     def _clock(self) -> float:
-        return self._around.clock()
+        return self.around.clock()
 
     def _tick(self) -> None:
         if not self.is_current:
             return
         self._show_edges()
-        log, known = self._live.signs.log, self._log_seen
+        self._take_notes()
+        log, known = self.live.signs.log, self._log_seen
         self._log_seen = log
         new = set(log).difference(known) if log is not known else ()
         if any(self._task_id in line.text for line in new):
@@ -210,6 +235,15 @@ class TaskScreen(Page):
             self._ask_again()
         if TITLES[self._at] not in _STILL:
             self._repaint()
+
+    def _take_notes(self) -> None:
+        """Show what operators wrote down about it, once that was read."""
+        scene, signs = self._scene, self.live.signs
+        if scene is not None:
+            notes = signs.notes.get(self._task_id, ())
+            if (notes, signs.unread) != (scene.notes, scene.unread):
+                self._scene = replace(scene, notes=notes, unread=signs.unread)
+                self._repaint()
 
     @work(exclusive=True, group="log")
     async def _search_again(self) -> None:
@@ -268,9 +302,9 @@ class TaskScreen(Page):
         if not self._is_there:
             return
         width = self.size.width
-        scene, live = self._scene, self._live
+        scene, live = self._scene, self.live
         word = scene.word if scene is not None and not self._gone else ""
-        self.query_one(TopLine).tell(self._around, (live.place.name, word, self._task_id))
+        self.query_one(TopLine).tell(self.around, (live.place.name, word, self._task_id))
         self.query_one("#parts", Lines).show([view.tabs(TITLES, self._at, width)])
         self.query_one("#word", Lines).show([present.cut(self._word(), width)])
         self.show_hints()

@@ -7,25 +7,26 @@ from collections.abc import Sequence
 from engine.model import State, Task
 from engine.samenow import Answer
 from engine.text import shown
+from engine.transports import Sending
 from tui import present
 from tui.live import Live
 from tui.present import BLANK, Line, Run
 from tui.views import overview
 from tui.views import transports as ways
 from tui.views.clusters import Judged
+from tui.views.moments import Moment
 
 _SAME = {Answer.YES: "bad", Answer.NO: "good", Answer.UNKNOWN: "unknown"}
 
 
-def locks(lives: Sequence[Live], width: int, height: int) -> list[Line]:
+def locks(moments: Sequence[Moment], width: int, height: int) -> list[Line]:
     """Who has which lock."""
     lines: list[Line] = [_title("LOCKS", width)]
-    for live, name in zip(lives, overview.names([n.place.name for n in lives]), strict=True):
-        evidence = live.signs.lock
+    for moment, name in zip(moments, overview.names([m.queue.name for m in moments]), strict=True):
         verdict: Run = ("?", "unknown")
-        if evidence is not None:
-            verdict = present.lock_verdict(evidence)
-        elif live.place.lock is None:
+        if moment.lock is not None:
+            verdict = present.lock_verdict(moment.lock)
+        elif not moment.has_lock:
             verdict = ("has none", "dim")
         lines.append(present.cut(((f" {name}  ", ""), verdict), width))
     return lines[:height]
@@ -51,10 +52,13 @@ def clusters(judged: Sequence[Judged], width: int, height: int) -> list[Line]:
     return lines if judged else [*lines, ((" none", "dim"),)]
 
 
-def transports(live: Live, now: float, width: int, height: int) -> list[Line]:
-    """How mail is sent from a place."""
-    sending = live.signs.sending
-    titles, rows = ways.rows(sending, live.place.alerts.transport_failures, now, width)
+def transports(
+    sending: Sending | None, limit: float, now: float, width: int, height: int
+) -> list[Line]:
+    """How mail is sent from a place; a share of failures of `limit` means that a way fails."""
+    if sending is None:
+        return blank("transports", width, height)
+    titles, rows = ways.rows(sending, limit, now, width)
     below = [line for _, line in rows] or [ways.nothing(sending)]
     lines = [present.heading("transports", width), titles, *below]
     more = len(lines) - height
@@ -75,6 +79,12 @@ def work(live: Live, tasks: Sequence[Task], now: float, width: int, height: int)
         name = present.fit_end(shown(task.id), max(8, width - 24))
         lines.append(present.cut(((f" {name} ", ""), (f"{since:>6}{who}", "dim")), width))
     return lines if tasks else [*lines, ((" nothing", "dim"),)]
+
+
+def blank(title: str, width: int, height: int) -> list[Line]:
+    """A part of which nothing is written down, where the past is shown."""
+    lines = [present.heading(title, width), ((" not recorded", "dim"),)]
+    return [*lines, *[BLANK] * max(0, height - 2)][:height]
 
 
 def _title(text: str, width: int) -> Line:

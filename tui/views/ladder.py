@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
 from engine import breaker
-from engine.model import LockEvidence, Verdict
+from engine.model import LockEvidence, State, Verdict
 from engine.text import shown
 from tui import present
 from tui.present import Line
@@ -18,6 +19,10 @@ TAKEN = "the lock is taken over"
 
 FREED = "the lock is free"
 """What it says last, where nothing went wrong."""
+
+
+HELD = "Held: "
+"""How the line of a task begins that was held."""
 
 
 class Progress(StrEnum):
@@ -57,8 +62,24 @@ class Said(NamedTuple):
     """Seconds after the child began; as it was noticed, so a fraction of a second late."""
 
 
-def steps(evidence: LockEvidence, give_back: str) -> tuple[Step, ...]:
-    """The ladder for a lock; `give_back` is what becomes of the tasks in work, in words."""
+def returns(states: Mapping[State, str], held: int) -> tuple[Step, ...]:
+    """What becomes of the tasks in work, so many of which are held: the log says that they were
+    accepted, and a repeat would be a duplicate. The others fail once.
+    """
+    work, waits, dead, parked = (
+        states.get(state, state) for state in (State.ACTIVE, State.PENDING, State.DEAD, State.HELD)
+    )
+    which = f"the others in {work} fail" if held else f"tasks in {work} fail"
+    back = Step(f"{which} once: to {waits}, after their last attempt to {dead}", TAKEN, FREED)
+    if not held:
+        return (back,)
+    some = present.count(held, "task")
+    why = "accepted by the log, a repeat would be a duplicate"
+    return Step(f"{some} in {work} to {parked}: {why}", "", HELD), back
+
+
+def steps(evidence: LockEvidence, returned: Sequence[Step] = ()) -> tuple[Step, ...]:
+    """The ladder for a lock, and then what becomes of the tasks in work (`returns`)."""
     words = breaker.ladder(evidence)
     if not words:
         return ()
@@ -66,14 +87,15 @@ def steps(evidence: LockEvidence, give_back: str) -> tuple[Step, ...]:
     if evidence.verdict is Verdict.STUCK:
         for pid in evidence.holders:
             ended = f"PID {pid} has ended"
-            marks += [(f"SIGTERM to PID {pid}", ended), (f"SIGKILL to PID {pid}", ended)]
+            term, kill = f"SIGTERM to PID {pid}", f"SIGKILL to PID {pid}"
+            marks += [(term, f"{ended}|{kill}"), (kill, ended)]
         if evidence.pid in evidence.holders:
             known = "|".join(map(str, evidence.holders))
             other = rf"PID (?!(?:{known})\b)\d+"
             marks.append((rf"SIG\w+ to {other}", rf"{other} has ended"))
     marks.append(("", TAKEN))
     plan = [Step(said, *mark) for said, mark in zip(words, marks, strict=True)]
-    return (*plan, Step(give_back, TAKEN, FREED))
+    return (*plan, *returned)
 
 
 class At(NamedTuple):
@@ -130,26 +152,32 @@ def plan_lines(plan: Sequence[Step], twin: str, width: int) -> list[Line]:
     return text
 
 
-WORDS = 11
-"""Cells for how far a step is, and a margin: "broken off" is the longest."""
+WORDS, WHEN = 11, 8
+"""Cells for how far a step is ("broken off" is the longest), and for when it came there."""
 
 
 def progress_lines(at: Sequence[At], width: int) -> list[Line]:
     """The steps with how far each is, and when it came there."""
     text: list[Line] = []
+    indent = 5 + WORDS + WHEN
     for number, (step, how, after) in enumerate(at, 1):
-        when = "" if after is None else f" +{after:.1f}s"
-        indent = 5 + WORDS
-        room = max(8, width - indent - len(when) - 1)
-        first, *rest = present.folded(shown(step.words), room)
+        when = "" if after is None else f"+{after:.1f}s"
+        first, *rest = present.folded(shown(step.words), max(8, width - indent - 1))
         look = "dim" if how in (Progress.TO_DO, Progress.SKIPPED) else ""
         text.append(
             (
                 (f"  {number:<3}", "key"),
                 (present.fit(how, WORDS), LOOKS[how]),
+                (present.fit(when, WHEN), "dim"),
                 (first, look),
-                (when, "dim"),
             )
         )
         text += [((" " * indent + piece, look),) for piece in rest]
     return text
+
+
+def twin(command: Sequence[str], hold: Sequence[str] = ()) -> str:
+    """The command that does the same; there, too, it asks for the PID."""
+    words = command[command.index("--root") :] if "--root" in command else command
+    kept = [word for word in words if word not in ("--yes", "--seen")]
+    return shlex.join(["spooldeck", *kept, *(word for id in hold for word in ("--hold", id))])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from engine import triage, vitals
-from engine.model import State, Task, Verdict
+from engine import breaker, triage, vitals
+from engine.model import LockEvidence, State, Task, Verdict
 from engine.policy import lasting, until
 from engine.text import shown
 from tui import present
@@ -31,20 +31,16 @@ def verdict_lines(case: Case, width: int) -> list[Line]:
 
 def behind_lines(case: Case, amounts: Mapping[State, str], now: float, width: int) -> list[Line]:
     """What waits behind the lock, and at what rate it would go again; `amounts` in words."""
-    pending, active = amounts[State.PENDING], amounts[State.ACTIVE]
-    words = f"behind it: {pending}, {active}"
+    words = f"behind it: {amounts[State.PENDING]}, {amounts[State.ACTIVE]}"
     waiting = case.standing
-    if waiting is not None and waiting.due:
-        age = "" if waiting.oldest_due is None else f", the oldest {_old(now - waiting.oldest_due)}"
-        words += f"; {waiting.due:,} due{age}"
+    if waiting is not None and waiting.oldest_due is not None:
+        old = lasting(max(0.0, now - waiting.oldest_due))
+        words += f"; {waiting.due:,} due, the oldest {old} old"
+    lines = folded(words, width)
     if case.evidence.verdict in (Verdict.STUCK, Verdict.STALE):
-        due = 0 if waiting is None else waiting.due
-        words += f". {triage.flows_again(due, case.before).capitalize()}"
-    return folded(words, width)
-
-
-def _old(seconds: float) -> str:
-    return f"{lasting(max(0.0, seconds))} old"
+        again = triage.flows_again(0 if waiting is None else waiting.due, case.before)
+        lines += folded(again, width, "unknown" if again.startswith("?") else "")
+    return lines
 
 
 def evidence_rows(case: Case) -> list[tuple[str, str]]:
@@ -97,7 +93,7 @@ def head_line(case: Case, refused: str, width: int) -> Line:
         *(("H", "key"), (" hold  ", ""), ("L", "key"), (" release  ", "")),
         *(("K", "key"), (" to the dead ", "")),
     )
-    whose = "in work, and nobody works on it" if case.abandoned else "in work, its worker lives"
+    whose = "in work, and nobody works on it" if case.abandoned else "in work; its worker lives"
     line: Line = ((f" {amount} {whose}  ", "title"),)
     return present.cut((*line, *(() if refused else keys)), width)
 
@@ -119,9 +115,9 @@ def work_line(work: Work, case: Case, now: float, width: int) -> Line:
     if told.unknown:
         advice: Run = (f"? {told.unknown}", "unknown")
     elif told.accepted is not None:
-        advice = ("HOLD: was accepted", "warning")
+        advice = ("HOLD: accepted" if case.abandoned else "was accepted", "warning")
     else:
-        advice = ("release: nothing says done", "")
+        advice = ("release: not done" if case.abandoned else "not done yet", "")
     runs.append((shown(advice[0]), advice[1]))
     return present.cut(present.merged(runs), width)
 
@@ -166,3 +162,33 @@ def folded(text: str, width: int, look: str = "", indent: str = "  ") -> list[Li
     """A text in lines, safe to show."""
     room = max(8, width - len(indent) - 1)
     return [((f"{indent}{piece}", look),) for piece in present.folded(shown(text), room)]
+
+
+def accepted(case: Case) -> list[str]:
+    """Ids of the tasks in work that must not run again, by what the logs say of them."""
+    return [work.task.id for work in case.works if work.told.accepted is not None]
+
+
+def difference(planned: LockEvidence, now: LockEvidence) -> str:
+    """Why a plan for one lock must not be used on what is there now; "" when it may."""
+    if now.verdict is not planned.verdict:
+        return f"the lock was {planned.verdict}, and is {now.verdict} now"
+    if (now.seen, now.pid, now.holders) != (planned.seen, planned.pid, planned.holders):
+        return "the lock has changed hands"
+    return f"it has become doubtful: {now.doubt}" if now.doubt != planned.doubt else ""
+
+
+def why_nothing(evidence: LockEvidence | None) -> str:
+    """Why there is no plan for a lock; "" where there is one."""
+    if evidence is None:
+        return "the lock has not been looked at yet"
+    if evidence.verdict is Verdict.FREE:
+        return "nothing to free: nobody holds the lock"
+    if evidence.verdict is Verdict.HELD:
+        return "nothing to free: its holder is at work"
+    if evidence.doubt:
+        return f"nothing will be signalled: {evidence.doubt}"
+    known = evidence.verdict is Verdict.STALE or evidence.holders
+    if not known or not present.is_freeable(evidence) or not breaker.ladder(evidence):
+        return "nothing is offered: who holds the lock is not known"
+    return ""

@@ -7,15 +7,17 @@ from typing import NamedTuple
 
 from rich.cells import cell_len
 
-from engine import breaker
+from engine import breaker, triage
 from engine.ages import Ages
 from engine.flow import spell
 from engine.model import LockEvidence, Verdict
 from engine.text import shown
 from engine.waiting import Standing
 from tui import present
+from tui.exam import Case
 from tui.live import Live
 from tui.present import BLANK, Line, Run
+from tui.views import lock as view
 from tui.views import overview
 
 KINDS = 6
@@ -58,9 +60,6 @@ COLUMNS = (
     Column("OLDEST", 6, right=True, least=60),
 )
 """Behind the name; the reason takes what is left."""
-
-NAMES = 18
-"""Cells for the names of facts and a margin: "last sign of life" is the longest."""
 
 
 def _cells(lock: Lock, now: float) -> list[Run]:
@@ -114,26 +113,38 @@ def _sign(lock: Lock) -> str:
     return " ! " if alarms else "   "
 
 
-def about(lock: Lock, kinds: Ages | None, free: Line, now: float, width: int) -> list[Line]:
+def about(
+    lock: Lock, kinds: Ages | None, free: Line, now: float, width: int, case: Case | None = None
+) -> list[Line]:
     """What there is to say of one lock: evidence, who waits behind it, and what can be done.
 
-    `kinds` are the tasks that are due, by kind; `free` is what would free it, empty for nothing.
+    `kinds` are the tasks that are due, by kind; `free` is what would free it, empty for nothing;
+    `case` is what an examination found, of this lock or, a moment ago, of another.
     """
     if lock.evidence is None:
         return [present.cut(((" not looked at yet", "dim"),), width)]
-    doubt = [f"doubt: {lock.evidence.doubt}"] if lock.evidence.doubt else []
-    said = [lock.evidence.reason, *doubt]
-    lines = [*(line for words in said for line in _folded(words, width))]
-    lines += [*_waiting(lock, kinds, now, width), BLANK, *_facts(lock.evidence, width)]
+    case = examined(lock.evidence, case)
+    lines = _folded(case.finding.words, width)
+    lines += [*_waiting(lock, kinds, now, width), BLANK]
+    lines += view.evidence_lines(case, width) or [
+        present.heading("evidence", width),
+        ((" none: there is no lock file", "dim"),),
+    ]
+    works = view.works_lines(case, now, width)
+    lines += [BLANK, *works] if works else []
     steps = _steps(lock.evidence, free, width)
     return [*lines, BLANK, present.heading("what can be done", width), *steps]
 
 
-def _facts(evidence: LockEvidence, width: int) -> list[Line]:
-    rows = [(name, shown(words) or "?") for name, words in evidence.facts]
-    none: list[Line] = [((" none: there is no lock file", "dim"),)]
-    told = present.labelled(rows, width, NAMES) if rows else none
-    return [present.heading("evidence", width), *told]
+def examined(evidence: LockEvidence, case: Case | None) -> Case:
+    """The case of a lock: what an examination found, where that was of the same lock."""
+    if case is not None and _same(case.evidence, evidence):
+        return case
+    return Case(evidence, triage.finding(evidence))
+
+
+def _same(one: LockEvidence, other: LockEvidence) -> bool:
+    return (one.seen, one.verdict, one.holders) == (other.seen, other.verdict, other.holders)
 
 
 def _waiting(lock: Lock, kinds: Ages | None, now: float, width: int) -> list[Line]:

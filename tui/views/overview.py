@@ -323,6 +323,7 @@ class Frame(NamedTuple):
     """With the line of titles."""
     ages: int = 0
     """With heading and titles."""
+    forecast: int = 0
     tokens: int = 0
     ways: int = 0
     """The transports."""
@@ -340,6 +341,8 @@ WIDE = 120
 """Cells from which on panes stand beside each other."""
 AGES = 5
 """Lines below which an age table says nothing: heading, titles, the total, a name, how to read."""
+SENTENCES = 3
+"""Lines that what is to be expected takes in full."""
 MOST_AGES = 14
 """Beyond these, what is left over goes to the log."""
 
@@ -359,7 +362,10 @@ def frame(width: int, height: int, queues: int, limited: bool) -> Frame:
     rest -= ways
     listed = 1 + min(max(queues, 1), max(1, rest - AGES - 1))
     rest -= listed
-    ages = rest if rest < MOST_AGES else MOST_AGES
+    # In one line, or a line for each sentence; the age table goes before them.
+    forecast = 0 if rest <= AGES else SENTENCES if height >= HIGH and rest > AGES + SENTENCES else 1
+    rest -= forecast
+    ages = min(rest, MOST_AGES)
     ages = ages if ages >= AGES else 0
     spare = rest - ages
     # What is left over goes to the log: there it is never empty for long.
@@ -368,6 +374,7 @@ def frame(width: int, height: int, queues: int, limited: bool) -> Frame:
         rule,
         listed if log else listed + spare,
         ages,
+        forecast,
         tokens,
         ways,
         log + spare if log else 0,

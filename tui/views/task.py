@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 from engine.events import Attempt, Event, What
 from engine.logbook import Mentions
 from engine.model import Part, State, Task
+from engine.notes import Note
 from engine.policy import lasting
 from engine.text import shown
 from tui import present
@@ -58,6 +59,10 @@ class Scene:
     """What shows it on the command line."""
     told: Told = UNTOLD
     parts: tuple[Part, ...] = ()
+    notes: tuple[Note, ...] = ()
+    """What operators wrote down about it, the oldest first."""
+    unread: str = ""
+    """Why that could not be read; "" when it was."""
 
     @property
     def word(self) -> str:
@@ -149,6 +154,7 @@ def summary(scene: Scene, now: float, width: int) -> Text:
         ("state", scene.word + (f" ({shown(task.word)})" if task.word else "")),
         ("attempts", _tries(scene)),
         *_why(scene),
+        *_notes(scene, now),
         ("payload", _payload_words(scene)),
         ("last log", _last_log(scene, now)),
         ("cli", shown(shlex.join(scene.command))),
@@ -165,6 +171,16 @@ def _why(scene: Scene) -> list[Run]:
 
 
 _ASKED = {State.PENDING: "why not run", State.HELD: "why not run"}
+
+
+def _notes(scene: Scene, now: float) -> list[Run]:
+    """What operators wrote down about it, the latest first."""
+    said = [f"? {shown(scene.unread)}"] if scene.unread else []
+    said += [
+        f"{shown(note.text)} ({shown(note.who)}, {present.moment(note.when, now)})"
+        for note in reversed(scene.notes)
+    ]
+    return [("" if at else "note", words) for at, words in enumerate(said)]
 
 
 def _tries(scene: Scene) -> str:

@@ -27,6 +27,9 @@ HOLD = 5.0
 JUMP = 3
 """The view jumps by a third of a page at its edge: each jump paints all lines, a step only two."""
 
+LAG = 0.3
+"""Seconds after which a task that changed under the cursor has been seen as it is now."""
+
 UNSEEN = 0.4
 """Seconds for which nobody can have seen that the row under the cursor is another one now."""
 
@@ -104,7 +107,9 @@ class TaskList(Painted, can_focus=True):
         self._chosen = False
         self._turned = False
         self._handed_on = float("-inf")
+        self._altered = float("-inf")
         self._marks: Collection[str] = ()
+        self._notes: Collection[str] = ()
         self._everything = False
         self._anchor: Anchor | None = None
         self._notice: tuple[Line, ...] = ()
@@ -139,6 +144,12 @@ class TaskList(Painted, can_focus=True):
     def unseen(self) -> bool:
         """Whether the task under the cursor left just now: whoever presses a key meant that one."""
         return asyncio.get_running_loop().time() - self._handed_on < UNSEEN
+
+    @property
+    def altered(self) -> bool:
+        """Whether the task under the cursor changed just now: whoever presses a key meant it as it
+        was."""
+        return asyncio.get_running_loop().time() - self._altered < LAG
 
     @property
     def total(self) -> int:
@@ -210,6 +221,12 @@ class TaskList(Painted, can_focus=True):
         """Show these tasks as marked, or all of them."""
         self._marks, self._everything = marks, everything
         self.paint()
+
+    def show_notes(self, noted: Collection[str]) -> None:
+        """Show that these tasks have a note."""
+        if noted is not self._notes:
+            self._notes = noted
+            self.paint()
 
     def begin_range(self) -> None:
         """From now on show all rows between here and the cursor as marked."""
@@ -387,9 +404,12 @@ class TaskList(Painted, can_focus=True):
         return max(0, min(at - line, total - self._height))
 
     def _settle(self, window: Window, at: int, top: int, vanished: str) -> None:
+        before = None if self._new_query else self.task_here
         self._window, self._ghosts, self._fresh = window, frozenset(), 0
         at = max(0, min(at, window.total - 1))
         task = self._at(at)
+        if before is not None and task is not None and before.id == task.id and before != task:
+            self._altered = asyncio.get_running_loop().time()
         id = task.id if task else ""
         vanished = vanished or (self._spot.id if id != self._spot.id else "")
         if vanished and not self._turned and not self._new_query:
@@ -481,6 +501,7 @@ class TaskList(Painted, can_focus=True):
             position == self._spot.at,
             self._everything or task.id in self._marks or self._is_between(position),
             task.id in self._ghosts,
+            task.id in self._notes,
         )
         # Each page is painted when the key comes, and looked at again when its rows do.
         wanted = task, self._shape, self._now, place, width

@@ -388,6 +388,33 @@ class NftbanStore:
         path = f"{self._folders[task.state].path}/{task.id}{form.SUFFIX}"
         yield from parts.of(path, seen, task.payload, self._spool.mail_spool)
 
+    def size(self, task: Task) -> int:
+        """Bytes of its file, and of its payload where that would be removed with it.
+
+        Raises:
+            Gone: it is not there.
+            Unavailable: that cannot be found out now.
+        """
+        try:
+            own = self._folders[task.state].state_of(task.id + form.SUFFIX).st_size
+        except (FileNotFoundError, KeyError):
+            raise Gone(task.id) from None
+        except OSError as error:
+            raise Unavailable(f"{task.id}: {error.strerror}") from error
+        payload, root = task.payload, self._spool.mail_spool
+        if not payload or not root or not form.is_plain_path(payload):
+            return own
+        try:
+            fd, name = files.open_below(root, payload)
+        except (OSError, Refused):
+            return own
+        try:
+            return own + os.stat(name, dir_fd=fd, follow_symlinks=False).st_size
+        except OSError:
+            return own
+        finally:
+            os.close(fd)
+
     def read(self, task: Task, part: str = "") -> bytes:
         """The task file's bytes, or the first of another part.
 
@@ -682,6 +709,20 @@ class NftbanStore:
             since = task.extra.get("dead_since")
             if since is not None and policy.older_than(int(since), now, days):
                 yield task
+
+    def discarded(self, now: float, hours: float) -> Iterator[Task]:
+        """What came into the trash more than `hours` ago; nothing younger is opened.
+
+        What cannot be read as a task stays there: nobody knows what it was.
+        """
+        folder = self._folders[State.TRASH]
+        for name in sorted(self._names(State.TRASH)):
+            try:
+                seen = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
+                if now - seen.st_ctime > hours * 3600:
+                    yield self._read(name, State.TRASH)
+            except (OSError, Refused):
+                continue  # moved on, or no task file
 
     def misplaced(self) -> Iterator[Problem]:
         """Tasks that stand in two states at once, and what lies on the desk; no file is opened."""

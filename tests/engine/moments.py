@@ -1,0 +1,54 @@
+"""Moments of a queue to be recorded: what is named matters, the rest is an ordinary day."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine.alerts import Alert, Goal, Level, Sight, What, Where
+from engine.flow import Rates
+from engine.limits import Left
+from engine.model import LockEvidence, State, Verdict
+from engine.recorder import Spot
+from engine.recording import Sample, sample
+from engine.transports import WINDOWS, Tally, Transport, Window
+
+NOW = 1_795_167_728.0
+WORDS = {State.PENDING: "pending", State.ACTIVE: "work", State.HELD: "held", State.DEAD: "dlq"}
+
+
+def a_way(name: str, failed: int = 0) -> Transport:
+    """A transport that sent ten mails in each window."""
+    tally = Tally(10 + failed, 10, failed)
+    windows = tuple(Window(window, seconds, tally) for window, seconds in WINDOWS)
+    return Transport(name, Tally(1200, 1180, 20 + failed), windows, (), NOW - 3, None)
+
+
+def an_alert(words: str = "dlq +12 in 10m") -> Alert:
+    """Something that deserves a look."""
+    goal = Goal("mail.out", Where.STATE, State.DEAD)
+    return Alert(Level.WARN, What.GROWING, words, NOW - 600, goal)
+
+
+def a_sample(when: float = NOW, pending: int = 40, dead: int = 12, **fields: object) -> Sample:
+    """A queue at a moment."""
+    counts = {State.PENDING: pending, State.ACTIVE: 1, State.HELD: 0, State.DEAD: dead}
+    lock = LockEvidence(Verdict.HELD, 4711, when - 3, 3, "PID 4711 is at work")
+    sight = Sight("mail.out", WORDS, counts, True, lock=lock, transports=(a_way("postfix"),))
+    seen = sample(
+        sight,
+        when,
+        "a worker",
+        oldest=when - 3600,
+        due=30,
+        died=when - 86400,
+        rates=Rates(1.5, 2.25),
+        alerts=(an_alert(),),
+        tokens=(Left("mail_send", 3, 5, when + 21, 60),),
+    )
+    return seen._replace(**fields)  # type: ignore[arg-type]
+
+
+def a_spot(folder: Path) -> Spot:
+    """Where a spool in this folder is recorded."""
+    (folder / "queue" / "pending").mkdir(parents=True, exist_ok=True)
+    return Spot(f"{folder}/queue/.spooldeck/recorder", f"{folder}/queue/pending")

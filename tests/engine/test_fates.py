@@ -1,0 +1,426 @@
+"""What became of a replayed task: each case of where it is and what is said of it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine import events
+from engine.events import Event
+from engine.fates import GRACE, Change, Fate, Fates, Known, Sent, judge, mark_of
+from engine.logtail import LogLine
+from engine.model import Missing, Problem, State, Task
+
+NOW = 1_795_170_000.0
+ERROR = "421 4.7.0 try again later"
+MARK = mark_of(ERROR)
+
+
+def ident(number: int = 1) -> str:
+    """The id of a task."""
+    return f"20261120T094115Z-mail_send-{number:08x}"
+
+
+def a_sent(number: int = 1, mark: str = MARK) -> Sent:
+    """A task that was sent half a second into a second."""
+    return Sent(number, ident(number), "r1", NOW + 0.5, mark)
+
+
+def a_task(state: State, number: int = 1, **fields: Any) -> Task:
+    """It, as it is seen now."""
+    task = Task(ident(number), "mail_send", state, NOW - 3600, rev="r2")
+    return replace(task, **fields)
+
+
+def said(*texts: str, number: int = 1, when: float | None = NOW + 1) -> list[Event]:
+    """What the queue's log says of it."""
+    lines = [
+        LogLine(when, "INFO", text.replace("ID", ident(number)), "queue.log") for text in texts
+    ]
+    return list(events.read(lines))
+
+
+MISSING = Missing(ident())
+BEGUN = "Processing task: ID (mail_send: to admin)"
+DONE = "Task completed: ID (mail_send)"
+FAILED = f"Task failed: ID (mail_send): {ERROR}"
+WAITS = "Task ID failed (attempt 1/4), retry in 60s"
+BURIED = "Task ID exhausted retries (4/4), moving to DLQ"
+UNSETTLED = "Task ID is not where it was claimed; left alone"
+SENT_OK = "MAIL_SEND_RESULT task_id=ID status=success transport=postfix attempt=1"
+AGAIN: dict[str, Any] = {"attempts": 1, "error": ERROR}
+DEAD_NOW = {"dead_since": f"{NOW + 1:.0f}"}
+
+SEEN: Sequence[tuple[str, Task | Missing | None, Known]] = (
+    (
+        "not looked at",
+        None,
+        Known(Fate.WAITING, "was sent, and not looked at since", untouched=True),
+    ),
+    (
+        "pending as it was sent",
+        a_task(State.PENDING, rev="r1"),
+        Known(Fate.WAITING, "waits to be run", untouched=True),
+    ),
+    (
+        "pending, claimed and given back, or promoted",
+        a_task(State.PENDING),
+        Known(Fate.WAITING, "waits to be run; somebody touched it since it was sent"),
+    ),
+    (
+        "pending with an attempt counted",
+        a_task(State.PENDING, **AGAIN),
+        Known(Fate.FAILED, f"failed, and is to be tried again: {ERROR}", MARK),
+    ),
+    (
+        "pending, of a store that does not count attempts",
+        a_task(State.PENDING, attempts=None, error=ERROR),
+        Known(Fate.FAILED, f"failed, and is to be tried again: {ERROR}", MARK),
+    ),
+    ("claimed", a_task(State.ACTIVE), Known(Fate.RUNNING, "is being run")),
+    (
+        "claimed once more",
+        a_task(State.ACTIVE, **AGAIN),
+        Known(Fate.RUNNING, "is being run again", MARK),
+    ),
+    (
+        "dead again",
+        a_task(State.DEAD, error=ERROR, extra=DEAD_NOW),
+        Known(Fate.FAILED, f"failed, and was given up on again: {ERROR}", MARK, final=True),
+    ),
+    (
+        "dead again with an error that holds what no terminal must see",
+        a_task(State.DEAD, error="bad \x1b[2J", extra=DEAD_NOW),
+        Known(
+            Fate.FAILED,
+            "failed, and was given up on again: bad �[2J",
+            mark_of("bad \x1b[2J"),
+            final=True,
+        ),
+    ),
+    (
+        "dead since long before it was sent",
+        a_task(State.DEAD, error=ERROR, extra={"dead_since": f"{NOW - 1:.0f}"}),
+        Known(Fate.TAKEN, "somebody put it back where it was", final=True),
+    ),
+    (
+        "dead without an error",
+        a_task(State.DEAD, extra=DEAD_NOW),
+        Known(Fate.TAKEN, "somebody gave up on it; no run of it failed", final=True),
+    ),
+    ("held", a_task(State.HELD), Known(Fate.TAKEN, "somebody holds it", final=True)),
+    ("purged", a_task(State.TRASH), Known(Fate.TAKEN, "somebody purged it", final=True)),
+    (
+        "done",
+        a_task(State.DONE),
+        Known(Fate.DELIVERED, "its store has it as done", final=True),
+    ),
+)
+
+
+@pytest.mark.parametrize(("seen", "known"), [row[1:] for row in SEEN], ids=[r[0] for r in SEEN])
+def test_where_it_stands_says_what_became_of_it(seen: Task | Missing | None, known: Known) -> None:
+    """What a task that stands somewhere says of itself is believed."""
+    assert judge(a_sent(), seen, ()) == known
+
+
+@pytest.mark.parametrize("seen", [row[1] for row in SEEN if row[1]], ids=[r[0] for r in SEEN[1:]])
+def test_a_log_does_not_gainsay_where_it_stands(seen: Task) -> None:
+    """Of a task that is there no line says that it is done."""
+    assert judge(a_sent(), seen, said(BEGUN, DONE)) == judge(a_sent(), seen, ())
+
+
+TOLD: Sequence[tuple[str, list[Event], Fate, str, str, bool]] = (
+    ("done", said(BEGUN, DONE), Fate.DELIVERED, "the log says that it succeeded", "", True),
+    ("mailed", said(SENT_OK), Fate.DELIVERED, "the log says that it succeeded", "", True),
+    (
+        "undated",
+        said(BEGUN, DONE, when=None),
+        Fate.DELIVERED,
+        "the log says that it succeeded",
+        "",
+        True,
+    ),
+    (
+        "failed, then done",
+        said(BEGUN, FAILED, WAITS, BEGUN, DONE),
+        Fate.DELIVERED,
+        "the log says that it succeeded",
+        "",
+        True,
+    ),
+    (
+        "failed, to be tried again",
+        said(BEGUN, FAILED, WAITS),
+        Fate.FAILED,
+        f"the log says that it failed and is to be tried again: {ERROR}",
+        MARK,
+        False,
+    ),
+    (
+        "failed",
+        said(BEGUN, FAILED),
+        Fate.FAILED,
+        f"the log says that it failed: {ERROR}",
+        MARK,
+        False,
+    ),
+    (
+        "buried, and purged from there",
+        said(BEGUN, FAILED, BURIED),
+        Fate.FAILED,
+        f"the log says that it failed and was given up on: {ERROR}",
+        MARK,
+        False,
+    ),
+    (
+        "begun",
+        said(BEGUN),
+        Fate.RUNNING,
+        "was begun, and has left; nothing says yet what became of it",
+        "",
+        False,
+    ),
+    (
+        "run, but its outcome was not stored",
+        said(BEGUN, UNSETTLED),
+        Fate.RUNNING,
+        "was begun, and has left; nothing says yet what became of it",
+        "",
+        False,
+    ),
+    ("nothing", [], Fate.WAITING, "has left; nothing says yet what became of it", "", False),
+    (
+        "only what was before it was sent",
+        said(BEGUN, DONE, when=NOW - 1),
+        Fate.WAITING,
+        "has left; nothing says yet what became of it",
+        "",
+        False,
+    ),
+    (
+        "only of another task",
+        said(BEGUN, DONE, number=2),
+        Fate.WAITING,
+        "has left; nothing says yet what became of it",
+        "",
+        False,
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("told", "fate", "why", "mark", "final"), [r[1:] for r in TOLD], ids=[r[0] for r in TOLD]
+)
+def test_of_what_is_nowhere_the_log_is_believed(
+    told: list[Event], fate: Fate, why: str, mark: str, final: bool
+) -> None:
+    """That a task is gone says nothing; what the log says since it was sent says what became."""
+    assert judge(a_sent(), MISSING, told, silent=1) == Known(fate, why, mark, final)
+
+
+LATE: tuple[tuple[list[Event], str], ...] = (
+    ([], "has left; neither a log nor a counter says what became of it"),
+    (said(BEGUN), "was begun and has left; neither a log nor a counter says what became of it"),
+)
+
+
+@pytest.mark.parametrize(("told", "why"), LATE, ids=["no line", "begun"])
+def test_what_nothing_speaks_for_is_unknown_in_the_end(told: list[Event], why: str) -> None:
+    """A task that is nowhere, and of which nothing says how it ended, is unknown after a while."""
+    assert judge(a_sent(), MISSING, told, silent=120, timeout=120) == Known(Fate.UNKNOWN, why)
+
+
+def test_a_line_is_believed_however_late() -> None:
+    """What was unknown becomes known when its line comes after all."""
+    late = judge(a_sent(), MISSING, said(BEGUN, DONE), silent=1e6)
+
+    assert late.fate is Fate.DELIVERED
+
+
+def test_a_counter_speaks_for_what_left_without_a_line() -> None:
+    """Where the counter rose for it, a task without a line was delivered, but not beyond doubt."""
+    why = "left without a line in the log; the counter rose for it"
+
+    assert judge(a_sent(), MISSING, (), counted=True) == Known(Fate.DELIVERED, why)
+
+
+# ---- all of them together
+
+
+def followed(*sent: Sent, timeout: float = 120) -> Fates:
+    """These, being followed."""
+    fates = Fates(timeout)
+    for one in sent:
+        fates.add(one)
+    return fates
+
+
+def fates_of(changes: Sequence[Change]) -> dict[int, Fate]:
+    """The news, by number."""
+    return {change.sent.nth: change.after.fate for change in changes}
+
+
+def gone(fates: Fates, *numbers: int, now: float = NOW) -> None:
+    """These were looked for, and are nowhere."""
+    ids = {ident(number) for number in numbers}
+    fates.see(ids, [Missing(one) for one in sorted(ids)], now)
+
+
+def test_what_is_settled_is_looked_at_no_more() -> None:
+    """Of what is final nothing more is asked; of the others each in its turn."""
+    fates = followed(a_sent(1), a_sent(2), a_sent(3))
+    fates.hear(said(BEGUN, DONE, number=2))
+    gone(fates, 2)
+
+    assert fates_of(list(fates.settle(NOW))) == {2: Fate.DELIVERED}
+    assert [fates.ask(1), fates.ask(1), fates.ask(1)] == [(ident(1),), (ident(3),), (ident(1),)]
+
+
+def test_what_was_heard_of_is_looked_at_first() -> None:
+    """A task that a line speaks of is looked at before its turn."""
+    fates = followed(*(a_sent(number) for number in range(50)))
+    fates.hear(said(BEGUN, number=40))
+
+    assert fates.ask(2) == (ident(40), ident(0))
+
+
+def test_each_change_is_told_once() -> None:
+    """The same finding a second time is no news."""
+    fates = followed(a_sent())
+    for _ in range(2):
+        fates.see({ident()}, [a_task(State.ACTIVE)], NOW)
+        news = list(fates.settle(NOW))
+
+    assert news == []
+
+
+def test_the_first_outcome_is_told_apart() -> None:
+    """A task that fails, and is delivered in a second run, has one first outcome: the failure."""
+    fates = followed(a_sent())
+    fates.see({ident()}, [a_task(State.PENDING, **AGAIN)], NOW)
+    (failed,) = fates.settle(NOW)
+    fates.see({ident()}, [a_task(State.ACTIVE, **AGAIN)], NOW)
+    (running,) = fates.settle(NOW)
+    fates.hear(said(BEGUN, DONE))
+    gone(fates, 1)
+    (done,) = fates.settle(NOW)
+
+    assert [change.first for change in (failed, running, done)] == [True, False, False]
+    assert done.after.fate is Fate.DELIVERED
+
+
+def test_what_is_on_its_way_stays_as_it_was() -> None:
+    """Of a task between two places, or one that cannot be read now, nothing new is said."""
+    fates = followed(a_sent())
+    fates.see({ident()}, [a_task(State.ACTIVE)], NOW)
+    assert len(list(fates.settle(NOW))) == 1
+
+    fates.see({ident()}, [], NOW)
+    fates.see({ident()}, [Problem(f"work/{ident()}.task", "cannot be read now")], NOW)
+
+    assert list(fates.settle(NOW + 1e6)) == []
+
+
+def test_the_counter_accounts_for_no_more_than_it_rose() -> None:
+    """Of three that left without a line, a counter that rose by two speaks for two."""
+    fates = followed(a_sent(1), a_sent(2), a_sent(3))
+    fates.count(100)
+    gone(fates, 1, 2, 3)
+    fates.count(102)
+
+    assert list(fates.settle(NOW + GRACE - 1)) != []  # has left; nothing says yet
+    news = fates_of(list(fates.settle(NOW + GRACE)))
+    later = fates_of(list(fates.settle(NOW + 120)))
+
+    assert news == {1: Fate.DELIVERED, 2: Fate.DELIVERED}
+    assert later == {3: Fate.UNKNOWN}
+
+
+def test_what_a_log_tells_is_not_counted_again() -> None:
+    """The counter rose for those that have a line, whosever they are, and not for the others."""
+    fates = followed(a_sent(1), a_sent(2))
+    fates.count(100)
+    fates.hear([*said(BEGUN, DONE, number=1), *said(BEGUN, DONE, number=77)])
+    gone(fates, 1, 2)
+    fates.count(102)
+
+    news = fates_of(list(fates.settle(NOW + 120)))
+
+    assert news == {1: Fate.DELIVERED, 2: Fate.UNKNOWN}
+
+
+def test_a_counter_that_begins_anew_takes_nothing_back() -> None:
+    """A counter that fell counts from there."""
+    fates = followed(a_sent(1), a_sent(2))
+    for finished in (100, 101, None, 0, 1):
+        fates.count(finished)
+    gone(fates, 1, 2)
+
+    assert fates_of(list(fates.settle(NOW + GRACE))) == {1: Fate.DELIVERED, 2: Fate.DELIVERED}
+
+
+def test_a_line_that_comes_after_the_counter_is_the_better_evidence() -> None:
+    """When a line names who was done, the counter speaks for the other one no longer."""
+    fates = followed(a_sent(1), a_sent(2))
+    fates.count(100)
+    gone(fates, 1, 2)
+    fates.count(101)
+    assert fates_of(list(fates.settle(NOW + GRACE)))[1] is Fate.DELIVERED
+
+    fates.hear(said(BEGUN, DONE, number=2))
+    news = fates_of(list(fates.settle(NOW + 120)))
+
+    assert news == {1: Fate.UNKNOWN, 2: Fate.DELIVERED}
+
+
+def test_what_we_took_back_is_followed_no_more() -> None:
+    """A task that was taken back is in no count, wherever it stands then."""
+    fates = followed(a_sent(1), a_sent(2))
+    (back,) = fates.take_back([ident(1), ident(77)])
+    fates.see({ident(1)}, [a_task(State.DEAD)], NOW)
+
+    assert back[0] == a_sent(1)
+    assert (fates.open, list(fates.settle(NOW))) == (1, [])
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 4),
+            st.sampled_from(["gone", "line", "count", *State]),
+            st.floats(0, 100),
+        ),
+        max_size=40,
+    )
+)
+def test_a_settled_task_is_never_told_of_again(
+    happened: list[tuple[int, str, float]],
+) -> None:
+    """Whatever is seen, heard and counted: what was final stays, and each has one first outcome."""
+    fates, now, finished = followed(*(a_sent(n) for n in range(5))), NOW, 10
+    final: set[int] = set()
+    firsts: list[int] = []
+    fates.count(finished)
+    for number, what, seconds in happened:
+        now += seconds
+        if what == "gone":
+            gone(fates, number, now=now)
+        elif what == "line":
+            fates.hear(said(BEGUN, DONE, number=number, when=now))
+        elif what == "count":
+            finished += 1
+            fates.count(finished)
+        else:
+            fates.see({ident(number)}, [a_task(State(what), number, error=ERROR)], now)
+        for change in fates.settle(now):
+            assert change.sent.nth not in final
+            assert change.before != change.after
+            firsts += [change.sent.nth] * change.first
+            if change.after.final:
+                final.add(change.sent.nth)
+    assert len(firsts) == len(set(firsts))
+    assert fates.open == 5 - len(final)

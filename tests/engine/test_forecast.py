@@ -1,0 +1,250 @@
+"""What is to be expected: a sentence and its numbers, or why nothing can be said."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.config import Thresholds
+from engine.flow import Course, Drain, Growth
+from engine.forecast import About, Basis, as_row, drained, expected, filled, retired
+from engine.limits import WHOLE, Left
+from engine.model import State
+from engine.policy import DAY
+from engine.text import shown
+
+NOW = 1_795_167_728.0
+DRAINS = Drain(Course.DRAINS, 90.0)
+ESCAPE = "\x1b[31m"
+GROWS, STEADY, UNKNOWN = Drain(Course.GROWS), Drain(Course.STEADY), Drain(Course.UNKNOWN)
+
+
+def a_bucket(per_hour: int, tokens: int = 0, name: str = WHOLE) -> Left:
+    """A bucket that lets so many through in an hour."""
+    return Left(name, tokens, 5, None, per_hour)
+
+
+SLOW = a_bucket(60)
+FAST = a_bucket(36_000)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "pace", "tokens", "seconds", "words"),
+    [
+        (0, DRAINS, (), 0.0, "nothing waits"),
+        (0, UNKNOWN, (SLOW,), 0.0, "nothing waits"),
+        (0, DRAINS, (a_bucket(60, name="mail_send"),), 0.0, "nothing waits"),
+        (120, DRAINS, (), 90.0, "empty in 1m at the present rate"),
+        (
+            120,
+            DRAINS,
+            (FAST,),
+            90.0,
+            "empty in 1m at the present rate; the bucket of all kinds alone takes 12s",
+        ),
+        (
+            120,
+            DRAINS,
+            (SLOW,),
+            7200.0,
+            "empty in 2h00m at best: the bucket of all kinds lets no more through",
+        ),
+        (
+            120,
+            DRAINS,
+            (a_bucket(60, 5),),
+            6900.0,
+            "empty in 1h55m at best: the bucket of all kinds lets no more through",
+        ),
+        (3, DRAINS, (a_bucket(60, 5),), 90.0, "empty in 1m at the present rate"),
+        (
+            120,
+            UNKNOWN,
+            (SLOW,),
+            7200.0,
+            "empty in 2h00m at best: the bucket of all kinds lets no more through",
+        ),
+        (120, GROWS, (), None, "what waits grows at the present rate"),
+        (
+            120,
+            GROWS,
+            (SLOW,),
+            None,
+            "what waits grows at the present rate; the bucket of all kinds alone takes 2h00m",
+        ),
+        (120, STEADY, (), None, "what waits neither grows nor drains at the present rate"),
+        (
+            120,
+            DRAINS,
+            (a_bucket(0),),
+            None,
+            "never empty: the bucket of all kinds lets nothing through",
+        ),
+        (3, DRAINS, (a_bucket(0, 5),), 90.0, "empty in 1m at the present rate"),
+    ],
+)
+def test_when_nothing_waits_any_more(
+    waiting: int, pace: Drain, tokens: tuple[Left, ...], seconds: float | None, words: str
+) -> None:
+    """At the present pace or at the slowest bucket's, whichever takes longer."""
+    found = drained(waiting, pace, tokens)
+
+    assert (found.seconds, found.sentence, found.unknown) == (seconds, words, "")
+
+
+def test_a_bucket_of_a_kind_holds_up_that_kind_alone() -> None:
+    """Of several buckets the one that takes longest for what waits of its kind is named."""
+    buckets = (a_bucket(3600), a_bucket(60, name="mail_send"), a_bucket(1, name="report"))
+
+    found = drained(500, DRAINS, buckets, {"mail_send": 30, "report": 0})
+
+    assert found.seconds == 1800.0
+    assert found.numbers["bucket"] == "mail_send"
+    assert (found.numbers["at_present_rate"], found.numbers["at_bucket_rate"]) == (90.0, 1800.0)
+    assert "the bucket of mail_send lets no more through" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("pace", "tokens", "why"),
+    [
+        (UNKNOWN, (), "it was not watched for long enough"),
+        (DRAINS, "Permission denied", "the buckets cannot be read: Permission denied"),
+        (
+            DRAINS,
+            (a_bucket(60, name=ESCAPE),),
+            f"how many wait of {shown(ESCAPE)} is not counted",
+        ),
+    ],
+)
+def test_when_it_is_empty_is_not_guessed(
+    pace: Drain, tokens: tuple[Left, ...] | str, why: str
+) -> None:
+    """Where something it takes is not known there is no number, and the reason is given."""
+    found = drained(120, pace, tokens)
+
+    assert found.seconds is None
+    assert found.sentence == f"not known when nothing waits any more: {found.unknown}"
+    assert found.unknown == why
+
+
+@given(
+    st.integers(0, 10**6),
+    st.floats(0.1, 1e7),
+    st.integers(1, 10**6),
+    st.integers(0, 100),
+)
+def test_no_bucket_is_outrun(waiting: int, seconds: float, per_hour: int, tokens: int) -> None:
+    """It never takes less than the bucket needs, nor less than the present pace."""
+    found = drained(waiting, Drain(Course.DRAINS, seconds), (a_bucket(per_hour, tokens),))
+
+    assert found.seconds is not None
+    if waiting:
+        assert found.seconds >= seconds
+        assert found.seconds * per_hour / 3600 + tokens >= waiting - 1e-3
+
+
+@pytest.mark.parametrize(
+    ("dead", "growth", "seconds", "words"),
+    [
+        (11, None, 0.0, "dlq has 11, over its threshold of 10"),
+        (10, Growth(1, 60), 60.0, "dlq passes 10 in 1m: it has 10, +1 in 1m"),
+        (4, Growth(7, 600), 600.0, "dlq passes 10 in 10m: it has 4, +7 in 10m"),
+        (4, Growth(0, 600), None, "dlq does not pass 10: it has not grown in 10m"),
+        (4, Growth(-3, 600), None, "dlq does not pass 10: it has not grown in 10m"),
+    ],
+)
+def test_when_the_dead_are_too_many(
+    dead: int, growth: Growth | None, seconds: float | None, words: str
+) -> None:
+    """It is over when there is one more than the threshold, as the alert has it."""
+    found = filled(dead, 10, growth)
+
+    assert (found.seconds, found.sentence, found.unknown) == (seconds, words, "")
+    assert found.grave is (seconds is not None)
+
+
+@pytest.mark.parametrize("growth", [None, Growth(5, 59)])
+def test_a_minute_is_not_enough_to_tell_how_the_dead_grow(growth: Growth | None) -> None:
+    """Before that nothing is said."""
+    found = filled(4, 10, growth)
+
+    assert (found.seconds, found.unknown) == (None, "it was not watched for a minute yet")
+
+
+@pytest.mark.parametrize(
+    ("dead", "died", "days", "seconds", "words"),
+    [
+        (0, None, 7, None, "retention deletes nothing: dlq is empty"),
+        (
+            3,
+            NOW - 4 * DAY,
+            7,
+            3 * DAY,
+            "retention deletes the oldest of dlq for good in 3d00h, 7 days after it died",
+        ),
+        (
+            3,
+            NOW - 7 * DAY,
+            7,
+            0.0,
+            "the next run deletes the oldest of dlq for good: it is dead for over 7 days",
+        ),
+        (
+            3,
+            NOW - 60,
+            0.5,
+            DAY / 2 - 60,
+            "retention deletes the oldest of dlq for good in 11h59m, 0.5 days after it died",
+        ),
+    ],
+)
+def test_when_retention_deletes_the_oldest(
+    dead: int, died: float | None, days: float, seconds: float | None, words: str
+) -> None:
+    """So many days after it died, with the first run from then on."""
+    found = retired(dead, died, days, NOW)
+
+    assert (found.seconds, found.sentence, found.unknown) == (seconds, words, "")
+
+
+@pytest.mark.parametrize(
+    ("died", "days", "why"),
+    [
+        (None, 7.0, "no dead task says when it died"),
+        (NOW, None, "no configuration is known here"),
+    ],
+)
+def test_when_it_is_deleted_is_not_guessed(
+    died: float | None, days: float | None, why: str
+) -> None:
+    """Without its date or the setting there is no number."""
+    found = retired(3, died, days, NOW)
+
+    assert (found.seconds, found.unknown) == (None, why)
+
+
+def test_all_of_them_for_programs() -> None:
+    """Each has its seconds, its words, why it is not known, and what it was concluded from."""
+    counts = {State.PENDING: 120, State.DEAD: 4}
+    basis = Basis(counts, {State.DEAD: "graveyard"}, DRAINS, Growth(7, 600), None)
+
+    found = expected(basis, Thresholds(dlq=10), 7, NOW)
+    row = as_row(found)
+
+    assert [each.about for each in found] == list(About)
+    assert row["drain"] == {
+        "seconds": 90.0,
+        "words": "empty in 1m at the present rate",
+        "unknown": None,
+        "waiting": 120,
+        "at_present_rate": 90.0,
+        "at_bucket_rate": None,
+        "bucket": None,
+    }
+    dlq, retention = row["dlq"], row["retention"]
+    assert isinstance(dlq, dict)
+    assert isinstance(retention, dict)
+    assert (dlq["seconds"], dlq["limit"], dlq["grown"]) == (600.0, 10, 7)
+    assert dlq["words"].startswith("graveyard passes 10")
+    assert (retention["seconds"], retention["unknown"]) == (None, "no dead task says when it died")

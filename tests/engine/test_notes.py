@@ -1,0 +1,264 @@
+"""Notes on tasks: what is written stays, whoever writes beside it, and nothing else is believed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine import verbs
+from engine.model import State, Task
+from engine.notes import LIMIT, LONGEST, NAME, Note, Notes, sweep, understood
+from engine.store import Unavailable
+from engine.stores import open_store
+from engine.stores.nftban import Spool, make_spool
+
+NOW = 1_795_167_728.0
+
+WRITER = """
+import sys
+from engine.notes import Notes
+folder, name, amount = sys.argv[1], sys.argv[2], int(sys.argv[3])
+for number in range(amount):
+    Notes(folder).add(f"{name}-{number}", f"note {number} of {name}", name)
+"""
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Notes:
+    """The notes of a spool that has none yet."""
+    return Notes(str(tmp_path / "journal"), str(tmp_path), lambda: NOW)
+
+
+def file_of(notes: Notes) -> Path:
+    """Where they lie."""
+    return Path(notes.folder, NAME)
+
+
+def line(**changes: object) -> bytes:
+    """A line of the file, in the form of a whole one."""
+    return json.dumps({"when": NOW, "who": "ana", "id": "a", "text": "hm", **changes}).encode()
+
+
+def writer(notes: Notes, name: str, amount: int) -> subprocess.Popen[bytes]:
+    """Another process that writes so many notes, each on a task of its own."""
+    return subprocess.Popen([sys.executable, "-c", WRITER, notes.folder, name, str(amount)])
+
+
+def test_a_note_is_there_for_whoever_looks(notes: Notes) -> None:
+    """What one wrote down, another reads: who, when and what, the oldest first."""
+    notes.add("a", "asked the postmaster", "ana")
+    notes.add("a", "he says purge", "bob")
+    notes.add("b", "mine", "ana")
+
+    others = Notes(notes.folder)
+
+    assert others.of("a") == (
+        Note(NOW, "ana", "asked the postmaster"),
+        Note(NOW, "bob", "he says purge"),
+    )
+    assert others.noted() == {"a", "b"}
+    assert others.of("c") == ()
+
+
+def test_where_nothing_was_written_nothing_is_made(notes: Notes) -> None:
+    """To look for notes makes no folder and no file."""
+    assert notes.noted() == frozenset()
+    assert not Path(notes.folder).exists()
+
+
+def test_an_empty_note_takes_those_before_it_away(notes: Notes) -> None:
+    """A later line wins, and one after it counts again."""
+    notes.add("a", "wait", "ana")
+    notes.add("a", "  ", "bob")
+    emptied = notes.noted()
+    notes.add("a", "wait after all", "ana")
+
+    assert emptied == frozenset()
+    assert [note.text for note in notes.of("a")] == ["wait after all"]
+
+
+def test_what_another_writes_is_seen_by_the_next_look(notes: Notes) -> None:
+    """An answer is kept only as long as the file is the same one."""
+    notes.add("a", "one", "ana")
+    before = notes.noted()
+
+    Notes(notes.folder).add("b", "two", "bob")
+
+    assert before == {"a"}
+    assert notes.noted() == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("typed", "kept"),
+    [
+        ("tell ana@example.net, not bob@example.org", "tell ...@example.net, not ...@example.org"),
+        ("two\nlines\tand a tab", "two lines and a tab"),
+        ("x" * 10_000, "x" * LONGEST),
+    ],
+    ids=["addresses", "lines", "long"],
+)
+def test_a_note_is_one_short_line_without_addresses(notes: Notes, typed: str, kept: str) -> None:
+    """However it was typed, it takes one line, names no whole mail address, and has an end."""
+    notes.add("a", typed, "ana")
+
+    assert [note.text for note in notes.of("a")] == [kept]
+    assert file_of(notes).read_bytes().count(b"\n") == 1
+
+
+def test_control_characters_stay_inside_their_line(notes: Notes) -> None:
+    """Nothing that is typed ends a line early, or stands in the file as it would act."""
+    notes.add("a\nb", '\x1b]0;x\x07 "} {"id": "b" \u202e \udcff', "a\x1b[na")
+
+    data = file_of(notes).read_bytes()
+
+    assert all(32 <= byte < 127 for byte in data[:-1])
+    assert notes.noted() == {"a\nb"}
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        b"junk",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b"null",
+        b"{}",
+        line(id=7),
+        line(text=["x"]),
+        line(who=None),
+        line(when="now"),
+        line(when=-1),
+        line(when=10**400),
+        line().replace(b"1795167728.0", b"NaN"),
+        line().replace(b"1795167728.0", b"Infinity"),
+    ],
+    ids=str,
+)
+def test_what_is_no_note_is_passed_by(strange: bytes) -> None:
+    """A line of another kind spoils none of those around it."""
+    noted = understood(b"\n".join([line(id="b"), strange, line(id="c"), b""]))
+
+    assert set(noted) == {"b", "c"}
+
+
+def test_a_torn_last_line_counts_for_nothing(notes: Notes) -> None:
+    """Neither before nor after the next note is written, and it takes that one not with it."""
+    notes.add("a", "whole", "ana")
+    with file_of(notes).open("ab") as file:
+        file.write(line(id="torn"))  # all but its end
+
+    before = notes.noted()
+    notes.add("b", "next", "bob")
+
+    assert before == {"a"}
+    assert notes.noted() == {"a", "b"}
+
+
+def test_of_two_writers_each_note_is_kept(notes: Notes) -> None:
+    """Two processes write at the same time, and no line of either is lost or mixed."""
+    both = [writer(notes, name, 40) for name in ("ana", "bob")]
+    codes = [process.wait(60) for process in both]
+
+    assert codes == [0, 0]
+    assert notes.noted() == {f"{name}-{n}" for name in ("ana", "bob") for n in range(40)}
+
+
+def test_what_is_written_while_others_are_dropped_is_kept(notes: Notes) -> None:
+    """The file is written anew again and again beside a writer, and the writer loses nothing."""
+    writing = writer(notes, "ana", 60)
+    rounds = 0
+    while writing.poll() is None:
+        notes.add("gone", "never mind", "bob")
+        rounds += notes.drop({"gone"})
+    inode = file_of(notes).stat().st_ino
+    notes.drop(())
+
+    assert writing.returncode == 0
+    assert rounds > 0
+    assert file_of(notes).stat().st_ino != inode
+    assert notes.noted() == {f"ana-{n}" for n in range(60)}
+
+
+def test_dropping_keeps_mode_and_owner_and_only_what_counts(notes: Notes) -> None:
+    """Written anew, the file is as short as can be, and for the same people."""
+    for text in ("one", "", "two"):
+        notes.add("a", text, "ana")
+    notes.add("b", "three", "bob")
+    file_of(notes).chmod(0o600)
+    Path(notes.folder, "notes.new").write_text("of one who was killed")
+
+    dropped = notes.drop({"b", "never there"})
+
+    assert dropped == 1
+    assert notes.of("a") == (Note(NOW, "ana", "two"),)
+    assert file_of(notes).read_bytes().count(b"\n") == 1
+    assert file_of(notes).stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in Path(notes.folder).iterdir()] == [NAME]
+
+
+@pytest.mark.parametrize("lies_there", ["link", "fifo", "second name"])
+def test_what_lies_in_its_place_is_not_touched(
+    notes: Notes, tmp_path: Path, lies_there: str
+) -> None:
+    """A link, a FIFO or a second name for another file is neither read nor written, and said."""
+    other = tmp_path / "other"
+    other.write_bytes(line() + b"\n")
+    Path(notes.folder).mkdir()
+    match lies_there:
+        case "link":
+            file_of(notes).symlink_to(other)
+        case "fifo":
+            os.mkfifo(file_of(notes))
+        case _:
+            file_of(notes).hardlink_to(other)
+
+    with pytest.raises(Unavailable, match=NAME):
+        notes.noted()
+    with pytest.raises(Unavailable, match=NAME):
+        notes.add("b", "x", "ana")
+
+    assert other.read_bytes() == line() + b"\n"
+
+
+def test_too_much_is_neither_read_nor_added_to(notes: Notes) -> None:
+    """A file beyond its limit is said to be so, and not held in memory."""
+    notes.add("a", "x", "ana")
+    os.truncate(file_of(notes), LIMIT + 1)
+
+    with pytest.raises(Unavailable, match="expected at most"):
+        notes.noted()
+    with pytest.raises(Unavailable, match="expected at most"):
+        notes.add("b", "x", "ana")
+
+
+def test_a_sweep_keeps_the_notes_of_tasks_that_are_somewhere(tmp_path: Path) -> None:
+    """Pending, held, dead, in the trash or damaged: its note stays; of one that left it goes."""
+    queue = tmp_path / "queue"
+    make_spool(Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq"))
+    store = open_store(str(tmp_path))
+    added = [verbs.enqueue("report", NOW, f"{n:08x}") for n in range(4)]
+    for task in added:
+        store.swap(None, task)
+    pending, held, trashed, left = [t for t in store.look({"pending"}) if isinstance(t, Task)]
+    store.swap(held, verbs.hold(held, NOW))
+    store.swap(trashed, verbs.purge(trashed, NOW))
+    (gone,) = (t for t in store.look({left.id}) if isinstance(t, Task))
+    store.swap(gone, verbs.purge(gone, NOW))
+    (gone,) = (t for t in store.look({left.id}) if isinstance(t, Task))
+    store.swap(gone, None)
+    (queue / "pending" / "damaged.task").write_text("torn")
+    notes = Notes(str(queue / ".spooldeck" / "journal"), str(tmp_path), lambda: NOW)
+    for ident in (pending.id, held.id, trashed.id, left.id, "damaged", "../../etc/passwd"):
+        notes.add(ident, "wait", "ana")
+
+    swept = sweep(notes, store)
+    store.close()
+
+    assert gone.state is State.TRASH
+    assert swept == 2
+    assert notes.noted() == {pending.id, held.id, trashed.id, "damaged"}

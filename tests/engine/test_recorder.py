@@ -1,0 +1,343 @@
+"""The flight recorder's file: one records, all read, a day at most, nothing of it is believed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine import recorder
+from engine.model import State
+from engine.recorder import (
+    ASIDE,
+    DAY,
+    PAGE,
+    PAGES,
+    PERIOD,
+    RING,
+    SLOTS,
+    Recorder,
+    Role,
+    Spot,
+    Unreadable,
+    recorded,
+    slot_of,
+)
+from engine.recording import LARGEST, unpack
+from tests.engine.moments import NOW, a_sample, a_spot
+
+ALWAYS = (0.0, 4e9)
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def spot(tmp_path: Path) -> Spot:
+    """Where a new spool is recorded."""
+    return a_spot(tmp_path)
+
+
+def pending(spot: Spot) -> list[int]:
+    """What was recorded to wait, in the order of time."""
+    return [unpack(m.data, "x").counts[State.PENDING] for m in recorded(spot, *ALWAYS)]
+
+
+def test_what_one_writes_others_read(spot: Spot) -> None:
+    """While the writer goes on, and when it has ended, each moment is there in its order."""
+    writer = Recorder(spot)
+    for number in (2, 0, 1):
+        assert writer.write(a_sample(NOW + PERIOD * number, number)).role is Role.RECORDS
+        assert len(recorded(spot, *ALWAYS)) > 0
+    writer.close()
+
+    assert pending(spot) == [0, 1, 2]
+    assert [m.at for m in recorded(spot, NOW + 5, NOW + 10)] == [NOW + 10]
+    ring = Path(spot.folder, RING)
+    assert stat.S_IMODE(ring.stat().st_mode) == 0o640
+    assert stat.S_IMODE(ring.parent.stat().st_mode) == 0o750
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(0, 4e9, allow_nan=False), min_size=1, max_size=25))
+def test_a_slot_holds_one_moment_whatever_the_clock_does(times: list[float]) -> None:
+    """Of the moments of one slot the last one written stays; nothing else is lost or added."""
+    with tempfile.TemporaryDirectory() as folder:
+        spot = a_spot(Path(folder))
+        writer = Recorder(spot)
+        with closing(writer):
+            for when in times:
+                assert writer.write(a_sample(when)).role is Role.RECORDS
+
+        left = {slot_of(when): when for when in times}
+        assert [m.at for m in recorded(spot, *ALWAYS)] == sorted(left.values())
+
+
+@given(st.floats(0, 4e9, allow_nan=False))
+def test_a_day_later_it_is_the_same_slot(when: float) -> None:
+    """There are as many slots as periods in a day."""
+    assert 0 <= slot_of(when) < SLOTS
+    assert slot_of(PERIOD * (when // PERIOD) + DAY) == slot_of(PERIOD * (when // PERIOD))
+
+
+def test_a_full_day_of_the_largest_fits(spot: Spot) -> None:
+    """With every slot filled to its bound the file stays below its own, and is written on."""
+    with closing(Recorder(spot)) as writer:
+        writer.write(a_sample())
+        file = writer._file
+        assert file is not None
+        rows = ((slot, NOW + slot, os.urandom(LARGEST)) for slot in range(SLOTS))
+        with file:
+            file.executemany("INSERT OR REPLACE INTO moment VALUES(?, ?, ?)", rows)
+
+        assert writer.write(a_sample(NOW + DAY)).role is Role.RECORDS
+
+    assert len(recorded(spot, *ALWAYS)) == SLOTS
+    assert Path(spot.folder, RING).stat().st_size <= 4 << 20 < PAGE * PAGES
+
+
+def test_of_two_one_records(spot: Spot) -> None:
+    """The other one watches, and takes over with its next moment when the first has ended."""
+    first, second = Recorder(spot), Recorder(spot)
+
+    assert first.write(a_sample(NOW)).role is Role.RECORDS
+    assert second.write(a_sample(NOW + 10)).role is Role.WATCHES
+    first.close()
+    assert second.write(a_sample(NOW + 20)).role is Role.RECORDS
+    assert first.write(a_sample(NOW + 30)).role is Role.WATCHES
+    second.close()
+
+    assert [m.at for m in recorded(spot, *ALWAYS)] == [NOW, NOW + 20]
+
+
+@contextmanager
+def another(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that records there without a pause."""
+    argv = [sys.executable, "-m", "tests.engine.pilots", str(folder)]
+    with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def written(process: subprocess.Popen[str], amount: int) -> int:
+    """Wait until it has written so many more; answers with the number of the last."""
+    assert process.stdout is not None
+    number = -1
+    for _ in range(amount):
+        number, role, *_ = process.stdout.readline().split()  # type: ignore[assignment]
+        assert role == Role.RECORDS
+    return int(number)
+
+
+@pytest.mark.parametrize("after", [1, 7, 30])
+def test_when_one_is_killed_another_takes_over(tmp_path: Path, after: int) -> None:
+    """Killed wherever it was, all that it had written is there, and the other goes on from it."""
+    spot, ours = a_spot(tmp_path), None
+    with another(tmp_path) as process:
+        last = written(process, after)
+        ours = Recorder(spot)
+        assert ours.write(a_sample(NOW - PERIOD, 999)).role is Role.WATCHES
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+        told = ours.write(a_sample(NOW - PERIOD, 999))
+        ours.close()
+
+    assert told == (Role.RECORDS, "")
+    assert pending(spot)[: last + 2] == [999, *range(last + 1)]
+
+
+def test_reading_never_sees_half_of_a_moment(tmp_path: Path) -> None:
+    """Read while another process writes without a pause, what is there is whole and in order."""
+    spot = a_spot(tmp_path)
+    with another(tmp_path) as process:
+        for _ in range(15):
+            last = written(process, 3)
+            found = pending(spot)
+            assert found == list(range(len(found)))
+            assert len(found) > last
+
+
+# What may lie there instead
+
+
+def garbage(path: Path) -> None:
+    """Something else."""
+    path.write_bytes(b"no database\n" * 1000)
+
+
+def torn(path: Path) -> None:
+    """A file of ours of which the end is lost."""
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("PRAGMA page_size=512")
+        file.execute(recorder._TABLE)
+        file.execute(recorder._INDEX)
+        file.execute(f"PRAGMA application_id={recorder.MARK}")
+        file.execute(f"PRAGMA user_version={recorder.FORM}")
+        for slot in range(50):
+            file.execute("INSERT INTO moment VALUES(?, ?, ?)", (slot, NOW, bytes(200)))
+        file.commit()
+    os.truncate(path, 600)
+
+
+def foreign(path: Path) -> None:
+    """A database of somebody else's."""
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("CREATE TABLE mail_queue(id)")
+
+
+def trapped(path: Path) -> None:
+    """One like ours, with an order in it that would run with each of our writes."""
+    with closing(sqlite3.connect(path)) as file:
+        for order in (
+            recorder._TABLE,
+            recorder._INDEX,
+            "CREATE TRIGGER t AFTER INSERT ON moment BEGIN DELETE FROM moment; END",
+            f"PRAGMA application_id={recorder.MARK}",
+            f"PRAGMA user_version={recorder.FORM}",
+        ):
+            file.execute(order)
+        file.commit()
+
+
+def linked(path: Path) -> None:
+    """A link to somebody's file."""
+    path.with_name("theirs").write_bytes(b"")
+    path.symlink_to("theirs")
+
+
+def hard_linked(path: Path) -> None:
+    """Another name of somebody's file."""
+    path.with_name("theirs").write_bytes(b"")
+    path.hardlink_to(path.with_name("theirs"))
+
+
+def a_folder(path: Path) -> None:
+    """A folder."""
+    path.mkdir()
+
+
+def a_fifo(path: Path) -> None:
+    """Something to wait for until the end of days."""
+    os.mkfifo(path)
+
+
+def huge(path: Path) -> None:
+    """More than ever is there."""
+    path.touch()
+    os.truncate(path, 1 << 33)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [garbage, torn, foreign, trapped, linked, hard_linked, a_folder, a_fifo, huge],
+)
+def test_what_is_not_ours_is_set_aside(spot: Spot, spoil: Callable[[Path], None]) -> None:
+    """It is refused by who reads, and renewed by who writes, with one line; no link is followed."""
+    folder = Path(spot.folder)
+    folder.mkdir(parents=True)
+    spoil(folder / RING)
+    before = os.lstat(folder / RING).st_ino
+
+    with pytest.raises(Unreadable):
+        recorded(spot, *ALWAYS)
+    with closing(Recorder(spot)) as writer:
+        told = writer.write(a_sample(pending=7))
+        again = writer.write(a_sample(NOW + PERIOD, pending=8))
+
+    assert told.role is Role.RECORDS
+    assert told.words.startswith(f"{spot.folder}/{RING}: ")
+    assert told.words.endswith(f"; set aside as {ASIDE}, a new recording was begun")
+    assert "\n" not in told.words
+    assert again == (Role.RECORDS, "")
+    assert pending(spot) == [7, 8]
+    assert os.lstat(folder / ASIDE).st_ino == before
+    if (folder / "theirs").exists():
+        assert (folder / "theirs").read_bytes() == b""
+
+
+def test_what_a_link_leads_to_is_not_recorded_in(spot: Spot, tmp_path: Path) -> None:
+    """A folder that is a link is refused with one line, and nothing is written behind it."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    desk = Path(spot.folder).parent
+    desk.mkdir()
+    (desk / "recorder").symlink_to(elsewhere)
+
+    with closing(Recorder(spot)) as writer:
+        told = writer.write(a_sample())
+
+    assert told.role is Role.IDLE
+    assert told.words.startswith("nothing is recorded from here: ")
+    assert list(elsewhere.iterdir()) == []
+    with pytest.raises(Unreadable):
+        recorded(spot, *ALWAYS)
+
+
+def test_a_folder_that_is_lost_is_made_again(spot: Spot) -> None:
+    """Whoever records notices that its folder was removed, and begins a new recording."""
+    with closing(Recorder(spot)) as writer:
+        writer.write(a_sample(NOW))
+        shutil.rmtree(Path(spot.folder).parent)
+
+        assert writer.write(a_sample(NOW + PERIOD, 5)).role is Role.RECORDS
+
+    assert pending(spot) == [5]
+
+
+def test_a_spool_that_is_lost_is_one_line_until_it_is_back(spot: Spot, tmp_path: Path) -> None:
+    """Where nothing can be made nothing is recorded, and it goes on by itself afterwards."""
+    queue, away = tmp_path / "queue", tmp_path / "away"
+    with closing(Recorder(spot)) as writer:
+        writer.write(a_sample(NOW, 1))
+        queue.rename(away)
+        lost = writer.write(a_sample(NOW + PERIOD, 2))
+        away.rename(queue)
+        back = writer.write(a_sample(NOW + 2 * PERIOD, 3))
+
+    assert lost == (Role.IDLE, "nothing is recorded from here: No such file or directory")
+    assert back.role is Role.RECORDS
+    assert pending(spot) == [1, 3]
+
+
+def test_nothing_was_recorded_yet(spot: Spot) -> None:
+    """Who reads makes nothing."""
+    with pytest.raises(Unreadable, match="nothing was recorded yet"):
+        recorded(spot, *ALWAYS)
+
+    assert not Path(spot.folder).parent.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root is led astray by others")
+def test_root_records_as_the_owner_of_the_spool() -> None:
+    """What is made is the owner's, and where only root could write nothing is written."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        spot = a_spot(folder)
+        for path in (folder / "queue", folder / "queue" / "pending"):
+            os.chown(path, 65534, 65534)
+        with closing(Recorder(spot)) as writer:
+            assert writer.write(a_sample()).role is Role.RECORDS
+        made = [p for p in folder.rglob("*") if ".spooldeck" in p.parts]
+        assert {(p.stat().st_uid, p.stat().st_gid) for p in made} == {(65534, 65534)}
+        os.chown(spot.folder, 0, 0)
+
+        with closing(Recorder(spot)) as writer:
+            told = writer.write(a_sample(NOW + PERIOD))
+
+        assert told == (Role.IDLE, "nothing is recorded from here: Permission denied")
+        (folder / "roots").touch()  # we are who we were
+        assert (folder / "roots").stat().st_uid == 0

@@ -1,0 +1,310 @@
+"""What a process does: real processes as /proc shows them, and what lies between two readings."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from engine import vitals
+from engine.vitals import FILES, Done, Files, Proc, Vitals, between, doing, facts, take
+from tests.engine.lockers import INNOCENT, Child, said, tell
+
+Start = Callable[..., Child]
+
+BUSY = """
+import sys, time
+print("ready", flush=True)
+sys.stdin.readline()
+while time.process_time() < {cpu}:
+    pass
+with open(sys.argv[1], "wb") as file:
+    file.write(b"x" * {bytes})
+print("done", flush=True)
+sys.stdin.readline()
+"""
+"""Once it is told to, it uses so many seconds of CPU and writes so many bytes."""
+
+PARENT = """
+import subprocess, sys
+child = subprocess.Popen(["sleep", "600"], stdout=subprocess.DEVNULL)
+print(child.pid, flush=True)
+sys.stdin.readline()
+child.kill()
+"""
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start a Python program with pipes to it; it is killed when the test is over."""
+    children: list[Child] = []
+
+    def starter(code: str, *args: str) -> Child:
+        pipe = subprocess.PIPE
+        argv = [sys.executable, "-c", code, *args]
+        children.append(subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True))
+        return children[-1]
+
+    yield starter
+    for child in children:
+        child.kill()
+        child.communicate()
+
+
+def each(seconds: float = 5.0) -> Proc:
+    """The real /proc, read each so many seconds."""
+    moments = count(10_000.0, seconds)
+    return Proc(clock=lambda: next(moments))
+
+
+def until(look: Callable[[], Vitals], state: str) -> Vitals:
+    """The first look that finds a process in a state; the kernel needs a moment for that."""
+    for _ in range(100_000):
+        seen = look()
+        if seen.state == state:
+            return seen
+        os.sched_yield()
+    raise AssertionError(f"never {state}: {seen}")
+
+
+def a_reading(**fields: object) -> Vitals:
+    """A process that sleeps; only what is named matters."""
+    usual = Vitals(4711, 100.0, state="S", started=50, moved=(0, 0), waits="do_wait")
+    return usual._replace(**fields)  # type: ignore[arg-type]
+
+
+# ---- real processes
+
+
+def test_one_that_is_at_work(tmp_path: Path, start: Start) -> None:
+    """What it used and moved between two readings is told, and that it works."""
+    child = start(BUSY.format(cpu=0.4, bytes=1_000_000), str(tmp_path / "out"))
+    assert said(child) == "ready"
+    proc = Proc(clock=iter((100.0, 102.0)).__next__)
+
+    before = vitals._read(child.pid, proc)
+    tell(child)
+    assert said(child) == "done"
+    done = between(before, vitals._read(child.pid, proc))
+
+    assert done is not None
+    assert done.seconds == 2.0
+    assert 0.1 <= done.cpu <= 2.0
+    assert done.moved is not None and done.moved >= 1_000_000
+    assert done.works
+    assert "s of CPU" in vitals.pace(done)
+    assert "KiB read and written in the last 2 s" in vitals.pace(done)
+
+
+def test_one_that_sleeps(start: Start) -> None:
+    """It uses no CPU, moves nothing, does not work; where it waits is told in words."""
+    child = start(INNOCENT)
+    assert said(child) == "ready"
+    proc = each()
+
+    before = until(lambda: take(child.pid, proc=proc), "S")
+    done = between(before, take(child.pid, proc=proc))
+
+    assert done is not None
+    assert (done.cpu, done.moved, done.works) == (0.0, 0, False)
+    assert doing(before).startswith("sleeps")
+    assert "no CPU, nothing read or written in the last" in vitals.pace(done)
+
+
+def test_one_that_is_stopped(start: Start) -> None:
+    """SIGSTOP is told apart from sleep: it goes on only when it is told to."""
+    child = start(INNOCENT)
+    assert said(child) == "ready"
+    child.send_signal(signal.SIGSTOP)
+    os.waitpid(child.pid, os.WUNTRACED)
+
+    seen = take(child.pid)
+
+    assert vitals.is_stopped(seen)
+    assert doing(seen) == "is stopped by a signal"
+
+
+def test_one_that_nobody_has_waited_for(start: Start) -> None:
+    """A zombie has ended, and that is said; once it is waited for it is gone."""
+    child = start(INNOCENT)
+    assert said(child) == "ready"
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+
+    zombie = take(child.pid)
+    child.wait()
+
+    assert doing(zombie) == "has ended, and nobody has waited for it"
+    assert facts(take(child.pid), None) == (("it does", f"? PID {child.pid}: it is gone"),)
+
+
+def test_one_with_children(start: Start) -> None:
+    """Its children and what they do are told, by PID, command and age."""
+    parent = start(PARENT)
+    pid = int(said(parent))
+
+    seen = take(parent.pid)
+    tell(parent)
+    parent.wait()
+
+    assert not isinstance(seen.kin, str)
+    assert [(child.pid, child.command) for child in seen.kin] == [(pid, "sleep 600")]
+    told = dict(facts(seen, None))["children"]
+    assert told.startswith(f"PID {pid} sleep 600, ")
+    assert " old: " in told
+
+
+def test_files_below_the_spool(tmp_path: Path, start: Start) -> None:
+    """How many files it has open, and which of them lie below the folder, by their paths there."""
+    (tmp_path / "run").mkdir()
+    lock = tmp_path / "run" / "queue.lock"
+    lock.touch()
+    child = start(INNOCENT, str(lock))
+    assert said(child) == "ready"
+
+    here, elsewhere = take(child.pid, str(tmp_path)).files, take(child.pid, "/nowhere").files
+
+    assert isinstance(here, Files)
+    assert (here.amount, here.below, here.more) == (4, ("run/queue.lock",), False)
+    assert isinstance(elsewhere, Files)
+    assert elsewhere.below == ()
+
+
+# ---- what is hidden, foreign, or too much
+
+
+def refusing(*endings: str) -> Proc:
+    """The real /proc, but for files that we are not let at."""
+
+    def guarded(look: Callable[[str], object]) -> Callable[[str], object]:
+        def guard(path: str) -> object:
+            if path.endswith(endings):
+                raise PermissionError(errno.EACCES, "Permission denied", path)
+            return look(path)
+
+        return guard
+
+    real = vitals.REAL
+    parts = (guarded(real.read), guarded(real.names), guarded(real.link))
+    return Proc(*parts, each().clock)  # type: ignore[arg-type]
+
+
+def test_what_may_not_be_read_is_unknown_with_its_reason() -> None:
+    """Another user's I/O, files and children are `?`, and why; what is known is told."""
+    proc = refusing("/io", "/fd", "/task", "/wchan")
+
+    before, now = take(os.getpid(), proc=proc), take(os.getpid(), proc=proc)
+    told = dict(facts(now, between(before, now)))
+
+    assert told["open files"] == told["children"] == "? permission denied"
+    assert "what it read and wrote is hidden from us (permission denied)" in told["lately"]
+    assert told["it does"] in ("runs", "sleeps")
+
+
+def test_one_that_is_hidden_altogether() -> None:
+    """Where /proc shows nothing of a process, nothing is made up."""
+    seen = take(os.getpid(), proc=refusing("/stat"))
+
+    assert facts(seen, None) == (("it does", f"? PID {os.getpid()}: permission denied"),)
+
+
+def test_many_open_files_are_capped() -> None:
+    """Not more than some hundred are looked at, and it is said how many there are."""
+    proc = vitals.REAL._replace(
+        names=lambda path: [str(n) for n in range(5000)] if path.endswith("fd") else [],
+        link=lambda path: f"/spool/{int(path.rpartition('/')[2])}",
+    )
+
+    files = take(os.getpid(), "/spool", proc).files
+
+    assert isinstance(files, Files)
+    assert (files.amount, len(files.below), files.more) == (5000, FILES, True)
+    told = dict(facts(a_reading(files=files), None))["open files"]
+    assert told.startswith(f"5,000, of which {FILES} were looked at; below the spool: 0, 1, 2, 3")
+    assert told.endswith(f"and {FILES - 4} more")
+
+
+def test_foreign_words_are_inert() -> None:
+    """A command line, a path or a symbol acts on no terminal."""
+    red = "\x1b[31mred"
+    proc = Proc(
+        read=lambda path: {
+            "stat": b"7 (x) S 1 1 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 5 0",
+            "cmdline": red.encode(),
+            "wchan": red.encode(),
+            "io": b"rchar: 1\nwchar: 2\n",
+            "children": b"8" if "/7/" in path else b"",
+        }[path.rpartition("/")[2]],
+        names=lambda path: ["7"],
+        link=lambda path: f"/spool/{red}",
+    )
+
+    text = "".join(words for _, words in facts(take(7, "/spool", proc), None))
+
+    assert "[31mred" in text
+    assert text.isprintable()
+
+
+# ---- between two readings
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        a_reading(when=99.9),
+        a_reading(when=90.0, started=49),
+        a_reading(when=90.0, unknown="it is gone"),
+    ],
+    ids=["too close", "the number was another's", "not seen then"],
+)
+def test_no_difference_without_two_readings(before: Vitals) -> None:
+    """Too close to one another, or of two processes: nothing is said of what was done."""
+    assert between(before, a_reading()) is None
+
+
+def test_what_children_do_counts() -> None:
+    """A worker that waits for its busy handler is at work; what an older child did does not."""
+    hz = os.sysconf("SC_CLK_TCK")
+    old = a_reading(pid=8, cpu=500 * hz, moved=(7, 7))
+    young = a_reading(pid=9, started=9999, cpu=2 * hz, moved=(100, 50))
+    before, now = a_reading(when=90.0, kin=(old,)), a_reading(when=100.0, kin=(old, young))
+
+    assert between(before, now) == Done(10.0, 2.0, 150)
+
+
+@pytest.mark.parametrize(
+    ("done", "works"),
+    [
+        (Done(5.0, 0.05, 400), False),
+        (Done(5.0, 0.2, 0), True),
+        (Done(5.0, 0.0, 5 * 65536), True),
+        (Done(5.0, 0.0, None), False),
+    ],
+)
+def test_waking_up_is_no_work(done: Done, works: bool) -> None:
+    """Who only wakes up now and then does not work."""
+    assert done.works is works
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({}, "sleeps, waits for a child to end (do_wait)"),
+        ({"waits": "new_in_7_1"}, "sleeps, waits in the kernel (new_in_7_1)"),
+        ({"waits": ""}, "sleeps"),
+        ({"state": "D", "waits": "io_schedule"}, "waits for a disk or a server, and hears no "
+         "signal meanwhile (io_schedule)"),
+        ({"state": "R"}, "runs"),
+        ({"state": "Q"}, "is in the state Q, waits"),
+    ],
+)  # fmt: skip
+def test_the_state_in_words(fields: dict[str, object], words: str) -> None:
+    """The kernel's letters and symbols are told in words, and kept where there is no word."""
+    assert doing(a_reading(**fields)).startswith(words.removesuffix(", waits"))

@@ -1,0 +1,114 @@
+"""One task by its id: edited, or noted."""
+
+from __future__ import annotations
+
+import json
+import time
+from argparse import Namespace
+
+from engine import deeds, notes, plans, verbs
+from engine.journal import Intent
+from engine.model import Problem, Task
+from engine.plans import Plan
+from engine.store import Store
+from engine.text import plain, shown
+from tui import present
+from tui.cli.wiring import EX_USAGE, Setup, complain, fail
+from tui.views.edit import understood
+
+
+def edit(setup: Setup, arguments: Namespace) -> int:
+    """Give a task another description or due time; exit 1 when it was not to be had."""
+    if not arguments.dry_run:
+        setup.require_change()
+    now, store = time.time(), setup.open()
+    try:
+        task = _task(store, arguments.id)
+        wanted = understood(task, arguments.description, arguments.due, now)
+        if wanted.wrong:
+            fail(EX_USAGE, wanted.wrong)
+        if not wanted.values:
+            fail(EX_USAGE, "nothing would change: expected another --description or --due")
+        plan = plans.freeze("edit", [task], now)._replace(values=wanted.values)
+        if why := plans.refusal(store.edges, "edit", plan.rows[0]):
+            fail(1, f"{task.id}: edit: {why}")
+        if arguments.dry_run:
+            after = verbs.edit(task, now, **wanted.values)
+            _foretell(task, after, plain(after.description))
+            return 0
+        return _apply(setup, store, plan)
+    finally:
+        store.close()
+
+
+def _foretell(before: Task, after: Task, stored: str) -> None:
+    """What would become of it."""
+    now = time.time()
+    print(f"would edit {before.id} ({before.kind}, {before.state}); nothing was changed")
+    if after.description != before.description:
+        print(f"  description  {shown(before.description)}")
+        print(f"            -> {shown(after.description)}")
+        if stored != after.description:
+            print(f"               a spool stores: {shown(stored)}")
+    if after.due != before.due:
+        print(f"  due          {_due(before, now)} -> {_due(after, now)}")
+
+
+def _due(task: Task, now: float) -> str:
+    if task.due is None:
+        return "?"
+    return present.moment(task.due, now) if task.due > now else "at once"
+
+
+def _apply(setup: Setup, store: Store, plan: Plan) -> int:
+    (row,) = plan.rows
+    intent = Intent("edit", setup.who(), scope=f"task {row.id}", values=plan.values)
+    report = deeds.carry_out(store, setup.journal(), plan, intent, time.time)
+    if report.trouble:
+        complain(report.trouble)
+    for ident in report.done:
+        print(f"Task {ident} edited ({', '.join(plan.values)})")
+        setup.log_if_allowed("INFO", f"Task edited: {ident}")
+    for ident in report.gone:
+        complain(f"{ident}: changed since it was seen; left alone")
+    for ident, reason in report.failed:
+        complain(f"{ident}: {shown(reason)}")
+    return 0 if report.done else 1
+
+
+def note(setup: Setup, arguments: Namespace) -> int:
+    """Write a note on a task down, or take its notes away; exit 1 when there is no such task."""
+    if why := notes.wrong(arguments.text):
+        fail(EX_USAGE, why)
+    store = setup.open()
+    try:
+        task = _task(store, arguments.id)
+    finally:
+        store.close()
+    kept = notes.meant(arguments.text)
+    setup.notes().add(task.id, kept, setup.who().name)
+    print(f"noted: {shown(kept)}" if kept else "its notes are taken away")
+    return 0
+
+
+def list_notes(setup: Setup, arguments: Namespace) -> int:
+    """Every note, a line each, by the ids of their tasks."""
+    setup.require_sight()
+    for ident, found in sorted(setup.notes().all().items()):
+        for when, who, text in found:
+            if arguments.json:
+                told = {"id": ident, "when": when, "who": who, "text": text}
+                print(json.dumps(told))
+            else:
+                at = time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
+                print(f"{shown(ident)}  {at}  {shown(who)}  {shown(text)}")
+    return 0
+
+
+def _task(store: Store, ident: str) -> Task:
+    found = list(store.look({ident}))
+    for task in found:
+        if isinstance(task, Task) and task.id == ident:
+            return task
+    damage = [f": {shown(each.what)}" for each in found if isinstance(each, Problem)]
+    fail(1, f"{shown(ident)}: no such task{''.join(damage[:1])}")

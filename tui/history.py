@@ -1,0 +1,113 @@
+"""What was done at one place within a day, by whomever, as its journal tells."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from engine.alerts import Unfinished
+from engine.inspector import Inspector
+from engine.journal import Operation
+from engine.policy import DAY
+from engine.store import Unavailable
+from tui.place import Place
+
+TOLD = DAY
+"""Seconds for which what was done is told of."""
+
+
+def name_of(operation: Operation) -> str:
+    """What an operation is called: its verb, or `replay` where it was paced."""
+    intent = operation.intent
+    return "replay" if intent.pace and intent.verb == "retry" else intent.verb
+
+
+def unfinished(operation: Operation) -> Unfinished:
+    """An interrupted operation, as an alert tells of it."""
+    who = operation.intent.who.name
+    left, planned = operation.open, operation.planned
+    return Unfinished(operation.op, name_of(operation), operation.when, who, left, planned)
+
+
+class History:
+    """Reads the journal again only when there is something new in it, or may be.
+
+    Used from the event loop, which never waits for a disk here.
+    """
+
+    def __init__(
+        self, place: Place, inspector: Inspector, clock: Callable[[], float], settles: bool
+    ) -> None:
+        """With `settles` it is written down what became of the rows that a crash left open."""
+        self._place, self._inspector, self._clock = place, inspector, clock
+        self._settles = settles
+        self._stamps: tuple[int, ...] = ()
+        self._settled: set[str] = set()
+        self.operations: tuple[Operation, ...] = ()
+        """The latest first."""
+        self.trouble = ""
+        """Why the journal cannot be read, or not be written; "" where it can."""
+        self.read = False
+        """Whether it was read once."""
+
+    @property
+    def interrupted(self) -> tuple[Operation, ...]:
+        """Those that were left with rows that were not moved."""
+        return tuple(one for one in self.operations if one.interrupted and one.open)
+
+    async def operation(self, op: str) -> Operation | None:
+        """One of them as it is now; None where there is no such.
+
+        Raises:
+            Unavailable: the place was closed.
+        """
+        await self.look(always=True)
+        return next((one for one in self.operations if one.op == op), None)
+
+    async def look(self, *, always: bool = False) -> tuple[Operation, ...]:
+        """Read it, where there may be something new; answers which were found interrupted just now.
+
+        Raises:
+            Unavailable: the place was closed.
+        """
+        journal = self._place.journal
+        if journal is None:
+            self.read = True
+            return ()
+        stamp = await asyncio.to_thread(_stamp, journal.folder)
+        open_ = any(operation.ended is None for operation in self.operations)
+        # Once more after a change: what came within the same tick of the clock has its time too.
+        if self.read and not always and not open_ and self._stamps == (stamp, stamp):
+            return ()
+        self._stamps = (*self._stamps[-1:], stamp)
+        await self._read()
+        new = [one for one in self.operations if one.interrupted and one.op not in self._settled]
+        if new and self._settles:
+            for operation in new:
+                await self._settle(operation)
+            await self._read()
+        self._settled |= {operation.op for operation in new}
+        fresh = {operation.op for operation in new}
+        return tuple(one for one in self.interrupted if one.op in fresh)
+
+    async def _read(self) -> None:
+        try:
+            self.operations = await self._inspector.operations(self._clock() - TOLD)
+            self.trouble = ""
+        except Unavailable as error:
+            self.trouble = str(error)
+        self.read = True
+
+    async def _settle(self, operation: Operation) -> None:
+        try:
+            await self._inspector.settle(operation)
+        except Unavailable as error:
+            self.trouble = str(error)
+
+
+def _stamp(folder: str) -> int:
+    try:
+        return Path(folder).stat().st_mtime_ns
+    except OSError:
+        return 0

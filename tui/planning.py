@@ -1,0 +1,120 @@
+"""From a key to a plan on screen: the one way, whichever screen the key was pressed on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
+
+from engine import runs
+from engine.index import Query
+from engine.model import State
+from engine.operations import Allowed, Report
+from engine.pace import Pace
+from engine.plans import NO_VALUES, Plan
+from engine.store import StoreError
+from tui.exam import not_abandoned
+from tui.live import Live
+from tui.present import Run
+from tui.screens.face import Face
+from tui.surroundings import Surroundings
+from tui.watch import lock_of
+from tui.works import working
+
+INSTEAD: Mapping[tuple[str, State | None], str] = {
+    ("retry", State.TRASH): "restore",
+    ("release", State.TRASH): "restore",
+    ("purge", State.TRASH): "expunge",
+}
+"""What a key means in a state where its own verb means nothing."""
+
+
+class Asked(NamedTuple):
+    """What a verb is asked for."""
+
+    verb: str
+    """A key of `engine.verbs.VERBS`."""
+    ids: Collection[str] | None
+    """None: all that match."""
+    query: Query
+    words: Callable[[int], str]
+    """What that is, in words, once it is known how many they are."""
+    values: Mapping[str, Any] = NO_VALUES
+
+
+def meant(verb: str, state: State | None) -> str:
+    """The verb that a key stands for in a state."""
+    return INSTEAD.get((verb, state), verb)
+
+
+async def show_plan(
+    face: Face,
+    live: Live,
+    around: Surroundings,
+    asked: Asked,
+    done: Callable[[Report], None] = lambda report: None,
+) -> None:
+    """Freeze a plan and show it; says why where there is none."""
+    from tui.screens.plan import PlanScreen
+
+    verb = asked.verb
+    try:
+        plan = await live.inspector.plan(verb, asked.ids, asked.query, live.noted)
+        if verb == "restore":
+            plan = await live.inspector.restore(plan, live.place.retention_days)
+    except StoreError as error:
+        face.say(f"no plan: {error}")
+        return
+    plan = plan._replace(values=asked.values)
+    if asked.ids and not plan.rows:
+        face.say("no plan: these tasks have left, or the filter hides them")
+        return
+    if face.app.screen is not face:  # what shines through from below a menu is current, too
+        face.say(f"no plan: another screen came before the one to {verb} was made")
+        return
+    face.app.push_screen(PlanScreen(plan, asked.words(len(plan.rows)), live, around, done))
+
+
+def pace_for(plan: Plan) -> Pace | None:
+    """How a plan is carried out unless the operator changes it; None: at once.
+
+    A few tasks that were picked one by one need no canary: there are no more than it would take.
+    """
+    usual = Pace()
+    return usual if can_be_paced(plan) and len(plan.rows) > sum(usual.canary) else None
+
+
+def can_be_paced(plan: Plan) -> bool:
+    """Whether a plan may be carried out at a pace."""
+    return plan.verb == "retry" and len(plan.rows) > 1
+
+
+def why_not_now(live: Live, plan: Plan) -> str:
+    """Why nothing of a plan may be done at this moment, as far as is seen; "" when it may."""
+    if not _of_work(plan):
+        return ""
+    return not_abandoned(live.signs.lock)
+
+
+def guard(live: Live, plan: Plan) -> Allowed:
+    """The same, looked at anew each time it is asked; it blocks."""
+    if not _of_work(plan):
+        return lambda: ""
+    return lambda: not_abandoned(lock_of(live.place))
+
+
+def _of_work(plan: Plan) -> bool:
+    return any(row.state is State.ACTIVE for row in plan.rows)
+
+
+def facts(live: Live, plan: Plan, pace: Pace | None, amount: int) -> list[Run]:
+    """What else there is to know before a plan is applied."""
+    if not can_be_paced(plan):
+        return []
+    if pace is None:
+        return [("pace", "at once, and not looked after; p: a rate, canaries, rules to stop")]
+    return [
+        ("pace", sentence)
+        for sentence in runs.forecast(
+            amount, pace, working(live.signs.lock, live.events())
+        ).sentences
+    ]

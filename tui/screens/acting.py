@@ -1,0 +1,85 @@
+"""What the screens have in common whose keys open plans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from textual import work
+
+from engine.model import State, Task
+from engine.operations import Report
+from engine.plans import offered
+from engine.verbs import VERBS
+from tui import noting, planning
+from tui.exam import not_abandoned
+from tui.live import Live
+from tui.planning import Asked
+from tui.screens.face import Face
+from tui.surroundings import Surroundings
+
+ALTERED = "this task has changed just now; look at it, and press again"
+"""Why a key is refused that may have been meant for the task as it was."""
+
+READ_ONLY = "read only: this console was started with --read-only"
+
+
+class Acting(Face):
+    """A capital letter freezes what the screen says it would act on, and shows the plan."""
+
+    live: Live
+    around: Surroundings
+
+    def asked(self, verb: str) -> Asked | str:
+        """What a key asks for, as the screen stands at this moment; why nothing, in words."""
+        raise NotImplementedError
+
+    def about(self) -> Task | None:
+        """The one task that is asked about; None where there are several."""
+        return None
+
+    def action_plan(self, verb: str) -> None:
+        """Build a plan and show it."""
+        asked = self.asked(verb)
+        if isinstance(asked, str):
+            self.say(asked)
+        elif verb == "edit":
+            self._edit(asked)
+        else:
+            self._show_plan(asked)
+
+    def _edit(self, asked: Asked) -> None:
+        from tui.screens.edit import EditScreen
+
+        def take(values: Mapping[str, object] | None) -> None:
+            if values:
+                self._show_plan(asked._replace(values=values))
+
+        self.app.push_screen(EditScreen(self.about(), self.around.clock), take)
+
+    @work(group="plan", exclusive=True)
+    async def _show_plan(self, asked: Asked) -> None:
+        await planning.show_plan(self, self.live, self.around, asked, self.applied)
+
+    def applied(self, report: Report) -> None:
+        """A plan of this screen was carried out."""
+        past = VERBS[report.plan.verb].past
+        self.say(
+            f"{len(report.done):,} {past}, {len(report.gone):,} gone, {len(report.failed):,} failed"
+        )
+
+    def action_note(self) -> None:
+        """Write a note on the task down."""
+        noting.ask(self, self.live, self.around, self.about())
+
+    def no_verb(self, verb: str, state: State | None) -> str:
+        """Why a verb is not to be had here for tasks in a state; "" when it is."""
+        if self.around.arming.read_only:
+            return READ_ONLY
+        latest = self.live.inspector.latest
+        if state is None or latest.unavailable:
+            return "the place cannot be reached now"
+        verb = planning.meant(verb, state)
+        reason = offered(self.live.inspector.edges, verb, state)
+        if reason is None and state is State.ACTIVE:
+            reason = not_abandoned(self.live.signs.lock) or None
+        return "" if reason is None else f"{verb}: {reason}"

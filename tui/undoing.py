@@ -1,0 +1,97 @@
+"""From an operation of the journal to the plan that takes it back, goes on with it, or drops it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.journal import Operation
+from engine.pace import Pace, unpacked
+from engine.store import StoreError
+from engine.text import shown
+from engine.undo import RETIRED
+from engine.verbs import VERBS
+from tui import present
+from tui.history import name_of
+from tui.live import Live
+from tui.screens.face import Face
+from tui.surroundings import Surroundings
+
+FOREVER = float("inf")
+"""Days for which dead tasks are kept where no configuration says."""
+
+
+def why_no_undo(operation: Operation) -> str:
+    """Why an operation cannot be taken back at all; "" where it can, as far as is known."""
+    from engine.operations import End
+
+    if not VERBS[operation.intent.verb].safe:
+        return f"{operation.intent.verb} cannot be taken back"
+    return "" if operation.counts.get(End.DONE, 0) else "nothing was done that could be taken back"
+
+
+async def show_undo(
+    face: Face,
+    live: Live,
+    around: Surroundings,
+    operation: Operation,
+    warnings: Sequence[str] = (),
+) -> None:
+    """Show the plan to take an operation back; says why where there is none."""
+    from tui.screens.plan import PlanScreen
+
+    if operation.intent.verb not in VERBS:
+        face.say(f"no plan: what was done is not understood: {shown(operation.intent.verb)}")
+        return
+    if why := why_no_undo(operation):
+        face.say(f"no plan: {why}")
+        return
+    days = live.place.retention_days
+    try:
+        back = await live.inspector.undo(operation, FOREVER if days is None else days)
+    except StoreError as error:
+        face.say(f"no plan: {error}")
+        return
+    if face.app.screen is not face:
+        face.say("no plan: another screen came before it was made")
+        return
+    held = f"{present.count(len(back.held), 'task')}: {RETIRED}"
+    told = [*warnings, *([held] if back.held else [])]
+    face.app.push_screen(PlanScreen(back.plan, scope(operation), live, around, warnings=told))
+
+
+async def show_rest(face: Face, live: Live, around: Surroundings, operation: Operation) -> None:
+    """Show the plan to go on with what an interrupted operation did not come to."""
+    from tui.screens.plan import PlanScreen
+
+    try:
+        plan = await live.inspector.rest(operation)
+    except StoreError as error:
+        face.say(f"no plan: {error}")
+        return
+    if face.app.screen is not face:
+        face.say("no plan: another screen came before it was made")
+        return
+    face.app.push_screen(
+        PlanScreen(
+            plan,
+            f"the rest of {scope(operation)}",
+            live,
+            around,
+            follows=operation.op,
+            pace=pace_of(operation),
+        )
+    )
+
+
+def pace_of(operation: Operation) -> Pace | None:
+    """How it went, where it was paced and that can be understood."""
+    try:
+        return unpacked(operation.intent.pace) if operation.intent.pace else None
+    except ValueError:
+        return None
+
+
+def scope(operation: Operation) -> str:
+    """An operation in words: `replay of 09:12:08Z by ana`."""
+    who = shown(operation.intent.who.name)
+    return f"{name_of(operation)} of {present.clock(operation.when)} by {who}"

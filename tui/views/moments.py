@@ -1,0 +1,159 @@
+"""Everything the overview says of one place: as it is now, or as it was written down.
+
+What is shown of the past comes from here alone, so that nothing of now can stand among it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from engine.alerts import Alert
+from engine.flow import Course, Drain, spell
+from engine.forecast import Basis, Forecast, expected
+from engine.limits import Left
+from engine.model import LockEvidence, State
+from engine.recording import Sample
+from engine.rewind import Gap, Tape
+from engine.text import shown
+from engine.transports import Sending
+from tui import present
+from tui.live import Live
+from tui.place import Place
+from tui.present import Line
+from tui.views import overview
+from tui.views.overview import Queue
+
+NOTHING = "nothing was recorded"
+
+
+class Moment(NamedTuple):
+    """What is said of one place; each field's default is that it is not known."""
+
+    queue: Queue
+    alerts: tuple[Alert, ...] = ()
+    lock: LockEvidence | None = None
+    has_lock: bool = True
+    sending: Sending | None = None
+    tokens: Sequence[Left] | str = "not recorded"
+    forecasts: tuple[Forecast, ...] = ()
+    found: Sample | Gap | None = None
+    """What was written down; None: it is as it is now."""
+
+
+def now_of(live: Live, now: float, cells: int) -> Moment:
+    """A place as it is known now, with so many cells of its last ten minutes."""
+    signs = live.signs
+    return Moment(
+        overview.seen(live, now, cells),
+        live.alerts,
+        signs.lock,
+        live.place.lock is not None,
+        signs.sending,
+        signs.tokens,
+        live.forecasts(),
+    )
+
+
+def then_of(place: Place, number: int, tape: Tape, at: float, cells: int) -> Moment:
+    """A place as it was written down at a moment (epoch seconds UTC)."""
+    found = tape.at(at)
+    if isinstance(found, Gap):
+        return Moment(Queue(number, place.name, unavailable=NOTHING), found=found)
+    past = tape.lately(at)
+    growth = past.growth(State.DEAD, at)
+    basis = Basis(
+        *(found.counts, found.words, past.drain(at), growth, found.died, found.tokens),
+        undated="it was not recorded when they died",
+    )
+    known = found.complete and not found.unavailable
+    queue = Queue(
+        number,
+        place.name,
+        found.words,
+        found.counts,
+        found.complete,
+        found.unavailable,
+        found.due if known else None,
+        found.oldest if known else None,
+        found.rates if known else None,
+        basis.pace if known else Drain(Course.UNKNOWN),
+        past.spark(at, cells),
+        found.alerts[0].level if found.alerts else "",
+    )
+    return Moment(
+        queue,
+        found.alerts,
+        found.lock,
+        place.lock is not None,
+        Sending(tape.transports(found)),
+        found.tokens,
+        expected(basis, place.alerts, place.retention_days, at) if known else (),
+        found,
+    )
+
+
+# As lines
+
+
+def notice(at: float, now: float, here: Moment, width: int) -> Line:
+    """That the screen is frozen, at which moment, and who wrote down what it shows."""
+    found = here.found
+    when = f" at {_time(at, now)}, {spell(now - at)} ago"
+    lead: Line = ((" FROZEN ", "armed"), (when, "strong"))
+    if isinstance(found, Gap):
+        words = f": {gap_words(found, now)}"
+        return present.cut((*lead, (words, "warning")), width)
+    by = "" if found is None else f", recorded by {shown(found.by)}"
+    return present.cut((*lead, (by, "dim")), width)
+
+
+def as_it_was(at: float, now: float) -> Line:
+    """Which moment a page is of."""
+    return ((f" as it was at {_time(at, now)}, {spell(now - at)} ago", "strong"),)
+
+
+def gap_words(gap: Gap, now: float) -> str:
+    """Of which time nothing is recorded."""
+    after = "" if gap.after is None else f" from {_time(gap.after, now)}"
+    before = "" if gap.before is None else f" to {_time(gap.before, now)}"
+    return f"{NOTHING}{after}{before}"
+
+
+def _time(when: float, now: float) -> str:
+    return present.moment(when, now).split(" (")[0]
+
+
+def forecast_lines(forecasts: Sequence[Forecast], width: int, height: int) -> list[Line]:
+    """What is to be expected: in one line in brief, on more of them in full."""
+    title = (" forecast  ", "title")
+    if not forecasts:
+        return [(title, ("?", "unknown"))] if height else []
+    if height < len(forecasts):
+        parts: list[Line] = [
+            (title,),
+            *(((f"{each.brief}   ", _look(each)),) for each in forecasts),
+        ]
+        return [present.cut(present.whole_ones(parts, width), width)]
+    leads = [title] + [(" " * len(title[0]), "")] * (len(forecasts) - 1)
+    return [
+        present.cut((lead, (each.sentence, _look(each))), width)
+        for lead, each in zip(leads, forecasts, strict=True)
+    ]
+
+
+def _look(each: Forecast) -> str:
+    return "unknown" if each.unknown else "warning" if each.grave else ""
+
+
+def as_row(here: Moment, at: float, now: float) -> dict[str, object]:
+    """The past for programs: when it was written down, and by whom; None where nothing was."""
+    found = here.found
+    sample = found if isinstance(found, Sample) else None
+    return {
+        "at": at,
+        "recorded": None if sample is None else sample.when,
+        "by": None if sample is None else sample.by,
+        "gap": {"after": found.after, "before": found.before} if isinstance(found, Gap) else None,
+        "ago": round(now - at, 1),
+    }

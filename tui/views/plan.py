@@ -1,0 +1,238 @@
+"""A plan in words: what would happen to which tasks, and what became of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from engine import plans
+from engine.model import Edges, State
+from engine.operations import Report
+from engine.plans import Plan, Row, Would
+from engine.text import shown
+from engine.verbs import VERBS
+from tui import present
+from tui.present import BLANK, Line, Run
+
+LISTED = 1000
+"""Tasks that are listed one by one; all of them are counted."""
+
+HAPPENS: Mapping[str, str] = {
+    "retry": "due at once, attempts and last error forgotten; ids stay, so they run before "
+    "younger work",
+    "promote": "due at once, whatever they waited for",
+    "hold": "parked until somebody releases them",
+    "release": "waiting again",
+    "kill": "given up on, the attempt counts",
+    "edit": "changed as said below, where they stand",
+    "purge": "no worker takes them from there",
+    "restore": "back where they came from, as they were",
+    "expunge": "gone for good, payloads too",
+    "undo": "as they were before, byte for byte",
+}
+"""What a verb does to tasks, after "12 of dlq -> pending"."""
+
+UNDO: Mapping[str, str] = {
+    "retry": "u, for 24 h, for those that have not run by then; what ran cannot be called back",
+    "release": "u, for 24 h, for those that have not run by then",
+    "expunge": "none: this cannot be taken back. X puts into the trash instead, H parks",
+}
+"""How a verb can be taken back, where that is not said by `TAKEN_BACK`."""
+
+TAKEN_BACK = "u, for 24 h, by whoever may write here"
+
+CHECKED = "each task is looked at again just before; one that has changed is left alone, as gone"
+
+
+class Weight(NamedTuple):
+    """How much the tasks of a plan take up, with their payloads."""
+
+    bytes: int
+    tasks: int
+    """How many were weighed so far."""
+
+
+class Sight(NamedTuple):
+    """What is known beside the plan itself."""
+
+    states: Mapping[State, str]
+    edges: Edges
+    now: float
+    """Epoch seconds UTC."""
+    scope: str = ""
+    drift: Mapping[str, str] = {}
+    """Ids of rows whose task is not as it was seen any more, each with how it is now."""
+    weight: Weight | None = None
+    facts: Sequence[Run] = ()
+    """What else there is to say, as pairs of a name and words: the pace, the trash, the lock."""
+    warnings: Sequence[str] = ()
+    reason: str = ""
+    twin: str = ""
+    """The command that does the same."""
+    undo: str = ""
+    """How it can be taken back, where that is not by the console's keys."""
+    refused: Mapping[str, str] = {}
+    """Ids of rows for which there is no room where they would go, each with the reason."""
+
+
+def acted_on(plan: Plan, drift: Mapping[str, str]) -> int:
+    """How many tasks the plan would act on as they are now."""
+    return sum(row.id not in drift for row in plan.included)
+
+
+def planned(plan: Plan, sight: Sight, width: int) -> list[Line]:
+    """What a plan would do, and what there is to know before."""
+    text: list[Line] = [present.heading("what would happen", width)]
+    for would in plans.foresee(dropped(dropped(plan, sight.drift), sight.refused), sight.edges):
+        text += _would(plan, would, sight.states, width)
+    for why, amount in Counter(sight.refused.values()).items():
+        text += _folded(f"{amount:,} refused: {why}", width, "bad")
+    outs = Counter(why for row, why in plan.excluded if row.id not in sight.drift)
+    for why, amount in outs.items():
+        text += _folded(f"{amount:,} left out: {why}", width, "warning")
+    ways = Counter(sight.drift.values())
+    for how, amount in ways.items():
+        text += _folded(f"{amount:,} dropped since: {how}", width, "warning")
+    for warning in sight.warnings:
+        text += _folded(f"! {warning}", width, "warning")
+    return [*text, *present.labelled(_facts(plan, sight), width)]
+
+
+def dropped(plan: Plan, drift: Mapping[str, str]) -> Plan:
+    """The plan without the rows whose task is not as it was seen any more."""
+    return plan._replace(left_out=plan.left_out | drift.keys()) if drift else plan
+
+
+def _would(plan: Plan, would: Would, states: Mapping[State, str], width: int) -> list[Line]:
+    start, end = (states.get(s, s) if s else "nowhere" for s in would.way)
+    if would.refused:
+        words = f"{would.amount:,} of {start}: refused: {would.refused}"
+        return _folded(words, width, "bad")
+    where = f"{start} -> {end}" if start != end else f"{start}"
+    lines = _folded(f"{would.amount:,} of {where}: {HAPPENS.get(plan.verb, '')}", width, "")
+    if would.edge.warning:
+        lines += _folded(f"! {would.edge.warning}", width, "warning")
+    return lines
+
+
+def _facts(plan: Plan, sight: Sight) -> list[Run]:
+    rows: list[Run] = []
+    if sight.scope:
+        rows.append(("scope", sight.scope))
+    if plan.filter:
+        rows.append(("filter", plan.filter))
+    size = _size(plan, sight)
+    if size:
+        rows.append(("size", size))
+    rows += [(f"new {name}", _value(name, value)) for name, value in plan.values.items()]
+    rows += sight.facts
+    rows += [
+        ("seen at", present.clock(plan.made)),
+        ("undo", sight.undo or UNDO.get(plan.verb, TAKEN_BACK)),
+        ("checked", CHECKED),
+    ]
+    if sight.reason:
+        rows.append(("reason", sight.reason))
+    if sight.twin:
+        rows.append(("or", sight.twin))
+    return [(name, shown(words)) for name, words in rows]
+
+
+def _value(name: str, value: object) -> str:
+    return present.clock(value) if name == "due" and isinstance(value, float) else str(value)
+
+
+def _size(plan: Plan, sight: Sight) -> str:
+    words = []
+    if sight.weight is not None:
+        some = sight.weight.tasks < len(plan.rows)
+        so_far = f" so far, {sight.weight.tasks:,} weighed" if some else ""
+        words.append(f"{bytes_in_words(sight.weight.bytes)}{so_far}")
+    if plan.oldest:
+        words.append(f"oldest {present.span(sight.now - plan.oldest)}")
+        words.append(f"newest {present.span(sight.now - plan.newest)}")
+    return ", ".join(words)
+
+
+def trash_after(taken: int, more: int, quota: int) -> str:
+    """How full the trash would be: `4.0 of 512.0 MB`."""
+    return f"{(taken + more) / 1e6:.1f} of {quota / 1e6:.1f} MB"
+
+
+def bytes_in_words(amount: int) -> str:
+    """A size for people: `912 B`, `1.2 MB` (powers of 1,000)."""
+    size = float(amount)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    raise AssertionError
+
+
+def outcome(plan: Plan, row: Row, sight: Sight) -> Run:
+    """What would become of one row, in words."""
+    if how := sight.drift.get(row.id):
+        return f"dropped: {how}", "warning"
+    if why := plan.why_out(row):
+        return f"left out: {why}", "warning"
+    if why := sight.refused.get(row.id):
+        return f"refused: {why}", "bad"
+    if why := plans.refusal(sight.edges, plan.verb, row):
+        return f"refused: {why}", "bad"
+    its = plans.way(plan.verb, row)
+    end = its[1] if its else None
+    past = VERBS[plan.verb].past
+    odd = f", though {row.odd}" if row.odd else ""
+    where = f", to {sight.states.get(end, end)}" if end and end is not row.state else ""
+    return f"{past}{where}{odd}", "strong" if odd else ""
+
+
+def order(plan: Plan) -> list[Row]:
+    """Its rows as they are listed: first those that somebody has to decide about."""
+    odd = [row for row in plan.rows if row.odd]
+    return [*odd, *(row for row in plan.rows if not row.odd)][:LISTED]
+
+
+def accounted(report: Report, width: int, back: str = "u takes it back") -> list[Line]:
+    """What became of every task of a plan; `back` says how it is taken back."""
+    planned, out = len(report.plan.rows), len(report.excluded)
+    text: list[Line] = [present.heading("result", width)]
+    past = VERBS[report.plan.verb].past
+    rows = (
+        (f"{len(report.done):,} {past}", "good" if report.done else "dim", report.done),
+        (f"{len(report.gone):,} gone: changed or left since, left alone", "warning", report.gone),
+        (f"{len(report.failed):,} failed", "bad", report.failed),
+        (f"{out:,} left out", "dim", report.excluded),
+    )
+    for words, look, some in rows:
+        text.append((("  ", ""), (words, look if some else "dim")))
+    equal = "all accounted for" if planned == report.accounted else "NOT all accounted for"
+    look = "" if planned == report.accounted else "bad"
+    text.append(((f"  {planned:,} planned, {report.accounted:,} in the result: {equal}", look),))
+    if report.trouble:
+        text += _folded(f"! {report.trouble}", width, "bad")
+    if report.op:
+        text += _folded(f"written down as {report.op}; {back}", width, "dim")
+    text += _reasons("why some failed", report.failed, width)
+    text += _reasons("why some were left out", report.excluded, width)
+    if report.gone:
+        text += [BLANK, present.heading("gone", width)]
+        text += [((f"    {shown(ident)}", "dim"),) for ident in report.gone[:LISTED]]
+    return text
+
+
+def _reasons(title: str, some: Sequence[tuple[str, str]], width: int) -> list[Line]:
+    if not some:
+        return []
+    text: list[Line] = [BLANK, present.heading(title, width)]
+    for reason, amount in Counter(reason for _, reason in some).most_common():
+        text += _folded(f"{amount:,}: {reason}", width, "")
+        ids = [ident for ident, why in some if why == reason][:LISTED]
+        text += [((f"    {shown(ident)}", "dim"),) for ident in ids]
+    return text
+
+
+def _folded(text: str, width: int, look: str) -> list[Line]:
+    first, *rest = present.folded(shown(text), max(8, width - 5))
+    return [((f"  {first}", look),), *(((f"    {piece}", look),) for piece in rest)]
