@@ -16,7 +16,7 @@ help:
 	@echo 'make test         run the tests            (ARGS="-k word" picks some)'
 	@echo 'make lint         ruff and mypy'
 	@echo 'make bench        measure engine and console'
-	@echo 'make crash        kill and fail the command at every system call (needs strace)'
+	@echo 'make crash        kill and fail commands and plans at every system call (needs strace)'
 	@echo 'make soak         rivals on one spool, killed at random (ARGS="--minutes 10")'
 	@echo 'make screenshots  draw screenshots/ anew'
 	@echo 'make clean        remove .venv, caches and build output'
@@ -37,6 +37,7 @@ bench: $(READY)
 
 crash: $(READY)
 	@.venv/bin/python tests/crash/crash.py $(ARGS)
+	@.venv/bin/python -m tests.crash.deeds $(ARGS)
 
 soak: $(READY)
 	@.venv/bin/python tests/rivals/soak.py $(ARGS)

@@ -11,6 +11,7 @@ import contextlib
 import os
 import random
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -46,23 +47,35 @@ class Sort(NamedTuple):
     """`{n}` is a number; it comes back in the error."""
     weight: int
     error: str = ""
-    """What the handler prints when it fails; "" when it succeeds."""
-    heals: bool = False
-    """Whether the second attempt succeeds."""
+    """What the handler prints when it fails; "" when it never does."""
+    fails: str = ""
+    """What the shell is asked whether it fails now; `$here` is the demo's folder."""
 
+
+MENDED = "geoip-updated"
+"""A file in the demo's folder: once it is there, lists of countries can be applied again."""
+
+_BUSY, _DOWN = '[ -e "$here/nft-busy" ]', '[ -e "$here/relay-down" ]'
+_FIRST, _OLD = '[ "$TASK_RETRIES" -eq 0 ]', f'[ ! -e "$here/{MENDED}" ]'
 
 SORTS = (
     Sort("feeds_sync", "Feed enabled: spamhaus {n}", 30),
     Sort("geoban_apply", "Apply country list {n}", 16),
     Sort("mail_send", "Spooled mail to admin_ ok{n}", 14),
     Sort("report", "Daily report {n}", 10),
-    Sort("feeds_sync", "Feed busy: dshield {n}", 6, "nft: set feed_{n} busy"),
-    Sort("mail_send", "Spooled mail to timeout{n}", 5, "connect_timeout mx{n}.example.net 25"),
-    Sort("mail_send", "Spooled mail to unknown{n}", 4, "550 5.1.1 user unknown u{n}"),
-    Sort("mail_send", "Spooled mail to later{n}", 6, "421 4.7.0 try again later", heals=True),
-    Sort("geoban_apply", "Apply outdated list {n}", 4, "geoip database is {n} days old"),
+    Sort("feeds_sync", "Feed busy: dshield {n}", 6, "nft: set feed_{n} busy", _BUSY),
+    Sort(
+        "mail_send", "Spooled mail to timeout{n}", 5, "connect_timeout mx{n}.example.net 25", _DOWN
+    ),
+    Sort("mail_send", "Spooled mail to unknown{n}", 4, "550 5.1.1 user unknown u{n}", "true"),
+    Sort("mail_send", "Spooled mail to later{n}", 6, "421 4.7.0 try again later", _FIRST),
+    Sort("geoban_apply", "Apply outdated list {n}", 4, "geoip database is {n} days old", _OLD),
 )
-"""Five of them fail, each in words of its own; one of the five heals."""
+"""Five of them have failed, each in words of its own.
+
+What two of them failed of is over: run again, they succeed. One heals at its second attempt. One
+fails until somebody mends what it needs, one whatever is done.
+"""
 
 _CONFIG = """\
 # The demo's own settings; waits are short, so that there is something to see.
@@ -80,10 +93,10 @@ handlers:
 
 _HANDLE = """\
 # What the demo runs for each task: it looks at the task's words and does as they say.
-d=$TASK_DESCRIPTION n=$(printf %s "$TASK_DESCRIPTION" | tr -cd 0-9)
+here={here} d=$TASK_DESCRIPTION n=$(printf %s "$TASK_DESCRIPTION" | tr -cd 0-9)
 mail() {{
   [ "$TASK_TYPE" = mail_send ] || return 0
-  printf '[%s] [%s] %s\\n' "$(date '+%Y-%m-%d %H:%M:%S')" "$1" "$2" >> '{log}/mail.log'
+  printf '[%s] [%s] %s\\n' "$(date '+%Y-%m-%d %H:%M:%S')" "$1" "$2" >> "$here/{flowing}/log/mail.log"
 }}
 try=$((TASK_RETRIES + 1))
 case $d in
@@ -101,8 +114,8 @@ mail INFO "MAIL_SEND_RESULT task_id=$TASK_ID status=success transport=$by attemp
 """
 
 _FAILS = """\
-  {pattern}*) {unless}echo "{error}"; mail ERROR "MAIL_SEND_RESULT task_id=$TASK_ID \
-status=failed transport=$by retries=$try last_error={error}"; exit 1;{end};"""
+  {pattern}*) if {fails}; then echo "{error}"; mail ERROR "MAIL_SEND_RESULT task_id=$TASK_ID \
+status=failed transport=$by retries=$try last_error={error}"; exit 1; fi;;"""
 
 
 _MAIL_COUNTED = (
@@ -244,7 +257,7 @@ class Traffic:
                 files.make_folders(f"{root}/{folder}")
         flowing = f"{self._folder}/{FLOWING}"
         handle = f"{self._folder}/handle.sh"
-        files.publish(handle, _script(f"{flowing}/log").encode())
+        files.publish(handle, _script(self._folder).encode())
         config = _CONFIG.format(handle=handle)
         files.publish(f"{self._folder}/spooldeck.yaml", config.encode())
         self._stores = {
@@ -339,18 +352,17 @@ def _failed(task: Task) -> Task:
     return verbs.bury(replace(task, attempts=3), error.format(n=task.description[len(words) :]))
 
 
-def _script(log: str) -> str:
+def _script(here: str) -> str:
     cases = [
         _FAILS.format(
             pattern=sort.description.partition("{n}")[0].replace(" ", "\\ "),
             error=sort.error.replace("{n}", "$n"),
-            unless='[ "$TASK_RETRIES" -gt 0 ] || { ' if sort.heals else "",
-            end=" };" if sort.heals else "",
+            fails=sort.fails,
         )
         for sort in SORTS
         if sort.error
     ]
-    return _HANDLE.format(log=log, cases="\n".join(cases))
+    return _HANDLE.format(here=shlex.quote(here), flowing=FLOWING, cases="\n".join(cases))
 
 
 if __name__ == "__main__":

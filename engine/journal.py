@@ -47,6 +47,9 @@ MOMENT = 0.5
 _ADDRESS = re.compile(r"(?:\"[^\"@]*\"|(?<![^\s@<>\"'=:,;])[^\s@<>\"'=:,;]+)@(?=[^\s@])")
 """The part of a mail address that is not shown, with its @; it begins where a word begins."""
 
+HIDDEN = "...@"
+"""What stands for it."""
+
 _NEW = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -240,8 +243,7 @@ class Journal:
         try:
             folder = self._open(make=True)
             op, fd = _created(folder, now)
-            with_lock = files.Flock(fd, MOMENT)
-            with_lock.__enter__()
+            files.Flock(fd, MOMENT).__enter__()
             files.write_all(fd, _begun(op, now, intent, plan))
             files.fsync(fd)
             files.fsync(folder)
@@ -310,17 +312,17 @@ class Journal:
             Unavailable: the journal cannot be read.
         """
         rows: dict[str, Row] = {}
-        ended: dict[str, Ended] = {}
+        ends: dict[str, tuple[End, str]] = {}
         for line in map(_understood, self._lines(op)):
             if isinstance(line, _Rows):
                 for row in line.rows:
                     rows.setdefault(row.id, row)
             elif isinstance(line, _Ends):
                 for ident, end, words in line.ends:
-                    if ident in rows:
-                        ended.setdefault(ident, _ended(rows[ident], end, words))
+                    ends.setdefault(ident, (end, words))
         for row in rows.values():
-            yield Entry(row, ended.get(row.id))
+            its = ends.get(row.id)
+            yield Entry(row, None if its is None else _ended(row, *its))
 
     def images(self, op: str) -> dict[str, bytes]:
         """What its tasks were before, by their ids; those that were kept whole.
@@ -360,14 +362,15 @@ class Journal:
             except Unavailable as error:
                 when = _began(op)
                 known = Operation(op, when, Intent("?", Who("?"), str(error)), 0, {}, when, False)
-            if known is not None and known.ended is not None:
+            if known is not None and known.ended is not None and not self._is_held(op):
                 self._over[op] = known  # nothing more is written to it
         return None if known is None else known._replace(kept=f"{op}.before" in names)
 
     def _told(self, op: str) -> Operation | None:
         """What a file says; None when it never came as far as its intent, or is none of ours."""
         head: _Head | None = None
-        ends = dict[str, End | None]()
+        rows: set[str] = set()
+        ends: dict[str, End] = {}
         notes: list[Mapping[str, Any]] = []
         over: float | None = None
         damaged = 0
@@ -375,28 +378,26 @@ class Journal:
             if isinstance(line, _Head) and head is None:
                 head = line
             elif isinstance(line, _Rows):
-                for row in line.rows:
-                    ends.setdefault(row.id, None)
+                rows.update(row.id for row in line.rows)
             elif isinstance(line, _Ends):
                 for ident, end, _ in line.ends:
-                    if ident in ends:
-                        ends[ident] = ends[ident] or end
+                    ends.setdefault(ident, end)
             elif isinstance(line, float):
                 over = line
             elif isinstance(line, dict):
                 notes.append(line)
             else:
                 damaged += 1
-        counts = Counter(end for end in ends.values() if end is not None)
-        untouched = not (damaged or counts or over is not None)
-        if head is None or (len(ends) < head.planned and untouched):
+        counts = Counter(end for ident, end in ends.items() if ident in rows)
+        untouched = not (damaged or set(counts) - {End.EXCLUDED} or over is not None)
+        if head is None or (len(rows) < head.planned and untouched):
             # Cut off while it was written, and before that is durable no task moves.
             return None
         return Operation(
             op,
             head.when,
             head.intent,
-            max(head.planned, len(ends)),
+            max(head.planned, len(rows)),
             {end: counts[end] for end in End},
             over,
             over is None and self._is_held(op),
@@ -472,7 +473,7 @@ class Journal:
 
 def mask(text: str) -> str:
     """A text without whole mail addresses: `...@example.net`."""
-    return _ADDRESS.sub("...@", text) if "@" in text else text
+    return _ADDRESS.sub(HIDDEN, text) if "@" in text else text
 
 
 def who(environ: Mapping[str, str], user: str, host: str, pid: int) -> Who:
@@ -509,10 +510,10 @@ def _packed_ends(ended: Sequence[Ended]) -> Iterator[Mapping[str, Any]]:
 
 
 def _begun(op: str, now: float, intent: Intent, plan: Plan) -> bytes:
-    """How an operation's file begins: what is about to be done, to what, and what is left out.
+    """How an operation's file begins: what is about to be done, what is left out, and all rows.
 
-    The last is part of it: if nothing more came, what was left out would look as if it were to be
-    done still.
+    The rows come last: with them it is whole, and what was left out never looks as if it were still
+    to be done.
     """
     excluded = [Ended(row, End.EXCLUDED, why) for row, why in plan.excluded]
     lines: list[Mapping[str, Any]] = [
@@ -524,11 +525,11 @@ def _begun(op: str, now: float, intent: Intent, plan: Plan) -> bytes:
             "who": intent.who._asdict(),
             "planned": len(plan.rows),
         },
+        *({"when": now, **line} for line in _packed_ends(excluded)),
         *(
             {"line": "rows", "rows": [_packed(row) for row in plan.rows[start : start + CHUNK]]}
             for start in range(0, len(plan.rows), CHUNK)
         ),
-        *({"when": now, **line} for line in _packed_ends(excluded)),
     ]
     return "".join(json.dumps(line) + "\n" for line in lines).encode()
 
@@ -653,7 +654,8 @@ def _require_ours(fd: int, folder: int) -> None:
     Raises:
         PermissionError: it was not.
     """
-    if why := files.stranger(os.fstat(fd), os.fstat(folder)):
+    seen = os.fstat(fd)
+    if seen.st_uid != os.geteuid() and (why := files.stranger(seen, os.fstat(folder))):
         raise PermissionError(errno.EPERM, why)
 
 

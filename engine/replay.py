@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -30,6 +30,11 @@ from engine.tokens import Tokens
 
 POLL = 0.25
 """Seconds after which it looks around at the latest."""
+
+
+VAIN = 10
+"""Tasks in a row that could not be changed, from which on no more are tried: it is not about them.
+"""
 
 
 class Result(NamedTuple):
@@ -87,11 +92,12 @@ class Replay:
         self._troubles: dict[str, str] = {}
         self._asked = ""
         self._reports: dict[str, Report] = {}
-        self._gone = 0
+        self._gone = self._vain = 0
         self._pen: Pen | None = None
         self._store: Store
         self._applying: Applying
-        self._rows: Iterator[Row]
+        self._rows: deque[Row]
+        self._unreached: float | None = None
         self._progress = Progress(planned=len(plan.rows), rest=len(plan.included), pace=pace)
 
     # ---- from any thread
@@ -155,7 +161,7 @@ class Replay:
             self._carry_out(store, pen)
         except BaseException as error:
             self._troubles["end"] = str(error) or type(error).__name__
-            self._publish(Phase.OVER, "")
+            self._publish(Phase.OVER if pen is None else Phase.LEFT, "")
             raise
         finally:
             if pen is not None:
@@ -184,7 +190,7 @@ class Replay:
     def _carry_out(self, store: Store, pen: Pen | None) -> None:
         self._store, self._pen = store, pen
         self._applying = Applying(store, self.plan, self._clock, pen, allowed=self._allowed)
-        self._rows = iter(self._applying.waiting)
+        self._rows = deque(self._applying.waiting)
         self._following.begin()
         while not self._detached and not self._turn():
             pass
@@ -210,7 +216,7 @@ class Replay:
             sent = self._send(step.amount)
             self._publish(Phase.SENDING, "")
             if not sent:
-                self._idle(POLL)  # another replay was faster with the last token
+                self._idle(POLL)  # another took the last token, or the store is out of reach
         elif isinstance(step, Stop):
             self._halt(step.why)
         elif isinstance(step, Wait):
@@ -265,18 +271,18 @@ class Replay:
 
     def _pull_back(self, now: float) -> None:
         """Put back what still waits as it was sent."""
-        if self._journal is None or self._pen is None:
-            self._troubles["pull back"] = "nothing can be taken back without a journal"
-            return
-        op = self._pen.op
         try:
+            if self._journal is None or self._pen is None:
+                raise Unavailable("nothing can be taken back without a journal")
+            op = self._pen.op
             operation = self._journal.operation(op)
             if operation is None:
                 raise Unavailable(f"the journal does not know {op}")
             back = undo.undo(self._store, self._journal, operation, now, self._retention)
             images = self._journal.images(op)
         except Unavailable as error:
-            self._troubles["pull back"] = str(error)
+            self._troubles["undo"] = str(error)
+            self._reports["undo"] = Report(Plan("undo", (), now), (), (), (), trouble=str(error))
             return
         scope = "what a replay sent and nobody touched"
         report = self._apply(back.plan, images, undoes=op, scope=scope)
@@ -315,10 +321,15 @@ class Replay:
     # ---- sending
 
     def _send(self, amount: int) -> int:
-        """Send the next rows; how many tokens there were for them."""
+        """Send the next rows; with how many something was done."""
+        if why := self._allowed():
+            self._halt(why)
+            return amount
+        marks = self._marks(list(islice(self._rows, amount)))
+        if marks is None:
+            return 0
         paid = self._tokens.pay(self._course.pace.rate, amount)
-        rows = list(islice(self._rows, paid))
-        marks = self._marks(rows)
+        rows = [self._rows.popleft() for _ in range(paid)]
         at = self._clock()
         done: list[Ended] = []
         others: list[Ended] = []
@@ -338,21 +349,27 @@ class Replay:
         return paid
 
     def _in_vain(self, done: Sequence[Ended], others: Sequence[Ended]) -> str:
-        """Why sending more is of no use; "" when it is."""
-        if self._applying.trouble:
-            return self._applying.trouble
+        """Why sending more is of no use; "" when it may be."""
         reasons = [ended.words for ended in others if ended.end is End.FAILED]
-        return reasons[0] if reasons and not done else ""
+        self._vain = 0 if done else self._vain + len(reasons)
+        return self._applying.trouble or (reasons[-1] if self._vain >= VAIN else "")
 
-    def _marks(self, rows: Iterable[Row]) -> dict[str, str]:
-        """The fingerprints of the errors that these have now."""
-        if self._course.pace.stops.same is None:
-            return {}
+    def _marks(self, rows: Iterable[Row]) -> dict[str, str] | None:
+        """The fingerprints of the errors that these have now; None while the store is out of reach:
+        then nothing is tried, and so nothing fails for that."""
         try:
             seen = self._store.look({row.id for row in rows})
-            return {task.id: mark_of(task.error) for task in seen if isinstance(task, Task)}
-        except Unavailable:
-            return {}  # the next step cannot reach it either, and says so
+            marks = {task.id: mark_of(task.error) for task in seen if isinstance(task, Task)}
+        except Unavailable as error:
+            now = self._clock()
+            self._troubles["store"] = str(error)
+            self._unreached = now if self._unreached is None else self._unreached
+            if now - self._unreached >= self._course.pace.timeout:
+                self._halt(str(error))
+            return None
+        self._troubles.pop("store", None)
+        self._unreached = None
+        return marks
 
     # ---- what becomes of them
 

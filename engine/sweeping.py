@@ -41,7 +41,15 @@ def mark(desk: str, root: str) -> None:
     Raises:
         OSError: that could not be written.
     """
-    files.publish(f"{desk}/{MARKER}", b"", files.FILE_MODE, root)
+    folder = files.reach(desk, root)
+    try:
+        fd = files.open_shared(MARKER, folder, os.O_WRONLY)
+    finally:
+        os.close(folder)
+    try:
+        files.utime(fd)
+    finally:
+        os.close(fd)
 
 
 def sweep_journal(folder: str, root: str, now: float, hours: float) -> int:

@@ -139,10 +139,15 @@ class Room:
             self._left = self._quota - taken(self._store)
         size = size_of(self._store, task)
         if size > self._left:
-            most = f"{self._quota / 1e6:.1f} MB"
-            return f"the trash is full: it holds at most {most}; expunge or restore some of it"
+            return full(self._quota)
         self._left -= size
         return ""
+
+
+def full(quota: int) -> str:
+    """Why something does not fit into the trash; `quota` is in bytes."""
+    most = f"{quota / 1e6:.1f} MB"
+    return f"the trash is full: it takes at most {most}; expunge or restore some of it"
 
 
 def taken(store: Store) -> int:

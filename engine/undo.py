@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from engine import plans, policy
-from engine.journal import Entry, Journal, Operation
-from engine.model import Edges, State, Task
+from engine.journal import HIDDEN, Entry, Journal, Operation
+from engine.model import Edges, Missing, State, Task
 from engine.operations import GROUP, End, Ended, Report
 from engine.plans import Plan, Row
-from engine.store import Store, StoreError
+from engine.store import Store, StoreError, Unavailable
+from engine.text import shown
 from engine.verbs import VERBS
 
 FROM_WORK = "it came from work, where nobody works on it any more: it stays as it is"
@@ -36,20 +37,18 @@ def undo(
     Raises:
         Unavailable: the journal or the store cannot be read.
     """
-    verb = operation.intent.verb
+    verb = _verb(operation)
     images = journal.images(operation.op)
     rows: list[Row] = []
     held: set[str] = set()
     done = (e for e in journal.entries(operation.op) if e.ended and e.ended.end is End.DONE)
     while batch := list(islice(done, GROUP)):
-        there: dict[str, Task] = {}
-        for seen in store.look({entry.row.id for entry in batch}):
-            if isinstance(seen, Task):
-                there.setdefault(seen.id, seen)
+        there = _there(store, {entry.row.id for entry in batch})[0]
         for entry in batch:
-            row = _back(store, verb, entry, there.get(entry.row.id), images)
-            if not row.odd and row.end is State.DEAD:
-                since = _dead_since(store, there[row.id], images.get(row.id))
+            task = _left(verb, entry, there.get(entry.row.id, []))
+            row = _back(store, verb, entry, task, images)
+            if not row.odd and task is not None and row.end is State.DEAD:
+                since = _dead_since(store, task, images.get(row.id))
                 row = kept(row, since, now, retention)
                 if row.end is State.HELD:
                     held.add(row.id)
@@ -95,6 +94,40 @@ def _back(
     return back._replace(odd=why)
 
 
+def _left(verb: str, entry: Entry, tasks: Sequence[Task]) -> Task | None:
+    """What an operation left of a row: one task may stand in two places."""
+    its = plans.way(verb, entry.row)
+    ends = (its[1] if its else None, entry.ended.rev if entry.ended else "")
+    return next((t for t in tasks if (t.state, t.rev) == ends), tasks[0] if tasks else None)
+
+
+def _there(store: Store, ids: set[str]) -> tuple[dict[str, list[Task]], set[str]]:
+    """The tasks of these ids, wherever they stand, and the ids that stand nowhere.
+
+    One that is being moved, or cannot be read now, is neither.
+    """
+    there: dict[str, list[Task]] = {}
+    missing = set()
+    for seen in store.look(ids):
+        if isinstance(seen, Task):
+            there.setdefault(seen.id, []).append(seen)
+        elif isinstance(seen, Missing):
+            missing.add(seen.id)
+    return there, missing
+
+
+def _verb(operation: Operation) -> str:
+    """What an operation did.
+
+    Raises:
+        Unavailable: it is nothing that is known here.
+    """
+    verb = operation.intent.verb
+    if verb not in VERBS:
+        raise Unavailable(f"{operation.op} is no operation that is known here: {shown(verb)[:40]}")
+    return verb
+
+
 def _changed(task: Task | None, stood: State, rev: str) -> str:
     """Why a task is not as the operation left it; "" when it is."""
     if task is None:
@@ -121,20 +154,25 @@ def _dead_since(store: Store, task: Task, image: bytes | None) -> float | None:
 def settle(store: Store, journal: Journal, operation: Operation) -> Operation | None:
     """Find out what became of the rows that an interrupted operation left open, and write it down.
 
-    Rows whose task stands as it was seen stay open: they were not moved, and `rest` goes on with
-    them. Done twice it changes nothing. Answers how it stands then; None while somebody carries it
-    out.
+    To be done once what was left half done on the desk has been recovered. Rows whose task stands
+    as it was seen stay open: they were not moved, and `rest` goes on with them; so do those of
+    which nothing can be known now. Done twice it changes nothing. Answers how it stands then; None
+    while somebody carries it out.
 
     Raises:
         Unavailable: the journal or the store cannot be read, or the journal not be written.
     """
+    _verb(operation)
     pen = journal.resume(operation.op)
     if pen is None:
         return None
     try:
+        now = journal.operation(operation.op)
+        if now is None or now.ended is not None:
+            return now
         still_open = False
         unknown = (entry.row for entry in journal.entries(operation.op) if entry.ended is None)
-        for ended in _found(store, operation.intent.verb, unknown):
+        for ended in _found(store, journal, operation, unknown):
             known = [one for one in ended if one is not None]
             still_open |= len(known) < len(ended)
             if known:
@@ -146,46 +184,107 @@ def settle(store: Store, journal: Journal, operation: Operation) -> Operation | 
     return journal.operation(operation.op)
 
 
-def _found(store: Store, verb: str, rows: Iterable[Row]) -> Iterator[list[Ended | None]]:
-    """What each row's task says of what became of it; None where it was not moved."""
+def _found(
+    store: Store, journal: Journal, operation: Operation, rows: Iterable[Row]
+) -> Iterator[list[Ended | None]]:
+    """What each row's task says of what became of it; None where it was not moved, or is unsure."""
     waiting = iter(rows)
+    evidence: _Evidence | None = None
     while batch := list(islice(waiting, GROUP)):
-        there: dict[str, list[Task]] = {}
-        for seen in store.look({row.id for row in batch}):
-            if isinstance(seen, Task):
-                there.setdefault(seen.id, []).append(seen)
-        yield [_outcome(verb, row, there.get(row.id, [])) for row in batch]
+        evidence = evidence or _Evidence(store, journal, operation)
+        there, missing = _there(store, {row.id for row in batch})
+        yield [_outcome(row, there.get(row.id, []), row.id in missing, evidence) for row in batch]
 
 
-def _outcome(verb: str, row: Row, tasks: Sequence[Task]) -> Ended | None:
-    if any((task.state, task.rev) == (row.state, row.rev) for task in tasks):
+class _Evidence:
+    """What tells whether it was this operation that moved a task."""
+
+    def __init__(self, store: Store, journal: Journal, operation: Operation) -> None:
+        self._store, self._intent = store, operation.intent
+        self.verb = operation.intent.verb
+        self._kept = journal.images(operation.op)
+        undone = self._intent.undoes
+        self._undone = journal.images(undone) if undone else {}
+        self._others = {
+            (entry.row.id, entry.ended.rev)
+            for other in journal.operations(operation.when - OVERLAP)
+            if other.op != operation.op
+            for entry in journal.entries(other.op)
+            if entry.ended and entry.ended.end is End.DONE
+        }
+
+    def against(self, row: Row, task: Task) -> str:
+        """Why it was not this operation that brought a task where it would have; "" if it was."""
+        if (row.id, task.rev) in self._others:
+            return "interrupted, and another operation moved it"
+        if VERBS[self.verb].keeps:
+            return ""
+        if row.id not in self._kept:
+            return "interrupted before it was its turn, and changed since"
+        try:
+            is_so = self._is_as_left(row, task)
+        except StoreError:
+            is_so = False  # it moves, or cannot be read now
+        return "" if is_so else "interrupted, and changed since"
+
+    def _is_as_left(self, row: Row, task: Task) -> bool:
+        """Whether a task is as the verb leaves one that was as it was kept."""
+        if row.end is not None:
+            return self._store.read(task) == self._undone.get(row.id, self._kept[row.id])
+        was = self._store.recall(task, self._kept[row.id], row.state)
+        left = VERBS[self.verb].act(was, 0.0, **_values(self._intent.values))
+        return left is not None and _told(left) == _told(task)
+
+
+OVERLAP = 86400.0
+"""Seconds before an operation from which on others are looked at: they may have gone on with it."""
+
+
+def _told(task: Task) -> tuple[object, ...]:
+    """What tells an attempt, or another's edit, from what a verb does; a file knows whole seconds.
+
+    Descriptions do not: what is written of one is cleaned first.
+    """
+    return task.attempts, task.error, task.payload, -(-(task.due or 0.0) // 1)
+
+
+def _outcome(row: Row, tasks: Sequence[Task], missing: bool, evidence: _Evidence) -> Ended | None:
+    if not (tasks or missing) or any((t.state, t.rev) == (row.state, row.rev) for t in tasks):
         return None
-    its = plans.way(verb, row)
+    its = plans.way(evidence.verb, row)
     end = its[1] if its else None
-    if end is None and not tasks:
-        return Ended(row, End.DONE)
     moved = next((task for task in tasks if task.state is end), None)
     if moved is not None:
-        return Ended(row, End.DONE, rev=moved.rev)
-    return Ended(row, End.GONE, "interrupted, and not where it was, nor where it should go")
+        why = evidence.against(row, moved)
+        return Ended(row, End.GONE, why) if why else Ended(row, End.DONE, rev=moved.rev)
+    if missing and its is not None and end is None:
+        return Ended(row, End.DONE)
+    stayed = any(task.state is row.state for task in tasks)
+    words = "put back where it was" if stayed else "not where it was, nor where it should go"
+    return Ended(row, End.GONE, f"interrupted, and {words}")
+
+
+def _values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What a verb takes besides, as far as it is what one takes."""
+    right = {"description": str, "due": float | int}
+    return {n: v for n, v in values.items() if n in right and isinstance(v, right[n])}
 
 
 def rest(journal: Journal, operation: Operation, now: float) -> Plan:
     """The plan to go on with what an interrupted operation did not come to.
 
     Raises:
-        Unavailable: the journal cannot be read.
+        Unavailable: the journal cannot be read, or does not hold all that it would take.
     """
+    verb, values = _verb(operation), _values(operation.intent.values)
+    if HIDDEN in str(values.get("description", "")):
+        raise Unavailable(
+            f"{operation.op} cannot be gone on with: the journal holds no mail address in full, "
+            "and there was one in what it would have written"
+        )
     rows = tuple(e.row for e in journal.entries(operation.op) if e.ended is None)
     intent = operation.intent
-    return Plan(
-        intent.verb,
-        rows,
-        now,
-        filter=intent.filter,
-        values=intent.values,
-        undoes=intent.undoes,
-    )
+    return Plan(verb, rows, now, filter=intent.filter, values=values, undoes=intent.undoes)
 
 
 def drop(journal: Journal, operation: Operation, why: str) -> None:
@@ -198,6 +297,9 @@ def drop(journal: Journal, operation: Operation, why: str) -> None:
     if pen is None:
         return
     try:
+        now = journal.operation(operation.op)
+        if now is None or now.ended is not None:
+            return
         left = [
             Ended(e.row, End.EXCLUDED, why)
             for e in journal.entries(operation.op)

@@ -16,6 +16,7 @@ from textual import events
 from textual.binding import Binding
 from textual.screen import ModalScreen, Screen
 
+from engine.model import State
 from tui import keys
 from tui.arming import Arming
 from tui.dressing import Dressing
@@ -29,6 +30,7 @@ from tui.screens.pages import Board, Page
 from tui.surroundings import Surroundings
 from tui.terminal import ENDED_BY, Terminal
 from tui.wire import TURN, Wire
+from tui.works import badge, running
 
 if TYPE_CHECKING:
     from tui.screens.queue import QueueScreen
@@ -97,7 +99,8 @@ class Console(Guarded, inherit_bindings=False):
             self.wire.words,
             lambda: sum(len(live.alerts) for live in self.lives),
             lambda: self.wire.period,
-            lambda: self.wire.still,
+            still=lambda: self.wire.still,
+            works=lambda: badge([work for live in self.lives for work in live.works]),
         )
         self.lives = [
             Live(place, clock, number, records=not read_only)
@@ -120,6 +123,7 @@ class Console(Guarded, inherit_bindings=False):
             self.run_worker(live.follow(lambda: self.wire.period), name=f"follow {live.number}")
         self.set_interval(1.0, self._look_after_theme)
         self.set_interval(TURN, self.wire.look)
+        self.set_interval(1.0, self._tell_news)
         self.goto(Target(self._first))
 
     # What goes over the wire
@@ -149,6 +153,13 @@ class Console(Guarded, inherit_bindings=False):
     async def _look_after_theme(self) -> None:
         if words := await self.dressing.look_after():
             self.say(words)
+
+    def _tell_news(self) -> None:
+        """Say what came of what is carried out, whatever screen is shown."""
+        for live in self.lives:
+            if live.news and isinstance(self.screen, Face):
+                self.say(live.news.popleft())
+                return
 
     def on_mouse_scroll_down(self) -> None:
         """The wheel moves as the keys do."""
@@ -238,6 +249,22 @@ class Console(Guarded, inherit_bindings=False):
         from tui.screens.clusters import ClustersScreen
 
         self.push_screen(ClustersScreen(self.here, self.around, self.queue().wanted))
+
+    def _to_operations(self, target: Target) -> None:
+        from tui.screens.operations import OperationsScreen
+
+        self.push_screen(OperationsScreen(self.here, self.around, target.id))
+
+    def _to_operation(self, target: Target) -> None:
+        """What is carried out here, by its name in the journal; without one the latest."""
+        from tui.screens.plan import PlanScreen
+        from tui.screens.replay import ReplayScreen
+
+        works = [work for work in self.here.works if work.op == target.id] or self.here.works
+        if works:
+            screen = ReplayScreen(works[-1], self.here, self.around)
+            plan = isinstance(self.screen, PlanScreen)
+            (self.switch_screen if plan else self.push_screen)(screen)
 
     def _to_task(self, target: Target) -> None:
         from tui.screens.task import TaskScreen
@@ -330,14 +357,16 @@ class Console(Guarded, inherit_bindings=False):
             self._driver.flush()
 
     async def action_quit(self) -> None:
-        """Leave; asks first when a worker runs that was started here."""
+        """Leave; asks first when something runs that was started here."""
         pids = tuple(live.worker.pid for live in self.lives if live.worker.pid is not None)
-        if not pids:
+        works = running([work for live in self.lives for work in live.works])
+        if not pids and not works:
             self._leave("stop")
             return
         from tui.screens.quit import QuitScreen
 
-        self.push_screen(QuitScreen(pids), self._leave)
+        dead = self.here.inspector.states.get(State.DEAD, "where they are")
+        self.push_screen(QuitScreen(pids, works, dead), self._leave)
 
     async def action_cancel(self) -> None:
         """Cancel an input or a dialog; on the list it quits, but only when pressed twice."""

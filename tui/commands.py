@@ -32,6 +32,13 @@ ARGUED = (
     Command("filter", "show only tasks that match, in the queue", argument="TEXT"),
     Command("log", "the log lines that hold these words", argument="TEXT"),
 )
+
+_NAMED = (
+    Command("operations", "what was done here, by whom", "u", pane=keys.OPERATIONS),
+    Command("undo", "what was done here, and how to take it back", "u", pane=keys.OPERATIONS),
+)
+"""Ways that are known by words of their own."""
+
 """Commands that take words of their own."""
 
 _WAYS = (
@@ -65,6 +72,7 @@ def _offered(
             yield Command(f"place {name}", "the tasks of that place", pane=keys.LIST, place=number)
     for theme in themes:
         yield Command(f"theme {theme}", "draw in these colours", theme=theme)
+    yield from _NAMED
     yield from ARGUED
 
 

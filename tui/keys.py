@@ -49,11 +49,12 @@ LOCKS, LOCK, TRANSPORTS, LOG = "locks", "lock", "transports", "log"
 PLAN, HELP, PALETTE, QUIT = "plan", "help", "palette", "quit"
 MENU, PROGRESS = "menu", "progress"
 OPERATIONS, OPERATION, RECORD, PACE = "operations", "operation", "record", "pace"
+DROP = "drop"
 EDIT = "edit"
 
 _BOARDS = frozenset({OVERVIEW, LOCKS, TRANSPORTS, LOG, OPERATIONS})
 """From each of these a digit leads to the others."""
-_TEXTS = frozenset({TASK, PROBLEMS, PLAN, LOCK, OPERATION, RECORD})
+_TEXTS = frozenset({TASK, PROBLEMS, PLAN, LOCK, OPERATION, RECORD, DROP})
 _CHOOSING = frozenset({PALETTE, HELP})
 """Where letters are typed, and only the other keys move."""
 _LIST = frozenset({LIST})
@@ -249,7 +250,7 @@ KEYS: tuple[Key, ...] = (
         ("R",),
         "R",
         "retry",
-        "plan to try again; in the trash: to put back. A plan shows what would happen",
+        "plan to try again; in the trash: to put back",
         "Act",
         _ACTS | {CLUSTERS},
         verb="retry",
@@ -448,9 +449,9 @@ KEYS: tuple[Key, ...] = (
         ("#",),
         "#",
         "note",
-        "write a note on the task, for everybody; a purge leaves noted ones out",
+        "write a note on the task; a purge leaves noted ones out",
         "Act",
-        _LIST | _TASK,
+        _ACTS,
         minor=True,
     ),
     Key(
@@ -460,7 +461,7 @@ KEYS: tuple[Key, ...] = (
         "arm",
         "allow writes for 15 minutes since the last one; again: forbid them",
         "Act",
-        frozenset({OVERVIEW, LIST, PLAN, LOCK, OPERATIONS, OPERATION}),
+        frozenset({OVERVIEW, LIST, TASK, PLAN, LOCK, OPERATIONS, OPERATION, DROP}),
     ),
     Key(
         "yes",
@@ -490,6 +491,7 @@ KEYS: tuple[Key, ...] = (
         "Act",
         frozenset({LOCK}),
     ),
+    Key("yes", ("y",), "y", "let it be over", "write down that it is", "Act", frozenset({DROP})),
     Key(
         "digit",
         DIGITS,
@@ -526,7 +528,7 @@ KEYS: tuple[Key, ...] = (
         "help",
         "this page",
         "Leave",
-        _SHOWN | {PLAN, LOCK},
+        _SHOWN | {PLAN, LOCK, DROP},
     ),
     Key(
         "back",
@@ -582,7 +584,9 @@ KEYS: tuple[Key, ...] = (
         frozenset({LOCK}),
     ),
     Key("back", ("escape",), "Esc", "back", "close the help", "Leave", frozenset({HELP})),
-    Key("back", ("escape",), "Esc", "close", "do nothing", "Leave", frozenset({PALETTE, MENU, EDIT})),
+    Key(
+        "back", ("escape",), "Esc", "close", "do nothing", "Leave", frozenset({PALETTE, MENU, EDIT})
+    ),
     Key("back", ("escape",), "Esc", "stop", "stop it", "Leave", frozenset({PROGRESS})),
     Key("move('down')", ("down",), "Down", "", "one line down", "Move", _CHOOSING),
     Key("move('up')", ("up",), "Up", "", "one line up", "Move", _CHOOSING),
@@ -595,7 +599,7 @@ KEYS: tuple[Key, ...] = (
         "discard",
         "close the plan; what is not applied is dropped",
         "Leave",
-        frozenset({PLAN}),
+        frozenset({PLAN, DROP}),
     ),
     Key("leave", ("q",), "q", "back", "back to the overview; there: leave", "Leave", _LIST),
     Key("back", ("escape",), "Esc", "", "stop the first look at a queue", "Leave", _OVER),

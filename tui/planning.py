@@ -10,8 +10,9 @@ from engine.index import Query
 from engine.model import State
 from engine.operations import Allowed, Report
 from engine.pace import Pace
-from engine.plans import NO_VALUES, Plan
+from engine.plans import LOCKED, NO_VALUES, Plan
 from engine.store import StoreError
+from engine.verbs import VERBS
 from tui.exam import not_abandoned
 from tui.live import Live
 from tui.present import Run
@@ -64,14 +65,38 @@ async def show_plan(
     except StoreError as error:
         face.say(f"no plan: {error}")
         return
-    plan = plan._replace(values=asked.values)
+    plan = picked(plan._replace(values=asked.values))
     if asked.ids and not plan.rows:
         face.say("no plan: these tasks have left, or the filter hides them")
         return
     if face.app.screen is not face:  # what shines through from below a menu is current, too
         face.say(f"no plan: another screen came before the one to {verb} was made")
         return
-    face.app.push_screen(PlanScreen(plan, asked.words(len(plan.rows)), live, around, done))
+    words, warned = asked.words(len(plan.rows)), warnings(live, plan, asked)
+    face.app.push_screen(PlanScreen(plan, words, live, around, done, warnings=warned))
+
+
+def picked(plan: Plan) -> Plan:
+    """One task that was picked by hand is meant, odd or not; but for one that somebody works on."""
+    odd = {row.odd for row in plan.rows}
+    if len(plan.rows) != 1 or plan.verb in ("undo", "restore") or LOCKED in odd:
+        return plan
+    return plan._replace(taken_in=frozenset(row.id for row in plan.rows))
+
+
+def warnings(live: Live, plan: Plan, asked: Asked) -> tuple[str, ...]:
+    """What to think of before a plan takes everything away, and what could be done instead."""
+    if not VERBS[plan.verb].careful or asked.ids is not None or plan.filter:
+        return ()
+    states = {row.state for row in plan.rows}
+    words = " and ".join(live.inspector.states.get(state, state) for state in states)
+    everything = sum(live.inspector.latest.counts.values())
+    share = 100 * len(plan.rows) // max(1, everything)
+    return (
+        f"this is all of {words}, no filter is set: {share} % of all tasks here",
+        "what comes from now on is not in it; nor is what is in work",
+        "instead: H parks them until somebody releases them; / picks some; c shows them by error",
+    )
 
 
 def pace_for(plan: Plan) -> Pace | None:

@@ -414,6 +414,11 @@ def signs(wire: str, alerts: int, width: int) -> Line:
     return (*rate, (f" {alerts}!", "bad")) if alerts else rate
 
 
+def badge(works: str) -> Line:
+    """That something is carried out just now, and how far it is; nothing when nothing is."""
+    return ((f" {works} ", "armed"), (" ", "")) if works else ()
+
+
 def tabs(
     names: Sequence[str], counts: Sequence[int | None], current: int, complete: bool, width: int
 ) -> Line:

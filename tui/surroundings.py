@@ -26,5 +26,7 @@ class Surroundings(NamedTuple):
     """How many alerts there are, over all places."""
     pace: Callable[[], float] = lambda: 1.0
     """Seconds from one painting that nobody asked for to the next: more where the line is slow."""
+    works: Callable[[], str] = lambda: ""
+    """What this console carries out just now: `op 51%`; "" when nothing."""
     still: Callable[[], bool] = lambda: False
     """Whether this second passes without such a painting."""

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from engine import runs
 from engine.events import Event, What
+from engine.following import Facts
 from engine.hearing import Hearing, finished_in
 from engine.inspector import Inspector
 from engine.journal import Intent
@@ -17,10 +18,11 @@ from engine.operations import Allowed, End, Report, freely
 from engine.pace import Pace
 from engine.plans import Plan
 from engine.progress import Progress
-from engine.replay import BUCKET, Facts, Replay, Result
+from engine.replay import Replay, Result
 from engine.runs import Working
 from engine.store import StoreError
 from engine.text import shown
+from engine.tokens import BUCKET
 from engine.verbs import VERBS
 from tui.place import Place
 
@@ -51,7 +53,7 @@ class Doing(Protocol):
 
     @property
     def report(self) -> Report | None:
-        """What became of the rows; None while it runs, and where it was let go of."""
+        """What became of the rows; None while it runs."""
         ...
 
     @property
@@ -122,7 +124,7 @@ class Work:
 
     @property
     def report(self) -> Report | None:
-        """What became of the rows; None while it runs, and where it was let go of."""
+        """What became of the rows; None while it runs."""
         return self.doing.report
 
     @property
@@ -214,10 +216,7 @@ class Plain:
         except StoreError as error:
             # The engine accounts for every row itself; this is a store that could not be opened,
             # or a journal that could not be written: nothing was done.
-            why = str(error)
-            failed = tuple((row.id, why) for row in plan.included)
-            excluded = tuple((row.id, reason) for row, reason in plan.excluded)
-            report = Report(plan, (), (), failed, excluded, why)
+            report = _not_done(plan, str(error))
         self.counts = {end: len(getattr(report, end)) for end in End}
         self.report, self.ended = report, self._clock()
 
@@ -276,8 +275,14 @@ class Paced:
 
     @property
     def report(self) -> Report | None:
-        """What became of the rows; None while it runs, and where it was let go of."""
-        return None if self.ended is None else self.replay.result.report
+        """What became of the rows; None while it runs."""
+        if self.ended is None:
+            return None
+        if (report := self.replay.result.report) is not None:
+            return report
+        # It could not begin, or the console is being left.
+        why = self.progress.trouble or "let go of"
+        return _not_done(self.replay.plan, why)._replace(op=self.op)
 
     @property
     def result(self) -> Result | None:
@@ -310,16 +315,19 @@ class Pulling:
     progress: None = None
     result: None = None
 
-    def __init__(self, paced: Paced, clock: Callable[[], float]) -> None:
+    def __init__(self, paced: Paced, plan: Plan, clock: Callable[[], float]) -> None:
         """Begins at once."""
-        self._paced, self._clock = paced, clock
+        self._paced, self._plan, self._clock = paced, plan, clock
         self._ended: float | None = None
         paced.order("pull_back")
 
     @property
     def report(self) -> Report | None:
         """What became of the rows, once they were taken back."""
-        return self._paced.replay.result.back
+        back = self._paced.replay.result.back
+        if back is None and self._paced.ended is not None:
+            return _not_done(self._plan, self._paced.progress.trouble or "the replay was over")
+        return back
 
     @property
     def counts(self) -> Mapping[End, int]:
@@ -340,7 +348,7 @@ class Pulling:
     @property
     def ended(self) -> float | None:
         """When it was over; with the replay at the latest."""
-        if self._ended is None and (self.report is not None or self._paced.ended is not None):
+        if self._ended is None and self.report is not None:
             self._ended = self._clock()
         return self._ended
 
@@ -399,8 +407,14 @@ def pull_back(
     for one in running:
         if plan.verb == "undo" and one.op and one.op == plan.undoes:
             assert isinstance(one.doing, Paced)
-            return Work(Pulling(one.doing, clock), plan, intent, clock())
+            return Work(Pulling(one.doing, plan, clock), plan, intent, clock())
     return None
+
+
+def _not_done(plan: Plan, why: str) -> Report:
+    """Every row of a plan accounted for that was not carried out at all."""
+    failed = tuple((row.id, why) for row in plan.included)
+    return Report(plan, (), (), failed, tuple((row.id, out) for row, out in plan.excluded), why)
 
 
 def _waiting(inspector: Inspector) -> int | None:
@@ -432,8 +446,9 @@ def working(lock: LockEvidence | None, events: Sequence[Event]) -> Working:
 def told(work: Work) -> str:
     """What came of one that is over, in one line."""
     report, progress = work.report, work.progress
-    if report is None:
-        return f"{work.name} was let go of; u shows it"
+    assert report is not None, "it is over"
+    if work.result is not None and work.result.report is None:
+        return f"{work.name}: {shown(report.trouble)}; u shows it"
     if progress is None:
         done, gone, failed = len(report.done), len(report.gone), len(report.failed)
         words = f"{done:,} {VERBS[work.plan.verb].past}, {gone:,} gone, {failed:,} failed"

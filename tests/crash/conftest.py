@@ -20,10 +20,31 @@ def sweeper(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Sweeper]:
     """Sweeps scenarios, each when it is asked for."""
-    results = pytestconfig.stash.setdefault(_RESULTS, {})
+    yield from _sweeping(pytestconfig, tmp_path_factory, "tests.crash.sweep")
+
+
+@pytest.fixture(scope="session")
+def deed_sweeper(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Sweeper]:
+    """Sweeps plans, each when it is asked for; `make crash` makes every run, this some of each."""
+    yield from _sweeping(pytestconfig, tmp_path_factory, "tests.crash.deeds", "--slice", EVERY)
+
+
+EVERY = "7"
+"""Prime to how many faults a point has, so that each of them is met."""
+
+
+def _sweeping(
+    config: pytest.Config, factory: pytest.TempPathFactory, *words: str
+) -> Iterator[Sweeper]:
+    results = config.stash.setdefault(_RESULTS, {})
     # A kill does not ask for a disk, and in memory the files of some thousand runs cost half.
-    memory = SHM if os.access(SHM, os.W_OK) else tmp_path_factory.mktemp("sweep")
-    with TemporaryDirectory(dir=memory) as folder, Sweeper(Path(folder), results) as sweeper:
+    memory = SHM if os.access(SHM, os.W_OK) else factory.mktemp("sweep")
+    with (
+        TemporaryDirectory(dir=memory) as folder,
+        Sweeper(Path(folder), results, words=words) as sweeper,
+    ):
         yield sweeper
 
 

@@ -1,4 +1,4 @@
-"""Asks the process that sweeps, `sweep.py`, for one scenario after another."""
+"""Asks a process that sweeps, `sweep.py` or `deeds.py`, for one scenario after another."""
 
 from __future__ import annotations
 
@@ -24,8 +24,15 @@ class Result(NamedTuple):
 class Sweeper:
     """A process that sweeps scenarios of the tree at `root`; it ends with the block."""
 
-    def __init__(self, folder: Path, results: dict[str, Result], root: Path = ROOT) -> None:
-        self._command = [sys.executable, "-m", "tests.crash.sweep", str(folder)]
+    def __init__(
+        self,
+        folder: Path,
+        results: dict[str, Result],
+        root: Path = ROOT,
+        words: tuple[str, ...] = ("tests.crash.sweep",),
+    ) -> None:
+        """`words` are the module, and what it is told besides the folder."""
+        self._command = [sys.executable, "-m", *words, str(folder)]
         self._root = root
         self._results = results
 

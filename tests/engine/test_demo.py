@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from engine import locks
-from engine.demo import Demo
+from engine.demo import MENDED, Demo
 from engine.inotify import Ear
 from engine.model import Verdict
 
@@ -131,6 +131,44 @@ def test_one_spool_flows_and_one_is_stuck(tmp_path: Path, running: psutil.Proces
     errors = {re.sub(r"\d+", "#", re.findall('LAST_ERROR="(.*)"', text)[0]) for text in dead}
     assert len(errors) == 5
     assert locks.examine(str(flowing / "run" / "queue.lock"), 1200.0).verdict is Verdict.HELD
+
+
+ENDS = {
+    "Feed busy": (0, 0, 0),
+    "to timeout": (0, 0, 0),
+    "to later": (1, 0, 0),
+    "Apply outdated": (1, 1, 0),
+    "to unknown": (1, 1, 1),
+}
+"""Exit codes of what is dead in the demo: run again, once more, and after the cause was mended."""
+
+
+def test_what_is_dead_ends_in_five_ways(tmp_path: Path, running: psutil.Process) -> None:
+    """Two groups succeed at once, one the second time, one when mended, and one never."""
+    demo = tmp_path / "demo"
+    until(lambda: (demo / "flowing" / "queue" / "dlq").exists(), tmp_path)
+    dead = [path.read_text() for path in (demo / "flowing" / "queue" / "dlq").iterdir()]
+    fields = [dict(re.findall(r'^(TASK_\w+)="(.*)"$', text, re.MULTILINE)) for text in dead]
+
+    def run(task: dict[str, str], retries: int) -> int:
+        told = {**task, "TASK_RETRIES": str(retries), "PATH": os.environ["PATH"]}
+        ended = subprocess.run(
+            ["/bin/sh", str(demo / "handle.sh")], env=told, capture_output=True, text=True
+        )
+        said = ended.stdout.strip()
+        assert said == (task["TASK_LAST_ERROR"] if ended.returncode else "")
+        return ended.returncode
+
+    found: dict[str, tuple[int, ...]] = {}
+    for words in ENDS:
+        task = next(task for task in fields if words in task["TASK_DESCRIPTION"])
+        found[words] = (run(task, 0), run(task, 1))
+    (demo / MENDED).touch()
+    for words in ENDS:
+        task = next(task for task in fields if words in task["TASK_DESCRIPTION"])
+        found[words] += (run(task, 2),)
+
+    assert found == ENDS
 
 
 def test_left_it_leaves_nothing(tmp_path: Path) -> None:

@@ -259,14 +259,13 @@ async def test_nothing_new_is_no_news(place: Path) -> None:
 
 async def test_reports_keep_their_distance(place: Path) -> None:
     """However much happens, two reports are at least a tenth of a second apart."""
-    loop = asyncio.get_running_loop()
     async with inspecting(lambda: open_store(str(place))) as inspector:
         changed = await until(inspector, is_complete)
         times = []
         for number in range(6):
             write(place / "pending", a_task(number))
             changed = await inspector.changed(changed.generation)
-            times.append(loop.time())
+            times.append(inspector._told_at)  # who hears of it may be kept from looking up
 
     assert min(after - before for before, after in itertools.pairwise(times)) >= 0.099
 
@@ -303,8 +302,9 @@ def test_whatever_others_do_is_followed(
                 for number, goal in moves:
                     move(number, goal)
                 truth = await asyncio.to_thread(stored, lambda: open_store(str(place)))
+                before = inspector.latest.generation
                 while await all_of(inspector) != truth:
-                    await inspector.changed(inspector.latest.generation)
+                    before = (await inspector.changed(before)).generation
             total = sum(inspector.latest.counts.values())
             wanted = total - initially
             await until(inspector, lambda changed: changed.came - changed.left == wanted)
@@ -684,7 +684,7 @@ async def test_a_tally_is_made_sparingly() -> None:
 
         def question(reader: Reader) -> int:
             asked.append(reader)
-            slow.wait(0.05)
+            slow.wait(0.2)
             return len(asked)
 
         ask = inspector._tallies.ask

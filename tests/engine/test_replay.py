@@ -413,8 +413,8 @@ def test_where_nothing_can_be_written_down_nothing_is_sent(place: Place) -> None
     assert accounts(replay.progress)
 
 
-def test_a_store_that_goes_away_ends_it(place: Place) -> None:
-    """When a batch cannot be sent at all, no more are tried, and all are accounted for."""
+def test_a_store_that_stays_away_ends_it(place: Place) -> None:
+    """While the store cannot be reached nothing is tried; after a while the rest is left there."""
     tasks = place.dead(*["ok"] * 12)
 
     def then(replay: Replay) -> None:
@@ -427,9 +427,47 @@ def test_a_store_that_goes_away_ends_it(place: Place) -> None:
 
     assert place.spool.dlq in result.progress.stopped
     assert accounts(result.progress)
-    assert result.progress.refused > 0
+    assert (result.progress.refused, result.progress.sent) == (0, 12 - result.progress.rest)
     assert result.report is not None
     assert result.report.accounted == 12
+
+
+def test_a_store_that_comes_back_is_gone_on_with(place: Place) -> None:
+    """A folder that is missing for a moment costs no task its replay."""
+    tasks = place.dead(*["ok"] * 12)
+    away = Path(f"{place.spool.dlq}.elsewhere")
+    troubles: list[str] = []
+
+    def then(replay: Replay) -> None:
+        if away.exists() and len(troubles) >= 3:
+            away.rename(place.spool.dlq)
+            place.works = 1
+        elif away.exists():
+            troubles.append(replay.progress.trouble)
+        elif replay.progress.sent >= 4 and not troubles:
+            Path(place.spool.dlq).rename(away)
+            place.works = 0
+
+    place.then = then
+    result = place.replay(tasks, Pace(2.0, (), 60)).run()
+
+    assert place.spool.dlq in troubles[-1]
+    assert result.progress.trouble == ""
+    assert result.progress.tally.delivered == 12
+
+
+def test_rows_that_cannot_be_changed_end_it(place: Place) -> None:
+    """When one after the other is refused, the others are not tried."""
+    place.dead(*["ok"] * 30)
+    for task in place.seen(State.DEAD):
+        place.store.swap(task, verbs.retry(task, place.now))
+    pending = plans.freeze("retry", place.seen(State.PENDING), place.now)
+    place.works = 0
+
+    result = place.replay(pending, Pace(1.0, (), 60)).run()
+
+    assert result.progress.stopped == "not from pending"
+    assert (result.progress.refused, result.progress.rest) == (10, 20)
 
 
 def test_what_is_not_allowed_any_more_is_not_sent(place: Place) -> None:

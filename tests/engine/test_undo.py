@@ -235,6 +235,7 @@ def test_an_interrupted_operation_is_settled_once(
     pen = journal.begin(US._replace(verb="retry"), plan)
     (running,) = journal.operations()
     moved = tasks_in(store, State.DEAD)[0]
+    pen.keep([(moved.id, store.read(moved))])
     store.swap(moved, verbs.retry(moved, NOW))
     pen.close()
     (before,) = journal.operations()

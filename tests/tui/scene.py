@@ -221,6 +221,7 @@ def a_scene_place(root: Path, **fields: object) -> Place:
         recover=recover_command(NAME),
         handled=lambda kind: kind != "report",
         runs=3,
+        retention_days=7.0,
         tokens=lambda: LEFT,
         command=("spooldeck", "--root", NAME),
         vitals=hanging(),

@@ -134,9 +134,9 @@ async def test_a_gap_is_shown_as_one(root: Path) -> None:
     async with a_frozen_desk(root) as desk:
         for _ in range(30):
             await desk.press("comma")
-            if "nothing was recorded from" in desk.text:
+            if "nothing recorded 0" in desk.text:
                 break
-        assert "nothing was recorded from 09:32:08Z to 09:38:58Z" in line_of(desk, "FROZEN  at")
+        assert "nothing recorded 09:32:08Z to 09:38:58Z" in line_of(desk, "FROZEN  at")
         assert desk.cells("mail.out")[:5] == [*"????", "nothing"]
 
         await desk.press("comma")
@@ -173,11 +173,12 @@ async def test_a_key_that_is_held_is_answered_at_once(root: Path) -> None:
     async with a_frozen_desk(root) as desk:
         await asyncio.to_thread((root / "queue").rename, root / "away")
 
-        await desk.press(*["comma"] * 40)
+        for _ in range(25):
+            desk.screen.action_earlier()
 
         frozen = desk.screen._frozen
         assert frozen is not None
-        assert frozen.at < NOW - 390  # the first steps are fine, then it is minutes
+        assert frozen.at < NOW - 450  # the first steps are fine, then it is minutes
         assert desk.cells("mail.out")[0].startswith("2,")
 
 
@@ -209,6 +210,12 @@ async def test_what_is_copied_and_exported_is_of_then(root: Path) -> None:
 # Who records
 
 
+def role_of_another(spot: Spot) -> Role:
+    """What somebody else would do now."""
+    with closing(Recorder(spot)) as other:
+        return other.write(a_sample(NOW + 20)).role
+
+
 async def test_a_console_records_while_nobody_else_does(root: Path) -> None:
     """A moment each ten seconds by its clock; a worker that comes later takes over at its end."""
     spot = spot_of(root)
@@ -227,13 +234,10 @@ async def test_a_console_records_while_nobody_else_does(root: Path) -> None:
         desk.clock.now += PERIOD
         while len(moments := await asyncio.to_thread(found)) < 2:
             await desk.pilot.pause(0.05)
-        with closing(Recorder(spot)) as other:
-            told = await asyncio.to_thread(other.write, a_sample(NOW + 20))
-            assert told.role is Role.WATCHES
+        assert await asyncio.to_thread(role_of_another, spot) is Role.WATCHES
 
     assert moments == [(NOW, 40, "a console"), (NOW + PERIOD, 40, "a console")]
-    with closing(Recorder(spot)) as other:
-        assert (await asyncio.to_thread(other.write, a_sample(NOW + 30))).role is Role.RECORDS
+    assert await asyncio.to_thread(role_of_another, spot) is Role.RECORDS
 
 
 async def test_a_console_that_may_only_read_writes_nothing(root: Path) -> None:

@@ -184,6 +184,50 @@ def _count(text: str) -> int:
 
 _count.__name__ = "whole number from 1"  # for argparse's message
 
+
+def _limit(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise ValueError(text)
+    return int(text)
+
+
+_limit.__name__ = "whole number"
+
+_DOING = (
+    _takes("--reason", metavar="TEXT", default="", help="why, for the journal"),
+    _takes("--dry-run", action="store_true", help="only say what would happen, and to how many"),
+    _takes("--apply", type=_count, default=0, metavar="N", help="do it, if it is N tasks"),
+    _takes(_JSON, action="store_true", help="for programs"),
+)
+_STATE = _takes("--state", metavar="WORD", default="", help="those in this state")
+_ID = _takes(
+    "--id", metavar="ID", action="append", default=[], help="only this task; may be repeated"
+)
+_ACTING = (_PLACE, _FILTER, _STATE, _ID, *_DOING)
+_CAREFUL = (
+    _takes(
+        "--take-in",
+        metavar="ID",
+        action="extend",
+        nargs="+",
+        default=[],
+        help="also this one, though it looks odd",
+    ),
+    _takes("--all-odd", action="store_true", help="also all that look odd"),
+)
+_PACE = (
+    _takes("--rate", metavar="N|now", default="", help="tasks a second (2), or all at once"),
+    _takes("--canary", metavar="N,M", default="", help="how many go first (1,10), or none"),
+    _takes(
+        "--stop-same", type=_limit, metavar="N", help="an error came back N times (2); 0: never"
+    ),
+    _takes("--stop-share", metavar="PCT/M", default="", help="PCT of the last M failed (10/20)"),
+    _takes("--stop-pending", type=_count, metavar="K", help="more than K tasks wait"),
+    _takes("--rest", choices=("stay", "hold"), default="stay", help="what becomes of the rest"),
+    _takes("--timeout", type=_count, default=120, metavar="S", help="seconds for an outcome"),
+)
+_OPERATION = _takes("words", nargs="*", metavar="OP|PLACE")
+
 _WORDS = (
     _Word(
         ("console",),
@@ -269,8 +313,9 @@ _WORDS = (
             _PLACE,
             _takes("--description", metavar="TEXT", default="", help="what it says from now on"),
             _takes("--due", metavar="TIME", default="", help="14:00, +2h, tomorrow 06:00, now"),
+            _DRY_RUN,
+            _takes("--apply", type=_count, default=0, metavar="1", help="do it, to this one task"),
         ),
-        one_of=_DRY_OR_APPLY,
     ),
     _Word(
         ("note",),
@@ -283,6 +328,66 @@ _WORDS = (
         "one:list_notes",
         "what operators wrote down about tasks",
         (_PLACE, _takes(_JSON, action="store_true", help="one JSON object a line")),
+    ),
+    _Word(
+        ("replay",),
+        "acting:replay",
+        "dead tasks back to pending, a few at a time, as long as it goes well",
+        (*_ACTING, *_PACE),
+    ),
+    _Word(
+        ("purge",),
+        "acting:purge",
+        "tasks into the trash (dlq's, unless said)",
+        (*_ACTING, *_CAREFUL),
+    ),
+    _Word(("hold",), "acting:hold", "park tasks until they are released", _ACTING),
+    _Word(("release",), "acting:release", "parked tasks back to where they wait", _ACTING),
+    _Word(("promote",), "acting:promote", "waiting tasks once more now", _ACTING),
+    _Word(("kill",), "acting:kill", "abandoned work to the dead-letter queue", _ACTING),
+    _Word(("restore",), "acting:restore", "purged tasks back where they came from", _ACTING),
+    _Word(
+        ("expunge",),
+        "acting:expunge",
+        "tasks of --state WORD away for good: cannot be taken back",
+        (*_ACTING, *_CAREFUL),
+    ),
+    _Word(
+        ("undo",),
+        "operations:take_back",
+        "take back what was done; without OP what there is to take back",
+        (_OPERATION, *_DOING),
+    ),
+    _Word(
+        ("journal",),
+        "operations:journal",
+        "what operators did here; one operation in full",
+        (
+            _OPERATION,
+            _takes("--since", metavar="TIME", default="", help="14:00, yesterday 18:00, -2h"),
+            _takes("--go-on", action="store_true", help="with OP, which was interrupted"),
+            _takes("--drop", action="store_true", help="let OP be over as it stands"),
+            *_DOING,
+        ),
+    ),
+    _Word(("trash",), "", "what was purged, and can be had back"),
+    _Word(
+        ("trash", "list"),
+        "trash:list_trash",
+        "what lies there, since when and from where",
+        (_PLACE, _takes(_JSON, action="store_true", help="one JSON object a line")),
+    ),
+    _Word(
+        ("trash", "restore"),
+        "trash:restore",
+        "these tasks back where they came from; a PLACE is written with a /",
+        (_takes("words", nargs="+", metavar="ID"), *_DOING[:2], _DOING[3]),
+    ),
+    _Word(
+        ("trash", "sweep"),
+        "trash:sweep",
+        "delete for good what lies there for too long",
+        (_PLACE, _takes("--dry-run", action="store_true", help="only say what would happen")),
     ),
     _Word(
         ("init",),
@@ -469,6 +574,9 @@ An operator console for mail and task queues, with the queue engine built in.
   spooldeck status [PLACE]      one plain look; exit 0 well, 1 needs attention, 2 unreadable
   spooldeck overview [PLACE ...] | clusters | locks | transports | log [PLACE]
                                 what the console's screens show, printed once (--json)
+  spooldeck edit ID [PLACE]     another description or due time: --dry-run, then --apply 1
+  spooldeck note ID TEXT [PLACE] | notes [PLACE]
+                                what operators write down about tasks
   spooldeck init DIR            make the folders of a new queue
   spooldeck doctor [PLACE]      what is wrong, and how to mend it; exit 0 nothing, 1 something
   spooldeck queue ...           add, process-next, work, list, count, count-dlq, metrics, dlq,

@@ -7,9 +7,12 @@ import time
 from argparse import Namespace
 from collections.abc import Iterable
 
-from engine import operations, plans
-from engine.model import Move, Problem, State, Task
-from engine.store import Gone
+from engine import deeds, plans
+from engine.journal import Intent
+from engine.model import Problem, State, Task
+from engine.operations import Report
+from engine.plans import Plan
+from engine.store import Gone, Unavailable
 from engine.stores.nftban import NftbanStore
 from engine.text import shown, shown_lines
 from tui.cli.wiring import EX_USAGE, Setup, complain, fail
@@ -91,8 +94,7 @@ def retry(setup: Setup, arguments: Namespace) -> int:
 
 def _retry(setup: Setup, store: NftbanStore, tasks: Iterable[Task]) -> int:
     """Retry tasks as they were seen and say what became of each; how many were not moved."""
-    now = time.time()
-    report = operations.apply(store, plans.freeze("retry", tasks, now), time.time)
+    report = _written_down(setup, store, plans.freeze("retry", tasks, time.time()))
     for ident in report.done:
         print(f"Task {ident} moved from DLQ to pending queue")
         setup.log_if_allowed("INFO", f"DLQ task retried: {ident}")
@@ -101,6 +103,26 @@ def _retry(setup: Setup, store: NftbanStore, tasks: Iterable[Task]) -> int:
     for ident, reason in report.failed:
         complain(f"{ident}: {reason}")
     return len(report.gone) + len(report.failed)
+
+
+def _written_down(setup: Setup, store: NftbanStore, plan: Plan) -> Report:
+    """Carry a plan out, and write it down where that can be done: the contract knows no journal."""
+    if not plan.rows:
+        return Report(plan, (), (), ())
+    scope = "queue dlq, the contract's command"
+    intent = Intent(plan.verb, setup.who(), scope=scope)
+    try:
+        report = deeds.carry_out(store, setup.journal(), plan, intent, time.time)
+    except Unavailable as error:
+        complain(f"{shown(str(error))}; done all the same")
+        return deeds.carry_out(store, None, plan, None, time.time)
+    if not report.trouble:
+        return report
+    complain(f"{shown(report.trouble)}; done all the same")
+    failed = dict(report.failed)
+    left = plan._replace(rows=tuple(row for row in plan.included if row.id in failed))
+    again = deeds.carry_out(store, None, left, None, time.time)
+    return again._replace(done=report.done + again.done, gone=report.gone + again.gone)
 
 
 def retry_all(setup: Setup, arguments: Namespace) -> int:
@@ -144,12 +166,15 @@ def purge(setup: Setup, arguments: Namespace) -> int:
         print(f"{len(expired)} would be purged from DLQ; nothing was changed")
         store.close()
         return 0
-    outcomes = list(store.swap_all(Move(task, None) for task in expired))
+    plan = plans.freeze("expunge", expired, now)
+    plan = plan._replace(taken_in=frozenset(row.id for row in plan.rows))
+    report = _written_down(setup, store, plan)
     store.close()
-    gone = sum(outcome.error is None for outcome in outcomes)
+    gone = len(report.done)
     print(f"Purged {gone} tasks from DLQ")
-    for outcome in outcomes:
-        if outcome.error is not None and outcome.move.old is not None:
-            complain(f"{outcome.move.old.id}: not purged: {outcome.error}")
+    for ident in report.gone:
+        complain(f"{ident}: not purged: changed since it was seen")
+    for ident, reason in report.failed:
+        complain(f"{ident}: not purged: {shown(reason)}")
     setup.log_if_allowed("INFO", f"Purged {gone} DLQ tasks older than {days:g} days")
     return 0 if gone == len(expired) else 1

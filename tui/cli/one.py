@@ -13,13 +13,15 @@ from engine.plans import Plan
 from engine.store import Store
 from engine.text import plain, shown
 from tui import present
-from tui.cli.wiring import EX_USAGE, Setup, complain, fail
+from tui.cli.wiring import EX_USAGE, Fail, Setup, complain, fail
 from tui.views.edit import understood
 
 
 def edit(setup: Setup, arguments: Namespace) -> int:
     """Give a task another description or due time; exit 1 when it was not to be had."""
-    if not arguments.dry_run:
+    if arguments.dry_run is bool(arguments.apply) or arguments.apply > 1:
+        fail(EX_USAGE, "expected --dry-run, which changes nothing, or --apply 1")
+    if arguments.apply:
         setup.require_change()
     now, store = time.time(), setup.open()
     try:
@@ -111,4 +113,4 @@ def _task(store: Store, ident: str) -> Task:
         if isinstance(task, Task) and task.id == ident:
             return task
     damage = [f": {shown(each.what)}" for each in found if isinstance(each, Problem)]
-    fail(1, f"{shown(ident)}: no such task{''.join(damage[:1])}")
+    raise Fail(1, f"{shown(ident)}: no such task{''.join(damage[:1])}")

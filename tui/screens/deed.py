@@ -52,7 +52,7 @@ class Deed(Page):
         arming, width = self._arming, self.size.width
         narrow = width < present.NARROW
         mode = present.mode(arming.left, arming.read_only, self._clock(), narrow)
-        self.query_one("#title", Lines).show([present.join(title, mode, width)])
+        self.query_one("#title", Lines).show([present.join(title, (*self.badge, *mode), width)])
 
     def question(self, digits: str, yes: str) -> Line:
         """What is to be answered: by the digits that are wanted, or by `y`."""
@@ -87,8 +87,12 @@ class Deed(Page):
 
     # Keys
 
+    def pressed(self) -> None:
+        """A key came: what was said was said of the one before."""
+
     def action_arm(self) -> None:
         """Arm, or disarm; the plan stays."""
+        self.pressed()
         if self.hasty:
             self.say(HASTY)
             return
@@ -98,6 +102,7 @@ class Deed(Page):
 
     def action_yes(self) -> None:
         """Carry it out, where nothing of it is lost."""
+        self.pressed()
         refusal = self._refusal()
         if not refusal and self.wanted:
             refusal = f"this plan asks for its {self.WANTS}: type {self.wanted}"
@@ -108,6 +113,7 @@ class Deed(Page):
 
     def action_digit(self, digit: str) -> None:
         """One more digit; the last right one carries it out."""
+        self.pressed()
         refusal, wanted = self._refusal(), self.wanted
         if not refusal and not wanted:
             refusal = f"this plan asks for no {self.WANTS}: y applies"
@@ -126,6 +132,7 @@ class Deed(Page):
 
     def action_rub_out(self) -> None:
         """Take the last digit back."""
+        self.pressed()
         self._typed = self._typed[:-1]
         self.lay_out(self.size.width)
 

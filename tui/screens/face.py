@@ -9,7 +9,8 @@ from textual.message import Message
 from textual.screen import Screen
 
 from engine.model import State
-from tui import keys
+from tui import keys, present
+from tui.present import Line
 from tui.widgets.kept import Keeps
 
 if TYPE_CHECKING:
@@ -84,6 +85,12 @@ class Face(Keeps, Screen[None]):
     def hasty(self) -> bool:
         """Whether the key that acts now came in a burst that no hand types."""
         return bool(getattr(self.app, "hasty", False))
+
+    @property
+    def badge(self) -> Line:
+        """That something is carried out just now, for screens with a title of their own."""
+        around = getattr(self.app, "around", None)
+        return () if around is None else present.badge(around.works())
 
     def go(self, target: Target) -> None:
         """Ask the console for another screen."""

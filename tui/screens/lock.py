@@ -16,10 +16,11 @@ from engine.store import Unavailable
 from engine.text import shown
 from engine.verbs import VERBS
 from tui import keys, planning, present
-from tui.exam import Case, Exam, not_abandoned
+from tui.exam import UNREAD, Case, Exam, not_abandoned
 from tui.live import Live
 from tui.present import BLANK, Line
 from tui.screens.deed import Deed
+from tui.screens.face import HASTY
 from tui.surroundings import Surroundings
 from tui.views import ladder
 from tui.views import lock as view
@@ -38,6 +39,12 @@ AROUND = 4
 
 GLANCE = 0.2
 """Seconds between two looks at what a running recovery has said."""
+
+LATE = 0.3
+"""Seconds for which no verb counts after the cursor's task has left: it was meant for that one."""
+
+READING = 5.0
+"""Seconds for which the logs may take before the lock is freed without knowing what they say."""
 
 ROWS = 3
 """Tasks in work that are on screen at once, at least; a sixth of a high screen."""
@@ -65,6 +72,8 @@ class LockScreen(Deed):
         self._were: tuple[Task, ...] = ()
         self._now_are: dict[str, Task | None] = {}
         self._said: tuple[str, float] = ("", 0.0)
+        self._slipped = float("-inf")
+        self._opened = float("-inf")
 
     def compose(self) -> ComposeResult:
         """Besides what every page has, what would be acted on: it does not scroll away."""
@@ -76,6 +85,7 @@ class LockScreen(Deed):
         """Look at the lock again and again, and at the recovery while one runs."""
         self.move_child(self.query_one("#works"), before=self.query_one("#word"))
         self.move_child(self.query_one("#scope"), before=self.query_one("#word"))
+        self._opened = asyncio.get_running_loop().time()
         self.run_worker(self._watch(), name="lock")
         self.run_worker(self._follow(), name="recovery")
 
@@ -150,7 +160,10 @@ class LockScreen(Deed):
         lines = shown_rows + 1 if rows and self.size.height >= 15 else 0
         picker.styles.height = lines
         picker.activate(case.abandoned)
+        before = picker.key
         picker.offer(rows, [view.head_line(case, self._no_verbs(), width)])
+        if before not in ("", picker.key):
+            self._slipped = asyncio.get_running_loop().time()
         return lines
 
     def _text(self, case: Case, width: int) -> list[Line]:
@@ -266,6 +279,14 @@ class LockScreen(Deed):
             return f"the plan is withdrawn: {self._withdrawn}; Esc, then U looks anew"
         return view.why_nothing(self._planned)
 
+    def late(self) -> str:
+        """Before it is known what the logs say, a task that was done would be run again."""
+        case = self._exam.case
+        unread = case is not None and any(work.told.unknown == UNREAD for work in case.works)
+        if unread and asyncio.get_running_loop().time() - self._opened < READING:
+            return f"{UNREAD}, for what is in work: a moment, then type it again"
+        return ""
+
     def carry_out(self) -> None:
         """Let the child free the lock that was planned for, and no other."""
         assert self._planned is not None
@@ -303,8 +324,12 @@ class LockScreen(Deed):
     def action_plan(self, verb: str) -> None:
         """Build a plan for the task in work that is under the cursor, and show it."""
         reason = self._no_verbs() or offered(self._inspector.edges, verb, State.ACTIVE)
-        if reason:
+        if self.hasty:
+            self.say(HASTY)
+        elif reason:
             self.say(f"{verb}: {reason}")
+        elif asyncio.get_running_loop().time() - self._slipped < LATE:
+            self.say(f"{verb}: the task under the cursor has just left; look, and press it again")
         else:
             plan = self._show_plan(verb, self.query_one("#works", Picker).key)
             self.run_worker(plan, name="plan", exclusive=True, group="plan")

@@ -278,11 +278,7 @@ class OverviewScreen(Freezing):
         if frozen is None:
             return ()
         here = self._seen[self._here.number - 1]
-        keys_: Line = ((" , back  . on  p live ", "dim"),)
-        room = width - present.width_of(keys_)
-        return present.join(
-            moments.notice(frozen.at, self.around.clock(), here, room), keys_, width
-        )
+        return moments.notice(frozen.at, self.around.clock(), here, width)
 
     def _show_ages(self, width: int) -> None:
         live, table = self._here, self._table

@@ -50,7 +50,9 @@ class Page(Face):
     def show(self, title: Line, text: Sequence[Line], word: Line) -> None:
         """Show these."""
         width = self.size.width
-        self.query_one("#title", Lines).show([present.cut(title, width)])
+        badge = self.badge
+        line = present.join(title, badge, width) if badge else present.cut(title, width)
+        self.query_one("#title", Lines).show([line])
         self.query_one("#text", LongText).show(text)
         self.query_one("#word", Lines).show([present.cut(word, width)])
 

@@ -25,6 +25,7 @@ from tui.planning import can_be_paced, facts, guard, pace_for, why_not_now
 from tui.present import Line
 from tui.screens.deed import Deed
 from tui.screens.face import Target
+from tui.screens.pages import SAID
 from tui.surroundings import Surroundings
 from tui.views.plan import Sight, Weight, accounted, acted_on, order, outcome, planned
 from tui.widgets.lines import Lines, LongText
@@ -46,6 +47,10 @@ GLANCE = 0.1
 LATE = 0.3
 """Seconds for which no digit counts after the count has changed: it was meant for the one before.
 """
+
+
+NOTHING = ("", "", float("-inf"))
+"""Nothing was said."""
 
 
 class PlanScreen(Deed):
@@ -80,8 +85,8 @@ class PlanScreen(Deed):
         self._reason = ""
         self._pace = pace or pace_for(plan)
         self._facts: Sequence[tuple[str, str]] = ()
+        self._said = NOTHING
         self._applying = False
-        self._halted = False
         self._so_far = 0
         self._report: Report | None = None
 
@@ -200,7 +205,7 @@ class PlanScreen(Deed):
         what = "result" if self._report else "plan, nothing is written yet"
         if self._applying:
             what = f"{self._so_far:,} of {self.amount:,} so far"
-        self.show((), lines, self._ask())
+        self.show((), lines, self._word())
         amount = present.count(len(self._plan.rows), "task")
         self.show_title(((f" {verb} {amount}", "strong"), (f"   {what}", "dim")))
         words = {"arm": keys.arm_words(self._arming.armed)}
@@ -231,6 +236,21 @@ class PlanScreen(Deed):
         )
         paced = set() if can_be_paced(self._plan) else {"pace"}
         return super().without() | over | paced | (set() if self._report else {"undo"})
+
+    def say(self, text: str, look: str = "warning") -> None:
+        """Say something that stays for a while, or until the next key."""
+        self._said = (text, look, asyncio.get_running_loop().time())
+        super().say(text, look)
+
+    def _word(self) -> Line:
+        text, look, when = self._said
+        if text and asyncio.get_running_loop().time() - when < SAID:
+            return ((f" {shown(text)}", look),)
+        return self._ask()
+
+    def pressed(self) -> None:
+        """A key came: what was said was said of the one before."""
+        self._said = NOTHING
 
     def _ask(self) -> Line:
         verb, amount = self._plan.verb, self.amount

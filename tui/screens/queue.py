@@ -844,7 +844,7 @@ class QueueScreen(Acting):
         without = {"next_place", "previous_place"} if self.around.places == 1 else set()
         if self._arming.read_only:
             without |= {key.action for key in keys.verbs()} | {"arm", "worker", "unlock"}
-            without |= {"mark", "mark_all", "unmark"}
+            without |= {"mark", "mark_all", "unmark", "note"}
         return without
 
     def _grey(self) -> set[str]:

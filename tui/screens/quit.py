@@ -1,13 +1,35 @@
-"""Leaving while a worker runs that was started here: the operator decides what becomes of it."""
+"""Leaving while something runs that was started here: the operator decides what becomes of it."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 
+from engine.text import shown
 from tui import keys, present
+from tui.present import Line
 from tui.widgets.lines import Lines
+from tui.works import Work
+
+WIDTH = 58
+"""Cells of a line."""
+
+
+def ending(work: Work, dead: str) -> str:
+    """What becomes of what is carried out when the console is left; `dead` is where tasks stay."""
+    far = f"{work.name} is at {int(100 * work.share)}%"
+    now = work.progress
+    if now is None:
+        return f"{far}: it ends after the batch in hand, the rest stays as it is."
+    if not now.rest or now.stopped:
+        return f"{far}: all is sent; what becomes of it is not followed any more."
+    tasks = present.count(now.rest, "task")
+    return (
+        f"{far}: it stops. {tasks} not moved stay in {shown(dead)}; the next start offers to go on."
+    )
 
 
 class QuitScreen(ModalScreen[str]):
@@ -15,9 +37,10 @@ class QuitScreen(ModalScreen[str]):
 
     BINDINGS = keys.bindings(keys.QUIT)
 
-    def __init__(self, pids: tuple[int, ...]) -> None:
+    def __init__(self, pids: tuple[int, ...], works: Sequence[Work] = (), dead: str = "") -> None:
+        """Of workers that were started here, and of what is carried out here."""
         super().__init__()
-        self._pids = pids
+        self._pids, self._works, self._dead = pids, tuple(works), dead
 
     def compose(self) -> ComposeResult:
         """One box."""
@@ -26,10 +49,19 @@ class QuitScreen(ModalScreen[str]):
 
     def on_mount(self) -> None:
         """Say what is running and what each key does."""
-        pids = ", ".join(str(pid) for pid in self._pids)
-        rows = [((f"Worker PID {pids} was started here and is running.", "strong"),), ()]
-        rows += [((f"{key.shown:<5}", "key"), (key.about, "")) for key in keys.on(keys.QUIT)]
-        self.query_one(Lines).show([present.cut(row, 58) for row in rows])
+        rows: list[Line] = []
+        if self._pids:
+            pids = ", ".join(str(pid) for pid in self._pids)
+            rows += [((f"Worker PID {pids} was started here and is running.", "strong"),), ()]
+        for work in self._works:
+            pieces = present.folded(ending(work, self._dead), WIDTH)
+            rows += [*(((piece, "strong"),) for piece in pieces), ()]
+        without = () if self._pids else ("keep",)
+        alone = "" if self._pids else "leave"
+        for key in keys.on(keys.QUIT, without):
+            about = alone if key.action == "quit" and alone else key.about
+            rows.append(((f"{key.shown:<5}", "key"), (about, "")))
+        self.query_one(Lines).show([present.cut(row, WIDTH) for row in rows])
 
     def action_quit(self) -> None:
         """Stop the worker and leave."""
@@ -37,7 +69,8 @@ class QuitScreen(ModalScreen[str]):
 
     def action_keep(self) -> None:
         """Leave it running."""
-        self.dismiss("keep")
+        if self._pids:
+            self.dismiss("keep")
 
     def action_back(self) -> None:
         """Stay."""

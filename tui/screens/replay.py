@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from textual import work
 
 from engine.model import State
@@ -27,6 +29,9 @@ from tui.works import Work
 
 ARM_FIRST = "OBSERVE: press ! first; {what} changes more tasks"
 
+PERIOD = 0.5
+"""Seconds between two looks at how far it is."""
+
 
 class ReplayScreen(Board):
     """It only shows: what is carried out goes on when this screen is left."""
@@ -45,9 +50,12 @@ class ReplayScreen(Board):
         self.run_worker(self._follow(), name="operation")
 
     async def _follow(self) -> None:
+        loop, painted = asyncio.get_running_loop(), float("-inf")
         while self.work.ended is None:
             await self.work.news()
-            if self.is_current and not self.around.still():
+            now = loop.time()
+            if self.is_current and not self.around.still() and now - painted >= PERIOD:
+                painted = now
                 self.paint()
         self.paint()
 
@@ -114,6 +122,7 @@ class ReplayScreen(Board):
         if stands:
             words["pause"] = "go on"
         hints = keys.hints(self.KIND, refused, self.without(), words)
+        hints = tuple(sorted(hints, key=lambda hint: hint.minor))  # what acts comes first
         self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width))
 
     # Orders: what slows down may be ordered at any time, what does more only when it is armed

@@ -25,7 +25,7 @@ from tui.live import Live
 from tui.planning import Asked
 from tui.present import Line
 from tui.screens.acting import ALTERED, Acting
-from tui.screens.face import Copy, Target
+from tui.screens.face import HASTY, Copy, Target
 from tui.screens.pages import SAID, Page
 from tui.surroundings import Surroundings
 from tui.views import parts
@@ -342,6 +342,10 @@ class TaskScreen(Acting, Page):
         self._at = at
         self._show_edges()
         self._repaint()
+
+    def action_arm(self) -> None:
+        """Allow writes for a while, or forbid them."""
+        self.say(HASTY if self.hasty else self.around.arming.toggle())
 
     def action_log(self) -> None:
         """The log, searched for it."""

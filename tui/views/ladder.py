@@ -111,9 +111,12 @@ def progress(plan: Sequence[Step], said: Sequence[Said], running: bool) -> tuple
     """How far each step is; once the child has ended, no step is being done any more."""
     reached = [_reached(step, said) for step in plan]
     last = max((at for at, (begun, _) in enumerate(reached) if begun is not None), default=-1)
+    settled = max((at for at, (_, ended) in enumerate(reached) if ended is not None), default=-1)
     found = []
     for at, (step, (begun, ended)) in enumerate(zip(plan, reached, strict=True)):
-        passed = at < last or (not running and bool(said) and said[-1].text == FREED)
+        passed = at < (last if step.begins else settled) or (
+            not running and bool(said) and said[-1].text == FREED
+        )
         if ended is not None:
             found.append(At(step, Progress.DONE, ended))
         elif begun is not None:

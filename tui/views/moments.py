@@ -24,7 +24,7 @@ from tui.present import Line
 from tui.views import overview
 from tui.views.overview import Queue
 
-NOTHING = "nothing was recorded"
+NOTHING = "nothing recorded"
 
 
 class Moment(NamedTuple):
@@ -96,16 +96,22 @@ def then_of(place: Place, number: int, tape: Tape, at: float, cells: int) -> Mom
 # As lines
 
 
+KEYS: Line = (("  , back . on p live ", "dim"),)
+
+
 def notice(at: float, now: float, here: Moment, width: int) -> Line:
-    """That the screen is frozen, at which moment, and who wrote down what it shows."""
+    """That the screen is frozen, at which moment, and who wrote down what it shows; and where there
+    is room, how to go on from there."""
     found = here.found
     when = f" at {_time(at, now)}, {spell(now - at)} ago"
     lead: Line = ((" FROZEN ", "armed"), (when, "strong"))
     if isinstance(found, Gap):
-        words = f": {gap_words(found, now)}"
-        return present.cut((*lead, (words, "warning")), width)
-    by = "" if found is None else f", recorded by {shown(found.by)}"
-    return present.cut((*lead, (by, "dim")), width)
+        said: Line = (*lead, (f": {gap_words(found, now)}", "warning"))
+    else:
+        by = "" if found is None else f", recorded by {shown(found.by)}"
+        said = (*lead, (by, "dim"))
+    room = present.width_of(said) + present.width_of(KEYS) <= width
+    return present.join(said, KEYS, width) if room else present.cut(said, width)
 
 
 def as_it_was(at: float, now: float) -> Line:
@@ -115,9 +121,13 @@ def as_it_was(at: float, now: float) -> Line:
 
 def gap_words(gap: Gap, now: float) -> str:
     """Of which time nothing is recorded."""
-    after = "" if gap.after is None else f" from {_time(gap.after, now)}"
-    before = "" if gap.before is None else f" to {_time(gap.before, now)}"
-    return f"{NOTHING}{after}{before}"
+    if gap.after is None and gap.before is None:
+        return NOTHING
+    if gap.before is None:
+        return f"{NOTHING} since {_time(gap.after or 0.0, now)}"
+    if gap.after is None:
+        return f"{NOTHING} before {_time(gap.before, now)}"
+    return f"{NOTHING} {_time(gap.after, now)} to {_time(gap.before, now)}"
 
 
 def _time(when: float, now: float) -> str:

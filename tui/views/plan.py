@@ -176,7 +176,7 @@ def outcome(plan: Plan, row: Row, sight: Sight) -> Run:
         return f"dropped: {how}", "warning"
     if why := plan.why_out(row):
         return f"left out: {why}", "warning"
-    if why := sight.refused.get(row.id):
+    if why := sight.refused.get(row.id, ""):
         return f"refused: {why}", "bad"
     if why := plans.refusal(sight.edges, plan.verb, row):
         return f"refused: {why}", "bad"
@@ -195,7 +195,7 @@ def order(plan: Plan) -> list[Row]:
 
 
 def accounted(report: Report, width: int, back: str = "u takes it back") -> list[Line]:
-    """What became of every task of a plan; `back` says how it is taken back."""
+    """What became of every task of a plan; `back` says how that is taken back."""
     planned, out = len(report.plan.rows), len(report.excluded)
     text: list[Line] = [present.heading("result", width)]
     past = VERBS[report.plan.verb].past
@@ -213,7 +213,8 @@ def accounted(report: Report, width: int, back: str = "u takes it back") -> list
     if report.trouble:
         text += _folded(f"! {report.trouble}", width, "bad")
     if report.op:
-        text += _folded(f"written down as {report.op}; {back}", width, "dim")
+        way = f"; {back}" if back and VERBS[report.plan.verb].safe else ""
+        text += _folded(f"written down as {report.op}{way}", width, "dim")
     text += _reasons("why some failed", report.failed, width)
     text += _reasons("why some were left out", report.excluded, width)
     if report.gone:

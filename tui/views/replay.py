@@ -9,6 +9,7 @@ from typing import NamedTuple
 from engine.fates import Fate, Known
 from engine.model import State
 from engine.pace import Pace, Rest
+from engine.pacing import RATE
 from engine.policy import lasting
 from engine.progress import Phase, Progress, Said
 from engine.replay import Result
@@ -91,7 +92,7 @@ def _head(now: Progress, at: float, width: int) -> list[Line]:
     goes_on = "" if now.phase in (Phase.PAUSED, Phase.ASKING) else "   goes on when you leave"
     found: list[Line] = [((" ", ""), (sign, look), (began, ""), (goes_on, "dim"))]
     found.append(bar(now, width))
-    why = now.why or now.stopped
+    why = now.stopped if now.why in ("", RATE) else now.why
     if why:
         look = "warning" if now.phase in (Phase.PAUSED, Phase.ASKING) or now.stopped else "dim"
         found += [((f"   {p}", look),) for p in _folded(why, width - 4)]

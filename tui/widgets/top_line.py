@@ -17,4 +17,5 @@ class TopLine(Lines):
         right = present.mode(arming.left, arming.read_only, around.clock(), width < present.NARROW)
         signs = present.signs(around.wire(), around.alerts(), width)
         left = present.trail(around.host, around.environment, trail, aside, width)
-        self.show([present.join(left, (*right, *signs), width)])
+        works = present.badge(around.works())
+        self.show([present.join(left, (*works, *right, *signs), width)])

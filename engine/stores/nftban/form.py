@@ -304,7 +304,12 @@ def changed(record: Record, old: Task, new: Task, now: float) -> Record:
 
     In the dead-letter queue it carries when and why it came there; on the way out it loses that.
     What is held or trashed keeps it.
+
+    Raises:
+        Refused: a new description that the file may not hold.
     """
+    if new.description != old.description:
+        _require_short("description", new.description)
     after = record._replace(
         description=record.description
         if new.description == old.description

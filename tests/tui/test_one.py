@@ -1,0 +1,162 @@
+"""One task on the command line: edited as the console does it, and noted."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from engine.journal import Journal
+from engine.notes import Notes
+from engine.operations import End
+from tests.tui.test_cli import Run, bury_one, root, spooldeck, tasks_at
+
+__all__ = ["root", "spooldeck"]
+
+
+@pytest.fixture
+def ident(root: str, spooldeck: Run) -> str:
+    """A task that waits."""
+    return spooldeck("--root", root, "queue", "add", "report", "Daily report").stdout.strip()
+
+
+def journal_of(root: str) -> str:
+    """Where it is written down."""
+    return f"{root}/queue/.spooldeck/journal"
+
+
+def file_of(root: str, ident: str) -> Path:
+    """The task's file."""
+    return Path(root, "queue", "pending", f"{ident}.task")
+
+
+def test_a_dry_run_of_an_edit_says_what_would_be_stored(
+    root: str, ident: str, spooldeck: Run
+) -> None:
+    """Before and after, folded as the spool folds it; and nothing is written."""
+    before = file_of(root, ident).read_bytes()
+
+    said = spooldeck(
+        *("edit", ident, root, "--description", "Daily report #2", "--due", "+2h", "--dry-run")
+    )
+
+    assert said.returncode == 0, said.stderr
+    assert "nothing was changed" in said.stdout
+    assert "-> Daily report #2" in said.stdout
+    assert "a spool stores: Daily report _2" in said.stdout
+    assert "at once -> " in said.stdout
+    assert "(in 1h59m)" in said.stdout or "(in 2h00m)" in said.stdout
+    assert file_of(root, ident).read_bytes() == before
+    assert not Path(journal_of(root)).exists()
+
+
+def test_an_edit_is_stored_and_written_down(root: str, ident: str, spooldeck: Run) -> None:
+    """What the task says then, and in the journal who did it, with what the task was before."""
+    before = file_of(root, ident).read_bytes()
+
+    done = spooldeck(
+        *("edit", ident, "--root", root, "--description", "Later ana@example.net", "--apply", "1"),
+        **{"SUDO_USER": "ana"},
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"Task {ident} edited (description)\n"
+    (task,) = tasks_at(root, "pending")
+    assert (task.id, task.description, task.due) == (ident, "Later ana_example.net", 0.0)
+    (operation,) = Journal(journal_of(root)).operations()
+    assert (operation.intent.verb, operation.intent.who.name) == ("edit", "ana")
+    assert operation.counts[End.DONE] == 1
+    assert operation.intent.values == {"description": "Later ...@example.net"}
+    assert Journal(journal_of(root)).images(operation.op) == {ident: before}
+
+
+REFUSED = {
+    "expected a time to come": ["--due", "noon", "--dry-run"],
+    "at most 7 days": ["--due", "+8d", "--dry-run"],
+    "nothing would change": ["--dry-run"],
+    "expected --dry-run": ["--due", "now"],
+    "or --apply 1": ["--due", "now", "--apply", "2"],
+    "which changes nothing": ["--due", "now", "--apply", "1", "--dry-run"],
+}
+
+
+def test_what_is_no_edit_is_refused(root: str, ident: str, spooldeck: Run) -> None:
+    """With what was expected, in one line, and nothing is changed."""
+    before = file_of(root, ident).read_bytes()
+
+    for said, words in REFUSED.items():
+        refused = spooldeck("edit", ident, root, *words)
+
+        assert (refused.returncode, refused.stdout) == (64, "")
+        assert said in refused.stderr
+        assert refused.stderr.count("\n") == 1
+
+    assert file_of(root, ident).read_bytes() == before
+
+
+def test_a_dead_task_is_not_edited(root: str, spooldeck: Run) -> None:
+    """A verb is offered only where the store has a way for it."""
+    dead = bury_one(root)
+
+    refused = spooldeck("edit", dead.id, root, "--due", "now", "--apply", "1")
+
+    assert refused.returncode == 1
+    assert "no way from" in refused.stderr or "not from dead" in refused.stderr
+
+
+def test_a_description_that_no_file_may_hold_is_refused(
+    root: str, ident: str, spooldeck: Run
+) -> None:
+    """With it the file would be too long to be read again: the task stays as it was."""
+    before = file_of(root, ident).read_bytes()
+
+    refused = spooldeck("edit", ident, root, "--description", "x" * 70_000, "--apply", "1")
+
+    assert refused.returncode == 1
+    assert "description of 70,000 characters: expected at most 4,096" in refused.stderr
+    assert file_of(root, ident).read_bytes() == before
+
+
+def test_a_note_is_written_listed_and_taken_away(root: str, ident: str, spooldeck: Run) -> None:
+    """By whoever is behind sudo, masked, on one line; `-` takes it away."""
+    began = time.time()
+    written = spooldeck("note", ident, "ask bob@example.net\nfirst", root, SUDO_USER="ana")
+    plain = spooldeck("notes", root)
+    told = spooldeck("notes", root, "--json")
+    away = spooldeck("note", ident, "-", root)
+    after = spooldeck("notes", root)
+
+    assert written.stdout == "noted: ask ...@example.net first\n"
+    assert plain.stdout.startswith(f"{ident}  ")
+    assert plain.stdout.endswith("  ana  ask ...@example.net first\n")
+    value = json.loads(told.stdout)
+    assert value["when"] >= began
+    assert (value["id"], value["who"]) == (ident, "ana")
+    assert away.stdout == "its notes are taken away\n"
+    assert (after.returncode, after.stdout) == (0, "")
+
+
+def test_what_is_no_note_is_refused(root: str, ident: str, spooldeck: Run) -> None:
+    """On a task that is not there, or longer than a note is."""
+    nowhere = spooldeck("note", "nowhere", "x", root)
+    long = spooldeck("note", ident, "x" * 501, root)
+
+    assert (nowhere.returncode, long.returncode) == (1, 64)
+    assert "nowhere: no such task" in nowhere.stderr
+    assert "at most 500" in long.stderr
+    assert Notes(journal_of(root)).noted() == frozenset()
+
+
+def test_hostile_notes_are_printed_inert(root: str, ident: str, spooldeck: Run) -> None:
+    """Whatever stands in the file, no control character reaches the terminal."""
+    Notes(journal_of(root)).add(ident, "\x1b]0;x\x07\u202e", "a\x1b[2Jb")
+    with Path(journal_of(root), "notes.jsonl").open("ab") as file:
+        file.write(b'{"when": 1e300, "who": "x", "id": "y", "text": "z"}\n' + os.urandom(40))
+
+    listed = spooldeck("notes", root)
+
+    assert listed.returncode == 0, listed.stderr
+    assert listed.stdout.removesuffix("\n").isprintable()

@@ -1,0 +1,213 @@
+"""`replay`, `purge`, `hold`, `release`, `promote`, `kill`, `restore`, `expunge`: plans, printed.
+
+The dry run says what would happen to each task, and how many; `--apply` with that number does it.
+"""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+
+from engine import plans, trash
+from engine.filters import NOTHING, BadFilter, Filter, parse
+from engine.model import Problem, State, Task
+from engine.operations import Report
+from engine.pace import Pace
+from engine.plans import Plan
+from engine.sifting import sieve
+from engine.stores.nftban import NftbanStore
+from engine.text import shown
+from engine.verbs import VERBS
+from tui.cli import deed, replaying
+from tui.cli.deed import LOCKED, NAMES, OTHERWISE, Seen
+from tui.cli.wiring import EX_NOPERM, EX_USAGE, Setup, complain, fail
+
+CHOSEN = {"expunge": None}
+"""Verbs that have to be told where the tasks stand: what is lost is lost."""
+
+
+def act(verb: str, setup: Setup, arguments: Namespace) -> int:
+    """Show what a verb would do, or do it."""
+    deed.require_one(arguments)
+    if arguments.apply:
+        setup.require_change()
+        deed.require_reason(setup, arguments.reason)
+    pace = replaying.pace_of(arguments) if verb == "retry" else None
+    with closing(setup.open()) as store:
+        seen = _seen(verb, setup, store, arguments)
+        if not arguments.apply:
+            if verb == "retry":
+                facts = replaying.forecast(setup, seen.amount, pace)
+                seen = seen._replace(facts=facts)
+            return say(setup, store, seen, arguments, _twin(verb, setup, seen, arguments))
+        if not deed.is_count(seen, arguments.apply):
+            return OTHERWISE
+        return apply(setup, store, seen, arguments, pace)
+
+
+def restore_named(setup: Setup, arguments: Namespace) -> int:
+    """The tasks in the trash with these ids back where they came from; none need be counted."""
+    if not arguments.dry_run:
+        setup.require_change()
+        deed.require_reason(setup, arguments.reason)
+    with closing(setup.open()) as store:
+        seen = _seen("restore", setup, store, arguments)
+        if arguments.dry_run:
+            twin = deed.typed([*deed.base(setup), "trash", "restore", *arguments.id])
+            return say(setup, store, seen, arguments, twin)
+        code = apply(setup, store, seen, arguments) if seen.plan.rows else OTHERWISE
+    return code if len(seen.plan.rows) == len(set(arguments.id)) else OTHERWISE
+
+
+def say(setup: Setup, store: NftbanStore, seen: Seen, arguments: Namespace, twin: str) -> int:
+    """What would happen, and the command that does it."""
+    if why := deed.guard(setup, seen.plan)():
+        seen = seen._replace(warnings=[*seen.warnings, why])
+    deed.show(seen, deed.sight(seen, store, arguments, twin), arguments.json)
+    return deed.DONE
+
+
+def apply(
+    setup: Setup,
+    store: NftbanStore,
+    seen: Seen,
+    arguments: Namespace,
+    pace: Pace | None = None,
+) -> int:
+    """Do it, unless nothing of it may be done; a replay of more than one task at a pace."""
+    closed = {plans.refusal(store.edges, seen.plan.verb, row) for row in seen.plan.included}
+    if why := next(filter(None, sorted(closed)), ""):
+        fail(EX_NOPERM, shown(why))
+    if why := deed.guard(setup, seen.plan)():
+        complain(f"{shown(why)}: nothing was done")
+        return LOCKED
+    intent = deed.intent_of(setup, seen, arguments)
+    if pace is not None and seen.amount > 1:
+        return replaying.run(setup, seen.plan, intent, pace, arguments.json)
+    report: Report = deed.carry_out(setup, store, seen.plan, intent)
+    return deed.tell(setup, report, arguments.json)
+
+
+replay = partial(act, "retry")
+purge = partial(act, "purge")
+hold = partial(act, "hold")
+release = partial(act, "release")
+promote = partial(act, "promote")
+kill = partial(act, "kill")
+restore = partial(act, "restore")
+expunge = partial(act, "expunge")
+
+
+# Which tasks
+
+
+def _seen(verb: str, setup: Setup, store: NftbanStore, arguments: Namespace) -> Seen:
+    now = time.time()
+    filter = _filter(store, arguments, now)
+    states = _states(verb, store, arguments, filter)
+    careful = VERBS[verb].careful
+    sizes: dict[str, int] = {}
+    seen = _weighed(store, _tasks(store, states, arguments, filter, now), sizes)
+    noted = setup.notes().noted() if careful else frozenset()
+    plan = plans.freeze(verb, seen, now, filter=filter.text, noted=noted)
+    if careful:
+        plan = _taken_in(plan, arguments)
+    known = Seen(plan, "", sizes)
+    if verb == "restore":
+        back = trash.restore(store, setup.journal(), plan, now, setup.queue.retention_days)
+        late = f"{len(back.held):,} dead for longer than the retention: held, else the next run"
+        known = Seen(back.plan, "", sizes, warnings=[f"{late} deletes them"] if back.held else [])
+    if any(end is State.TRASH for _, end in VERBS[verb].edges):
+        known = deed.roomy(setup, store, plan, sizes)
+    return known._replace(scope=_scope(plan, store, states, arguments))
+
+
+def _filter(store: NftbanStore, arguments: Namespace, now: float) -> Filter:
+    try:
+        return parse(arguments.filter, store.states, now) if arguments.filter else NOTHING
+    except BadFilter as error:
+        fail(EX_USAGE, f"--filter: {shown(error.message)}")
+
+
+def _states(
+    verb: str, store: NftbanStore, arguments: Namespace, filter: Filter
+) -> tuple[State, ...]:
+    """Where the tasks are looked for: as it is said, else where the verb is mostly used."""
+    starts = tuple(dict.fromkeys(start for start, _ in VERBS[verb].edges))
+    words = {store.states[state]: state for state in starts if state in store.states}
+    if arguments.state:
+        if arguments.state not in words:
+            expected = ", ".join(words)
+            fail(EX_USAGE, f"--state {shown(arguments.state)}: expected one of {expected}")
+        return (words[arguments.state],)
+    if arguments.id or filter.names("state"):
+        return starts
+    if verb in CHOSEN:
+        fail(EX_USAGE, f"expected --state with one of {', '.join(words)}")
+    return starts[:1]
+
+
+def _tasks(
+    store: NftbanStore,
+    states: tuple[State, ...],
+    arguments: Namespace,
+    filter: Filter,
+    now: float,
+) -> Iterator[Task]:
+    wanted = list(dict.fromkeys(arguments.id)) or [store.states[state] for state in states]
+    left = set(arguments.id)
+    looked = store.look(wanted)
+    for found in sieve(looked, filter, now) if filter else looked:
+        if isinstance(found, Task) and found.state in states:
+            left.discard(found.id)
+            yield found
+        elif isinstance(found, Problem):
+            complain(f"{shown(found.where)}: {shown(found.what)}")
+    for ident in sorted(left):
+        where = ", ".join(store.states[state] for state in states)
+        complain(f"{shown(ident)}: not there, or left out by the filter (looked in {where})")
+
+
+def _weighed(store: NftbanStore, tasks: Iterator[Task], sizes: dict[str, int]) -> Iterator[Task]:
+    from engine.weights import size_of
+
+    for task in tasks:
+        sizes[task.id] = size_of(store, task)
+        yield task
+
+
+def _taken_in(plan: Plan, arguments: Namespace) -> Plan:
+    odd = frozenset(row.id for row in plan.rows if row.odd)
+    for ident in arguments.take_in:
+        if ident not in odd:
+            fail(EX_USAGE, f"--take-in {shown(ident)}: expected an id of this plan that looks odd")
+    return plan._replace(taken_in=odd if arguments.all_odd else frozenset(arguments.take_in))
+
+
+def _scope(plan: Plan, store: NftbanStore, states: tuple[State, ...], arguments: Namespace) -> str:
+    where = " and ".join(store.states[state] for state in states)
+    amount = f"{len(plan.rows):,}"
+    if arguments.id:
+        return f"{amount} by their ids, in {where}"
+    return f"all {amount} {'matching ' if plan.filter else ''}in {where}"
+
+
+def _twin(verb: str, setup: Setup, seen: Seen, arguments: Namespace) -> str:
+    """The command that does what was shown."""
+    words = [*deed.base(setup), NAMES.get(verb, verb)]
+    for name in ("state", "filter", "reason"):
+        if value := getattr(arguments, name):
+            words += [f"--{name}", value]
+    for ident in arguments.id:
+        words += ["--id", ident]
+    if getattr(arguments, "all_odd", False):
+        words.append("--all-odd")
+    else:
+        for ident in sorted(seen.plan.taken_in):
+            words += ["--take-in", ident]
+    if verb == "retry":
+        words += replaying.words_of(arguments)
+    return deed.typed([*words, "--apply", str(seen.amount)])

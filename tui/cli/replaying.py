@@ -1,0 +1,235 @@
+"""How `replay` goes: its rate, canaries and stop rules from the command line, and how it stands."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+import time
+from argparse import Namespace
+
+from engine import events, runs
+from engine.following import Facts
+from engine.hearing import Hearing, finished_in
+from engine.journal import Intent
+from engine.model import State
+from engine.pace import FASTEST, SLOWEST, Pace, Rest, Stops, packed
+from engine.plans import Plan
+from engine.progress import Phase, Progress
+from engine.recent import Recent
+from engine.replay import Replay, Result
+from engine.store import StoreError
+from engine.stores.nftban import NftbanStore
+from engine.text import shown
+from engine.tokens import BUCKET
+from tui.cli import deed
+from tui.cli.deed import DONE, OTHERWISE, Interrupted
+from tui.cli.glance import print_lines
+from tui.cli.wiring import EX_UNAVAILABLE, EX_USAGE, Setup, complain, fail
+from tui.works import working
+
+GLANCE = 0.25
+"""Seconds between two looks at how it stands."""
+
+SAYING = 1.0
+"""Seconds between two lines about that, at least."""
+
+USUAL = Pace(attended=False)
+"""Nobody is there to say whether to go on: a doubt stops it."""
+
+_OPTIONS = ("rate", "canary", "stop_same", "stop_share", "stop_pending", "rest", "timeout")
+
+
+def pace_of(arguments: Namespace) -> Pace | None:
+    """The pace that was asked for; None: all at once, and nothing is waited for.
+
+    Raises:
+        Fail: it cannot be meant.
+    """
+    rate = _rate(arguments.rate)
+    if rate is None:
+        return None
+    usual = USUAL.stops
+    stops = Stops(
+        usual.same if arguments.stop_same is None else arguments.stop_same or None,
+        *_share(arguments.stop_share),
+        arguments.stop_pending,
+        Rest(arguments.rest),
+    )
+    canary = _canary(arguments.canary)
+    return Pace(rate, canary, float(arguments.timeout), stops, attended=False)
+
+
+def words_of(arguments: Namespace) -> list[str]:
+    """The options about the pace as they were typed."""
+    given = ((f"--{name.replace('_', '-')}", getattr(arguments, name)) for name in _OPTIONS)
+    usual = {"--rest": str(Rest.STAY), "--timeout": USUAL.timeout}
+    return [
+        word
+        for name, value in given
+        if value not in (None, "", usual.get(name))
+        for word in (name, f"{value:g}" if isinstance(value, float) else str(value))
+    ]
+
+
+def _rate(text: str) -> float | None:
+    if text == "now":
+        return None
+    try:
+        rate = float(text) if text else float(USUAL.rate or 0)
+    except ValueError:
+        rate = 0.0
+    if not SLOWEST <= rate <= FASTEST:
+        fail(
+            EX_USAGE,
+            f"--rate {shown(text[:40])}: expected tasks a second, up to {FASTEST:g}, or `now`",
+        )
+    return rate
+
+
+def _canary(text: str) -> tuple[int, ...]:
+    if text == "none":
+        return ()
+    sizes = text.split(",") if text else [str(size) for size in USUAL.canary]
+    if not all(size.isascii() and size.isdigit() and 0 < int(size) < 10**6 for size in sizes):
+        fail(EX_USAGE, f"--canary {shown(text[:40])}: expected numbers such as 1,10, or `none`")
+    return tuple(map(int, sizes))
+
+
+def _share(text: str) -> tuple[float | None, int]:
+    usual = USUAL.stops
+    if not text:
+        return usual.share, usual.last
+    if text == "none":
+        return None, usual.last
+    percent, _, last = text.partition("/")
+    last = last or str(usual.last)
+    plain = all(part.isascii() and part.isdigit() for part in (percent, last))
+    if not plain or not 0 <= int(percent) <= 100 or not 0 < int(last) < 10**6:
+        fail(
+            EX_USAGE,
+            f"--stop-share {shown(text[:40])}: expected percent/tasks such as 10/20, or `none`",
+        )
+    return int(percent) / 100, int(last)
+
+
+def forecast(setup: Setup, amount: int, pace: Pace | None) -> tuple[tuple[str, str], ...]:
+    """What is to be said of a pace before it begins."""
+    if pace is None or amount < 2:
+        return (("pace", "all at once; what becomes of them is not waited for"),)
+    log, now = Recent(setup.log_path), time.time()
+    told = events.read(log.poll(now))
+    log.close()
+    known = working(setup.examine_lock(), tuple(told))
+    return tuple(("pace", words) for words in runs.forecast(amount, pace, known).sentences)
+
+
+def run(setup: Setup, plan: Plan, intent: Intent, pace: Pace, as_json: bool) -> int:
+    """Carry a replay out, and say how it stands on standard error.
+
+    A first Ctrl-C sends nothing more, and waits for what was sent; a second waits no longer.
+    """
+    waiting = _Waiting(setup)
+    hearing = Hearing((setup.log_path, f"{setup.queue.log_dir}/mail.log", *setup.config.logs))
+
+    def close() -> None:
+        hearing.close()
+        waiting.close()
+
+    replay = Replay(
+        setup.open,
+        plan,
+        pace,
+        journal=setup.journal(),
+        intent=intent._replace(pace=packed(pace)),
+        facts=Facts(hearing, finished_in(setup.queue.queue_metrics), waiting, close),
+        buckets=f"{setup.spool().desk}/{BUCKET}.buckets",
+        root=setup.queue.root,
+        retention=setup.queue.retention_days,
+    )
+    with Interrupted() as interrupted:
+        replay.start()
+        _follow(replay, interrupted)
+    return _tell(setup, replay.result, as_json)
+
+
+def _follow(replay: Replay, interrupted: Interrupted) -> None:
+    orders = ("stop", "leave")
+    pause, said, said_at = threading.Event(), "", float("-inf")
+    given = 0
+    while not replay.progress.is_over:
+        pause.wait(GLANCE)
+        for order in orders[given : interrupted.times]:
+            replay.order(order)
+            if order == "stop":
+                complain("stopping: what was not sent stays; Ctrl-C again waits for no outcomes")
+        given = max(given, interrupted.times)
+        line, now = standing(replay.progress), time.monotonic()
+        if line != said and (now - said_at >= SAYING or replay.progress.is_over):
+            complain(line)
+            said, said_at = line, now
+    replay.close()  # it is over: this waits for its thread alone
+
+
+def standing(progress: Progress) -> str:
+    """How it stands, on one line."""
+    tally = progress.tally
+    parts = [f"{progress.sent:,} of {progress.planned - progress.excluded:,} sent"]
+    counts = {
+        "delivered": tally.delivered,
+        "failed again": tally.failed,
+        "running": tally.running,
+        "waiting": tally.waiting,
+        "unknown": tally.unknown,
+        "taken elsewhere": tally.taken,
+        "gone": progress.gone,
+        "refused": progress.refused,
+        "not sent": progress.rest if progress.stopped else 0,
+        "held": progress.held,
+    }
+    parts += [f"{amount:,} {name}" for name, amount in counts.items() if amount]
+    why = progress.stopped or progress.why
+    more = [shown(words) for words in (why, progress.trouble) if words]
+    return "; ".join([", ".join(parts), *more])
+
+
+def _tell(setup: Setup, result: Result, as_json: bool) -> int:
+    progress, report = result.progress, result.report
+    if report is None:
+        fail(EX_UNAVAILABLE, shown(progress.trouble or "the replay ended before it began"))
+    tally = progress.tally
+    became = {
+        **tally._asdict(),
+        "held": progress.held,
+        "stopped": progress.stopped,
+        "became": {ident: [str(known.fate), known.why] for ident, known in result.became.items()},
+    }
+    code = deed.tell(setup, report, as_json, {"outcome": became})
+    if not as_json:
+        width = shutil.get_terminal_size((100, 24)).columns
+        print_lines([((f" {standing(progress)}"[:width], ""),)])
+    sys.stdout.flush()
+    well = not tally.failed and not progress.stopped and progress.phase is Phase.OVER
+    return code if code != DONE or well else OTHERWISE
+
+
+class _Waiting:
+    """Counts what waits in a queue, for a stop rule; on the replay's thread alone."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self._store: NftbanStore | None = None
+
+    def __call__(self) -> int | None:
+        """How many tasks; None while that cannot be counted."""
+        try:
+            if self._store is None:
+                self._store = self._setup.open()
+            return self._store.counts()[State.PENDING]
+        except StoreError:
+            return None
+
+    def close(self) -> None:
+        """Let go of the queue."""
+        if self._store is not None:
+            self._store.close()
