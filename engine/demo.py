@@ -93,10 +93,11 @@ handlers:
 
 _HANDLE = """\
 # What the demo runs for each task: it looks at the task's words and does as they say.
-here={here} d=$TASK_DESCRIPTION n=$(printf %s "$TASK_DESCRIPTION" | tr -cd 0-9)
+here={here} log=$here/{flowing}/log/mail.log
+d=$TASK_DESCRIPTION n=$(printf %s "$TASK_DESCRIPTION" | tr -cd 0-9)
 mail() {{
   [ "$TASK_TYPE" = mail_send ] || return 0
-  printf '[%s] [%s] %s\\n' "$(date '+%Y-%m-%d %H:%M:%S')" "$1" "$2" >> "$here/{flowing}/log/mail.log"
+  printf '[%s] [%s] %s\\n' "$(date '+%Y-%m-%d %H:%M:%S')" "$1" "$2" >> "$log"
 }}
 try=$((TASK_RETRIES + 1))
 case $d in
@@ -255,7 +256,6 @@ class Traffic:
             make_spool(_spool(root))
             for folder in ("run", "log", "metrics", "mailspool"):
                 files.make_folders(f"{root}/{folder}")
-        flowing = f"{self._folder}/{FLOWING}"
         handle = f"{self._folder}/handle.sh"
         files.publish(handle, _script(self._folder).encode())
         config = _CONFIG.format(handle=handle)

@@ -253,6 +253,11 @@ class Console(Guarded, inherit_bindings=False):
     def _to_operations(self, target: Target) -> None:
         from tui.screens.operations import OperationsScreen
 
+        for screen in self.screen_stack:
+            if isinstance(screen, OperationsScreen) and screen.live is self.here:
+                screen.aim(target.id)
+                self._close_above(screen)
+                return
         self.push_screen(OperationsScreen(self.here, self.around, target.id))
 
     def _to_operation(self, target: Target) -> None:
@@ -377,7 +382,7 @@ class Console(Guarded, inherit_bindings=False):
         elif isinstance(screen, Page | Board):
             screen.action_back()
         else:
-            screen.dismiss("")
+            await screen.run_action("back")
 
     def _leave(self, answer: str | None) -> None:
         if answer:

@@ -137,9 +137,5 @@ def facts(live: Live, plan: Plan, pace: Pace | None, amount: int) -> list[Run]:
         return []
     if pace is None:
         return [("pace", "at once, and not looked after; p: a rate, canaries, rules to stop")]
-    return [
-        ("pace", sentence)
-        for sentence in runs.forecast(
-            amount, pace, working(live.signs.lock, live.events())
-        ).sentences
-    ]
+    told = runs.forecast(amount, pace, working(live.signs.lock, live.events()))
+    return [("pace", "; ".join(told.sentences))]

@@ -25,11 +25,12 @@ MOMENT = 0.001
 PATIENCE = 3.0
 """Seconds after which a key acts whatever is under way: it waits for no bug for ever."""
 
-LEADS = {"plan": 3.0}
-"""Workers, by their group, that open a screen when they end; seconds for which keys wait for it."""
-
 LOADING = 0.5
 """Seconds for which keys wait for rows that were asked for: a disk may be slow, or away."""
+
+LEADS = {"plan": 3.0, "problems": LOADING}
+"""Workers, by their group, that decide what a key does when they end: one opens a screen, one brings
+rows; seconds for which keys wait for them."""
 
 
 class Held(NamedTuple):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine import config
-from engine.config import Config, ConfigError, Handler, Queue, QueueSettings, Thresholds
+from engine.config import Config, ConfigError, Handler, Queue, QueueSettings, Thresholds, Trash
 from engine.policy import Rate
 
 NO_CONF = "/nonexistent"
@@ -71,6 +71,7 @@ def test_everything_can_be_said(written: Callable[[str], Config], tmp_path: Path
         start_armed: false
         environment: PROD
         alerts: {dlq: 3, dlq_growth: 5, oldest: 2h, idle: 30, transport_failures: 0.25}
+        trash: {hours: 48, quota: 2G}
     """)
 
     assert got == Config(
@@ -95,6 +96,7 @@ def test_everything_can_be_said(written: Callable[[str], Config], tmp_path: Path
         read_only=True,
         environment="PROD",
         alerts=Thresholds(3, 5, 7200, 30, 0.25),
+        trash=Trash(48, 2_000_000_000),
     )
 
 
@@ -106,6 +108,16 @@ def test_a_time_has_a_unit_or_is_seconds(
 ) -> None:
     """How old a task may be is said in seconds, or in a number with its unit."""
     assert written(f"alerts: {{oldest: {text}}}").alerts.oldest == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("90", 90), ("800K", 800_000), ("512M", 512_000_000), ("1T", 10**12)]
+)
+def test_a_size_has_a_unit_or_is_bytes(
+    written: Callable[[str], Config], text: str, size: int
+) -> None:
+    """How much the trash takes is said in bytes, or in a number with its unit."""
+    assert written(f"trash: {{quota: {text}}}").trash == Trash(24, size)
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "queue:\nhandlers: {}\ntheme:\n"])
@@ -134,6 +146,11 @@ def test_what_is_left_empty_is_not_said(written: Callable[[str], Config], text: 
         ("alerts: {idle: 15m}", "alerts.idle", "a number of minutes, at least 1"),
         ("alerts: {transport_failures: 50}", "alerts.transport_failures", "such as 0.5"),
         ("alerts: {transport_failures: 0}", "alerts.transport_failures", "such as 0.5"),
+        ("trash: {hour: 3}", "trash.hour", "did you mean hours?"),
+        ("trash: {hours: 0.5}", "trash.hours", "a number of hours, at least 1"),
+        ("trash: {quota: 512 MB}", "trash.quota", "a size like 800K, 512M or 2G"),
+        ("trash: {quota: 0M}", "trash.quota", "at least 1"),
+        ("trash: {quota: 1.5}", "trash.quota", "bytes, or a size"),
         ("read_only: 1", "read_only", "expected true or false, not 1"),
         ("queue: 7", "queue", "expected a mapping"),
         ("queue: {max_retries: true}", "queue.max_retries", "a whole number of retries"),

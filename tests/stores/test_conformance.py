@@ -828,3 +828,24 @@ def test_a_problem_that_is_not_there_has_no_bytes(open_store: Opener) -> None:
     """What cannot be found answers as such, and with no bytes of anything else."""
     with pytest.raises((Gone, Unsupported)):
         open_store().glimpse(Problem("dlq/nothing.task", "gone meanwhile"))
+
+
+def test_a_task_has_a_size(open_store: Opener) -> None:
+    """A task without a payload takes up what is stored of it, in whatever state."""
+    store = open_store()
+    task = put(store, a_task())
+    held = replace(task, state=State.HELD)
+    store.swap(task, held)
+    now = found(store, task)
+
+    assert store.size(now) == len(store.read(now)) > 0
+
+
+def test_what_has_left_has_no_size(open_store: Opener) -> None:
+    """The size of a task that is not there any more is asked in vain."""
+    store = open_store()
+    task = put(store, a_task(), State.DEAD)
+    store.swap(task, None)
+
+    with pytest.raises(Gone):
+        store.size(task)

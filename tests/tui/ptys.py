@@ -43,6 +43,10 @@ _TOKEN = re.compile(
 _TORN = re.compile(r"(?:\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b]*)?)?\Z")
 """The beginning of a sequence whose end is to come; matches at the end, if only nothing."""
 
+_UNDER_CURSOR = re.compile(
+    r"^ scope if you act now: row \d{8}T\d{6}Z-\w+-[0-9a-f]{8}$", re.MULTILINE
+)
+
 
 class Screen:
     """What a terminal shows of what it was sent: as much of one as the console makes use of."""
@@ -164,6 +168,20 @@ class Terminal:
     def shows(self, *texts: str) -> None:
         """Read on until the screen shows these."""
         self.until(lambda: all(text in self.screen.text for text in texts))
+
+    def opens(self, pending: int = 40) -> None:
+        """Read on until a queue was looked at to its end, and all that waits there is listed.
+
+        Before that a row may be any, and a line half read.
+        """
+        counted, listed = f"[1 pending {pending}]", re.compile(rf"\d/{pending}\b")
+        self.until(
+            lambda: (
+                counted in self.screen.text
+                and listed.search(self.screen.text)
+                and _UNDER_CURSOR.search(self.screen.text)
+            )
+        )
 
     def _read(self, seconds: float) -> bool:
         """Take in what there is; whether there may be more."""

@@ -22,6 +22,7 @@ from tests.tui.spools import NOW, disk_place, make_spool, put_file, some_tasks
 from tests.tui.spools import a_task as spool_task
 from tests.tui.test_cli import Run, spooldeck
 from tests.tui.test_overview import Desk, a_desk
+from tests.tui.test_twins import row_of
 from tui.place import Place
 from tui.screens.overview import OverviewScreen
 
@@ -308,3 +309,70 @@ async def test_a_worker_records_and_is_seen_afterwards(root: Path, spooldeck: Ru
     assert row["tasks"]["dlq"] == 12
     assert row["lock"]["verdict"] == "held"
     assert row["lock"]["pid"] == worker.pid
+
+
+def test_overview_at_a_time(root: Path, spooldeck: Run) -> None:
+    """It prints the figures of then, and when that was; 1 where something deserved a look."""
+    record(root, *PAST)
+
+    ended = spooldeck("overview", str(root), "--at", "2026-11-20T09:41:59Z")
+
+    assert (ended.returncode, ended.stderr) == (1, "")
+    first, *_ = ended.stdout.splitlines()
+    assert first.startswith(" as it was at 2026-11-20 09:41:59Z, ") or "09:41:59Z, " in first
+    assert row_of(ended.stdout, "mail.out")[:4] == ["1,001", "1", "971", "8"]
+    for words in (
+        "WARN  mail.out: dlq +12 in 10m",
+        "lock      held: PID 4711 is at work",
+        "tokens  mail_send 3 of 5",
+        "retention deletes the oldest of dlq for good in 5d23h",
+        "postfix",
+    ):
+        assert words in ended.stdout
+
+
+def test_overview_at_a_time_of_which_nothing_is_known(root: Path, spooldeck: Run) -> None:
+    """In a gap its ends are said, and nothing else; 2, as where a place cannot be read."""
+    record(root, *PAST)
+
+    ended = spooldeck("overview", str(root), "--at", "2026-11-20T09:36:00Z", "--json")
+    (row,) = json.loads(ended.stdout)["places"]
+    plain = spooldeck("overview", str(root), "--at", "2026-11-20T09:36:00Z")
+
+    assert (ended.returncode, plain.returncode) == (2, 2)
+    assert (row["recorded"], row["tasks"], row["transports"]) == (None, None, None)
+    assert row["gap"] == {"after": NOW - 600, "before": NOW - 190}
+    assert row_of(plain.stdout, "mail.out")[:6] == [*"????", "nothing", "recorded"]
+    assert "09:32:08Z to " in plain.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--at", "soon"), "--at soon: expected a time such as"),
+        (("--at=-1h", "--filter", "x"), "--at and --filter: no task is recorded"),
+        (("--at=-1h", "--over", "3"), "--at and --over: no task is recorded"),
+    ],
+)
+def test_overview_at_what_is_no_time(
+    root: Path, spooldeck: Run, words: tuple[str, ...], said: str
+) -> None:
+    """It is a usage error, in one line."""
+    ended = spooldeck("overview", str(root), *words)
+
+    assert ended.returncode == 64
+    assert said in ended.stderr
+
+
+def test_status_and_overview_say_what_is_to_be_expected(root: Path, spooldeck: Run) -> None:
+    """Each forecast is a line with its sentence; for programs its numbers."""
+    text = spooldeck("status", str(root)).stdout
+    forecasts = json.loads(spooldeck("status", str(root), "--json").stdout)["forecasts"]
+    (place,) = json.loads(spooldeck("overview", str(root), "--json").stdout)["places"]
+
+    assert "forecast  not known when nothing waits any more: it was not watched" in text
+    assert "          dlq has 12, over its threshold of 10" in text
+    assert forecasts["drain"]["waiting"] == 40
+    assert forecasts["dlq"]["seconds"] == 0.0
+    died = NOW - 7200 - 11 * 60
+    assert forecasts["retention"]["died"] == place["forecasts"]["retention"]["died"] == died

@@ -21,6 +21,7 @@ from tests.tui.spools import (
 )
 from tui import keys
 from tui.haste import MANY, WITHIN, Haste, is_burst
+from tui.plain import text_of
 from tui.screens.queue import QueueScreen
 from tui.widgets import task_list
 
@@ -102,4 +103,4 @@ async def test_a_key_for_a_task_that_just_changed_is_refused(
         await pilot.press("X")
 
         assert console.screen is screen
-        assert "changed just now" in "".join(text for text, _ in screen._hints.lines[0])
+        assert "changed just now" in text_of(screen)

@@ -435,3 +435,21 @@ def test_a_strange_mark_of_an_alert_stops_nobody(
     freed = spooldeck("--root", str(root), "queue", "recover")
 
     assert (left_alone.returncode, freed.returncode) == (2, 0)
+
+
+def test_what_was_accepted_is_held(root: Path, start: Callable[..., Child], spooldeck: Run) -> None:
+    """With --hold a task in work is parked, its attempt counted, and does not run again."""
+    worker = silent_worker(start, root)
+    (id,) = (path.stem for path in (root / "queue" / "work").glob("*.task"))
+
+    planned = spooldeck("--root", str(root), "queue", "recover", "--dry-run", "--hold", id)
+    done = spooldeck("--root", str(root), "queue", "recover", "--yes", "--hold", id)
+
+    assert f"hold {id}, which nobody works on" in planned.stdout
+    assert (done.returncode, worker.wait()) == (0, -signal.SIGTERM)
+    assert f"Held: {id}, which was in work" in done.stdout
+    assert attempts(root) == {"pending": [0], "work": []}
+    store = open_store(str(root))
+    found = {task.id: task for task in store.look() if isinstance(task, Task)}
+    store.close()
+    assert (found[id].state, found[id].attempts) == (State.HELD, 1)

@@ -114,6 +114,11 @@ def test_the_locks(root: Path, spooldeck: Run) -> None:
     assert "by kind: report 3" in stuck.stdout
     assert f"held by PID {pid}" in stuck.stdout
     assert (told["verdict"], told["pid"], told["due_by_kind"]) == ("stuck", int(pid), {"report": 3})
+    assert "STUCK (doubtful): " in stuck.stdout
+    assert "nobody is signalled: PID" in " ".join(stuck.stdout.split())
+    (process,) = told["processes"]
+    assert (process["pid"], process["seconds"] > 0) == (int(pid), True)
+    assert "run/queue.lock" in " ".join(process["files_below"])
 
 
 def test_foreign_text_does_nothing(root: Path, spooldeck: Run) -> None:

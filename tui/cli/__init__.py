@@ -264,7 +264,7 @@ _WORDS = (
             _FILTER,
             _takes(_JSON, action="store_true", help="for programs"),
             _takes("--over", type=_count, default=0, metavar="SECONDS", help="look so long"),
-            _takes("--at", metavar="TIME", default="", help="as recorded then: 14:00, -2h"),
+            _takes("--at", metavar="TIME", default="", help="as recorded then: 14:00, =-2h"),
         ),
     ),
     _Word(

@@ -67,7 +67,7 @@ class Freezing(Board):
             self._thaw()
             return
         self._hold_still()
-        tapes = {n.number: Tape((), n.place.name, n.sample()) for n in self._lives}
+        tapes = {n.number: Tape((), n.place.name, n.sample()._replace(by="")) for n in self._lives}
         now = self.around.clock()
         self._frozen = Frozen(now, now, tapes)
         self.paint()

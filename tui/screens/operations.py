@@ -41,6 +41,10 @@ class OperationsScreen(Board):
         self._op = op
         self._listed: tuple[Listed, ...] = ()
 
+    def aim(self, op: str) -> None:
+        """Put the cursor on that one, once it is there."""
+        self._op = op
+
     def begin(self) -> None:
         """Show what is known, and keep it up to date."""
         super().begin()
@@ -198,7 +202,7 @@ class OperationsScreen(Board):
 
     def dropped(self, _: None) -> None:
         """Back from a plan: read again what there is."""
-        self._read_again()
+        self._read_again("")
 
     def action_arm(self) -> None:
         """Allow writes for a while, or forbid them."""
@@ -210,15 +214,16 @@ class OperationsScreen(Board):
 
     def action_reread(self) -> None:
         """Read the journal again."""
-        self._read_again()
+        self._read_again("the journal was read again")
 
     @work(exclusive=True, group="reread")
-    async def _read_again(self) -> None:
+    async def _read_again(self, words: str) -> None:
         try:
             await self.live.history.look(always=True)
         except Unavailable:
             return  # closed: the console is being left
-        self.say("the journal was read again", "")
+        if words:
+            self.say(words, "")
         self.paint()
 
     def copies(self) -> tuple[Copy, ...]:

@@ -211,7 +211,8 @@ class PlanScreen(Deed):
         words = {"arm": keys.arm_words(self._arming.armed)}
         if self._report or self._applying:
             words["back"] = "close"
-        self.show_hints(self.grey(), self.without(), words)
+        hints = keys.hints(self.KIND, self.grey(), self.without(), words)
+        self.query_one("#hints", Lines).show(present.hint_lines(hints, width))
 
     def _heading(self, width: int) -> Line:
         amount = present.count(len(self._plan.rows), "task")

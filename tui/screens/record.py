@@ -59,8 +59,8 @@ class RecordScreen(Page):
         lines += view.notes(operation, width)
         if isinstance(entries, str):
             return [*lines, BLANK, ((f" {shown(entries)}", "dim"),)]
-        more = operation.planned - len(entries)
-        return [*lines, BLANK, *view.rows(entries, more, operation, width)]
+        states = self._live.inspector.states
+        return [*lines, BLANK, *view.rows(entries, operation, states, width)]
 
     def copies(self) -> tuple[Copy, ...]:
         """Its name, its tasks' ids, and all that stands here."""

@@ -108,7 +108,7 @@ def notice(at: float, now: float, here: Moment, width: int) -> Line:
     if isinstance(found, Gap):
         said: Line = (*lead, (f": {gap_words(found, now)}", "warning"))
     else:
-        by = "" if found is None else f", recorded by {shown(found.by)}"
+        by = f", recorded by {shown(found.by)}" if found is not None and found.by else ""
         said = (*lead, (by, "dim"))
     room = present.width_of(said) + present.width_of(KEYS) <= width
     return present.join(said, KEYS, width) if room else present.cut(said, width)

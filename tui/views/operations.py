@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from engine import model
 from engine.fates import Fate
 from engine.journal import Entry, Operation
 from engine.operations import End
@@ -89,7 +90,7 @@ def undo(one: Listed, now: float) -> Run:
     if not verb.keeps and not operation.kept:
         return "no: not kept", "dim"
     gone = sum(ran(operation).values())
-    if gone >= done:
+    if gone + back >= done:
         return "no: all ran", "dim"
     return (f"part {present.span(left)}" if back or gone else present.span(left)), ""
 
@@ -243,15 +244,20 @@ def _pace(operation: Operation) -> str:
     return f"canary {canary}, then {rate(pace)}" if canary else rate(pace)
 
 
-def rows(entries: Iterable[Entry], more: int, operation: Operation, width: int) -> list[Line]:
-    """Each of its rows with what became of it; `more` are not among these."""
-    verb = operation.intent.verb
+def rows(
+    entries: Sequence[Entry], operation: Operation, states: Mapping[model.State, str], width: int
+) -> list[Line]:
+    """The first of its rows, each with what became of it; `states` are the store's own words."""
+    verb, more = operation.intent.verb, operation.planned - len(entries)
     found: list[Line] = [present.heading(present.count(operation.planned, "row"), width)]
     cells = 38 if width >= 100 else 24
     for row, ended in entries:
         its = way(verb, row) if verb in VERBS or row.end is not None else None
-        where = f"{row.state} -> {its[1] or 'nowhere'}" if its else str(row.state)
-        end, look = (str(ended.end), _LOOKS.get(ended.end, "")) if ended else ("open", "warning")
+        start, goal = its or (row.state, row.state)
+        ways = (states.get(s, s) if s else "nowhere" for s in (start, goal))
+        where = " -> ".join(map(shown, ways)) if start is not goal else shown(next(ways))
+        name = _PAST.get(ended.end, str(ended.end)) if ended else "open"
+        end, look = (name, _LOOKS.get(ended.end, "")) if ended else (name, "warning")
         words = ended.words if ended else "not moved"
         name = present.fit_end(shown(row.id), cells)
         runs = (
@@ -281,7 +287,8 @@ def _note(note: Mapping[str, Any]) -> Line:
     stamp = present.clock(when) if isinstance(when, float | int) else "?"
     rest = {k: v for k, v in note.items() if k not in ("line", "when", "what")}
     words = ", ".join(str(v) if k == "why" else f"{k} {v}" for k, v in rest.items())
-    return ((f"   {stamp}  ", "dim"), (shown(f"{note.get('what', '?')}: {words}"), ""))
+    said = str(note.get("what", "?")).replace("_", " ") + (f": {words}" if words else "")
+    return ((f"   {stamp}  ", "dim"), (shown(said), ""))
 
 
 def as_row(one: Listed, now: float) -> dict[str, object]:

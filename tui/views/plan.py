@@ -19,8 +19,7 @@ LISTED = 1000
 """Tasks that are listed one by one; all of them are counted."""
 
 HAPPENS: Mapping[str, str] = {
-    "retry": "due at once, attempts and last error forgotten; ids stay, so they run before "
-    "younger work",
+    "retry": "due at once, as if new; older ids run first",
     "promote": "due at once, whatever they waited for",
     "hold": "parked until somebody releases them",
     "release": "waiting again",
@@ -34,15 +33,15 @@ HAPPENS: Mapping[str, str] = {
 """What a verb does to tasks, after "12 of dlq -> pending"."""
 
 UNDO: Mapping[str, str] = {
-    "retry": "u, for 24 h, for those that have not run by then; what ran cannot be called back",
-    "release": "u, for 24 h, for those that have not run by then",
+    "retry": "u, for 24 h, until they run; what ran cannot be called back",
+    "release": "u, for 24 h, until they run",
     "expunge": "none: this cannot be taken back. X puts into the trash instead, H parks",
 }
 """How a verb can be taken back, where that is not said by `TAKEN_BACK`."""
 
 TAKEN_BACK = "u, for 24 h, by whoever may write here"
 
-CHECKED = "each task is looked at again just before; one that has changed is left alone, as gone"
+CHECKED = "again just before: what has changed is left alone, as gone"
 
 
 class Weight(NamedTuple):
@@ -120,15 +119,12 @@ def _facts(plan: Plan, sight: Sight) -> list[Run]:
     rows: list[Run] = []
     if sight.scope:
         rows.append(("scope", sight.scope))
-    if plan.filter:
+    if plan.filter and plan.filter not in sight.scope:
         rows.append(("filter", plan.filter))
-    size = _size(plan, sight)
-    if size:
-        rows.append(("size", size))
+    rows.append(("size", _size(plan, sight)))
     rows += [(f"new {name}", _value(name, value)) for name, value in plan.values.items()]
     rows += sight.facts
     rows += [
-        ("seen at", present.clock(plan.made)),
         ("undo", sight.undo or UNDO.get(plan.verb, TAKEN_BACK)),
         ("checked", CHECKED),
     ]
@@ -152,7 +148,7 @@ def _size(plan: Plan, sight: Sight) -> str:
     if plan.oldest:
         words.append(f"oldest {present.span(sight.now - plan.oldest)}")
         words.append(f"newest {present.span(sight.now - plan.newest)}")
-    return ", ".join(words)
+    return ", ".join([*words, f"seen at {present.clock(plan.made)}"])
 
 
 def trash_after(taken: int, more: int, quota: int) -> str:

@@ -197,7 +197,7 @@ def result(came: Result, states: Mapping[State, str], width: int) -> list[Line]:
     times = f"  {present.clock(now.began)} to {present.clock(now.now)} ({took})"
     found: list[Line] = [present.cut(((f" {word}", look), (times, "")), width)]
     if now.stopped:
-        found += [((f"   {p}", "warning"),) for p in _folded(f"stopped: {now.stopped}", width - 4)]
+        found += [((f"   {p}", "warning"),) for p in _folded(now.stopped, width - 4)]
     if now.trouble:
         found += [((f" ! {p}", "bad"),) for p in _folded(now.trouble, width - 4)]
     found += [present.heading("what became of them", width), *_counts(now, states, width)]
@@ -223,9 +223,10 @@ def _undo(came: Result, states: Mapping[State, str], width: int) -> list[Line]:
         words = "u shows it: R there goes on with what was not sent"
     elif now.sent - now.pulled <= 0:
         words = "nothing to take back: nothing of it is on its way"
+    elif waits:
+        words = f"T takes back what has not run: {waits:,} wait; what ran cannot be called back"
     else:
-        some = f"{waits:,} that wait" if waits else "none waits any more"
-        words = f"T takes back what has not run: {some}; what ran cannot be called back"
+        words = "nothing waits any more; what ran cannot be called back"
     found += [((f"   {piece}", ""),) for piece in _folded(words, width - 4)]
     if now.op:
         found.append(((f"   journal: {shown(now.op)}", "dim"),))

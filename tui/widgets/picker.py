@@ -95,8 +95,8 @@ class Picker(Painted, can_focus=True):
         return max(0, self.size.height - len(self._head))
 
     def _reveal(self) -> None:
-        lowest = self._at - self._height + 1
-        self._top = max(0, min(max(self._top, lowest), self._at))
+        lowest, most = self._at - self._height + 1, len(self._rows) - self._height
+        self._top = max(0, min(max(self._top, lowest), self._at, most))
 
     def on_resize(self) -> None:
         """Another size shows other rows."""

@@ -1,0 +1,442 @@
+"""The journal: believed for what it says and no further, whoever wrote it, and whatever was cut."""
+
+import json
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engine import deeds, plans, undo
+from engine.journal import LONGEST, Intent, Journal, Operation, Who, mask
+from engine.model import State, Task
+from engine.operations import End, Ended, Report
+from engine.plans import Plan, Row
+from engine.store import Unavailable
+from engine.stores.memory import MemoryStore
+
+NOW = 1_795_170_000.0
+US = Intent("", Who("ana", host="mx1", pid=1))
+SECRET = "kim@example.net"
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    """A journal in which nothing is written yet."""
+    return Journal(f"{tmp_path}/journal", str(tmp_path), lambda: NOW)
+
+
+def a_plan(count: int = 4, verb: str = "retry") -> Plan:
+    """A plan for so many dead tasks."""
+    rows = (Row(f"20261120T094115Z-job-{n:08x}", State.DEAD, f"rev{n}") for n in range(count))
+    return Plan(verb, tuple(rows), NOW)
+
+
+def written(journal: Journal, plan: Plan, *, end: bool = True) -> tuple[Path, Path]:
+    """An operation with an image and an outcome for each row: its two files."""
+    pen = journal.begin(US._replace(verb=plan.verb), plan)
+    pen.keep([(row.id, f"what {row.id}\nwas\n".encode()) for row in plan.rows])
+    done = [Ended(row, End.DONE, rev=f"new {row.rev}") for row in plan.included]
+    pen.outcomes(done[:2])
+    pen.outcomes(done[2:])
+    if end:
+        excluded = tuple((row.id, why) for row, why in plan.excluded)
+        pen.end(Report(plan, tuple(one.row.id for one in done), (), (), excluded))
+    pen.close()
+    return Path(f"{journal.folder}/{pen.op}.jsonl"), Path(f"{journal.folder}/{pen.op}.before")
+
+
+def again(journal: Journal) -> Journal:
+    """The same journal, with nothing remembered."""
+    return Journal(journal.folder, clock=lambda: NOW)
+
+
+def believed(journal: Journal) -> list[Operation]:
+    """Everything that can be read of it; what it says of itself must fit."""
+    found = list(again(journal).operations())
+    for operation in found:
+        entries = list(journal.entries(operation.op))
+        counted = [e.ended.end for e in entries if e.ended is not None]
+        assert operation.open >= 0 and len(entries) <= operation.planned
+        assert {end: counted.count(end) for end in End} == operation.counts or not entries
+        assert set(journal.images(operation.op).values()) <= {
+            f"what {entry.row.id}\nwas\n".encode() for entry in entries
+        }
+    return found
+
+
+def test_cut_off_anywhere_it_says_no_more_than_was_durable(journal: Journal) -> None:
+    """Cut at any byte it is nothing before its rows are whole, and then what its lines say."""
+    plan = a_plan()._replace(left_out=frozenset({a_plan().rows[3].id}))
+    path, _ = written(journal, plan)
+    data = path.read_bytes()
+    began = data.index(b'"rows":')
+    began = data.index(b"\n", began) + 1
+
+    for size in range(len(data)):
+        path.write_bytes(data[:size])
+        operations = believed(journal)
+        assert len(operations) == (size >= began)
+        for operation in operations:
+            assert operation.counts[End.EXCLUDED] == 1
+            assert operation.counts[End.DONE] in (0, 2, 3)
+            assert operation.ended is None
+
+
+def test_an_image_is_whole_or_none(journal: Journal) -> None:
+    """Cut at any byte, what tasks were is there for some of them, and byte for byte."""
+    path, before = written(journal, a_plan())
+    data, whole = before.read_bytes(), journal.images(path.stem)
+
+    for size in range(len(data)):
+        before.write_bytes(data[:size])
+        images = journal.images(path.stem)
+        assert images.items() <= whole.items() and len(images) < len(whole)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@given(
+    noise=st.binary(max_size=40),
+    at=st.floats(0, 1),
+    kind=st.sampled_from(["insert", "overwrite", "line", "all", "before"]),
+)
+def test_noise_is_not_believed(noise: bytes, at: float, kind: str, journal: Journal) -> None:
+    """Whatever bytes come into its files, reading them ends, and what is read fits together."""
+    path, before = written(journal, a_plan(), end=False)
+    target = before if kind == "before" else path
+    data = target.read_bytes()
+    place = int(at * len(data))
+    if kind == "line":
+        place = data.find(b"\n", place) + 1
+        noise = noise.replace(b"\n", b" ") + b"\n"
+    rest = data[place + len(noise) * (kind == "overwrite") :]
+    target.write_bytes(noise if kind == "all" else data[:place] + noise + rest)
+
+    found = list(again(journal).operations())
+
+    for operation in found:
+        entries = list(journal.entries(operation.op))
+        known = [entry for entry in entries if entry.ended is not None]
+        assert operation.open >= 0
+        assert len(known) == sum(operation.counts.values()) <= operation.planned
+        journal.images(operation.op)
+    path.unlink(missing_ok=True)
+    before.unlink(missing_ok=True)
+
+
+NONSENSE = [
+    "null",
+    "[]",
+    "7",
+    '"ends"',
+    "{}",
+    '{"line": "ends", "done": []}',
+    '{"line": "ends", "done": {"x": {}}, "gone": 7}',
+    '{"line": "ends", "done": {"nobody": "rev"}}',
+    '{"line": "rows", "rows": 7}',
+    '{"line": "rows", "rows": [["a", "nowhere", "b"]]}',
+    '{"line": "rows", "rows": [["a", "dead", 7]]}',
+    '{"line": "rows", "rows": [["\\u001b[2J", "dead", "x", "dead", "more", "more"]]}',
+    '{"line": "end", "when": NaN}',
+    '{"line": "end", "when": 1e999}',
+    '{"line": "end", "when": "soon"}',
+    '{"line": "end", "when": 1e300}',
+    '{"line": "intent", "when": 1, "verb": "purge", "planned": 9, "who": {"user": "eve"}}',
+    '{"line": 7}',
+    '{"line": "note", "what": {"a": [1]}}',
+    "[" * 100_000,
+    '{"line": ' * 50_000,
+    "9" * 10_000,
+    "{" + " " * (LONGEST + 10) + "}",
+]
+
+
+@pytest.mark.parametrize("line", NONSENSE, ids=lambda line: line[:40])
+def test_a_line_of_nonsense_changes_nothing(line: str, journal: Journal) -> None:
+    """One line that says nothing, or too much, leaves all others as they are."""
+    path, _ = written(journal, a_plan())
+    (before,) = believed(journal)
+    data = path.read_bytes()
+    place = data.index(b"\n", data.index(b'"ends"')) + 1
+    path.write_bytes(data[:place] + line.encode() + b"\n" + data[place:])
+
+    (after,) = believed(journal)
+
+    assert after._replace(notes=(), damaged=0, planned=4) == before
+
+
+HEADS = [
+    {"planned": float("inf")},
+    {"planned": -1},
+    {"planned": "9" * 5000},
+    {"when": float("nan")},
+    {"who": "ana"},
+    {"verb": 7},
+    {"values": [1]},
+    {"who": {"user": ["a"]}},
+]
+
+
+@pytest.mark.parametrize("wrong", HEADS, ids=lambda wrong: json.dumps(wrong)[:40])
+def test_an_intent_that_is_none_is_no_operation(wrong: dict[str, object], journal: Journal) -> None:
+    """What does not begin as an operation does is not listed as one."""
+    path, _ = written(journal, a_plan())
+    head, rest = path.read_bytes().split(b"\n", 1)
+    path.write_bytes(json.dumps(json.loads(head) | wrong).encode() + b"\n" + rest)
+
+    assert believed(journal) == []
+
+
+def a_symlink(path: Path) -> None:
+    """A link to a file elsewhere."""
+    path.symlink_to("/etc/passwd")
+
+
+def a_fifo(path: Path) -> None:
+    """A pipe that nobody writes to."""
+    os.mkfifo(path)
+
+
+def a_second_name(path: Path) -> None:
+    """A file that has another name elsewhere."""
+    (path.parent.parent / "elsewhere").write_text("{}\n")
+    path.hardlink_to(path.parent.parent / "elsewhere")
+
+
+def a_socket(path: Path) -> None:
+    """A socket."""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+
+
+PLANTED: list[Callable[[Path], None]] = [a_symlink, a_fifo, a_second_name, a_socket, Path.mkdir]
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+@pytest.mark.parametrize("name", ["20261120T094115Z-00000000", "99999999T999999Z-00000000"])
+def test_what_lies_in_its_place_is_named(
+    plant: Callable[[Path], None], name: str, journal: Journal
+) -> None:
+    """What is no plain file is neither opened nor waited for: it is listed, with the reason."""
+    written(journal, a_plan())
+    plant(Path(journal.folder, f"{name}.jsonl"))
+
+    operations = again(journal).operations()
+
+    strange = next(operation for operation in operations if operation.op == name)
+    assert len(operations) == 2
+    assert strange.intent.verb == "?" and name in strange.intent.reason
+    with pytest.raises(Unavailable, match=name):
+        journal.resume(name)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_stranger_s_file_is_not_believed(journal: Journal) -> None:
+    """A file of somebody who may not put files there is named and not read."""
+    path, before = written(journal, a_plan())
+    os.chown(path, 65534, 65534)
+    os.chown(before, 65534, 65534)
+
+    (operation,) = again(journal).operations()
+
+    assert "belongs to user 65534" in operation.intent.reason
+    with pytest.raises(Unavailable, match="belongs to user 65534"):
+        journal.images(path.stem)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_its_files_are_the_spool_s(tmp_path: Path) -> None:
+    """What root writes belongs to the owner of the folder; what tasks were is for nobody else."""
+    os.chown(tmp_path, 65534, 65534)
+    journal = Journal(f"{tmp_path}/.spooldeck/journal", clock=lambda: NOW)
+
+    path, before = written(journal, a_plan())
+
+    seen = [(p.stat().st_uid, p.stat().st_mode & 0o777) for p in (path, before, path.parent)]
+    assert seen == [(65534, 0o640), (65534, 0o600), (65534, 0o750)]
+
+
+@pytest.mark.parametrize("op", ["../../etc/passwd", "", "a", "20261120T094115Z-0000000/", "x\0y"])
+def test_only_its_own_names_are_opened(op: str, journal: Journal) -> None:
+    """A name that is no operation's leads nowhere."""
+    written(journal, a_plan())
+
+    assert journal.operation(op) is None
+    assert list(journal.entries(op)) == [] and journal.images(op) == {}
+    with pytest.raises(Unavailable, match="no operation has such a name"):
+        journal.resume(op)
+
+
+def test_what_is_said_first_holds(journal: Journal) -> None:
+    """A second intent, row or outcome for the same is passed by."""
+    path, _ = written(journal, a_plan())
+    (before,) = believed(journal)
+    data = path.read_bytes()
+    twice = data.replace(b'"done"', b'"failed"').replace(b'"dead"', b'"held"')
+    path.write_bytes(data + twice.replace(b'"ana"', b'"eve"'))
+
+    (after,) = believed(journal)
+
+    assert (after._replace(damaged=0), after.damaged) == (before, 1)
+    assert {entry.row for entry in journal.entries(path.stem)} == set(a_plan().rows)
+
+
+def test_ids_of_nobody_lead_nowhere(journal: Journal) -> None:
+    """Ids that no task has, however they are written, are accounted for and touch nothing."""
+    ids = ("\x1b[2J", "../../../etc/passwd", "", "\u202e", "a" * 5000, "no\nbody")
+    rows = tuple(Row(ident, State.DEAD, "x") for ident in ids)
+    journal.begin(US._replace(verb="purge"), Plan("purge", rows, NOW)).close()
+    (operation,) = journal.operations()
+    store = MemoryStore()
+
+    plan = undo.rest(journal, operation, NOW)
+    report = deeds.carry_out(store, journal, plan, US, lambda: NOW)
+
+    assert (len(report.gone), report.accounted) == (6, 6)
+
+
+def test_two_of_one_second_are_two(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operations that begin in one second, with one random number, have files of their own."""
+    monkeypatch.setattr(os, "urandom", lambda size: b"\xff" * size)
+    pens = [journal.begin(US._replace(verb="retry"), a_plan(n)) for n in (1, 2, 3)]
+
+    operations = journal.operations()
+
+    assert {o.op: o.planned for o in operations} == {pen.op: n for n, pen in enumerate(pens, 1)}
+    assert all(operation.running for operation in operations)
+    for pen in pens:
+        pen.close()
+
+
+def test_the_latest_is_the_first_of_one_second(tmp_path: Path) -> None:
+    """Of operations of one second the one that began last comes first."""
+    times = iter(NOW + n / 100 for n in range(100))
+    journal = Journal(f"{tmp_path}/journal", clock=lambda: next(times))
+    ops = []
+    for _ in range(12):
+        pen = journal.begin(US._replace(verb="retry"), a_plan(1))
+        ops.append(pen.op)
+        pen.close()
+
+    assert [operation.op for operation in journal.operations(NOW)] == ops[::-1]
+
+
+def test_a_clock_that_is_set_back_hides_nothing(journal: Journal) -> None:
+    """What was written before the clock was set back is still listed, and settled, afterwards."""
+    first, _ = written(journal, a_plan())
+    earlier = Journal(journal.folder, clock=lambda: NOW - 7200)
+    second, _ = written(earlier, a_plan(), end=False)
+
+    operations = earlier.operations(NOW - 7200 - 86400)
+
+    assert {operation.op for operation in operations} == {first.stem, second.stem}
+
+
+def test_nobody_else_writes_while_it_runs(journal: Journal) -> None:
+    """An operation that is being carried out is neither settled nor dropped by anybody else."""
+    pen = journal.begin(US._replace(verb="retry"), a_plan())
+    (running,) = again(journal).operations()
+    written_so_far = Path(f"{journal.folder}/{pen.op}.jsonl").read_bytes()
+
+    settled = undo.settle(MemoryStore(), again(journal), running)
+    undo.drop(again(journal), running, "left as it is")
+
+    assert running.running and settled is None
+    assert Path(f"{journal.folder}/{pen.op}.jsonl").read_bytes() == written_so_far
+    pen.close()
+
+
+def test_what_is_over_is_not_written_to(journal: Journal) -> None:
+    """Settling or dropping what has ended changes nothing, not even when it ended."""
+    path, _ = written(journal, a_plan())
+    data = path.read_bytes()
+    (operation,) = journal.operations()
+
+    undo.settle(MemoryStore(), journal, operation._replace(ended=None))
+    undo.drop(journal, operation._replace(ended=None), "left as it is")
+
+    assert path.read_bytes() == data
+
+
+@pytest.mark.parametrize("lose", ["file", "folder", "replaced"])
+def test_a_journal_that_is_removed_is_noticed(lose: str, journal: Journal) -> None:
+    """Nothing is said to be written down in a file that nobody can find any more."""
+    pen = journal.begin(US._replace(verb="retry"), a_plan())
+    folder = Path(journal.folder)
+    if lose == "file":
+        (folder / f"{pen.op}.jsonl").unlink()
+    else:
+        folder.rename(folder.with_name("elsewhere"))
+    if lose == "replaced":
+        folder.mkdir()
+        (folder / f"{pen.op}.jsonl").write_text("")
+
+    with pytest.raises(Unavailable, match="removed meanwhile"):
+        pen.outcomes([Ended(a_plan().rows[0], End.DONE)])
+    with pytest.raises(Unavailable, match="removed meanwhile"):
+        pen.keep([("x", b"y")])
+    pen.close()
+
+
+ADDRESSES = [
+    ("kim@example.net", "...@example.net"),
+    ("to:kim@example.net,ana@example.org", "to:...@example.net,...@example.org"),
+    ('"kim k."@example.net', "...@example.net"),
+    ("<kim+tag@[192.0.2.1]>", "<...@[192.0.2.1]>"),
+    ("kim@example.net@example.org", "...@...@example.org"),
+    ("k\u00efm@example.net", "...@example.net"),
+    ("nobody @ home", "nobody @ home"),
+]
+
+
+@pytest.mark.parametrize(("text", "masked"), ADDRESSES)
+def test_no_address_is_written_in_full(text: str, masked: str) -> None:
+    """Of a mail address stays where it is, not whose."""
+    assert mask(text) == masked
+
+
+def test_no_address_and_no_content_in_the_journal(journal: Journal) -> None:
+    """What was typed, and what tasks hold, is in no file of the journal that others may read."""
+    store = MemoryStore()
+    task = Task("a", "job", State.PENDING, NOW, description=f"for {SECRET}", payload="/a/mail")
+    store.swap(None, replace(task, error="the body of a mail"))
+    (seen,) = (found for found in store.look() if isinstance(found, Task))
+    values = {"description": f"now for {SECRET}"}
+    plan = plans.freeze("edit", [seen], NOW, filter=f"to:{SECRET}")._replace(values=values)
+    intent = US._replace(reason=f"ask {SECRET}", pace={"who": [SECRET, {"a": (SECRET,)}]})
+
+    report = deeds.carry_out(store, journal, plan, intent, lambda: NOW)
+
+    data = Path(f"{journal.folder}/{report.op}.jsonl").read_bytes()
+    assert report.done == ("a",)
+    assert b"example.net" in data
+    assert not any(secret in data for secret in (b"kim", b"a mail", b"job"))
+
+
+def test_what_was_not_written_down_in_full_is_not_gone_on_with(journal: Journal) -> None:
+    """An edit with an address in it is not repeated from what the journal shows of it."""
+    values = {"description": f"for {SECRET}"}
+    plan = a_plan(1, "edit")._replace(values=values)
+    journal.begin(US._replace(verb="edit", values=values), plan).close()
+    (operation,) = journal.operations()
+
+    with pytest.raises(Unavailable, match="no mail address in full"):
+        undo.rest(journal, operation, NOW)
+
+
+def test_a_verb_that_is_not_known_is_left_alone(journal: Journal) -> None:
+    """What another version did is listed; it is neither settled, taken back nor gone on with."""
+    journal.begin(US._replace(verb="sublimate"), a_plan()).close()
+    (operation,) = journal.operations()
+
+    for call in (
+        lambda: undo.settle(MemoryStore(), journal, operation),
+        lambda: undo.undo(MemoryStore(), journal, operation, NOW, 7.0),
+        lambda: undo.rest(journal, operation, NOW),
+    ):
+        with pytest.raises(Unavailable, match="no operation that is known here: sublimate"):
+            call()
