@@ -79,6 +79,7 @@ fails until somebody mends what it needs, one whatever is done.
 
 _CONFIG = """\
 # The demo's own settings; waits are short, so that there is something to see.
+# What "geoip database is ... days old" needs is a file beside this one: touch {mended}
 queue:
   backoff_base: 3
   backoff_max: 30
@@ -258,7 +259,7 @@ class Traffic:
                 files.make_folders(f"{root}/{folder}")
         handle = f"{self._folder}/handle.sh"
         files.publish(handle, _script(self._folder).encode())
-        config = _CONFIG.format(handle=handle)
+        config = _CONFIG.format(handle=handle, mended=MENDED)
         files.publish(f"{self._folder}/spooldeck.yaml", config.encode())
         self._stores = {
             name: NftbanStore(_spool(f"{self._folder}/{name}")) for name in (FLOWING, WEDGED)

@@ -8,16 +8,13 @@ from typing import Any, NamedTuple
 from engine import runs
 from engine.index import Query
 from engine.model import State
-from engine.operations import Allowed, Report
+from engine.operations import Allowed
 from engine.pace import Pace
 from engine.plans import LOCKED, NO_VALUES, Plan
-from engine.store import StoreError
 from engine.verbs import VERBS
 from tui.exam import not_abandoned
 from tui.live import Live
 from tui.present import Run
-from tui.screens.face import Face
-from tui.surroundings import Surroundings
 from tui.watch import lock_of
 from tui.works import working
 
@@ -45,35 +42,6 @@ class Asked(NamedTuple):
 def meant(verb: str, state: State | None) -> str:
     """The verb that a key stands for in a state."""
     return INSTEAD.get((verb, state), verb)
-
-
-async def show_plan(
-    face: Face,
-    live: Live,
-    around: Surroundings,
-    asked: Asked,
-    done: Callable[[Report], None] = lambda report: None,
-) -> None:
-    """Freeze a plan and show it; says why where there is none."""
-    from tui.screens.plan import PlanScreen
-
-    verb = asked.verb
-    try:
-        plan = await live.inspector.plan(verb, asked.ids, asked.query, live.noted)
-        if verb == "restore":
-            plan = await live.inspector.restore(plan, live.place.retention_days)
-    except StoreError as error:
-        face.say(f"no plan: {error}")
-        return
-    plan = picked(plan._replace(values=asked.values))
-    if asked.ids and not plan.rows:
-        face.say("no plan: these tasks have left, or the filter hides them")
-        return
-    if face.app.screen is not face:  # what shines through from below a menu is current, too
-        face.say(f"no plan: another screen came before the one to {verb} was made")
-        return
-    words, warned = asked.words(len(plan.rows)), warnings(live, plan, asked)
-    face.app.push_screen(PlanScreen(plan, words, live, around, done, warnings=warned))
 
 
 def picked(plan: Plan) -> Plan:

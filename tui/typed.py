@@ -29,8 +29,8 @@ LOADING = 0.5
 """Seconds for which keys wait for rows that were asked for: a disk may be slow, or away."""
 
 LEADS = {"plan": 3.0, "problems": LOADING}
-"""Workers, by their group, that decide what a key does when they end: one opens a screen, one brings
-rows; seconds for which keys wait for them."""
+"""Workers, by their group, whose end decides what a key does: the one opens a screen, the other
+brings rows; seconds for which keys wait for them."""
 
 
 class Held(NamedTuple):

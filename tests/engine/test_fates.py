@@ -325,6 +325,18 @@ def test_what_is_on_its_way_stays_as_it_was() -> None:
     assert list(fates.settle(NOW + 1e6)) == []
 
 
+def test_what_comes_back_is_given_its_time_anew() -> None:
+    """A task that was nowhere for a while, and stood somewhere since, is not unknown at once."""
+    fates = followed(a_sent())
+    gone(fates, 1, now=NOW)
+    fates.see({ident()}, [a_task(State.ACTIVE)], NOW + 100)
+    gone(fates, 1, now=NOW + 110)
+    list(fates.settle(NOW + 200))
+
+    assert fates_of(list(fates.settle(NOW + 229))) == {}
+    assert fates_of(list(fates.settle(NOW + 230))) == {1: Fate.UNKNOWN}
+
+
 def test_the_counter_accounts_for_no_more_than_it_rose() -> None:
     """Of three that left without a line, a counter that rose by two speaks for two."""
     fates = followed(a_sent(1), a_sent(2), a_sent(3))

@@ -32,6 +32,7 @@ from engine.replay import Replay, Result
 from engine.store import Unavailable
 from engine.stores.nftban import NftbanStore, Spool, make_spool
 from engine.worker import Services, Worker
+from tests.engine.conftest import Child
 
 NOW = 1_795_170_000.0
 OLD = "421 4.7.0 try again later"
@@ -558,6 +559,57 @@ def test_hearing_begins_when_it_is_asked(place: Place) -> None:
     assert [(event.id, event.what) for event in hearing()] == [("b", What.SUCCEEDED)]
     assert hearing() == []
     hearing.close()
+
+
+KILLED = """
+import sys
+from engine import plans
+from engine.journal import Intent, Journal, Who
+from engine.model import State, Task
+from engine.pace import Pace
+from engine.replay import Replay
+from engine.stores.nftban import NftbanStore, Spool
+
+queue = sys.argv[1]
+spool = Spool(queue + "/pending", queue + "/work", queue + "/dlq")
+dead = {t.id: t for t in NftbanStore(spool).look() if isinstance(t, Task)}
+plan = plans.freeze("retry", dead.values(), 0)
+journal, intent = Journal(spool.desk + "/journal"), Intent("retry", Who("ana"))
+buckets = spool.desk + "/replay.buckets"
+open_store = lambda: NftbanStore(spool)
+Replay(open_store, plan, Pace(8.0, ()), journal=journal, intent=intent, buckets=buckets).run()
+"""
+
+
+def test_killed_it_is_gone_on_with(place: Place, start: Callable[..., Child]) -> None:
+    """Killed at any moment, what it had not sent is in the dead-letter queue, the journal knows
+    which that is, and going on with it sends each task once."""
+    place.dead(*["ok"] * 30)
+    place.works = 0
+    child = start(KILLED, str(Path(place.spool.pending).parent))
+    pause = threading.Event()
+    while not place.counts().get(State.PENDING):
+        pause.wait(0.01)
+        assert child.poll() is None
+    child.kill()
+    child.wait()
+    place.store.recover()
+    half = undo.settle(place.store, place.journal, place.operation())
+
+    assert half is not None
+    assert half.interrupted
+    sent = {entry.row.id for entry in place.journal.entries(half.op) if entry.ended}
+    assert {task.id for task in place.seen(State.PENDING)} == sent
+    assert len(place.seen(State.DEAD)) == half.open == 30 - len(sent) > 0
+
+    rest = undo.rest(place.journal, half, place.now)
+    place.then = lambda replay: None if replay.progress.rest else replay.order("leave")
+    result = place.replay(rest, AT_ONCE).run()
+
+    assert result.report is not None
+    assert sent.isdisjoint(result.report.done)
+    assert len(sent) + len(result.report.done) == 30
+    assert place.counts() == {State.PENDING: 30}
 
 
 # ---- with a real worker, and rivals

@@ -566,7 +566,7 @@ async def test_what_the_reference_screen_shows_first() -> None:
 
         for words in (
             *("STUCK (likely): PID 4711 lives", "behind it: 40 in pending", "SIGKILL to PID 4711"),
-            *("queue recover", "1 task in work", "scope if you act now: PID 4711"),
+            *("or spooldeck", "1 task in work", "scope if you act now: PID 4711"),
             *("type the PID, 4711", "holder  PID 4711"),
         ):
             assert words in screen

@@ -242,9 +242,10 @@ def test_a_stuck_worker_is_ended(root: Path, spooldeck: Run, start: Callable[...
 
     assert run.returncode == 0, run.stderr
     assert worker.wait() == -signal.SIGTERM
-    assert run.stdout.splitlines()[-5:-2] == [
+    assert run.stdout.splitlines()[-6:-2] == [
         f"SIGTERM to PID {worker.pid}",
         f"PID {worker.pid} has ended",
+        "the lock is taken over",
         f"Removing stale lock (PID {worker.pid} is gone)",
     ]
     assert run.stdout.splitlines()[-1] == "the lock is free"

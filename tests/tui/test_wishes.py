@@ -301,8 +301,9 @@ def test_the_screen_as_plain_text(spool: Path) -> None:
         terminal.opens()
         terminal.shows("mail.prom written")
         terminal.send("g")  # the cursor stays on the task that was the first to be seen
-        first = sorted(path.stem[:16] for path in (spool / "queue/pending").iterdir())[:5]
-        terminal.until(lambda: [line[3:19] for line in terminal.screen.lines[4:9]] == first)
+        ids = sorted(path.stem for path in (spool / "queue/pending").iterdir())[:5]
+        ends = [id[-9:] for id in ids]
+        terminal.until(lambda: [line[4:13] for line in terminal.screen.lines[4:9]] == ends)
         shown = terminal.screen.lines[4:9]
         before = len(terminal.said)
         terminal.send("=")

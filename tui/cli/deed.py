@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
 import sys
 import time
 from argparse import Namespace
@@ -255,21 +256,18 @@ class Interrupted:
 
     def __enter__(self) -> Interrupted:
         """From now on."""
-        import signal
-
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             self._before[number] = signal.signal(number, self._heard)
         return self
 
     def __exit__(self, *_: object) -> None:
         """As it was."""
-        import signal
-
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def _heard(self, *_: object) -> None:
-        self.times += 1
+    def _heard(self, number: int, _: object) -> None:
+        # Whoever ends us by anything but a key does not come back to do it again.
+        self.times += 1 if number == signal.SIGINT else 2
 
 
 def tell(setup: Setup, report: Report, as_json: bool, more: Mapping[str, Any] = {}) -> int:

@@ -67,7 +67,8 @@ def _recover(setup: Setup, store: NftbanStore, arguments: Namespace) -> int:
         lock = take_from(setup, store, evidence, _say)
     else:
         lock = locks.acquire(setup.lock_path, setup.queue.stuck_threshold, seen=evidence.seen)
-    _say("the lock is taken over")
+    if evidence.verdict is not Verdict.FREE:
+        _say("the lock is taken over")
     with lock:
         _give_back(setup, store, lock, arguments.hold)
         forget_alert(setup)

@@ -159,13 +159,15 @@ def _follow(replay: Replay, interrupted: Interrupted) -> None:
     given = 0
     while not replay.progress.is_over:
         pause.wait(GLANCE)
-        for order in orders[given : interrupted.times]:
+        times = interrupted.times  # may grow at any moment
+        for order in orders[given:times]:
             replay.order(order)
             if order == "stop":
                 complain("stopping: what was not sent stays; Ctrl-C again waits for no outcomes")
-        given = max(given, interrupted.times)
+        given = times
         line, now = standing(replay.progress), time.monotonic()
-        if line != said and (now - said_at >= SAYING or replay.progress.is_over):
+        began = replay.progress.phase is not Phase.STARTING
+        if began and line != said and (now - said_at >= SAYING or replay.progress.is_over):
             complain(line)
             said, said_at = line, now
     replay.close()  # it is over: this waits for its thread alone

@@ -58,7 +58,9 @@ class Acting(Face):
 
     @work(group="plan", exclusive=True)
     async def _show_plan(self, asked: Asked) -> None:
-        await planning.show_plan(self, self.live, self.around, asked, self.applied)
+        from tui.screens.plan import show_plan
+
+        await show_plan(self, self.live, self.around, asked, self.applied)
 
     def applied(self, report: Report) -> None:
         """A plan of this screen was carried out."""

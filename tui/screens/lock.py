@@ -335,6 +335,8 @@ class LockScreen(Deed):
             self.run_worker(plan, name="plan", exclusive=True, group="plan")
 
     async def _show_plan(self, verb: str, id: str) -> None:
+        from tui.screens.plan import show_plan
+
         case = self._exam.case
         work = next((w for w in case.works if w.task.id == id), None) if case else None
         if work is None:
@@ -343,7 +345,7 @@ class LockScreen(Deed):
         advice = triage.WHY[work.told.advice] if not work.told.unknown else work.told.unknown
         scope = f"row {id}, in work and nobody's. Recommended: {advice}"
         asked = planning.Asked(verb, {id}, Query(State.ACTIVE), lambda _: scope)
-        await planning.show_plan(self, self._live, self._around, asked, self._applied)
+        await show_plan(self, self._live, self._around, asked, self._applied)
 
     def _applied(self, report: Report) -> None:
         past = VERBS[report.plan.verb].past

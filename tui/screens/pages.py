@@ -163,6 +163,8 @@ class Board(Face):
         text, look, when = self._said
         if text and not 0 <= self.around.clock() - when < SAID:
             self._said = ("", "", 0.0)
+        if not self._composed:
+            return  # it is painted as soon as its parts are there
         line: Line = ((f" {shown(self._said[0])}", look),) if self._said[0] else self.word()
         self.query_one("#word", Lines).show([present.cut(line, self.size.width)])
 

@@ -21,10 +21,19 @@ from engine.verbs import VERBS
 from tui import keys, present
 from tui.export import Sheet, Take
 from tui.live import Live
-from tui.planning import can_be_paced, facts, guard, pace_for, why_not_now
+from tui.planning import (
+    Asked,
+    can_be_paced,
+    facts,
+    guard,
+    pace_for,
+    picked,
+    warnings,
+    why_not_now,
+)
 from tui.present import Line
 from tui.screens.deed import Deed
-from tui.screens.face import Target
+from tui.screens.face import Face, Target
 from tui.screens.pages import SAID
 from tui.surroundings import Surroundings
 from tui.views.plan import Sight, Weight, accounted, acted_on, order, outcome, planned
@@ -189,8 +198,8 @@ class PlanScreen(Deed):
 
     def lay_out(self, width: int) -> None:
         """The plan or its result, for this width."""
-        if not self.is_attached or not width:
-            return
+        if not self.is_attached or not width or not self.query(Picker):
+            return  # not composed yet, or being taken down: the operation goes on all the same
         verb = self._plan.verb
         picker, text = self.query_one(Picker), self.query_one(LongText)
         if self._report is None:
@@ -402,3 +411,30 @@ class PlanScreen(Deed):
 
 def _by_id(drift: Sequence[tuple[plans.Row, str]]) -> list[tuple[str, str]]:
     return [(row.id, how) for row, how in drift]
+
+
+async def show_plan(
+    face: Face,
+    live: Live,
+    around: Surroundings,
+    asked: Asked,
+    done: Callable[[Report], None] = lambda report: None,
+) -> None:
+    """Freeze a plan and show it; says why where there is none."""
+    verb = asked.verb
+    try:
+        plan = await live.inspector.plan(verb, asked.ids, asked.query, live.noted)
+        if verb == "restore":
+            plan = await live.inspector.restore(plan, live.place.retention_days)
+    except StoreError as error:
+        face.say(f"no plan: {error}")
+        return
+    plan = picked(plan._replace(values=asked.values))
+    if asked.ids and not plan.rows:
+        face.say("no plan: these tasks have left, or the filter hides them")
+        return
+    if face.app.screen is not face:  # what shines through from below a menu is current, too
+        face.say(f"no plan: another screen came before the one to {verb} was made")
+        return
+    words, warned = asked.words(len(plan.rows)), warnings(live, plan, asked)
+    face.app.push_screen(PlanScreen(plan, words, live, around, done, warnings=warned))
