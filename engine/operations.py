@@ -20,7 +20,11 @@ from engine.store import Gone, Store, StoreError, Unavailable, Unsupported
 from engine.verbs import VERBS
 
 GROUP = 500
-"""Rows looked at again and swapped together: few enough that what was seen is still fresh."""
+"""Rows whose outcomes are written down together."""
+
+
+IN_HAND = 100
+"""Of them those that the store has in hand together: each may cost it two open files."""
 
 
 class End(StrEnum):
@@ -172,7 +176,12 @@ class Applying:
             if why := self.trouble or self._allowed():
                 ended += (Ended(row, End.FAILED, why) for row in batch)
             else:
-                self._carry_out(batch, ended)
+                for start in range(0, len(batch), IN_HAND):
+                    self._carry_out(batch[start : start + IN_HAND], ended)
+                    if self.trouble:
+                        why = self.trouble
+                        ended += (Ended(r, End.FAILED, why) for r in batch[start + IN_HAND :])
+                        break
         except Unavailable as error:
             known = {one.row for one in ended}
             ended += [Ended(row, End.FAILED, str(error)) for row in batch if row not in known]
@@ -232,12 +241,19 @@ class Applying:
 
     def _carry_out(self, batch: list[Row], ended: list[Ended]) -> None:
         """Add to `ended` what becomes of each row, as it becomes known."""
-        there = _looked_at(self._store, batch)
+        there: dict[tuple[str, State, str], Task] = {}
+        unknown: dict[str, str] = {}
+        for seen in self._store.still([(row.id, row.state, row.rev) for row in batch]):
+            if isinstance(seen, Task):
+                there[seen.id, seen.state, seen.rev] = seen
+            else:
+                unknown[seen.where] = seen.what
         moves: dict[Row, Move] = {}
         for row in batch:
             task = there.get((row.id, row.state, row.rev))
             if task is None:
-                ended.append(Ended(row, End.GONE, CHANGED))
+                why = unknown.get(row.id, "")
+                ended.append(Ended(row, End.FAILED if why else End.GONE, why or CHANGED))
             elif why := self._why_not(task, row):
                 ended.append(Ended(row, End.FAILED, why))
             else:

@@ -32,8 +32,9 @@ PAGE, PAGES = 4096, 1280
 """Bytes of a page, and how many there are at most: 5 MiB. Filled with the largest moments a day
 takes 4."""
 
-PATIENCE = 1.0
-"""Seconds for which a reader or a writer of the file is waited for."""
+PATIENCE = {"rw": 1.0, "ro": 5.0}
+"""Seconds for which others are waited for by who writes, and by who reads: somebody may wait for
+the writer's end, and its next moment comes soon."""
 
 MARK = 0x5D0F1165
 """Says in the file's header that it is one of ours."""
@@ -243,7 +244,7 @@ def _connect(folder: int, how: str) -> sqlite3.Connection:
     # Every open file of SQLite is also one of ours: to open and close it ourselves would take away
     # the locks that another connection of this process has on it.
     path = f"file:/proc/self/fd/{folder}/{RING}?mode={how}"
-    file = sqlite3.connect(path, uri=True, timeout=PATIENCE, cached_statements=8)
+    file = sqlite3.connect(path, uri=True, timeout=PATIENCE[how], cached_statements=8)
     file.execute("PRAGMA trusted_schema=OFF")
     file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1 << 16)
     return file

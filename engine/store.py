@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from engine.model import (
     Doorbell,
@@ -63,6 +63,10 @@ def anything(kind: str, group: str) -> bool:
     return True
 
 
+Seen: TypeAlias = tuple[str, State, str]
+"""A task as it was seen: its id, its state and its revision."""
+
+
 class Store(Protocol):
     """Tasks somewhere outside, and the one way to change them.
 
@@ -85,6 +89,17 @@ class Store(Protocol):
 
         A whole look begins with a peek at some tasks of each state in any order, which come again
         in their places: each state in the order of ids.
+
+        Raises:
+            Unavailable: the store as a whole cannot be reached.
+        """
+        ...
+
+    def still(self, seen: Iterable[Seen]) -> Iterator[Task | Problem]:
+        """The tasks that are as they were seen; those that are not are left out.
+
+        To be followed by their swap: a store may keep them in hand until then, or until it is asked
+        again; so few at a time. A problem is of one that cannot be looked at now, by its id.
 
         Raises:
             Unavailable: the store as a whole cannot be reached.

@@ -22,7 +22,17 @@ from engine.model import (
     State,
     Task,
 )
-from engine.store import SHOWN, Control, Gone, StoreError, Unsupported, Wants, anything, permit
+from engine.store import (
+    SHOWN,
+    Control,
+    Gone,
+    Seen,
+    StoreError,
+    Unsupported,
+    Wants,
+    anything,
+    permit,
+)
 
 Key: TypeAlias = tuple[str, str]
 """Queue and id."""
@@ -108,6 +118,15 @@ class MemoryStore:
         yield from (t for t in there if t.id in touched or self.states[t.state] in touched)
         found = {task.id for task in there} | set(self.states.values())
         yield from (Missing(name) for name in touched if name not in found)
+
+    def still(self, seen: Iterable[Seen]) -> Iterator[Task | Problem]:
+        """Those that are there with this state and revision, in whatever queue."""
+        wanted = list(seen)
+        ids = {ident for ident, _, _ in wanted}
+        with self._memory.changed:
+            there = [task for task in self._memory.tasks.values() if task.id in ids]
+        known = {(task.id, task.state, task.rev): task for task in there}
+        yield from (known[one] for one in wanted if one in known)
 
     def parts(self, task: Task) -> Iterator[Part]:
         """There is nothing but the task."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from engine import files, locks
-from engine.alerts import ROOM, Alert, Goal, Level, Sight, What, Where, alerts
+from engine.alerts import ROOM, Alert, Goal, Level, Sight, Unfinished, What, Where, alerts
 from engine.config import Thresholds
 from engine.gauges import GAUGES, LAST_RUN
 from engine.metrics import QueueGauges, Samples, render_queue
@@ -132,6 +132,10 @@ TABLE = [
         "WARN unreadable metrics: queue.prom: Permission denied -> queue",
     ),
     (a_sight(queue="No such file or directory"), ""),
+    (
+        a_sight(unfinished=[Unfinished("op-1", "replay", NOW - 1800, "ana", 87, 179)]),
+        "by ana interrupted: 87 of 179 not moved -> operations op-1",
+    ),
     (Sight("/srv/spool"), ""),
 ]
 

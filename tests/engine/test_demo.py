@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psutil
@@ -90,7 +90,8 @@ def test_killed_at_any_moment_it_has_every_task_under_one_name_or_done(
 
     everybody = [*running.children(recursive=True)]
     for process in everybody:
-        process.kill()
+        with suppress(psutil.NoSuchProcess):  # of a handler, which ended by itself meanwhile
+            process.kill()
     until(lambda: all(map(ended, everybody)), flowing)
 
     added = set((tmp_path / "demo" / "added").read_text().split())

@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -137,7 +138,7 @@ async def test_the_evidence_and_what_waits(roots: list[Path]) -> None:
                 "nobody is signalled",
                 "ps -o pid,user,",
             ):
-                assert words in " ".join(desk.text.split())
+                await desk.until(partial(lambda told: told in " ".join(desk.text.split()), words))
 
             write_task(first, "pending", 4, age=30)
             await desk.until(lambda: "by kind: report 4" in desk.text)

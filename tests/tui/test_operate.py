@@ -628,11 +628,10 @@ def test_a_replay_that_is_stopped_by_hand_leaves_the_rest(root: Path) -> None:
     """After a Ctrl-C nothing more is sent, after a second one no outcome is waited for."""
     with started(root, "replay", "--rate", "100", "--apply", "6") as replay:
         assert replay.stderr is not None
-        for number, sign in enumerate(("1 of 6 sent", "stopping:"), 1):
+        for sign in ("1 of 6 sent", "stopping:"):
             while sign not in replay.stderr.readline():
                 assert replay.poll() is None
             replay.send_signal(signal.SIGINT)
-            assert number <= 2
         out, _ = replay.communicate(timeout=30)
 
     assert replay.returncode == 1

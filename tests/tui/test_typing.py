@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -30,6 +31,7 @@ from tui import keys, typed
 from tui.app import Console
 from tui.plain import text_of
 from tui.screens.face import Face
+from tui.screens.problems import ProblemsScreen
 from tui.widgets.filter_line import FilterLine
 from tui.widgets.task_list import TaskList
 
@@ -120,6 +122,21 @@ async def test_keys_behind_a_plan_are_the_plans() -> None:
         for character in "4R?\x1b":
             pilot.app.post_message(key_of(character))
         assert (await at_rest(pilot))[:3] == ("Screen", "QueueScreen", "PlanScreen")
+
+
+async def test_enter_right_behind_the_tab_opens_its_problems(tmp_path: Path) -> None:
+    """Enter waits until the problems are there that the key before it has asked for."""
+    make_spool(tmp_path, some_tasks())
+    broken = tmp_path / "queue" / "dlq" / "broken.task"
+    await asyncio.to_thread(broken.write_bytes, b"")
+    console = a_console(disk_place(tmp_path), clock=Clock())
+    async with console.run_test(size=(80, 24)) as pilot:
+        await loaded(pilot)
+        for character in "6\r":
+            console.post_message(key_of(character))
+        await at_rest(pilot)
+
+        assert isinstance(console.screen, ProblemsScreen)
 
 
 async def test_a_paste_comes_in_its_turn_and_is_no_key() -> None:

@@ -15,11 +15,16 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
+from engine.journal import Intent
 from engine.model import Missing, Problem, State, Task
+from engine.pace import Pace
+from engine.plans import Plan
 from engine.stores.memory import MemoryStore
+from tests.tui.journals import a_journaled_place, interrupt
 from tests.tui.ptys import Terminal
 from tests.tui.ptys import console as on_a_terminal
 from tests.tui.spools import (
+    NOW,
     Clock,
     a_console,
     a_memory,
@@ -39,6 +44,7 @@ from tui.app import Console
 from tui.export import Sheet, Take
 from tui.place import Place
 from tui.plain import text_of
+from tui.screens.face import Target
 from tui.screens.help import TITLES, HelpScreen
 from tui.screens.log import LogScreen
 from tui.screens.overview import OverviewScreen
@@ -68,7 +74,7 @@ async def say(pilot: Pilot[None], words: str, key: str = ":") -> None:
 
 SAYS = (
     ("clusters", "SAME NOW?"),
-    ("tra", "> transports"),
+    ("transp", "> transports"),
     ("has the locks", "> locks"),
     ("go over", "age x"),
     ("go queue", "scope if you act now: row"),
@@ -145,6 +151,9 @@ async def test_a_place_by_its_name() -> None:
 
 # Help
 
+BEGIN = "begin"
+"""No key: something is begun that takes a while."""
+
 TO: dict[str, tuple[str, ...]] = {
     keys.OVERVIEW: ("q",),
     keys.LIST: (),
@@ -156,6 +165,10 @@ TO: dict[str, tuple[str, ...]] = {
     keys.LOG: ("q", "7"),
     keys.PLAN: ("4", "R"),
     keys.LOCK: ("U",),
+    keys.OPERATIONS: ("u",),
+    keys.OPERATION: (BEGIN,),
+    keys.RECORD: ("u", "enter"),
+    keys.DROP: ("u", "D"),
 }
 """The keys that lead from the list to each screen."""
 
@@ -168,12 +181,23 @@ def test_each_screen_has_a_title_in_the_help() -> None:
     assert len(set(TITLES.values())) == len(TITLES)
 
 
+def begin(console: Console) -> None:
+    """Send nothing, and wait for its outcome, as a replay without a worker does."""
+    live = console.here
+    intent = Intent("retry", live.place.who)
+    live.begin(Plan("retry", (), NOW), intent, Pace())
+    console.goto(Target(keys.OPERATION))
+
+
 async def lead(pilot: Pilot[None], console: Console, screen: str) -> None:
     """From the overview to a screen, as an operator goes."""
     await pilot.press("2")
     await loaded(pilot)
     for key in TO[screen]:
         before = console.screen
+        if key == BEGIN:
+            begin(console)
+            continue
         on_tab = getattr(before, "KIND", "") == keys.LIST and key.isdigit()
         await pilot.press(key)
         if on_tab:
@@ -194,7 +218,8 @@ def spool(tmp_path: Path) -> Path:
 
 async def test_help_of_each_screen(spool: Path) -> None:
     """`?` on each screen lists its keys under its name; a search finds some, or says so."""
-    place = disk_place(spool)._replace(recover=("spooldeck", "queue", "recover"))
+    place = a_journaled_place(spool)._replace(recover=("spooldeck", "queue", "recover"))
+    interrupt(place)
     for screen in TO:
         await help_of(place, screen)
 

@@ -26,6 +26,10 @@ TITLES = {
     keys.LOG: "the log",
     keys.PLAN: "a plan",
     keys.LOCK: "the lock",
+    keys.OPERATIONS: "the operations",
+    keys.OPERATION: "an operation that runs",
+    keys.RECORD: "an operation that is written down",
+    keys.DROP: "an operation that is let be",
 }
 
 

@@ -110,7 +110,7 @@ def work_line(work: Work, case: Case, now: float, width: int) -> Line:
         (present.fit(f"try {tries}", 6), ""),
     )
     runs: list[Run] = [("   ", "")]
-    for cell in cells[: 4 if width >= present.NARROW else 1]:
+    for cell in cells if width >= 80 else (cells[0], cells[2])[: 1 + (width >= present.NARROW)]:
         runs += [cell, (" ", "")]
     if told.unknown:
         advice: Run = (f"? {told.unknown}", "unknown")

@@ -47,6 +47,15 @@ class Change(NamedTuple):
     """The new text, byte for byte, which `rewrite` answers with; empty where that is rendered."""
 
 
+class _InHand(NamedTuple):
+    """A task file that is open and locked, and what it says."""
+
+    fd: int
+    data: bytes
+    seen: os.stat_result
+    record: form.Record
+
+
 class _Draft:
     """A change under way: the file that was seen, its new text, and what is on the desk of it."""
 
@@ -92,9 +101,11 @@ class Desk:
         self._count = 0
         self._lock_fd = -1
         self._checked = float("-inf")
+        self._hand: dict[tuple[str, State, str], _InHand] = {}
 
     def close(self) -> None:
         """Let go of its descriptors."""
+        self.let_go()
         self.folder.close()
         self._let_go_of_what_is_in_it()
 
@@ -276,23 +287,57 @@ class Desk:
             draft.error = _failure(draft.change.id, error)
             self._undo(draft)
 
-    def _see(self, draft: _Draft, now: float) -> None:
-        """Open and lock the file, make sure that it is what was seen, and draft its new text."""
-        change = draft.change
-        folder = self._folders[change.start]
-        name = change.id + form.SUFFIX
+    def grasp(self, ident: str, state: State, rev: str) -> tuple[form.Record, os.stat_result]:
+        """Take a file in hand: open and lock it, and make sure that it is what was seen.
+
+        Raises:
+            Gone: it is not, or in somebody else's hand.
+            Refused: it is no task file.
+            OSError: it cannot be looked at now.
+        """
+        name = ident + form.SUFFIX
+        if form.id_of(name) is None:
+            raise Gone(ident)
+        folder = self._folders[state]
+        if not folder.exists():
+            raise Gone(ident)
         try:
-            draft.seen_fd = files.open_guarded(name, folder.fd)
+            fd = files.open_guarded(name, folder.fd)
         except FileNotFoundError:
-            raise Gone(change.id) from None
-        if not files.claim_flock(draft.seen_fd):
-            raise Gone(f"{change.id}: somebody else is moving it")
-        draft.data, draft.seen = files.read_guarded(draft.seen_fd, folder=folder.judge)
-        if files.revision(draft.seen) != change.rev:
-            raise Gone(change.id)
+            raise Gone(ident) from None
+        try:
+            if not files.claim_flock(fd):
+                raise Gone(f"{ident}: somebody else is moving it")
+            data, seen = files.read_guarded(fd, folder=folder.judge)
+            if files.revision(seen) != rev:
+                raise Gone(ident)
+            record = form.parse(data, ident)
+        except BaseException:
+            os.close(fd)
+            raise
+        self._hand[ident, state, rev] = _InHand(fd, data, seen, record)
+        return record, seen
+
+    def in_hand(self, ident: str, state: State, rev: str) -> bytes | None:
+        """What a file says that is in hand."""
+        its = self._hand.get((ident, state, rev))
+        return None if its is None else its.data
+
+    def let_go(self) -> None:
+        """Put down what is in hand."""
+        for its in self._hand.values():
+            os.close(its.fd)
+        self._hand.clear()
+
+    def _see(self, draft: _Draft, now: float) -> None:
+        """Have the file in hand, sure that it is what was seen, and draft its new text."""
+        change = draft.change
+        key = change.id, change.start, change.rev
+        if key not in self._hand:
+            self.grasp(*key)
+        draft.seen_fd, draft.data, draft.seen, record = self._hand.pop(key)
         if change.end is None:
             return
-        record = form.parse(draft.data, change.id)
         if form.is_being_written(draft.data, draft.seen, now):
             raise Gone(f"{change.id}: somebody is writing it")
         after = change.rewrite(record)

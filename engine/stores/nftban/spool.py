@@ -32,6 +32,7 @@ from engine.store import (
     Control,
     Full,
     Gone,
+    Seen,
     Unavailable,
     Unsupported,
     Wants,
@@ -375,6 +376,22 @@ class NftbanStore:
             task = replace(task, extra={**task.extra, TRASHED: repr(seen.st_ctime)})
         return task
 
+    def still(self, seen: Iterable[Seen]) -> Iterator[Task | Problem]:
+        """Those whose file is as it was, each open and locked until it is swapped."""
+        self._desk.let_go()
+        for folder in self._folders.values():
+            folder.check()
+        for ident, state, rev in seen:
+            try:
+                record, there = self._desk.grasp(ident, state, rev)
+            except (Gone, Refused):
+                continue
+            except OSError as error:
+                yield Problem(ident, f"cannot be read now: {error.strerror}", state)
+            else:
+                lease = Lease("", there.st_ctime) if state is State.ACTIVE else None
+                yield form.as_task(record, state, there, lease, self._clock())
+
     def parts(self, task: Task) -> Iterator[Part]:
         """Its file, its payload, and what lies beside the payload of a spooled mail.
 
@@ -423,6 +440,9 @@ class NftbanStore:
             Unsupported: that part is not to be read, with the reason.
             Unavailable: it cannot be read now.
         """
+        in_hand = None if part else self._desk.in_hand(task.id, task.state, task.rev)
+        if in_hand is not None:
+            return in_hand
         data, _ = self._held(task)
         from engine.stores.nftban import parts
 
@@ -520,8 +540,11 @@ class NftbanStore:
     def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
         """Many changes, made durable a hundred at a time."""
         waiting = iter(moves)
-        while group := list(islice(waiting, GROUP)):
-            yield from self._group(group)
+        try:
+            while group := list(islice(waiting, GROUP)):
+                yield from self._group(group)
+        finally:
+            self._desk.let_go()
 
     def _group(self, moves: list[Move]) -> list[Outcome]:
         answers: dict[int, str | Exception] = {}
