@@ -17,7 +17,7 @@ def ask(face: Face, live: Live, around: Surroundings, task: Task | None) -> None
     """Ask for a note on a task, and write it down; says why there is none to be had."""
     why = refusal(live, around) or (HASTY if face.hasty else "")
     if task is None:
-        why = why or "a note is for one task: \\ takes marks away"
+        why = why or "a note is for one task: put the cursor on it; \\ takes marks away"
     if why or task is None:
         face.say(why)
         return

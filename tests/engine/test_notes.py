@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import verbs
+from engine import files, verbs
 from engine.model import State, Task
 from engine.notes import LIMIT, LONGEST, NAME, Note, Notes, sweep, understood
 from engine.store import Unavailable
@@ -157,6 +158,50 @@ def test_a_torn_last_line_counts_for_nothing(notes: Notes) -> None:
 
     assert before == {"a"}
     assert notes.noted() == {"a", "b"}
+
+
+def test_on_a_full_disk_no_note_is_half_there(
+    notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What did not fit is said and counts for nothing, also once there is room again."""
+    notes.add("a", "whole", "ana")
+
+    def write_most(fd: int, data: bytes) -> int:
+        if len(data) == 1:  # what is left of it
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return os.write(fd, data[:-1])
+
+    with monkeypatch.context() as full:
+        full.setattr(files, "write", write_most)
+        with pytest.raises(Unavailable, match="No space left"):
+            notes.add("b", "all but its end", "bob")
+    before = notes.noted()
+    notes.add("c", "next", "bob")
+
+    assert before == {"a"}
+    assert notes.noted() == {"a", "c"}
+
+
+def test_when_dropping_fails_all_is_as_it_was(
+    notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk while the file is written anew leaves the old one, and the next time works."""
+    notes.add("a", "one", "ana")
+    notes.add("b", "two", "ana")
+    before = file_of(notes).read_bytes()
+
+    def refuse(fd: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(files, "write", refuse)
+        with pytest.raises(Unavailable, match="not swept"):
+            notes.drop({"a"})
+    unchanged = file_of(notes).read_bytes()
+
+    assert unchanged == before
+    assert notes.drop({"a"}) == 1
+    assert notes.noted() == {"b"}
 
 
 def test_of_two_writers_each_note_is_kept(notes: Notes) -> None:

@@ -47,20 +47,24 @@ def carried_out(
     verb: str,
     tasks: Sequence[Task],
     *,
+    at: float = NOW,
     most: int | None = None,
     intent: Intent | None = None,
     pace: Pace | None = None,
     became: dict[str, object] | None = None,
 ) -> str:
-    """Do this to these tasks, or to the first so many of them and then leave it; its name."""
-    plan: Plan = plans.freeze(verb, tasks, NOW)
+    """Do this to these tasks, or to the first so many of them and then leave it; its name.
+
+    `at` is when, epoch seconds UTC.
+    """
+    plan: Plan = plans.freeze(verb, tasks, at)
     asked = intent or Intent(verb, place.who)
     if pace is not None:
         asked = asked._replace(pace=packed(pace))
     store = place.open()
-    pen = kept(place).begin(asked, plan)
+    pen = Journal(kept(place).folder, place.root, lambda: at).begin(asked, plan)
     try:
-        applying = Applying(store, plan, lambda: NOW, pen)
+        applying = Applying(store, plan, lambda: at, pen)
         applying.step(applying.waiting[:most])
         if became:
             pen.say("became", **became)
@@ -72,6 +76,7 @@ def carried_out(
     return pen.op
 
 
-def interrupt(place: Place, amount: int = 8, moved: int = 3) -> str:
+def interrupt(place: Place, amount: int = 8, moved: int = 3, at: float = NOW) -> str:
     """A replay of some dead tasks whose console died on the way; its name."""
-    return carried_out(place, "retry", seen(place, State.DEAD)[:amount], most=moved, pace=Pace())
+    dead = seen(place, State.DEAD)[:amount]
+    return carried_out(place, "retry", dead, at=at, most=moved, pace=Pace())

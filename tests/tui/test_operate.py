@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -23,7 +24,9 @@ from engine.model import State, Task
 from engine.operations import End
 from engine.stores import open_store
 from engine.stores.nftban import NftbanStore
+from tests.tui.spools import a_console, loaded, until
 from tui.cli import main
+from tui.cli.console import _place
 from tui.cli.wiring import Setup
 
 HOUR = 3600.0
@@ -372,6 +375,32 @@ def test_a_run_sweeps_once_an_hour(root: Path, spooldeck: Command) -> None:
     assert not before
     assert first == second
     assert time.time() - mark.stat().st_mtime < HOUR
+    assert len(ids(root, State.TRASH)) == 6
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_a_console_sweeps_when_it_starts(
+    root: Path, spooldeck: Command, read_only: bool
+) -> None:
+    """On a thread of its own, and only one that may write."""
+    spooldeck("purge", "--apply", "6")
+    place, swept = _place(setup_of(root), str(root)), threading.Event()
+
+    def sweep() -> str:
+        try:
+            assert place.sweep is not None
+            return place.sweep()
+        finally:
+            swept.set()
+
+    console = a_console(place._replace(sweep=sweep), clock=time.time, read_only=read_only)
+    async with console.run_test() as pilot:
+        await loaded(pilot)
+        if not read_only:
+            await until(pilot, swept.is_set)
+
+    assert swept.is_set() is not read_only
+    assert (root / "queue" / ".spooldeck" / "swept").exists() is not read_only
     assert len(ids(root, State.TRASH)) == 6
 
 

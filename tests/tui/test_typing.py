@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from tests.tui.spools import (
     is_known,
     loaded,
     make_spool,
+    queue_of,
     show_all,
     some_tasks,
     until,
@@ -132,8 +134,12 @@ async def test_enter_right_behind_the_tab_opens_its_problems(tmp_path: Path) -> 
     console = a_console(disk_place(tmp_path), clock=Clock())
     async with console.run_test(size=(80, 24)) as pilot:
         await loaded(pilot)
+        slow = threading.Event()
+        asking = asyncio.ensure_future(queue_of(console).inspector._windows._lane.run(slow.wait))
+        asyncio.get_running_loop().call_later(0.2, slow.set)
         for character in "6\r":
             console.post_message(key_of(character))
+        assert await asking
         await at_rest(pilot)
 
         assert isinstance(console.screen, ProblemsScreen)

@@ -579,6 +579,10 @@ An operator console for mail and task queues, with the queue engine built in.
                                 what operators write down about tasks
   spooldeck init DIR            make the folders of a new queue
   spooldeck doctor [PLACE]      what is wrong, and how to mend it; exit 0 nothing, 1 something
+  spooldeck replay | purge | hold | release | promote | kill | restore | expunge [PLACE]
+                                what the console's plans do: --dry-run shows, --apply N does
+  spooldeck undo [OP] [PLACE] | journal [OP] [PLACE] | trash list | restore ID... | sweep
+                                taken back, written down, had back
   spooldeck queue ...           add, process-next, work, list, count, count-dlq, metrics, dlq,
                                 recover, corrupt
   spooldeck shell-init          bash functions in the contract's names: eval "$(...)"

@@ -1,0 +1,330 @@
+"""What was done, on screen: whoever did it, what became of it, taken back, gone on with, let be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from engine import plans
+from engine.journal import Intent
+from engine.model import State
+from engine.operations import End
+from tests.tui.journals import ANA, BEN, a_journaled_place, carried_out, interrupt, kept, seen
+from tests.tui.spools import NOW, a_console, loaded, make_spool, some_tasks, until
+from tui import keys
+from tui.app import Console
+from tui.place import Place
+from tui.plain import text_of
+from tui.screens.operations import DropScreen, OperationsScreen
+from tui.screens.overview import OverviewScreen
+from tui.screens.plan import PlanScreen
+from tui.screens.record import RecordScreen
+
+
+off = asyncio.to_thread
+"""Nothing of ours may block the loop, that of a test no more than a console's."""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A spool with twelve dead tasks, and a journal."""
+    make_spool(tmp_path, some_tasks(pending=4))
+    return a_journaled_place(tmp_path, name="/srv/spool")
+
+
+def folder(place: Place) -> dict[str, bytes]:
+    """Every task file of a spool with its bytes."""
+    paths = Path(place.root, "queue").rglob("*.task")
+    return {str(path.relative_to(place.root)): path.read_bytes() for path in paths}
+
+
+async def shows(pilot: Pilot[None], *texts: str) -> None:
+    """Wait until the screen on top shows these."""
+    app = pilot.app
+    await until(
+        pilot,
+        lambda: all(text in text_of(app.screen) for text in texts),
+        lambda: f"{texts} are not all in\n{text_of(app.screen)}",
+    )
+
+
+@asynccontextmanager
+async def operations(
+    place: Place, size: tuple[int, int] = (80, 24), **fields: object
+) -> AsyncIterator[tuple[Console, Pilot[None]]]:
+    """The console on a place, with its operations on screen."""
+    console = a_console(place, **fields)
+    async with console.run_test(size=size) as pilot:
+        await loaded(pilot)
+        await pilot.press("u")
+        await until(pilot, lambda: isinstance(console.screen, OperationsScreen))
+        await until(pilot, lambda: console.here.history.read)
+        yield console, pilot
+
+
+async def put_on(pilot: Pilot[None], op: str) -> None:
+    """Put the cursor on an operation, as an alert that leads there does."""
+    screen = pilot.app.screen
+    assert isinstance(screen, OperationsScreen)
+    screen.aim(op)
+    screen.paint()
+    await until(pilot, lambda: screen.here is not None and screen.here.operation.op == op)
+
+
+# The list
+
+
+async def test_all_that_was_done_is_listed(place: Place) -> None:
+    """A line for each: who did it, what, how far it came, and for how long it can be undone."""
+    dead = await off(seen, place, State.DEAD)
+    filtered = Intent("purge", BEN, filter="kind=geoban_apply")
+    await off(carried_out, place, "purge", dead[:2], at=NOW - 7200, intent=filtered)
+    await off(carried_out, place, "expunge", dead[2:3], at=NOW - 3600)
+    await off(interrupt, place, 4, 1, at=NOW - 1800)
+    hold = plans.freeze("hold", (await off(seen, place, State.PENDING))[:2], NOW)
+    runs = await off(kept(place).begin, Intent("hold", BEN), hold)
+
+    try:
+        async with operations(place) as (_, pilot):
+            await shows(
+                pilot,
+                "ben      purge kind=geoban_a…         2 done        22h00m",
+                "ana      expunge                      1 done        no: for good",
+                "ana      replay                     1/4 interrupted 23h30m",
+                "ben      hold                       0/2 running     no: none done",
+                "1 operation interrupted: R goes on, D lets it be over",
+            )
+    finally:
+        runs.close()
+
+
+async def test_one_that_begins_elsewhere_comes_into_the_list(place: Place) -> None:
+    """What another process does while the list is shown is in it a moment later."""
+    async with operations(place) as (_, pilot):
+        await shows(pilot, "nothing was done here within a day")
+        await off(carried_out, place, "retry", (await off(seen, place, State.DEAD))[:3])
+
+        await shows(pilot, "retry                        3 done        23h59m")
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (60, 15)])
+async def test_enter_opens_one_in_full(place: Place, size: tuple[int, int]) -> None:
+    """Who and from where, why, the counts, and each row with what became of it."""
+    dead = await off(seen, place, State.DEAD)
+    (Path(place.root) / "queue/dlq" / f"{dead[1].id}.task").unlink()
+    await off(carried_out, place, "retry", dead[:3], intent=Intent("retry", ANA, "feed is back"))
+    async with operations(place, size) as (console, pilot):
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(console.screen, RecordScreen))
+        await shows(pilot, "3 planned: 2 done, 1 gone, 0 failed, 0 left out, 0 open")
+        screen = console.screen
+        assert isinstance(screen, RecordScreen)
+        told = {copy.name: copy.text for copy in screen.copies()}
+
+    assert "ana (sudo, as root) on mx1, PID 4243" in told["text"]
+    assert "192.0.2.7" in told["text"]
+    assert "feed is back" in told["text"]
+    assert told["ids"].split() == [task.id for task in dead[:3]]
+    assert told["text"].count("dlq -> pending") == 3
+    assert "gone      dlq -> pending     not as it was seen" in told["text"]
+
+
+async def test_foreign_text_is_inert(place: Place) -> None:
+    """What a journal says of names and reasons reaches the screen without control characters."""
+    evil = Intent("retry", BEN._replace(user="b\x1b[31mn", ssh="\u202e1 2"), "why\x1b]0;x\x07")
+    await off(carried_out, place, "retry", (await off(seen, place, State.DEAD))[:1], intent=evil)
+    async with operations(place) as (console, pilot):
+        await shows(pilot, "retry", "reason")
+        text = text_of(console.screen)
+
+    assert not [c for c in text if c in "\x1b\x07\u202e"]
+
+
+async def test_a_journal_that_cannot_be_read_is_said(place: Place) -> None:
+    """Where the journal is no folder it is said, and the rest of the console goes on."""
+    path = Path(kept(place).folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("")
+    async with operations(place) as (_, pilot):
+        await shows(pilot, "the journal cannot be read:")
+
+
+# Taking back
+
+
+async def test_it_is_taken_back_by_its_count(place: Place) -> None:
+    """T shows the plan, the count applies it, the files are as they were, and the list says so."""
+    before = await off(folder, place)
+    await off(carried_out, place, "purge", (await off(seen, place, State.DEAD))[:3])
+    assert await off(folder, place) != before
+    async with operations(place, start_armed=True) as (console, pilot):
+        await shows(pilot, "3 done")
+        await pilot.press("T")
+        await until(pilot, lambda: isinstance(console.screen, PlanScreen))
+        await shows(pilot, "3 of trash -> dlq", "type 3 to take back 3")
+        await pilot.press("3")
+        await shows(pilot, "3 taken back", "3 planned, 3 in the result: all accounted for")
+        await pilot.press("escape")
+
+        await shows(pilot, "3 undone", "undo of")
+    assert await off(folder, place) == before
+
+
+async def test_nothing_is_taken_back_in_observe(place: Place) -> None:
+    """Without arming the plan is shown and its count does nothing."""
+    await off(carried_out, place, "purge", (await off(seen, place, State.DEAD))[:3])
+    after = await off(folder, place)
+    async with operations(place) as (console, pilot):
+        await shows(pilot, "3 done")
+        await pilot.press("T")
+        await until(pilot, lambda: isinstance(console.screen, PlanScreen))
+        await pilot.press("3", "y")
+
+        await shows(pilot, "OBSERVE: press ! first")
+    assert await off(folder, place) == after
+
+
+async def test_what_cannot_come_back_is_listed_with_its_reason(place: Place) -> None:
+    """A row whose task ran meanwhile is left out of the plan, and cannot be taken in."""
+    dead = (await off(seen, place, State.DEAD))[:3]
+    await off(carried_out, place, "retry", dead)
+    (Path(place.root) / "queue/pending" / f"{dead[0].id}.task").unlink()
+    async with operations(place, start_armed=True) as (console, pilot):
+        await shows(pilot, "3 done")
+        await pilot.press("T")
+        await until(pilot, lambda: isinstance(console.screen, PlanScreen))
+
+        await shows(pilot, "type 2 to take back 2", "left")
+
+
+@pytest.mark.parametrize(
+    ("verb", "said"),
+    [("expunge", "no plan: expunge cannot be taken back"), ("hold", "nothing was done")],
+)
+async def test_why_one_cannot_be_taken_back(place: Place, verb: str, said: str) -> None:
+    """What is gone for good, and what changed nothing, is not offered, with the reason."""
+    dead = await off(seen, place, State.DEAD)
+    if verb == "hold":
+        (Path(place.root) / "queue/dlq" / f"{dead[0].id}.task").unlink()
+    await off(carried_out, place, verb, dead[:1])
+    async with operations(place, start_armed=True) as (_, pilot):
+        await shows(pilot, verb)
+        await pilot.press("T")
+
+        await shows(pilot, said)
+
+
+async def test_one_that_runs_elsewhere_is_only_looked_at(place: Place) -> None:
+    """An operation that another process carries out can be neither taken back nor gone on with."""
+    hold = plans.freeze("hold", (await off(seen, place, State.PENDING))[:2], NOW)
+    runs = await off(kept(place).begin, Intent("hold", BEN), hold)
+    try:
+        async with operations(place, start_armed=True) as (_, pilot):
+            await shows(pilot, "running")
+            await pilot.press("T")
+            await shows(pilot, "somebody carries it out just now")
+            await pilot.press("R")
+            await shows(pilot, "nothing to go on with: it was not interrupted")
+            await pilot.press("D")
+            await shows(pilot, "nothing to drop: it was not interrupted")
+    finally:
+        runs.close()
+
+
+async def test_read_only_only_looks(place: Place) -> None:
+    """A console that may only read offers no plan here, and settles nothing."""
+    op = await off(interrupt, place, 4, 2)
+    before = Path(kept(place).folder, f"{op}.jsonl").read_bytes()
+    async with operations(place, read_only=True) as (console, pilot):
+        await shows(pilot, "2/4 interrupted")
+        for key in ("T", "R", "D"):
+            await pilot.press(key)
+            await shows(pilot, "read only")
+        assert isinstance(console.screen, OperationsScreen)
+        offered = {hint.words for hint in keys.hints(keys.OPERATIONS, (), console.screen.without())}
+
+    assert not offered & {"take back", "go on", "drop", "arm"}
+    assert Path(kept(place).folder, f"{op}.jsonl").read_bytes() == before
+
+
+# What was interrupted
+
+
+async def test_what_was_interrupted_is_settled_and_said(place: Place) -> None:
+    """At the start it is found out what became of each row, and the operator is told once."""
+    op = await off(interrupt, place, 8, 3)
+    await off(_forget_outcomes, place, op)
+    console = a_console(place, first=keys.OVERVIEW)
+    async with console.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: isinstance(console.screen, OverviewScreen))
+        words = "replay of 09:42 by ana interrupted: 5 of 8 not moved"
+        await shows(pilot, words, "was interrupted: 5 of 8 not moved; u shows it")
+        await pilot.press("shift+tab", "enter")
+        await until(pilot, lambda: isinstance(console.screen, OperationsScreen))
+        await shows(pilot, "3/8 interrupted")
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(console.screen, OverviewScreen))
+
+    settled = await off(kept(place).operation, op)
+    assert settled is not None
+    assert settled.counts[End.DONE] == 3
+    assert settled.open == 5
+
+
+def _forget_outcomes(place: Place, op: str) -> None:
+    """As if it was killed between the moves and the line that says so."""
+    path = Path(kept(place).folder, f"{op}.jsonl")
+    lines = [line for line in path.read_text().splitlines(True) if '"line": "ends"' not in line]
+    path.write_text("".join(lines))
+
+
+async def test_it_is_gone_on_with(place: Place) -> None:
+    """R plans exactly the rest, its count moves it, and the interrupted one is over."""
+    op = await off(interrupt, place, 8, 3)
+    rest = {task.id for task in (await off(seen, place, State.DEAD))[:5]}
+    async with operations(place, start_armed=True) as (console, pilot):
+        await shows(pilot, "3/8 interrupted")
+        await pilot.press("R")
+        await until(pilot, lambda: isinstance(console.screen, PlanScreen))
+        await shows(pilot, "the rest of replay of 09:42:08Z by ana", "type 5 to retry 5")
+        await pilot.press("p", "0", "tab", "0", "tab", "space", "enter")  # no canary, all at once
+        await shows(pilot, "all 5 at once")
+        await pilot.press("5")
+        await shows(pilot, "replay 5 tasks", "5                                to be run")
+        await until(pilot, lambda: _is_over(console, op))
+
+    assert rest <= {task.id for task in await off(seen, place, State.PENDING)}
+    before = await off(kept(place).operation, op)
+    assert before is not None and before.ended is not None
+    assert before.counts[End.EXCLUDED] == 5
+    follows = [one.intent.follows for one in await off(kept(place).operations) if one.op != op]
+    assert follows == [op]
+
+
+def _is_over(console: Console, op: str) -> bool:
+    ones = {one.op: one for one in console.here.history.operations}
+    return op in ones and ones[op].ended is not None
+
+
+async def test_it_is_let_be_over(place: Place) -> None:
+    """D asks for y, moves nothing, and the operation is over: nobody is asked again."""
+    op = await off(interrupt, place, 8, 3)
+    before = await off(folder, place)
+    async with operations(place, start_armed=True) as (console, pilot):
+        await shows(pilot, "3/8 interrupted")
+        await pilot.press("D")
+        await until(pilot, lambda: isinstance(console.screen, DropScreen))
+        await shows(pilot, "5 tasks that it did not move", "y to let it be over")
+        await pilot.press("y")
+        await until(pilot, lambda: isinstance(console.screen, OperationsScreen))
+        await until(pilot, lambda: _is_over(console, op))
+        await until(pilot, lambda: not console.here.sight().unfinished)
+
+    assert await off(folder, place) == before
+    over = await off(kept(place).operation, op)
+    assert over is not None and (over.open, over.counts[End.EXCLUDED]) == (0, 5)
