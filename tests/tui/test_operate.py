@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -28,6 +29,7 @@ from tests.tui.spools import a_console, loaded, until
 from tui.cli import main
 from tui.cli.console import _place
 from tui.cli.wiring import Setup
+from tui.place import Place
 
 HOUR = 3600.0
 LONG_AGO = 1_795_000_000.0
@@ -378,13 +380,17 @@ def test_a_run_sweeps_once_an_hour(root: Path, spooldeck: Command) -> None:
     assert len(ids(root, State.TRASH)) == 6
 
 
-@pytest.mark.parametrize("read_only", [False, True])
-async def test_a_console_sweeps_when_it_starts(
-    root: Path, spooldeck: Command, read_only: bool
-) -> None:
-    """On a thread of its own, and only one that may write."""
+@pytest.fixture
+def full(root: Path, spooldeck: Command) -> Place:
+    """That queue, with something in its trash, as the console is handed it."""
     spooldeck("purge", "--apply", "6")
-    place, swept = _place(setup_of(root), str(root)), threading.Event()
+    return _place(setup_of(root), str(root))
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_a_console_sweeps_when_it_starts(root: Path, full: Place, read_only: bool) -> None:
+    """On a thread of its own, and only one that may write."""
+    place, swept = full, threading.Event()
 
     def sweep() -> str:
         try:
@@ -399,9 +405,10 @@ async def test_a_console_sweeps_when_it_starts(
         if not read_only:
             await until(pilot, swept.is_set)
 
+    names = await asyncio.to_thread(os.listdir, root / "queue" / ".spooldeck")
     assert swept.is_set() is not read_only
-    assert (root / "queue" / ".spooldeck" / "swept").exists() is not read_only
-    assert len(ids(root, State.TRASH)) == 6
+    assert ("swept" in names) is not read_only
+    assert len(await asyncio.to_thread(ids, root, State.TRASH)) == 6
 
 
 def test_sweeping_by_hand_says_what_it_did(root: Path, spooldeck: Command) -> None:

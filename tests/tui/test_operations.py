@@ -25,7 +25,6 @@ from tui.screens.overview import OverviewScreen
 from tui.screens.plan import PlanScreen
 from tui.screens.record import RecordScreen
 
-
 off = asyncio.to_thread
 """Nothing of ours may block the loop, that of a test no more than a console's."""
 
@@ -147,11 +146,14 @@ async def test_foreign_text_is_inert(place: Place) -> None:
 
 async def test_a_journal_that_cannot_be_read_is_said(place: Place) -> None:
     """Where the journal is no folder it is said, and the rest of the console goes on."""
-    path = Path(kept(place).folder)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("")
+    await off(_in_the_way, Path(kept(place).folder))
     async with operations(place) as (_, pilot):
         await shows(pilot, "the journal cannot be read:")
+
+
+def _in_the_way(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("")
 
 
 # Taking back
@@ -239,7 +241,8 @@ async def test_one_that_runs_elsewhere_is_only_looked_at(place: Place) -> None:
 async def test_read_only_only_looks(place: Place) -> None:
     """A console that may only read offers no plan here, and settles nothing."""
     op = await off(interrupt, place, 4, 2)
-    before = Path(kept(place).folder, f"{op}.jsonl").read_bytes()
+    written = Path(kept(place).folder, f"{op}.jsonl").read_bytes
+    before = await off(written)
     async with operations(place, read_only=True) as (console, pilot):
         await shows(pilot, "2/4 interrupted")
         for key in ("T", "R", "D"):
@@ -249,7 +252,7 @@ async def test_read_only_only_looks(place: Place) -> None:
         offered = {hint.words for hint in keys.hints(keys.OPERATIONS, (), console.screen.without())}
 
     assert not offered & {"take back", "go on", "drop", "arm"}
-    assert Path(kept(place).folder, f"{op}.jsonl").read_bytes() == before
+    assert await off(written) == before
 
 
 # What was interrupted

@@ -10,7 +10,7 @@ from engine.model import State, Task
 from engine.operations import Report
 from engine.plans import offered
 from engine.verbs import VERBS
-from tui import noting, planning
+from tui import keys, noting, planning
 from tui.exam import not_abandoned
 from tui.live import Live
 from tui.planning import Asked
@@ -28,6 +28,12 @@ class Acting(Face):
 
     live: Live
     around: Surroundings
+
+    def without(self) -> set[str]:
+        """A console that only reads offers no plan, and so no mode either."""
+        if not self.around.arming.read_only:
+            return set()
+        return {key.action for key in keys.verbs()} | {"arm", "note"}
 
     def asked(self, verb: str) -> Asked | str:
         """What a key asks for, as the screen stands at this moment; why nothing, in words."""

@@ -36,7 +36,16 @@ from tui.screens.deed import Deed
 from tui.screens.face import Face, Target
 from tui.screens.pages import SAID
 from tui.surroundings import Surroundings
-from tui.views.plan import Sight, Weight, accounted, acted_on, order, outcome, planned
+from tui.views.plan import (
+    Sight,
+    Weight,
+    accounted,
+    acted_on,
+    order,
+    outcome,
+    planned,
+    trash_after,
+)
 from tui.widgets.lines import Lines, LongText
 from tui.widgets.picker import Choice, Picker
 from tui.works import Work
@@ -91,6 +100,7 @@ class PlanScreen(Deed):
         self._drift: Mapping[str, str] = {}
         self._drifted_at = float("-inf")
         self._weight: Weight | None = None
+        self._in_trash: int | None = None
         self._reason = ""
         self._pace = pace or pace_for(plan)
         self._facts: Sequence[tuple[str, str]] = ()
@@ -144,6 +154,8 @@ class PlanScreen(Deed):
             return self._report is None and not self._applying
 
         try:
+            if self._plan.verb == "purge" and self._live.place.trash is not None:
+                self._in_trash = await self._live.inspector.trashed()
             await self._live.inspector.weigh(self._plan, tell)
         except StoreError as error:
             self.say(f"how much they take up is not known: {error}")
@@ -175,11 +187,21 @@ class PlanScreen(Deed):
             self._scope,
             self._drift,
             self._weight,
-            self._facts,
+            [*self._facts, *self._trash()],
             self._warnings,
             self._reason,
             self._twin(),
         )
+
+    def _trash(self) -> list[tuple[str, str]]:
+        """How full the trash would be, and how long it keeps what comes there."""
+        trash, now = self._live.place.trash, self._in_trash
+        if trash is None or now is None or self._weight is None:
+            return []
+        more = self._weight.bytes
+        words = f"after this {trash_after(now, more, trash.quota)}; kept for {trash.hours:g} h"
+        full = "; what does not fit is not purged" if now + more > trash.quota else ""
+        return [("trash", words + full)]
 
     def _twin(self) -> str:
         """The command that does the same, as far as there is one."""
