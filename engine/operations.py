@@ -8,7 +8,6 @@ only once it is durable. What is then left open, `settle` finds out from where t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from enum import StrEnum
 from itertools import islice
 from typing import NamedTuple, Protocol
@@ -17,7 +16,7 @@ from engine import plans
 from engine.model import Move, State, Task
 from engine.plans import Plan, Row
 from engine.store import Gone, Store, StoreError, Unavailable, Unsupported
-from engine.verbs import VERBS
+from engine.verbs import VERBS, moved
 
 GROUP = 500
 """Rows whose outcomes are written down together."""
@@ -249,12 +248,19 @@ class Applying:
             else:
                 unknown[seen.where] = seen.what
         moves: dict[Row, Move] = {}
+        ways: dict[tuple[State, State | None], tuple[str, bool]] = {}
         for row in batch:
             task = there.get((row.id, row.state, row.rev))
+            way = row.state, row.end
+            if way not in ways:
+                its = plans.way(self.plan.verb, row)
+                refused = plans.refusal(self._store.edges, self.plan.verb, row)
+                ways[way] = refused, its is not None and its[1] is State.TRASH
+            refused, into_trash = ways[way]
             if task is None:
                 why = unknown.get(row.id, "")
                 ended.append(Ended(row, End.FAILED if why else End.GONE, why or CHANGED))
-            elif why := self._why_not(task, row):
+            elif why := refused or (self._fits(task) if into_trash else ""):
                 ended.append(Ended(row, End.FAILED, why))
             else:
                 try:
@@ -264,17 +270,12 @@ class Applying:
         ended += self._keep(moves)
         self._swap(moves, ended)
 
-    def _why_not(self, task: Task, row: Row) -> str:
-        why = plans.refusal(self._store.edges, self.plan.verb, row)
-        its = plans.way(self.plan.verb, row)
-        return why or (self._fits(task) if its is not None and its[1] is State.TRASH else "")
-
     def _move(self, task: Task, row: Row) -> Move:
         if row.end is None:
             verb = VERBS[self.plan.verb]
             return Move(task, verb.act(task, self._now(), **self.plan.values))
         if self._images is None:
-            return Move(task, replace(task, state=row.end, lease=None))
+            return Move(task, moved(task, row.end))
         image = self._images.get(row.id)
         if image is None:
             raise Unsupported(NOT_KEPT)

@@ -12,6 +12,7 @@ from engine.operations import End
 from engine.plans import Plan, Row
 from engine.store import Store
 from engine.undo import Back
+from engine.verbs import VERBS
 from engine.weights import size_of
 
 SINCE = "trash_since"
@@ -83,7 +84,9 @@ def _brought(journal: Journal, op: str, verb: str, wanted: dict[str, Task]) -> l
 
     One of which no outcome is known lies there all the same: so it came from where it was seen.
     """
-    rows = []
+    rows: list[Row] = []
+    if verb not in VERBS:
+        return rows  # a journal may come from another version, or from anybody
     for row, ended in journal.entries(op):
         way = plans.way(verb, row)
         went = way is not None and way[1] is State.TRASH

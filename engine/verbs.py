@@ -95,12 +95,36 @@ def edit(task: Task, now: float, description: str | None = None, due: float | No
 
 def purge(task: Task, now: float) -> Task:
     """Into the trash, from where it can be had back."""
-    return replace(task, state=State.TRASH, lease=None)
+    return moved(task, State.TRASH)
 
 
 def restore(task: Task, now: float) -> Task:
     """Out of the trash; parked, where nobody says where it stood."""
-    return replace(task, state=State.HELD, lease=None)
+    return moved(task, State.HELD)
+
+
+def moved(task: Task, state: State) -> Task:
+    """As it is in another place, in nobody's hand."""
+    # A tenth of all that a plan costs would be `replace`, which takes four times as long.
+    return Task(
+        task.id,
+        task.kind,
+        state,
+        task.created,
+        task.queue,
+        task.group,
+        task.word,
+        task.due,
+        task.attempts,
+        task.priority,
+        task.description,
+        task.destination,
+        task.payload,
+        task.error,
+        None,
+        task.rev,
+        task.extra,
+    )
 
 
 def expunge(task: Task, now: float) -> None:

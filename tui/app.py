@@ -157,7 +157,7 @@ class Console(Guarded, inherit_bindings=False):
     def _tell_news(self) -> None:
         """Say what came of what is carried out, whatever screen is shown."""
         for live in self.lives:
-            if live.news and isinstance(self.screen, Face):
+            if live.news and isinstance(self.screen, Face) and self.screen.is_mounted:
                 self.say(live.news.popleft())
                 return
 

@@ -140,9 +140,9 @@ class Guarded(App[None], inherit_bindings=False):
             self.say(NOBODY)
 
     def say(self, text: str) -> None:
-        """Say something on the screen that is shown; one that cannot speak rings the bell."""
+        """Say something on the screen that is shown; one that cannot yet, or never, rings the bell."""
         speak = getattr(self.screen, "say", None)
-        if speak is None:
+        if speak is None or not self.screen.is_mounted:
             self.bell()
         else:
             speak(text)

@@ -183,7 +183,7 @@ def test_a_dry_run_prints_the_command_that_does_it(root: Path, spooldeck: Comman
     assert len(ids(root, State.TRASH)) == 2
     (operation,) = journal_of(root).operations()
     assert (operation.intent.filter, operation.intent.reason) == ("kind=report n1|n3", "it's old")
-    back = f"to take it back: spooldeck --root {root} undo {operation.op} --apply 2"
+    back = f"to take it back: spooldeck --root {root} undo {operation.op} --dry-run"
     assert back in typed.stdout.splitlines()
 
 
@@ -554,6 +554,39 @@ def test_an_operation_that_is_not_there(root: Path, spooldeck: Command) -> None:
 
     assert (code, out) == (1, "")
     assert complaint.startswith("spooldeck: 20261121T000000Z-00000000: no such operation in ")
+
+
+def test_a_journal_of_another_version_harms_nobody(root: Path, spooldeck: Command) -> None:
+    """What it says was done is shown as it stands; it is not taken back, and the trash goes on."""
+    op = interrupted(root, 2)
+    before = tree(root)
+    path = Path(journal_of(root).folder, f"{op}.jsonl")
+    path.write_text(path.read_text().replace('"verb": "purge"', '"verb": "levi\\u001b[2Jtate"'))
+
+    listed = spooldeck("journal")
+    undone = spooldeck("undo", op, "--apply", "2")
+    gone_on = spooldeck("journal", op, "--go-on", "--apply", "4")
+    trashed = spooldeck("trash", "list")
+
+    assert (listed[0], undone[0], gone_on[0], trashed[0]) == (0, 69, 69, 0)
+    assert "tate | 6 open | interrupted" in listed[1]
+    assert "\x1b" not in "".join(
+        said for _, *both in (listed, undone, gone_on, trashed) for said in both
+    )
+    assert tree(root) == before
+
+
+def test_a_replay_needs_its_journal(root: Path, spooldeck: Command) -> None:
+    """Where nothing can be written down, nothing is sent."""
+    before = tree(root)
+    (root / "queue" / ".spooldeck").mkdir(exist_ok=True)
+    (root / "queue" / ".spooldeck" / "journal").write_text("in the way")
+
+    code, out, complaint = spooldeck("replay", "--apply", "6")
+
+    assert (code, out) == (69, "")
+    assert "journal" in complaint.splitlines()[-1]
+    assert tree(root) == before
 
 
 def test_the_contract_s_commands_are_written_down(root: Path, spooldeck: Command) -> None:

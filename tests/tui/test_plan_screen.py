@@ -40,6 +40,19 @@ class Hand:
         for key in pressed:
             await self.pilot.press(key)
 
+    async def on_work(self) -> None:
+        """To the tab of what is in work, with its task there and the lock looked at."""
+        await self.press("2")
+        screen = self.console.screen
+        assert isinstance(screen, QueueScreen)
+
+        def there() -> bool:
+            task = screen.list.task_here
+            return screen.list.loaded and task is not None and task.state is State.ACTIVE
+
+        await until(self.pilot, there)
+        await until(self.pilot, lambda: self.console.lives[0].signs.lock is not None)
+
     async def shows(self, *words: str) -> str:
         """Wait until these are on screen, and answer with all that is."""
         await until(
@@ -161,8 +174,7 @@ async def test_what_is_in_work_is_touched_only_when_nobody_works_on_it(
     """Hold, release and kill are for work that was left behind: by the lock, nobody is at it."""
     lock = LockEvidence(verdict, 4711, reason="as it is")
     async with opened(a_memory(some_tasks(0, 1, 0)), lock=lambda: lock) as hand:
-        await hand.press("2")
-        await hand.shows("[2 ")
+        await hand.on_work()
         if offered:
             await hand.planned(key)
             await hand.press("y")
@@ -179,7 +191,7 @@ async def test_the_lock_is_looked_at_again_before_work_is_touched() -> None:
     verdict = [Verdict.FREE]
     memory = a_memory(some_tasks(0, 1, 0))
     async with opened(memory, lock=lambda: LockEvidence(verdict[0], 4711)) as hand:
-        await hand.press("2")
+        await hand.on_work()
         screen = await hand.planned("K")
         verdict[0] = Verdict.HELD
         screen.carry_out()

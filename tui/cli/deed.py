@@ -281,7 +281,8 @@ def tell(setup: Setup, report: Report, as_json: bool, more: Mapping[str, Any] = 
         width = shutil.get_terminal_size((100, 24)).columns
         print_lines(view.accounted(report, width, ""))
         if done and report.op and verb.safe:
-            back = typed([*base(setup), "undo", report.op, "--apply", str(done)])
+            # Not with its count: what is worked on meanwhile is none of it.
+            back = typed([*base(setup), "undo", report.op, "--dry-run"])
             print(f"to take it back: {back}")
     if report.trouble:
         complain(shown(report.trouble))

@@ -118,15 +118,20 @@ def _settled(setup: Setup, kept: Journal, found: Sequence[Operation]) -> list[Op
     """With what became of those that were interrupted, where we may find that out."""
     if not any(operation.interrupted for operation in found):
         return list(found)
-    known = []
     try:
-        with closing(setup.open()) as store:
-            for operation in found:
-                told = undo.settle(store, kept, operation) if operation.interrupted else None
-                known.append(told or operation)
+        store = setup.open()
     except Unavailable:
-        return list(found)  # who may not write sees it as it stands
-    return known
+        return list(found)  # its journal can be read all the same
+    with closing(store):
+        return [_settled_one(store, kept, operation) for operation in found]
+
+
+def _settled_one(store: NftbanStore, kept: Journal, operation: Operation) -> Operation:
+    try:
+        settled = undo.settle(store, kept, operation) if operation.interrupted else None
+    except Unavailable:
+        settled = None  # who may not write sees it as it stands
+    return settled or operation
 
 
 # ---- doing

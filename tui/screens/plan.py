@@ -218,10 +218,16 @@ class PlanScreen(Deed):
         words += [name, "--state", word, "--filter", plan.filter, "--apply", str(self.amount)]
         return shlex.join(words)
 
+    @property
+    def _stands(self) -> bool:
+        """Whether all its parts are there: before and after, there is nothing to be painted."""
+        ids = {part.id for part in self.children}
+        return self.is_attached and {"title", "text", "rows", "word", "hints"} <= ids
+
     def lay_out(self, width: int) -> None:
         """The plan or its result, for this width."""
-        if not self.is_attached or not width or not self.query(Picker):
-            return  # not composed yet, or being taken down: the operation goes on all the same
+        if not self._stands or not width:
+            return
         verb = self._plan.verb
         picker, text = self.query_one(Picker), self.query_one(LongText)
         if self._report is None:
@@ -272,7 +278,8 @@ class PlanScreen(Deed):
     def say(self, text: str, look: str = "warning") -> None:
         """Say something that stays for a while, or until the next key."""
         self._said = (text, look, asyncio.get_running_loop().time())
-        super().say(text, look)
+        if self._stands:
+            super().say(text, look)
 
     def _word(self) -> Line:
         text, look, when = self._said

@@ -230,9 +230,16 @@ def trusted_due(record: Record, seen: os.stat_result, now: float) -> float:
 
 
 def as_task(
-    record: Record, state: State, seen: os.stat_result, lease: Lease | None, now: float
+    record: Record,
+    state: State,
+    seen: os.stat_result,
+    lease: Lease | None,
+    now: float,
+    rev: str = "",
 ) -> Task:
-    """The task that a file in a state's folder is; `seen` is the file's own state."""
+    """The task that a file in a state's folder is; `seen` is the file's own state, `rev` its
+    revision where that is known.
+    """
     extra = EMPTY
     if record.dead_since is not None or record.more:
         extra = dict(record.more)
@@ -250,7 +257,7 @@ def as_task(
         payload=record.payload,
         error=record.error,
         lease=lease,
-        rev=revision(seen),
+        rev=rev or revision(seen),
         extra=extra,
     )
 

@@ -381,6 +381,7 @@ class NftbanStore:
         self._desk.let_go()
         for folder in self._folders.values():
             folder.check()
+        now = self._clock()
         for ident, state, rev in seen:
             try:
                 record, there = self._desk.grasp(ident, state, rev)
@@ -390,7 +391,7 @@ class NftbanStore:
                 yield Problem(ident, f"cannot be read now: {error.strerror}", state)
             else:
                 lease = Lease("", there.st_ctime) if state is State.ACTIVE else None
-                yield form.as_task(record, state, there, lease, self._clock())
+                yield form.as_task(record, state, there, lease, now, rev)
 
     def parts(self, task: Task) -> Iterator[Part]:
         """Its file, its payload, and what lies beside the payload of a spooled mail.
