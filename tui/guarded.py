@@ -140,7 +140,7 @@ class Guarded(App[None], inherit_bindings=False):
             self.say(NOBODY)
 
     def say(self, text: str) -> None:
-        """Say something on the screen that is shown; one that cannot yet, or never, rings the bell."""
+        """Say something on the screen that is shown; one that cannot, or not yet, rings a bell."""
         speak = getattr(self.screen, "say", None)
         if speak is None or not self.screen.is_mounted:
             self.bell()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
@@ -65,6 +66,59 @@ def warnings(live: Live, plan: Plan, asked: Asked) -> tuple[str, ...]:
         "what comes from now on is not in it; nor is what is in work",
         "instead: H parks them until somebody releases them; / picks some; c shows them by error",
     )
+
+
+NAMED = 4
+"""Tasks that a command names one by one; more are named by a filter, or the console does it."""
+
+TWINS = {"retry": "replay", "undo": "undo", "edit": ""}
+"""What a verb is called on the command line, where that is not its own name; "" where it has none
+that takes these words."""
+
+
+def twin(plan: Plan, live: Live, amount: int, reason: str, pace: Pace | None = None) -> str:
+    """The command that does the same to as many tasks; "" where it would be a page long."""
+    word = TWINS.get(plan.verb, plan.verb)
+    states = {row.state for row in plan.rows}
+    if plan.left_out or not word or (len(states) != 1 and not plan.undoes):
+        return ""
+    words = [*live.place.command, word]
+    if plan.undoes:
+        words.append(plan.undoes)
+    else:
+        words += ["--state", live.inspector.states.get(next(iter(states)), "")]
+        if plan.filter:
+            words += ["--filter", plan.filter]
+        elif len(plan.rows) <= NAMED:
+            words += [piece for row in plan.rows for piece in ("--id", row.id)]
+        elif len(plan.rows) != live.inspector.latest.counts.get(next(iter(states))):
+            return ""
+    taken_in = [row.id for row in plan.rows if row.odd and not plan.why_out(row)]
+    if len(taken_in) > NAMED:
+        return ""
+    words += ["--take-in", *taken_in] if taken_in else []
+    words += ["--reason", reason] if reason else []
+    words += pace_words(pace) if can_be_paced(plan) else []
+    return shlex.join([*words, "--apply", str(amount)])
+
+
+def pace_words(pace: Pace | None) -> list[str]:
+    """A pace as the command line takes it, as far as it is not the usual one."""
+    if pace is None:
+        return ["--rate", "now"]
+    usual, stops = Pace(), pace.stops
+    words: list[str] = []
+    if pace.rate != usual.rate:
+        words += ["--rate", "now" if pace.rate is None else f"{pace.rate:g}"]
+    if pace.canary != usual.canary:
+        words += ["--canary", ",".join(map(str, pace.canary))]
+    if stops.same != usual.stops.same and stops.same is not None:
+        words += ["--stop-same", str(stops.same)]
+    if stops[1:3] != usual.stops[1:3] and stops.share is not None:
+        words += ["--stop-share", f"{100 * stops.share:g}/{stops.last}"]
+    if stops.pending is not None:
+        words += ["--stop-pending", str(stops.pending)]
+    return words + (["--rest", str(stops.rest)] if stops.rest is not usual.stops.rest else [])
 
 
 def pace_for(plan: Plan) -> Pace | None:

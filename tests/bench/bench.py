@@ -247,7 +247,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--large", type=int, default=20_000, help="the large queue of growth")
-    parser.add_argument("--only", choices=("engine", "console"), help="one half of it")
+    parser.add_argument("--only", choices=("engine", "plans", "console"), help="a part of it")
+    parser.add_argument("--plan", type=int, default=100_000, help="tasks of the large plan")
     parser.add_argument("--seconds", type=float, default=20.0, help="each rest of the console")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--durable", action="store_true", help=argparse.SUPPRESS)
@@ -256,10 +257,14 @@ def main() -> None:
         name, folder, number = options.child
         {"floor": floor, "ours": ours}[name](folder, int(number), durable=options.durable)
         return
-    if options.only != "console":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    if options.only in (None, "engine"):
         engine(options.rounds, options.large)
-    if options.only != "engine":
-        sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    if options.only in (None, "plans"):
+        from tests.bench import plans
+
+        plans.measure(options.rounds, options.plan)
+    if options.only in (None, "console"):
         from tests.bench import console
 
         console.measure(options.rounds, options.seconds)

@@ -7,20 +7,16 @@ import fcntl
 import json
 import os
 import resource
-import sys
 import time
 import tracemalloc
-from collections.abc import Iterator
-from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from engine import deeds, plans, verbs
+from engine import deeds, plans
 from engine.index import Query
 from engine.inspector import Inspector
 from engine.journal import Intent, Journal, Who
-from engine.model import Move, State, Task
-from engine.operations import End, Ended
+from engine.model import State, Task
 from engine.stores.nftban import NftbanStore, Spool, form, make_spool
 from tests.bench.bench import scratch
 
@@ -141,7 +137,10 @@ def _move(names: list[str], start: int, end: int, desk: int, *, rewrite: bool) -
         os.rename(f"T.{name}", f"D.{name}", src_dir_fd=desk, dst_dir_fd=desk)
     os.fsync(start)
     for name in names:
-        os.rename(f"D.{name}", name, src_dir_fd=desk, dst_dir_fd=end)
+        try:  # never over another: there is no rename that refuses to
+            os.stat(name, dir_fd=end, follow_symlinks=False)
+        except FileNotFoundError:
+            os.rename(f"D.{name}", name, src_dir_fd=desk, dst_dir_fd=end)
         os.stat(name, dir_fd=end, follow_symlinks=False)
     os.fsync(end)
     for fd in held + drafts:

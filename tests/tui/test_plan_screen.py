@@ -22,7 +22,7 @@ from tests.tui.spools import (
     some_tasks,
     until,
 )
-from tui import keys
+from tui import keys, planning
 from tui.app import Console
 from tui.plain import text_of
 from tui.screens.plan import PlanScreen
@@ -215,3 +215,16 @@ async def test_read_only_offers_no_plan() -> None:
             await hand.press(key)
             await hand.pilot.pause()
             assert isinstance(hand.console.screen, QueueScreen)
+
+
+async def test_the_command_that_does_the_same_names_what_the_plan_does() -> None:
+    """A plan for tasks that were picked names them; what is taken in though odd is named, too."""
+    young = replace(a_task(1), created=NOW - 60)
+    async with opened(a_memory([young, a_task(2)])) as hand:
+        await hand.planned("X")
+        screen = hand.console.screen
+        assert isinstance(screen, PlanScreen)
+        words = planning.twin(screen._plan, screen._live, screen.amount, "why not")
+
+    told = f"--state pending --id {young.id} --take-in {young.id} --reason 'why not' --apply 1"
+    assert words == f"spooldeck purge {told}"

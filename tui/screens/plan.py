@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -28,6 +27,7 @@ from tui.planning import (
     guard,
     pace_for,
     picked,
+    twin,
     warnings,
     why_not_now,
 )
@@ -190,7 +190,7 @@ class PlanScreen(Deed):
             [*self._facts, *self._trash()],
             self._warnings,
             self._reason,
-            self._twin(),
+            twin(self._plan, self._live, self.amount, self._reason, self._pace),
         )
 
     def _trash(self) -> list[tuple[str, str]]:
@@ -202,21 +202,6 @@ class PlanScreen(Deed):
         words = f"after this {trash_after(now, more, trash.quota)}; kept for {trash.hours:g} h"
         full = "; what does not fit is not purged" if now + more > trash.quota else ""
         return [("trash", words + full)]
-
-    def _twin(self) -> str:
-        """The command that does the same, as far as there is one."""
-        plan, words = self._plan, list(self._live.place.command)
-        name = {"retry": "replay"}.get(plan.verb, plan.verb)
-        if plan.undoes:
-            return shlex.join([*words, "undo", plan.undoes, "--apply", str(self.amount)])
-        if not plan.filter or plan.left_out or plan.taken_in or plan.values:
-            return ""
-        states = {row.state for row in plan.rows}
-        if len(states) != 1:
-            return ""
-        word = self._live.inspector.states.get(next(iter(states)), "")
-        words += [name, "--state", word, "--filter", plan.filter, "--apply", str(self.amount)]
-        return shlex.join(words)
 
     @property
     def _stands(self) -> bool:

@@ -144,7 +144,7 @@ WHEN = Column("WHEN", 5)
 WHO = Column("WHO", 8, least=60)
 ITEMS = Column("ITEMS", 9, right=True)
 STATE = Column("STATE", 11)
-LEFT = Column("UNDO", 12, least=60)
+LEFT = Column("UNDO", 13, least=60)
 MUCH = 36
 """Cells of the state on a wide screen, where there is room for what there is to say besides."""
 MARGIN = 3

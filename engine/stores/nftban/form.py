@@ -7,6 +7,7 @@ goes through the strict reader, and the two agree wherever both answer.
 
 import os
 from dataclasses import replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from engine import policy
@@ -241,11 +242,11 @@ def as_task(
     revision where that is known.
     """
     extra = EMPTY
-    if record.dead_since is not None or record.more:
-        extra = dict(record.more)
     if record.dead_since is not None:
-        dead = {"dead_since": str(record.dead_since), "dead_reason": record.dead_reason}
-        extra = dead | dict(extra)
+        extra = {"dead_since": str(record.dead_since), "dead_reason": record.dead_reason}
+        extra.update(record.more)
+    elif record.more:
+        extra = dict(record.more)
     return Task(
         record.id,
         record.kind,
@@ -306,6 +307,10 @@ def new_record(task: Task) -> Record:
     )
 
 
+_given = attrgetter("description", "attempts", "due", "error")
+"""Of a task what its file may say otherwise after a verb."""
+
+
 def changed(record: Record, old: Task, new: Task, now: float) -> Record:
     """What the file says after a task went from `old` to `new`: only what the verb changed.
 
@@ -315,6 +320,8 @@ def changed(record: Record, old: Task, new: Task, now: float) -> Record:
     Raises:
         Refused: a new description that the file may not hold.
     """
+    if new.state is State.TRASH and _given(new) == _given(old):
+        return record
     if new.description != old.description:
         _require_short("description", new.description)
     after = record._replace(
