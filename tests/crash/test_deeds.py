@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.crash.deeds import DEEDS
+from engine import deeds, plans
+from engine.journal import Journal
+from engine.model import State, Task
+from engine.stores.nftban import NftbanStore
+from tests.crash import powercut
+from tests.crash.deeds import DEEDS, US
 from tests.crash.swept import Sweeper
 from tests.crash.test_crash import copied
 
@@ -61,3 +68,49 @@ def test_a_broken_journal_is_found(name: str, tmp_path: Path) -> None:
         result = sweeper.sweep(deed)
 
     assert any(said in failure for failure in result.failures), result.failures
+
+
+@pytest.mark.parametrize("verb", ["retry", "purge"])
+def test_a_power_cut_leaves_what_tells_and_takes_back(verb: str, tmp_path: Path) -> None:
+    """On every disk that a power cut leaves, a task that has moved is in a whole intent, with what
+    it was; and one that is written down as done stands nowhere but where it should go.
+    """
+    root = tmp_path / "spool"
+    end = {"retry": "pending", "purge": ".spooldeck/trash"}[verb]
+
+    def carry_out(store: NftbanStore, tasks: list[Task]) -> Iterator[object]:
+        journal = Journal(f"{root}/.spooldeck/journal")
+        plan = plans.freeze(verb, tasks, powercut.NOW)
+        plan = plan._replace(taken_in=frozenset(task.id for task in tasks))
+        return iter(deeds.carry_out(store, journal, plan, US, lambda: powercut.NOW).done)
+
+    cuts = powercut.record(powercut.Verb(State.DEAD, (powercut.Step(carry_out),), 2), str(root))
+    (before, after) = cuts.stood
+    left = list(powercut.disks(cuts.recording))
+
+    for answered, contents in left:
+        rows, done, images = _told(contents)
+        for ident, (folder, data) in before.items():
+            there = contents.get(f"{folder}/{ident}.task")
+            if there != data:
+                assert ident in rows, "moved, and the intent is not durable"
+                assert verb == "purge" or data in images, "moved, and what it was is not durable"
+            if ident in done or answered:
+                assert there is None, "written down as done, and back where it was"
+                assert contents.get(f"{end}/{ident}.task") == after[ident][1]
+
+    assert len(left) > 50
+
+
+def _told(contents: Mapping[str, object]) -> tuple[set[str], set[str], bytes]:
+    """Rows and outcomes of whole lines in a journal on such a disk, and what tasks were."""
+    rows, done, images = set[str](), set[str](), b""
+    for path, data in contents.items():
+        if path.endswith(".before") and isinstance(data, bytes):
+            images = data
+        if path.endswith(".jsonl") and isinstance(data, bytes):
+            for text in data.split(b"\n")[:-1]:
+                line = json.loads(text) if text.startswith(b"{") else {}
+                rows |= {ident for ident, *_ in line.get("rows", ())}
+                done |= line.get("done", {}).keys()
+    return rows, done, images

@@ -175,14 +175,21 @@ class Night:
         assert not (before.meant - planned) & there or before.scope.startswith("all"), before
         await self._end_of(planned)
 
+    async def _apply(self, screen: PlanScreen) -> None:
+        """Type what it asks for, as often as what it asks for changes; not where that is a replay,
+        which nobody here would run, nor where there is nothing left of it."""
+        while screen._report is None and screen.amount and screen._pace is None:
+            if not screen._applying and not screen.late():
+                await self.pilot.press(*(screen.wanted or "y"))
+            await self.pilot.pause()
+
     async def _end_of(self, planned: frozenset[str]) -> None:
         """Drop the plan or apply it: nothing else than what it names has moved then."""
         if planned and self.chance.random() < 0.5:
             before = {task.id: task.state for task in self.memory.tasks.values()}
             screen = self.console.screen
             assert isinstance(screen, PlanScreen)
-            await self.pilot.press(*(screen.wanted or "y"))
-            await until(self.pilot, lambda: screen._report is not None)
+            await self._apply(screen)
             after = {task.id: task.state for task in self.memory.tasks.values()}
             assert {id for id in before if after.get(id) is not before[id]} <= planned
         await self.pilot.press("escape")
