@@ -163,9 +163,15 @@ def refusal(edges: Edges, verb: str, row: Row) -> str:
 
 def foresee(plan: Plan, edges: Edges) -> tuple[Would, ...]:
     """What would happen to the rows that are acted on, alike with alike; nothing is looked at."""
-    ways = Counter((row.state, row.end) for row in plan.included)
+    return foreseen(plan.verb, Counter((row.state, row.end) for row in plan.included), edges)
+
+
+def foreseen(
+    verb: str, amounts: Mapping[tuple[State, State | None], int], edges: Edges
+) -> tuple[Would, ...]:
+    """The same by how many rows start in a state and go to the one that they name, if they do."""
     return tuple(
-        _would(plan.verb, Row("", start, "", end=end), n, edges) for (start, end), n in ways.items()
+        _would(verb, Row("", start, "", end=end), n, edges) for (start, end), n in amounts.items()
     )
 
 

@@ -25,6 +25,7 @@ TOOLS = {
 }
 MIRROR = {
     *("engine.index", "engine.filters", "engine.inspector", "engine.plans", "engine.journal"),
+    *("engine.pen", "engine.lines"),
     *("engine.operations", "engine.undo", "engine.deeds", "engine.weights"),
     *("engine.trash", "engine.sweeping"),
     *("engine.lane", "engine.mirror", "engine.ranks", "engine.scratch"),

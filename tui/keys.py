@@ -402,9 +402,10 @@ KEYS: tuple[Key, ...] = (
         "undo",
         "what was done here, by whom, and how to take it back",
         "Act",
-        _LIST | _OVER | {TASK, PLAN, OPERATION},
+        _OVER | {TASK, PLAN, OPERATION},
         minor=True,
     ),
+    Key("undo", ("u",), "u", "", "what was done here, and how to take it back", "Act", _LIST),
     Key(
         "unlock",
         ("U",),

@@ -16,6 +16,7 @@ from engine.verbs import VERBS
 from tui.exam import not_abandoned
 from tui.live import Live
 from tui.present import Run
+from tui.views.plan import Tally
 from tui.watch import lock_of
 from tui.works import working
 
@@ -76,10 +77,10 @@ TWINS = {"retry": "replay", "undo": "undo", "edit": ""}
 that takes these words."""
 
 
-def twin(plan: Plan, live: Live, amount: int, reason: str, pace: Pace | None = None) -> str:
+def twin(about: Tally, live: Live, reason: str, pace: Pace | None = None) -> str:
     """The command that does the same to as many tasks; "" where it would be a page long."""
+    plan, states = about.plan, about.states
     word = TWINS.get(plan.verb, plan.verb)
-    states = {row.state for row in plan.rows}
     if plan.left_out or not word or (len(states) != 1 and not plan.undoes):
         return ""
     words = [*live.place.command, word]
@@ -93,13 +94,12 @@ def twin(plan: Plan, live: Live, amount: int, reason: str, pace: Pace | None = N
             words += [piece for row in plan.rows for piece in ("--id", row.id)]
         elif len(plan.rows) != live.inspector.latest.counts.get(next(iter(states))):
             return ""
-    taken_in = [row.id for row in plan.rows if row.odd and not plan.why_out(row)]
-    if len(taken_in) > NAMED:
+    if len(about.taken_in) > NAMED:
         return ""
-    words += ["--take-in", *taken_in] if taken_in else []
+    words += ["--take-in", *about.taken_in] if about.taken_in else []
     words += ["--reason", reason] if reason else []
     words += pace_words(pace) if can_be_paced(plan) else []
-    return shlex.join([*words, "--apply", str(amount)])
+    return shlex.join([*words, "--apply", str(about.amount)])
 
 
 def pace_words(pace: Pace | None) -> list[str]:
@@ -135,22 +135,16 @@ def can_be_paced(plan: Plan) -> bool:
     return plan.verb == "retry" and len(plan.rows) > 1
 
 
-def why_not_now(live: Live, plan: Plan) -> str:
-    """Why nothing of a plan may be done at this moment, as far as is seen; "" when it may."""
-    if not _of_work(plan):
-        return ""
-    return not_abandoned(live.signs.lock)
+def why_not_now(live: Live, states: Collection[State]) -> str:
+    """Why nothing may be done to tasks in these states at this moment, as far as is seen."""
+    return not_abandoned(live.signs.lock) if State.ACTIVE in states else ""
 
 
 def guard(live: Live, plan: Plan) -> Allowed:
     """The same, looked at anew each time it is asked; it blocks."""
-    if not _of_work(plan):
+    if all(row.state is not State.ACTIVE for row in plan.rows):
         return lambda: ""
     return lambda: not_abandoned(lock_of(live.place))
-
-
-def _of_work(plan: Plan) -> bool:
-    return any(row.state is State.ACTIVE for row in plan.rows)
 
 
 def facts(live: Live, plan: Plan, pace: Pace | None, amount: int) -> list[Run]:

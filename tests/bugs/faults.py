@@ -769,5 +769,131 @@ LOCKING = (
     ),
 )
 
-FAULTS: tuple[Fault, ...] = (*READING, *WRITING, *COUNTING, *MOVING, *RUNNING, *LOCKING)
+_JOURNAL, _PEN = "engine/journal.py", "engine/pen.py"
+_UNDO, _OPERATIONS = "engine/undo.py", "engine/operations.py"
+_T_DEEDS = "tests/crash/test_deeds.py"
+
+
+def _journal(test: str) -> tuple[str, ...]:
+    return (f"tests/engine/test_journal.py::{test}",)
+
+
+def _operations(test: str) -> tuple[str, ...]:
+    return (f"tests/engine/test_operations.py::{test}",)
+
+
+ACTING = (
+    Fault(
+        "acts before its intent is durable",
+        "a power cut leaves tasks moved, and nothing tells by whom or takes it back",
+        _JOURNAL,
+        (
+            (
+                "            files.fsync(fd)\n            files.fsync(folder)\n        except",
+                "            files.fsync(folder)\n        except",
+            ),
+        ),
+        (f"{_T_DEEDS}::test_a_power_cut_leaves_what_tells_and_takes_back[purge]",),
+    ),
+    Fault(
+        "changes what was not kept durably",
+        "a power cut leaves tasks changed, and what they were is lost",
+        _PEN,
+        (("            files.fsync(self._before)\n", ""),),
+        (f"{_T_DEEDS}::test_a_power_cut_leaves_what_tells_and_takes_back[retry]",),
+    ),
+    Fault(
+        "says done what may be undone",
+        "a task whose move the disk did not confirm is told, and written down, as done",
+        _OPERATIONS,
+        (
+            (
+                "                if error is None:\n                    ended",
+                "                if error is None or isinstance(error, Unavailable):\n                    ended",
+            ),
+        ),
+        (f"{_T_DEEDS}::test_at_every_point_the_journal_tells_the_truth[purge]",),
+    ),
+    Fault(
+        "acts on what was left out",
+        "a task that the operator left out is purged with the others",
+        "engine/plans.py",
+        (("        if row.id in self.left_out:", "        if not row.id:"),),
+        ("tests/engine/test_undo.py::test_the_journal_tells_what_was_done",),
+    ),
+    Fault(
+        "forgets what was left out",
+        "going on with an interrupted purge purges what the operator had left out",
+        _PEN,
+        (
+            (
+                "    excluded = [Ended(row, End.EXCLUDED, why) for row, why in plan.excluded]\n    lines",
+                "    excluded: list[Ended] = []\n    lines",
+            ),
+        ),
+        _journal("test_cut_off_anywhere_it_says_no_more_than_was_durable"),
+    ),
+    Fault(
+        "takes back what changed since",
+        "an undo overwrites what somebody edited meanwhile",
+        _UNDO,
+        (('return "" if task.rev == rev else', 'return "" if task.rev else'),),
+        _operations("test_an_undo_among_rivals_takes_nothing_from_them"),
+    ),
+    Fault(
+        "takes back without an image",
+        "an undo makes a dead task up: its attempts and its error are gone",
+        _OPERATIONS,
+        (
+            (
+                "            raise Unsupported(NOT_KEPT)\n",
+                "            return Move(task, moved(task, row.end))\n",
+            ),
+        ),
+        _operations("test_without_its_image_nothing_is_taken_back"),
+    ),
+    Fault(
+        "settles what still runs",
+        "two consoles write down different outcomes of one operation",
+        _JOURNAL,
+        (
+            (
+                "            files.Flock(fd, MOMENT).__enter__()\n            end_torn",
+                "            end_torn",
+            ),
+        ),
+        _journal("test_nobody_else_writes_while_it_runs"),
+    ),
+    Fault(
+        "claims what another did",
+        "an interrupted operation counts the tasks of the one that went on with it",
+        _UNDO,
+        (("        if (row.id, task.rev) in self._others:", "        if not row.id:"),),
+        _operations("test_what_another_operation_did_is_not_claimed"),
+    ),
+    Fault(
+        "judges what is being moved",
+        "a task that a crash left on the desk is written down as gone, and comes back",
+        _UNDO,
+        (("    if not (tasks or missing) or any(", "    if any("),),
+        _operations("test_what_lies_on_the_desk_is_not_judged"),
+    ),
+    Fault(
+        "writes where nobody reads",
+        "a plan goes on although its journal was removed, and cannot be taken back",
+        _PEN,
+        (
+            (
+                "        if there is None or (there.st_dev",
+                "        if there is not None and (there.st_dev",
+            ),
+            ("!= (ours.st_dev, ours.st_ino):", "== (0, 0):"),
+        ),
+        _journal("test_a_journal_that_is_removed_is_noticed"),
+    ),
+)
+
+FAULTS: tuple[Fault, ...] = (
+    *(*READING, *WRITING, *COUNTING, *MOVING, *RUNNING, *LOCKING, *ACTING),
+)
 """All of them, in the order in which they are listed."""

@@ -2,8 +2,9 @@
 
 The model is `atomic`: each change of a folder (create, rename, link, unlink, mkdir) is kept whole
 or lost whole, in any order, until one of the folders that it touches is fsynced; a file's data is
-kept, lost, half there or there as zeros until the file is fsynced. Nothing else is promised, which
-is less than any journaling file system gives. Not modelled: modes, owners, times, writing by mmap.
+kept, lost, half there or there as zeros until the file is fsynced; where it was only added to, what
+was added is. Nothing else is promised, which is less than any journaling file system gives. Not
+modelled: modes, owners, times, writing by mmap.
 """
 
 from __future__ import annotations
@@ -322,8 +323,15 @@ def _lost(before: bytes, after: bytes) -> bytes:
 
 
 def _torn(before: bytes, after: bytes) -> bytes:
-    return after[: len(after) // 2]
+    kept = _kept(before, after)
+    return after[: kept + (len(after) - kept) // 2]
 
 
 def _zeros(before: bytes, after: bytes) -> bytes:
-    return bytes(len(after))
+    kept = _kept(before, after)
+    return after[:kept] + bytes(len(after) - kept)
+
+
+def _kept(before: bytes, after: bytes) -> int:
+    """Bytes that stay: what was durable, where the file was only added to."""
+    return len(before) if after.startswith(before) else 0

@@ -34,13 +34,13 @@ def test_at_every_point_the_journal_tells_the_truth(name: str, deed_sweeper: Swe
 BREAKS = {
     "the intent follows the first move": (
         "engine/journal.py",
-        "            files.write_all(fd, _begun(op, now, intent, plan))\n",
+        "            files.write_all(fd, begun(op, now, intent, plan))\n",
         "            pass\n",
         "retry",
         "moved without an intent",
     ),
     "what was left out is forgotten": (
-        "engine/journal.py",
+        "engine/pen.py",
         "    excluded = [Ended(row, End.EXCLUDED, why) for row, why in plan.excluded]\n    lines",
         "    excluded: list[Ended] = []\n    lines",
         "purge",
@@ -97,9 +97,11 @@ def test_a_power_cut_leaves_what_tells_and_takes_back(verb: str, tmp_path: Path)
                 assert verb == "purge" or data in images, "moved, and what it was is not durable"
             if ident in done or answered:
                 assert there is None, "written down as done, and back where it was"
-                assert contents.get(f"{end}/{ident}.task") == after[ident][1]
+                moved = contents.get(f"{end}/{ident}.task")
+                # A draft's name that is left is a second one, until recovery takes it away.
+                assert contents.get(str(moved), moved) == after[ident][1]
 
-    assert len(left) > 50
+    assert len(left) > 15
 
 
 def _told(contents: Mapping[str, object]) -> tuple[set[str], set[str], bytes]:
@@ -112,5 +114,5 @@ def _told(contents: Mapping[str, object]) -> tuple[set[str], set[str], bytes]:
             for text in data.split(b"\n")[:-1]:
                 line = json.loads(text) if text.startswith(b"{") else {}
                 rows |= {ident for ident, *_ in line.get("rows", ())}
-                done |= line.get("done", {}).keys()
+                done |= line["done"].keys() if line.get("line") == "ends" else set()
     return rows, done, images

@@ -134,7 +134,7 @@ TABLE = [
     (a_sight(queue="No such file or directory"), ""),
     (
         a_sight(unfinished=[Unfinished("op-1", "replay", NOW - 1800, "ana", 87, 179)]),
-        "by ana interrupted: 87 of 179 not moved -> operations op-1",
+        "WARN an interrupted operation: replay of",
     ),
     (Sight("/srv/spool"), ""),
 ]

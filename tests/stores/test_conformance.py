@@ -123,6 +123,45 @@ def changeable() -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("open_store", "way", "name"), cases, indirect=["open_store"])
 
 
+# ---- looking again
+
+
+def test_what_is_still_as_it_was_seen(open_store: Opener) -> None:
+    """Looked at again before a swap: the task as it was seen, whole; what moved, changed or left
+    since is left out, and so is what never was there, whatever its name.
+    """
+    ours, theirs = open_store(), open_store()
+    for number in range(1, 5):
+        ours.swap(None, a_task(number))
+    same, held, edited, left = tasks_in(ours).values()
+    theirs.swap(held, verbs.hold(held, NOW))
+    theirs.swap(edited, verbs.edit(edited, NOW, "another"))
+    theirs.swap(left, verbs.purge(left, NOW))
+    seen = [(task.id, task.state, task.rev) for task in (same, held, edited, left)]
+    strange = [
+        ("../../etc/passwd", State.PENDING, "x"),
+        ("", State.TRASH, ""),
+        ("a\0b", State.DEAD, ""),
+    ]
+
+    found = list(ours.still([*seen, (same.id, State.HELD, same.rev), *strange]))
+
+    assert found == [same]
+    assert ours.swap(same, verbs.hold(same, NOW))
+
+
+def test_what_was_looked_at_again_is_nobodys_for_long(open_store: Opener) -> None:
+    """What was looked at again and not swapped is anybody's once other swaps are over."""
+    ours, theirs = open_store(), open_store()
+    ours.swap(None, a_task())
+    (task,) = tasks_in(ours).values()
+    assert list(ours.still([(task.id, task.state, task.rev)])) == [task]
+
+    assert list(ours.swap_all(())) == []
+
+    assert theirs.swap(task, verbs.hold(task, NOW))
+
+
 # ---- edges
 
 

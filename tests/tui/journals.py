@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import calendar
+import json
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -80,3 +83,47 @@ def interrupt(place: Place, amount: int = 8, moved: int = 3, at: float = NOW) ->
     """A replay of some dead tasks whose console died on the way; its name."""
     dead = seen(place, State.DEAD)[:amount]
     return carried_out(place, "retry", dead, at=at, most=moved, pace=Pace())
+
+
+def make_past(root: Path) -> Journal:
+    """A journal of a day, the same each time: its names too, as they are on screen."""
+    folder = root / "journal"
+    folder.mkdir()
+    retried, other = {"verb": "retry", "pace": packed(Pace())}, "20261120T080931Z-51c0ffee"
+    filtered = {"filter": "kind=mail_send timeout", "reason": "mx7 is back"}
+    mark = {"line": "note", "what": "became", "delivered": ["t0", "t1", "t2"], "failed": {}}
+    _write(folder, other, BEN, {"verb": "purge", "filter": "age>30d"}, 41, 41)
+    _write(folder, "20261120T081502Z-0b5e77ed", ANA, {"verb": "undo", "undoes": other}, 41, 41)
+    _write(folder, "20261120T090210Z-7e57ab1e", BEN, {"verb": "expunge", "scope": "5 marked"}, 5, 5)
+    _write(folder, "20261120T093555Z-ca11ab1e", ANA, {**retried, **filtered}, 9, 9, mark)
+    return Journal(str(folder), str(root), lambda: NOW)
+
+
+def _write(
+    folder: Path,
+    op: str,
+    who: Who,
+    intent: dict[str, object],
+    planned: int,
+    done: int,
+    *notes: object,
+) -> None:
+    when = float(calendar.timegm(time.strptime(op[:16], "%Y%m%dT%H%M%SZ")))
+    ids = [f"t{number}" for number in range(planned)]
+    ends = {"done": dict.fromkeys(ids[:done], "1"), "gone": dict.fromkeys(ids[done:], "changed")}
+    lines = [
+        {
+            "line": "intent",
+            "when": when,
+            "op": op,
+            **intent,
+            "who": who._asdict(),
+            "planned": planned,
+        },
+        {"line": "rows", "rows": [[ident, "dead", "1"] for ident in ids]},
+        {"line": "ends", "when": when + 1, **ends},
+        *notes,
+        {"line": "end", "when": when + 2, "planned": planned},
+    ]
+    (folder / f"{op}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / f"{op}.before").write_bytes(b"")

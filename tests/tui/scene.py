@@ -21,6 +21,7 @@ from engine.model import State, Task
 from engine.store import Store
 from engine.stores import open_store
 from engine.vitals import Files, Vitals
+from tests.tui.journals import make_past
 from tests.tui.spools import NOW, disk_place, put_file, recover_command
 from tui.place import Place
 
@@ -105,6 +106,7 @@ def make_scene(root: Path, trouble: bool = True) -> list[Task]:
         broken = root / "queue" / "dlq" / "20261120T013000Z-mail_send-0badf00d.task"
         broken.write_bytes(b'TASK_ID="20261120T013000Z-mail_send-0badf00d"\nTASK_TYPE="mail_')
         _dated(broken, NOW - 29520)
+    make_past(root)
     _write_metrics(root, tasks)
     _write_logs(root, tasks, trouble)
     return tasks

@@ -10,8 +10,10 @@ from typing import NamedTuple
 
 from textual.pilot import Pilot
 
+from engine.journal import Journal
 from engine.model import LockEvidence, Missing, Problem, Task, Verdict
 from engine.stores.memory import MemoryStore
+from tests.tui.journals import ANA
 from tests.tui.scene import NAME, a_lost_place, a_scene_place
 from tests.tui.spools import (
     NOW,
@@ -67,6 +69,8 @@ class Shot(NamedTuple):
     armed: bool = False
     lost: bool = False
     """Whether there is a second place, one that cannot be read."""
+    past: bool = False
+    """Whether something was done there before."""
     slow: bool = False
     """Whether everything is still being looked at for the first time."""
 
@@ -106,6 +110,9 @@ SHOTS: dict[str, Shot] = {
     "transports": Shot((*FIRST, "6", "see postfix")),
     "log": Shot((*FIRST, "7", "see Processing task")),
     "log-only": Shot((*FIRST, "7", "see Processing task", "&", *typed("failed"), "enter")),
+    "pace": Shot((*DEAD, "*", "R", "see 14", "p", "see how the replay goes"), armed=True),
+    "operations": Shot((*FIRST, "u", "see 51c0ffee", "see mx7 is back"), armed=True, past=True),
+    "record": Shot((*FIRST, "u", "see mx7 is back", "enter", "see 9 rows"), past=True),
     "plan": Shot((*DEAD, "*", "R", "see 14"), armed=True),
     "help": Shot((*QUEUE, "?", "see search:")),
     "palette": Shot((*FIRST, ":", *typed("lo"), "see log")),
@@ -136,6 +143,9 @@ def places(root: Path, shot: Shot) -> list[Place]:
         memory = a_memory([a_task(number) for number in range(ALL)])
         return [Place(NAME, lambda: Slow(memory), lock=free)]
     first = a_scene_place(root, lock=lambda: shot.lock)
+    if shot.past:
+        folder = str(root / "journal")
+        first = first._replace(journal=Journal(folder, str(root), lambda: NOW), who=ANA)
     return [first, a_lost_place()] if shot.lost else [first]
 
 

@@ -14,10 +14,14 @@ from tui import keys
 from tui.app import Console
 from tui.screens.help import HelpScreen, lines
 from tui.screens.lock import LockScreen
+from tui.screens.operations import DropScreen, OperationsScreen
+from tui.screens.pace import PaceScreen
 from tui.screens.plan import PlanScreen
 from tui.screens.problems import ProblemsScreen
 from tui.screens.queue import QueueScreen
 from tui.screens.quit import QuitScreen
+from tui.screens.record import RecordScreen
+from tui.screens.replay import ReplayScreen
 from tui.screens.task import TaskScreen
 
 SCREENS: dict[str, type[Screen[Any]]] = {
@@ -28,6 +32,11 @@ SCREENS: dict[str, type[Screen[Any]]] = {
     keys.LOCK: LockScreen,
     keys.HELP: HelpScreen,
     keys.QUIT: QuitScreen,
+    keys.OPERATIONS: OperationsScreen,
+    keys.OPERATION: ReplayScreen,
+    keys.RECORD: RecordScreen,
+    keys.DROP: DropScreen,
+    keys.PACE: PaceScreen,
 }
 
 

@@ -11,6 +11,7 @@ import pytest
 from textual.pilot import Pilot
 
 from engine import plans
+from engine.alerts import What
 from engine.journal import Intent
 from engine.model import State
 from engine.operations import End
@@ -58,7 +59,7 @@ async def operations(
     place: Place, size: tuple[int, int] = (80, 24), **fields: object
 ) -> AsyncIterator[tuple[Console, Pilot[None]]]:
     """The console on a place, with its operations on screen."""
-    console = a_console(place, **fields)
+    console = a_console(place, clock=None, **fields)
     async with console.run_test(size=size) as pilot:
         await loaded(pilot)
         await pilot.press("u")
@@ -272,8 +273,11 @@ async def test_what_was_interrupted_is_settled_and_said(place: Place) -> None:
         await until(pilot, lambda: isinstance(console.screen, OverviewScreen))
         words = "replay of 09:42 by ana interrupted: 5 of 8 not moved"
         await shows(pilot, words, "was interrupted: 5 of 8 not moved; u shows it")
-        await pilot.press("shift+tab", "j")  # below the one task in work without a worker
-        await until(pilot, lambda: "> ! WARN" in text_of(console.screen).splitlines()[2])
+        overview = console.screen
+        assert isinstance(overview, OverviewScreen)
+        await pilot.press("shift+tab", "g")
+        while (alert := overview._alert) is not None and alert.what is not What.INTERRUPTED:
+            await pilot.press("j")
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(console.screen, OperationsScreen))
         await shows(pilot, "3/8 interrupted")

@@ -224,7 +224,8 @@ async def test_the_command_that_does_the_same_names_what_the_plan_does() -> None
         await hand.planned("X")
         screen = hand.console.screen
         assert isinstance(screen, PlanScreen)
-        words = planning.twin(screen._plan, screen._live, screen.amount, "why not")
+        assert screen._tally is not None
+        words = planning.twin(screen._tally, screen._live, "why not")
 
     told = f"--state pending --id {young.id} --take-in {young.id} --reason 'why not' --apply 1"
     assert words == f"spooldeck purge {told}"

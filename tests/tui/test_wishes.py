@@ -219,7 +219,7 @@ def spool(tmp_path: Path) -> Path:
 async def test_help_of_each_screen(spool: Path) -> None:
     """`?` on each screen lists its keys under its name; a search finds some, or says so."""
     place = a_journaled_place(spool)._replace(recover=("spooldeck", "queue", "recover"))
-    interrupt(place)
+    await asyncio.to_thread(interrupt, place)
     for screen in TO:
         await help_of(place, screen)
 

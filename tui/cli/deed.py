@@ -161,8 +161,9 @@ def show(seen: Seen, about: view.Sight, as_json: bool) -> None:
         return
     width = shutil.get_terminal_size((100, 24)).columns
     # The command stands on a line of its own, whole, so that it can be copied.
-    text = view.planned(seen.plan, about._replace(twin=""), width)
-    listed = view.order(seen.plan)[:LISTED]
+    counted = view.tally(seen.plan, about.edges, refused=about.refused)
+    text = view.planned(counted, about._replace(twin=""), width)
+    listed = counted.listed[:LISTED]
     ids = max((len(row.id) for row in listed), default=0)
     for row in listed:
         words, look = view.outcome(seen.plan, row, about)

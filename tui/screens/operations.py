@@ -106,7 +106,7 @@ class OperationsScreen(Board):
         if left:
             words = f" {present.count(left, 'operation')} interrupted: R goes on, D lets it be over"
             return ((words, "warning"),)
-        return (("kept for 24 h; T shows what would come back" * bool(self._listed), "dim"),)
+        return ((" kept for 24 h; T shows what would come back" * bool(self._listed), "dim"),)
 
     def show_hints(self, grey: object = ()) -> None:
         """Which keys mean something for the one under the cursor."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -11,6 +12,7 @@ from textual.app import ComposeResult
 
 from engine import plans
 from engine.journal import Intent
+from engine.model import Edges
 from engine.operations import Report
 from engine.pace import Pace
 from engine.plans import Plan
@@ -38,12 +40,12 @@ from tui.screens.pages import SAID
 from tui.surroundings import Surroundings
 from tui.views.plan import (
     Sight,
+    Tally,
     Weight,
     accounted,
-    acted_on,
-    order,
     outcome,
     planned,
+    tally,
     trash_after,
 )
 from tui.widgets.lines import Lines, LongText
@@ -66,6 +68,12 @@ LATE = 0.3
 """Seconds for which no digit counts after the count has changed: it was meant for the one before.
 """
 
+
+FEW = 2_000
+"""Rows that are counted at once: more would hold up the keys."""
+
+NO_AMOUNT = -1
+"""It was not counted yet."""
 
 NOTHING = ("", "", float("-inf"))
 """Nothing was said."""
@@ -99,11 +107,15 @@ class PlanScreen(Deed):
         self._follows, self._warnings = follows, tuple(warnings)
         self._drift: Mapping[str, str] = {}
         self._drifted_at = float("-inf")
+        self._amount = NO_AMOUNT
         self._weight: Weight | None = None
         self._in_trash: int | None = None
         self._reason = ""
         self._pace = pace or pace_for(plan)
         self._facts: Sequence[tuple[str, str]] = ()
+        self._tally: Tally | None = None
+        self._text: tuple[object, list[Line]] = (None, [])
+        self._offered: object = None
         self._said = NOTHING
         self._applying = False
         self._so_far = 0
@@ -120,6 +132,7 @@ class PlanScreen(Deed):
     def begin(self) -> None:
         """Keys move through the tasks; meanwhile it is found out what has become of them."""
         self.query_one(Picker).focus()
+        self._recount()
         self._watch_drift()
         self._weigh()
 
@@ -132,25 +145,48 @@ class PlanScreen(Deed):
             latest, began = self._live.inspector.latest, loop.time()
             if latest.generation != generation:
                 generation = latest.generation
-                self._show_drift(dict(_by_id(await self._live.inspector.drift(self._plan))))
+                self._show_drift(await self._live.inspector.drift(self._plan))
             self._facts = facts(self._live, self._plan, self._pace, self.amount)
             self.lay_out(self.size.width)
             await asyncio.sleep(max(PERIOD, SPARING * (loop.time() - began)))
 
-    def _show_drift(self, drift: Mapping[str, str]) -> None:
-        if drift != self._drift and not self._applying and self._report is None:
-            amount = self.amount
-            self._drift = drift
-            if amount != self.amount:
-                self._typed = ""
-                self._drifted_at = asyncio.get_running_loop().time()
+    def _show_drift(self, drift: Sequence[tuple[plans.Row, str]]) -> None:
+        known = {row.id: how for row, how in drift}
+        if known != self._drift and not self._applying and self._report is None:
+            self._drift = known
+            self._recount()
+
+    def _recount(self) -> None:
+        """Count the plan anew: at once, or on a thread where that would hold up the keys."""
+        about = (self._plan, self._live.inspector.edges, self._drift)
+        if len(self._plan.rows) <= FEW:
+            self._counted(tally(*about))
+        else:
+            self._tally = None
+            self._count(*about)
+
+    @work(group="count", exclusive=True)
+    async def _count(self, plan: Plan, edges: Edges, drift: Mapping[str, str]) -> None:
+        self._counted(await asyncio.to_thread(tally, plan, edges, drift))
+        self.lay_out(self.size.width)
+
+    def _counted(self, about: Tally) -> None:
+        before, self._tally, self._amount = self._amount, about, about.amount
+        if before not in (NO_AMOUNT, about.amount):
+            self._typed = ""
+            self._drifted_at = asyncio.get_running_loop().time()
 
     @work(group="weigh")
     async def _weigh(self) -> None:
         loop = asyncio.get_running_loop()
 
+        told = 0.0
+
         def tell(size: int, amount: int) -> bool:
-            loop.call_soon_threadsafe(partial(self._weighed, Weight(size, amount)))
+            nonlocal told
+            if amount == len(self._plan.rows) or time.monotonic() - told > PERIOD:
+                told = time.monotonic()
+                loop.call_soon_threadsafe(partial(self._weighed, Weight(size, amount)))
             return self._report is None and not self._applying
 
         try:
@@ -170,7 +206,7 @@ class PlanScreen(Deed):
     @property
     def amount(self) -> int:
         """How many tasks would be acted on."""
-        return acted_on(self._plan, self._drift)
+        return max(0, self._amount)
 
     @property
     def wanted(self) -> str:
@@ -178,7 +214,7 @@ class PlanScreen(Deed):
         safe = self.amount <= 1 and VERBS[self._plan.verb].safe
         return "" if safe else str(self.amount)
 
-    def _sight(self) -> Sight:
+    def _sight(self, about: Tally) -> Sight:
         inspector = self._live.inspector
         return Sight(
             inspector.states,
@@ -190,7 +226,7 @@ class PlanScreen(Deed):
             [*self._facts, *self._trash()],
             self._warnings,
             self._reason,
-            twin(self._plan, self._live, self.amount, self._reason, self._pace),
+            twin(about, self._live, self._reason, self._pace),
         )
 
     def _trash(self) -> list[tuple[str, str]]:
@@ -215,12 +251,9 @@ class PlanScreen(Deed):
             return
         verb = self._plan.verb
         picker, text = self.query_one(Picker), self.query_one(LongText)
-        if self._report is None:
-            sight = self._sight()
-            lines = planned(self._plan, sight, width)
-            picker.offer(self._choices(sight, width), [self._heading(width)])
-        else:
-            lines = accounted(self._report, width)
+        lines = self._lines(width)
+        if self._report is None and self._tally is not None:
+            self._offer(picker, self._tally, width)
         picker.display = self._report is None
         room = max(1, self.size.height - ROWS - 3)
         text.styles.height = "1fr" if self._report else min(len(lines), room)
@@ -236,21 +269,38 @@ class PlanScreen(Deed):
         hints = keys.hints(self.KIND, self.grey(), self.without(), words)
         self.query_one("#hints", Lines).show(present.hint_lines(hints, width))
 
-    def _heading(self, width: int) -> Line:
-        amount = present.count(len(self._plan.rows), "task")
-        more = len(self._plan.rows) - len(order(self._plan))
-        listed = f", the first {len(order(self._plan)):,} listed" if more else ""
-        return present.heading(f"{amount}{listed}", width)
+    def _lines(self, width: int) -> list[Line]:
+        """The text above the tasks: made anew only when what it is made of is another."""
+        if self._report is not None:
+            if self._text[0] != (self._report.op, width):
+                self._text = (self._report.op, width), accounted(self._report, width)
+            return self._text[1]
+        if self._tally is None:
+            amount = present.count(len(self._plan.rows), "task")
+            return [((f"   counting {amount} ...", "dim"),)]
+        if self._applying:
+            return self._text[1]
+        lines = planned(self._tally, self._sight(self._tally), width)
+        self._text = None, lines
+        return lines
 
-    def _choices(self, sight: Sight, width: int) -> list[Choice]:
+    def _offer(self, picker: Picker, about: Tally, width: int) -> None:
+        wanted = (id(about), width)
+        if self._offered == wanted:
+            return
+        self._offered = wanted
+        more = len(self._plan.rows) - len(about.listed)
+        listed = f", the first {len(about.listed):,} listed" if more else ""
+        heading = f"{present.count(len(self._plan.rows), 'task')}{listed}"
+        sight = self._sight(about)
         choices = []
-        for row in order(self._plan):
+        for row in about.listed:
             words, look = outcome(self._plan, row, sight)
             ident = shown(row.id)
             cells = max(20, min(len(ident), width - 32))
             line = ((f"   {present.fit_end(ident, cells)}  ", ""), (shown(words), look))
             choices.append(Choice(row.id, present.cut(line, width)))
-        return choices
+        picker.offer(choices, [present.heading(heading, width)])
 
     def without(self) -> set[str]:
         """Keys that answer nothing here."""
@@ -282,6 +332,8 @@ class PlanScreen(Deed):
             return ()
         if self._applying:
             return ((" applying ... Esc leaves, and it goes on", "strong"),)
+        if self._tally is None:
+            return ((" they are being counted ...", "dim"),)
         if not amount:
             return (
                 (" nothing to do: all of these tasks are left out, or have changed", "warning"),
@@ -295,11 +347,13 @@ class PlanScreen(Deed):
             return "this plan has been applied: Esc closes it"
         if self._applying:
             return "it is being applied already"
+        if self._tally is None:
+            return "the tasks are being counted: wait a moment"
         if not self.amount:
             return "there is nothing to apply"
         if self._around.require_reason and not self._reason:
             return "a reason is asked for here: Tab types it"
-        return why_not_now(self._live, self._plan)
+        return why_not_now(self._live, self._tally.states)
 
     def late(self) -> str:
         """Why a key that applies came too soon after something changed; "" when it did not."""
@@ -320,10 +374,10 @@ class PlanScreen(Deed):
     def action_in_or_out(self) -> None:
         """Leave the task under the cursor out, or take it in."""
         ident = self.query_one(Picker).key
-        if self._report is not None or self._applying or not ident:
+        if self._report is not None or self._applying or not ident or self._tally is None:
             return
         plan, one = self._plan, frozenset({ident})
-        row = next(row for row in plan.rows if row.id == ident)
+        row = next(row for row in self._tally.listed if row.id == ident)
         if row.odd and self._plan.undoes:
             self.say(f"it cannot be taken in: {row.odd}")
             return
@@ -331,7 +385,8 @@ class PlanScreen(Deed):
             plan = plan._replace(taken_in=plan.taken_in ^ one)
         else:
             plan = plan._replace(left_out=plan.left_out ^ one)
-        self._plan, self._typed = plan, ""
+        self._plan, self._typed, self._amount = plan, "", NO_AMOUNT
+        self._recount()
         self.lay_out(self.size.width)
         self.query_one(Picker).move("down")
 
@@ -368,9 +423,11 @@ class PlanScreen(Deed):
         """Close it; a plan that was not applied is dropped, one that is being applied goes on."""
         self.dismiss()
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> Sheet | None:
         """Each task with what would become of it."""
-        plan, sight = self._plan, self._sight()
+        if self._tally is None:
+            return None
+        plan, sight = self._plan, self._sight(self._tally)
 
         async def hand(take: Take) -> int:
             values = [
@@ -421,10 +478,6 @@ class PlanScreen(Deed):
         self._arming.used()
         self._when_done(report)
         self.lay_out(self.size.width)
-
-
-def _by_id(drift: Sequence[tuple[plans.Row, str]]) -> list[tuple[str, str]]:
-    return [(row.id, how) for row, how in drift]
 
 
 async def show_plan(

@@ -139,9 +139,9 @@ class Column(NamedTuple):
     """Cells that a screen must have for it."""
 
 
-OP = Column("OP", 8, least=60)
+OP = Column("OP", 8, least=72)
 WHEN = Column("WHEN", 5)
-WHO = Column("WHO", 8, least=60)
+WHO = Column("WHO", 8, least=72)
 ITEMS = Column("ITEMS", 9, right=True)
 STATE = Column("STATE", 11)
 LEFT = Column("UNDO", 13, least=60)

@@ -1,0 +1,98 @@
+"""What the lines of a journal say, as far as they can be understood, whoever wrote them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from engine.model import State
+from engine.operations import End, Ended
+from engine.pen import Intent, Who
+from engine.plans import Row
+
+NOT_OURS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What is raised over a line that is none of ours."""
+
+
+class Head(NamedTuple):
+    """What is about to be done."""
+
+    when: float
+    intent: Intent
+    planned: int
+
+
+class Rows(NamedTuple):
+    """To which tasks."""
+
+    rows: list[Row]
+
+
+class Ends(NamedTuple):
+    """What became of some: id, end, and the new revision or the reason."""
+
+    ends: list[tuple[str, End, str]]
+
+
+def understood(
+    line: Mapping[str, Any],
+) -> Head | Rows | Ends | float | Mapping[str, Any] | None:
+    """A line's meaning: a float is when it was over, a mapping is a note; None: it has none."""
+    try:
+        match line["line"]:
+            case "intent":
+                return Head(_moment(line["when"]), _intent(line), _amount(line["planned"]))
+            case "rows":
+                return Rows([_unpacked(packed) for packed in line["rows"]])
+            case "ends":
+                ends = ((end, line.get(str(end), {}).items()) for end in End)
+                return Ends([(ident, end, str(w)) for end, items in ends for ident, w in items])
+            case "end":
+                return _moment(line["when"])
+            case "note":
+                return line
+    except NOT_OURS:
+        return None
+    return None
+
+
+def ended_as(row: Row, end: End, words: str) -> Ended:
+    """What became of a row, as a line has it."""
+    return Ended(row, end, rev=words) if end is End.DONE else Ended(row, end, words)
+
+
+def _unpacked(packed: Sequence[str]) -> Row:
+    ident, state, rev, *end = packed
+    return Row(_text(ident), State(state), _text(rev), end=State(end[0]) if end else None)
+
+
+def _intent(head: Mapping[str, Any]) -> Intent:
+    texts = ("verb", "reason", "filter", "scope", "undoes", "follows")
+    fields: dict[str, Any] = {name: _text(head[name]) for name in texts if name in head}
+    fields |= {name: dict(head[name]) for name in ("values", "pace") if name in head}
+    person = head["who"]
+    said = {name: _text(person.get(name, "")) for name in ("user", "sudo", "ssh", "host")}
+    return Intent(**fields, who=Who(**said, pid=_amount(person.get("pid", 0))))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("expected a text")
+    return value
+
+
+def _amount(value: object) -> int:
+    if not isinstance(value, int) or not 0 <= value < 1 << 53:
+        raise TypeError("expected how many")
+    return value
+
+
+def _moment(value: float) -> float:
+    if not math.isfinite(value) or not 0 <= value < LAST:
+        raise ValueError("expected epoch seconds")
+    return float(value)
+
+
+LAST = 253402300800.0
+"""The end of the year 9999, epoch seconds UTC: beyond, there are no dates."""

@@ -1,0 +1,319 @@
+"""A replay on screen: it goes on whatever is shown, takes orders, and accounts for every task."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from engine import plans
+from engine.journal import Intent, Journal
+from engine.model import State
+from engine.pace import Pace, Rest, Stops
+from engine.progress import Phase, Progress
+from tests.tui import ptys
+from tests.tui.journals import a_journaled_place, kept, seen
+from tests.tui.spools import NOW, a_console, a_task, loaded, make_spool, queue_of, some_tasks, until
+from tui import keys
+from tui.app import Console
+from tui.place import Place
+from tui.plain import text_of
+from tui.screens.face import Target
+from tui.screens.operations import OperationsScreen
+from tui.screens.plan import PlanScreen
+from tui.screens.queue import QueueScreen
+from tui.screens.quit import QuitScreen
+from tui.screens.replay import ReplayScreen
+from tui.works import Work
+
+off = asyncio.to_thread
+"""Nothing of ours may block the loop, that of a test no more than a console's."""
+
+ONE = Pace(None, (1,))
+"""One first; nobody works the queue, so its outcome never comes."""
+AT_ONCE = Pace(None, ())
+
+
+BEGUN = time.monotonic()
+
+
+def clock() -> float:
+    """A time that goes on: a replay looks after its tasks by it."""
+    return NOW + time.monotonic() - BEGUN
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A spool with twelve dead tasks, and a journal."""
+    make_spool(tmp_path, some_tasks(pending=4, active=0))
+    return a_journaled_place(tmp_path, clock, "/srv/spool")
+
+
+async def shows(pilot: Pilot[None], *texts: str) -> None:
+    """Wait until the screen on top shows these, however far apart their words are."""
+    app = pilot.app
+    await until(
+        pilot,
+        lambda: all(text in " ".join(text_of(app.screen).split()) for text in texts),
+        lambda: f"{texts} are not all in\n{text_of(app.screen)}",
+    )
+
+
+@asynccontextmanager
+async def replaying(
+    place: Place, pace: Pace, size: tuple[int, int] = (80, 24), **fields: object
+) -> AsyncIterator[tuple[Console, Pilot[None], Work]]:
+    """A replay of all the dead at that pace, on screen above the list."""
+    console = a_console(place, clock=clock, **fields)
+    async with console.run_test(size=size) as pilot:
+        await loaded(pilot)
+        plan = plans.freeze("retry", await off(seen, place, State.DEAD), NOW)
+        work = console.here.begin(plan, Intent("retry", place.who), pace)
+        console.goto(Target(keys.OPERATION))
+        await until(pilot, lambda: isinstance(console.screen, ReplayScreen))
+        yield console, pilot, work
+
+
+def now(work: Work) -> Progress:
+    """How it stands."""
+    assert work.progress is not None
+    return work.progress
+
+
+async def sent(pilot: Pilot[None], work: Work, amount: int) -> None:
+    """Wait until so many were sent."""
+    await until(pilot, lambda: now(work).sent == amount, lambda: str(now(work)))
+
+
+def deliver(place: Place, amount: int) -> None:
+    """Run the first pending tasks as a worker does: they leave, and the log says so."""
+    log, stamp = Path(place.logs[0]), time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(clock()))
+    for task in seen(place, State.PENDING)[:amount]:
+        (Path(place.root) / "queue/pending" / f"{task.id}.task").unlink()
+        with log.open("a") as file:
+            file.write(f"[{stamp}] [SUCCESS] Task completed: {task.id} (job)\n")
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (60, 15)])
+async def test_how_it_stands_is_on_screen(place: Place, size: tuple[int, int]) -> None:
+    """Bar, counts and what it waits for are shown at every size, and add up."""
+    async with replaying(place, ONE, size) as (_, pilot, work):
+        await sent(pilot, work, 1)
+
+        await shows(pilot, "WAITING", "0 of 12 0%", "canary of 1: waits for 1 outcome")
+        assert now(work).accounted == 12
+
+
+async def test_it_goes_on_when_its_screen_is_left(place: Place) -> None:
+    """Esc leaves it, the badge is on every screen, and what came of it is said on the list."""
+    async with replaying(place, AT_ONCE) as (console, pilot, work):
+        await sent(pilot, work, 12)
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(console.screen, QueueScreen))
+        queue_of(console)._tick()
+        await shows(pilot, "op 0%")
+        await off(deliver, place, 12)
+
+        await until(pilot, lambda: work.ended is not None, lambda: str(now(work)))
+        await shows(pilot, "replay is over: 12 delivered, 0 failed again; u shows it")
+    assert work.result is not None
+    assert work.result.progress.accounted == 12
+
+
+async def test_what_it_came_to_is_accounted_for(place: Place) -> None:
+    """When it is over each planned task is in one of the counts, the one that had left as gone."""
+    dead = await off(seen, place, State.DEAD)
+    async with replaying(place, ONE, start_armed=True) as (_, pilot, work):
+        await sent(pilot, work, 1)
+        (Path(place.root) / "queue/dlq" / f"{dead[5].id}.task").unlink()
+        await off(deliver, place, 1)
+        await sent(pilot, work, 11)
+        await off(deliver, place, 11)
+
+        await shows(pilot, "OVER", "delivered 11", "gone 1", "total 12 12 planned: all accounted")
+
+
+async def test_slower_is_allowed_and_faster_is_not(place: Place) -> None:
+    """In OBSERVE a replay can be paused and slowed, but neither gone on with nor made faster."""
+    pace = Pace(4.0, (1,))
+    async with replaying(place, pace) as (console, pilot, work):
+        await sent(pilot, work, 1)
+        await pilot.press("-")
+        await until(pilot, lambda: now(work).pace.rate == 2.0)
+        await pilot.press("+")
+        await shows(pilot, "OBSERVE: press ! first; going faster changes more tasks")
+        assert now(work).pace.rate == 2.0
+        await pilot.press("space")
+        await until(pilot, lambda: now(work).phase is Phase.PAUSED)
+        await pilot.press("space")
+        await shows(pilot, "PAUSED", "OBSERVE: press ! first; going on changes more tasks")
+        await pilot.press("!", "space")
+        await until(pilot, lambda: now(work).phase is not Phase.PAUSED)
+        await pilot.press("+")
+
+        await until(pilot, lambda: now(work).pace.rate == 4.0)
+        assert console.around.arming.armed
+
+
+@pytest.mark.parametrize(("rest", "ends"), [(Rest.STAY, State.DEAD), (Rest.HOLD, State.HELD)])
+async def test_stopping_keeps_the_rest(place: Place, rest: Rest, ends: State) -> None:
+    """s sends nothing more; the rest stays where it is or is held, and the result says so."""
+    pace = ONE._replace(stops=Stops(rest=rest))
+    async with replaying(place, pace, start_armed=rest is Rest.HOLD) as (_, pilot, work):
+        await sent(pilot, work, 1)
+        await pilot.press("s")
+        await until(pilot, lambda: now(work).stopped)
+        await pilot.press("w")
+
+        name = "held" if rest is Rest.HOLD else "never sent"
+        await shows(pilot, "OVER", "stopped by ana", f"{name} 11", "all accounted for")
+    assert len(await off(seen, place, ends)) == 11
+
+
+async def test_holding_the_rest_has_to_be_armed(place: Place) -> None:
+    """Where the rest is to be held, stopping changes tasks: not in OBSERVE."""
+    pace = ONE._replace(stops=Stops(rest=Rest.HOLD))
+    async with replaying(place, pace) as (_, pilot, work):
+        await sent(pilot, work, 1)
+        await pilot.press("s")
+
+        await shows(pilot, "OBSERVE: press ! first; holding the rest changes more tasks")
+        assert not now(work).stopped
+
+
+async def test_what_waits_is_pulled_back(place: Place) -> None:
+    """T pauses it and plans; the count stops it, and what nobody ran stands where it stood."""
+    before = sorted(p.name for p in (Path(place.root) / "queue/dlq").iterdir())
+    async with replaying(place, ONE, start_armed=True) as (console, pilot, work):
+        await sent(pilot, work, 1)
+        await pilot.press("T")
+        await until(pilot, lambda: isinstance(console.screen, PlanScreen))
+        await shows(pilot, "it is paused meanwhile; what is applied stops it", "y to take back")
+        await pilot.press("y")
+        await shows(pilot, "1 taken back", "all accounted for")
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(console.screen, ReplayScreen))
+
+        await shows(pilot, "OVER", "taken back 1", "never sent 11", "all accounted for")
+    assert sorted(p.name for p in (Path(place.root) / "queue/dlq").iterdir()) == before
+
+
+async def test_one_that_asks_is_answered(place: Place, tmp_path: Path) -> None:
+    """A canary whose outcome is not known waits for the operator; Space goes on all the same."""
+    pace = Pace(None, (1,), timeout=0.0)
+    async with replaying(place, pace, start_armed=True) as (_, pilot, work):
+        await until(pilot, lambda: now(work).phase is Phase.ASKING)
+        await shows(pilot, "ASKS", "Space goes on all the same, s stops")
+        await pilot.press("space")
+
+        await sent(pilot, work, 12)
+
+
+async def test_a_plain_operation_has_the_same_screen(place: Place) -> None:
+    """What is not paced is shown with its counts, and then with its result."""
+    console = a_console(place, clock=clock)
+    async with console.run_test(size=(80, 24)) as pilot:
+        await loaded(pilot)
+        plan = plans.freeze("hold", await off(seen, place, State.PENDING), NOW)
+        work = console.here.begin(plan, Intent("hold", place.who))
+        console.goto(Target(keys.OPERATION))
+
+        await shows(pilot, "4 held", "4 planned, 4 in the result: all accounted for")
+        assert work.share == 1.0
+        await pilot.press("u")
+        await until(pilot, lambda: isinstance(console.screen, OperationsScreen))
+        await shows(pilot, "hold 4 done 23h59m")
+
+
+async def test_a_journal_that_cannot_be_written_stops_it_before_it_begins(place: Place) -> None:
+    """Where the intent cannot be written down nothing is sent, and it is said."""
+    folder = Path(kept(place).folder)
+    await off(os.makedirs, folder.parent)
+    await off(folder.write_text, "")
+    async with replaying(place, AT_ONCE) as (_, pilot, work):
+        await until(pilot, lambda: work.ended is not None)
+
+        await shows(pilot, "the journal in", "never sent 12")
+    assert work.report is not None
+    assert work.report.accounted == 12
+    assert len(await off(seen, place, State.DEAD)) == 12
+
+
+# Leaving
+
+
+async def test_leaving_asks_and_what_was_not_moved_is_offered_again(place: Place) -> None:
+    """q says what becomes of it; the rest stays in the DLQ, and the next console offers it."""
+    async with replaying(place, ONE) as (console, pilot, work):
+        await sent(pilot, work, 1)
+        await pilot.press("ctrl+c")
+        await until(pilot, lambda: isinstance(console.screen, QueueScreen))
+        await pilot.press("q")
+        await until(pilot, lambda: isinstance(console.screen, QuitScreen))
+        await shows(pilot, "replay is at 0%: it stops. 11 tasks not moved stay in")
+        await pilot.press("escape")
+        await until(pilot, lambda: not isinstance(console.screen, QuitScreen))
+        assert work.ended is None
+        await pilot.press("q", "q")
+        await until(pilot, lambda: not console.is_running)
+    assert len(await off(seen, place, State.DEAD)) == 11
+
+    console = a_console(place, clock=clock, first=keys.OVERVIEW)
+    async with console.run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "by ana was interrupted: 11 of 12 not moved; u shows it")
+
+
+def test_killed_in_the_middle_nothing_is_lost(tmp_path: Path) -> None:
+    """After kill -9 what was not moved is in the DLQ, and the next console goes on with it."""
+    start = time.time()
+    dead = [
+        replace(
+            a_task(number, State.DEAD),
+            created=start - 7200 + number,
+            extra={"dead_since": str(int(start - 3600))},
+        )
+        for number in range(24)
+    ]
+    make_spool(tmp_path, dead)
+    journal = Journal(f"{tmp_path}/queue/.spooldeck/journal", str(tmp_path))
+
+    def names(folder: str) -> list[str]:
+        return sorted(path.stem for path in (tmp_path / "queue" / folder).iterdir())
+
+    with ptys.console("--open", "queue", str(tmp_path)) as terminal:
+        terminal.shows("scope if you act now")
+        terminal.send("4")
+        terminal.shows("[4 dlq 24]", "scope if you act now: row")
+        terminal.send("*")
+        terminal.shows("all 24 matching")
+        terminal.send("R")
+        terminal.shows("what would happen")
+        terminal.send("!")
+        terminal.shows("type 24 to retry 24")
+        terminal.send("2")
+        terminal.shows("[ 2_ ]")
+        terminal.send("4")
+        terminal.shows("canary of 1: waits for 1 outcome")  # for ever: nobody works this queue
+        os.kill(terminal.process.pid, signal.SIGKILL)
+        terminal.process.wait()
+
+    there = names("dlq"), names("pending")
+    assert sorted([*there[0], *there[1]]) == sorted(task.id for task in dead)
+    assert len(there[0]) == 23
+    (left,) = journal.operations()
+    assert left.interrupted
+
+    with ptys.console("--open", "queue", str(tmp_path)) as terminal:
+        terminal.shows("was interrupted: 23 of 24 not moved; u shows it")
+        terminal.send("u")
+        terminal.shows("interrupted", "R go on")
+        terminal.send("R")
+        terminal.shows("the rest of replay of", "23 of dlq -> pending")
