@@ -361,6 +361,31 @@ def silence(scene: Scene, now: float, up: float, slept: float) -> float:
     return max(0.0, now - scene.mtime)
 
 
+def lingering(path: str, proc: str = "/proc") -> int | None:
+    """A process that has a lock file open that is at its path no more; None when none is seen.
+
+    A worker whose lock file somebody removed works on; its descriptor names what it has open. Of
+    other users' processes only root sees that.
+    """
+    for pid in filter(str.isdigit, os.listdir(proc)):
+        try:
+            opened = os.listdir(f"{proc}/{pid}/fd")
+        except OSError:
+            continue  # it has ended, or is not ours to look at
+        for fd in opened:
+            try:
+                target = os.readlink(f"{proc}/{pid}/fd/{fd}")
+            except OSError:
+                continue  # closed meanwhile
+            if (
+                target.startswith(path)
+                and target.endswith(" (deleted)")
+                and int(pid) != os.getpid()
+            ):
+                return int(pid)
+    return None
+
+
 def proven(scene: Scene, verdict: Verdict) -> bool:
     """Whether a verdict follows from what the kernel says; else from times, which may deceive.
 

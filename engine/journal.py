@@ -215,8 +215,9 @@ class Journal:
             try:
                 known = self._told(op)
             except Unavailable as error:
+                # It may be readable the next time: nothing of this is remembered.
                 when = _began(op)
-                known = Operation(op, when, Intent("?", Who("?"), str(error)), 0, {}, when, False)
+                return Operation(op, when, Intent("?", Who("?"), str(error)), 0, {}, when, False)
             if known is not None and known.ended is not None and not self._is_held(op):
                 self._over[op] = known  # nothing more is written to it
         return None if known is None else known._replace(kept=f"{op}.before" in names)

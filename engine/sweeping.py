@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 
 from engine import files
 
@@ -79,6 +80,8 @@ def sweep_journal(folder: str, root: str, now: float, hours: float) -> int:
                 seen = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
             except FileNotFoundError:
                 continue  # somebody else sweeps here
+            if not stat.S_ISREG(seen.st_mode):
+                continue  # nothing of ours
             if now - seen.st_mtime > limit and _is_free(f"{is_ours[1]}.jsonl", dir_fd):
                 files.forget(name, dir_fd)
                 gone += 1

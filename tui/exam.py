@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from engine import triage, vitals
@@ -68,12 +68,19 @@ class Case(NamedTuple):
         return not not_abandoned(self.evidence)
 
 
-def not_abandoned(evidence: LockEvidence | None) -> str:
-    """Why what is in work may be somebody's still; "" where nobody works on it."""
+def not_abandoned(
+    evidence: LockEvidence | None, lingering: Callable[[], int | None] = lambda: None
+) -> str:
+    """Why what is in work may be somebody's still; "" where nobody works on it.
+
+    `lingering` answers with a process that works on without its lock file; it is asked where there
+    is no lock.
+    """
     if evidence is None:
         return "this place has no lock, so nobody knows whether what is in work is abandoned"
     if evidence.verdict in (Verdict.FREE, Verdict.STALE):
-        return ""
+        pid = lingering() if evidence.verdict is Verdict.FREE else None
+        return "" if pid is None else f"PID {pid} works on though its lock file was removed"
     if evidence.verdict is Verdict.UNKNOWN:
         return "who has the lock is not known, so what is in work may be somebody's"
     who = f"PID {evidence.pid}" if evidence.pid is not None else "somebody"

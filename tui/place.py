@@ -69,6 +69,9 @@ class Place(NamedTuple):
     """Deletes for good what has lain in its trash for too long; answers with what went wrong, in
     words. None where nothing sweeps it."""
 
+    lingering: Callable[[], int | None] = lambda: None
+    """A process that works there though its lock file was removed; it looks at every process."""
+
     def no_unlock(self, read_only: bool) -> str:
         """Why its lock cannot be freed on screen; "" when it can."""
         if read_only:

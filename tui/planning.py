@@ -144,7 +144,8 @@ def guard(live: Live, plan: Plan) -> Allowed:
     """The same, looked at anew each time it is asked; it blocks."""
     if all(row.state is not State.ACTIVE for row in plan.rows):
         return lambda: ""
-    return lambda: not_abandoned(lock_of(live.place))
+    place = live.place
+    return lambda: not_abandoned(lock_of(place), place.lingering)
 
 
 def facts(live: Live, plan: Plan, pace: Pace | None, amount: int) -> list[Run]:

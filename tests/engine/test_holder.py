@@ -289,3 +289,22 @@ def test_a_local_file_system_is_no_remote_one(tmp_path: Path) -> None:
     assert holder.remote(fd) == ""
 
     os.close(fd)
+
+
+def test_a_worker_whose_lock_file_was_removed_is_seen(tmp_path: Path) -> None:
+    """Who has a lock file open that is at its path no more works on; nobody else does."""
+    path = tmp_path / "queue.lock"
+    path.touch()
+    code = f"import sys; f = open({str(path)!r}); print(flush=True); sys.stdin.read()"
+    argv = [sys.executable, "-c", code]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None and child.stdout is not None
+        child.stdout.readline()
+        there = holder.lingering(str(path))
+        path.unlink()
+        removed = holder.lingering(str(path))
+        child.stdin.close()
+        child.wait()
+
+    assert (there, removed) == (None, child.pid)
+    assert holder.lingering(str(path)) is None

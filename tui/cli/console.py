@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from engine import config, vitals
+from engine import config, holder, vitals
 from engine.store import Store, Unavailable
 from engine.stores import queue_folder
 from engine.text import shown
@@ -99,6 +99,7 @@ def _place(setup: Setup, name: str) -> Place:
         trash=here.config.trash,
         sweep=here.sweep_alone,
         journal=here.journal(),
+        lingering=partial(holder.lingering, here.lock_path),
         who=here.who(),
         notes=here.notes(),
         root=here.queue.root,

@@ -10,9 +10,10 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
-from engine import config, deeds, trash
+from engine import config, deeds, holder, trash
 from engine.journal import Intent
 from engine.model import State
 from engine.operations import Allowed, Report, freely
@@ -110,7 +111,8 @@ def guard(setup: Setup, plan: Plan) -> Allowed:
     """Why nothing of a plan may be done, looked at anew each time it is asked."""
     if not any(row.state is State.ACTIVE for row in plan.included):
         return freely
-    return lambda: not_abandoned(setup.examine_lock())
+    path = setup.lock_path
+    return lambda: not_abandoned(setup.examine_lock(), partial(holder.lingering, path))
 
 
 def roomy(setup: Setup, store: NftbanStore, plan: Plan, sizes: Mapping[str, int]) -> Seen:
