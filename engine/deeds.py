@@ -68,6 +68,12 @@ def carry_out(
     return report._replace(trouble=report.trouble or trouble)
 
 
+def not_done(plan: Plan, why: str) -> Report:
+    """Every row accounted for of a plan that was not carried out at all."""
+    failed = tuple((row.id, why) for row in plan.included)
+    return Report(plan, (), (), failed, tuple((row.id, out) for row, out in plan.excluded), why)
+
+
 def kept(journal: Journal, op: str) -> Mapping[str, bytes] | None:
     """What the tasks of an operation were before it; None where its verb left them as they were.
 

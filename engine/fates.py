@@ -7,8 +7,10 @@ how far the counter of finished tasks rose. What all of them leave open is unkno
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from heapq import heappop, heappush
 from itertools import islice
 from typing import NamedTuple
 
@@ -171,7 +173,7 @@ class Change(NamedTuple):
 class _Open:
     """One that may still change."""
 
-    __slots__ = ("ended", "known", "nowhere", "seen", "sent", "told")
+    __slots__ = ("ended", "known", "nowhere", "seen", "sent", "silent", "told")
 
     def __init__(self, sent: Sent) -> None:
         self.sent, self.known, self.ended = sent, UNSEEN, False
@@ -179,12 +181,16 @@ class _Open:
         self.told: list[Event] = []
         self.nowhere: float | None = None
         """Since when, epoch seconds UTC; None while it stands somewhere."""
+        self.silent = False
+        """Whether it has been nowhere for so long that a counter may speak for it, and only that.
+        """
 
 
 class Fates:
     """Follows all that was sent; it is told what was seen, heard and counted, and looks nowhere.
 
-    One thread at a time. What each call costs goes by what it is told, not by how much was sent.
+    One thread at a time. What each call costs goes by what it is told, and by what comes due since
+    the last one, not by how much was sent or has left.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -193,7 +199,13 @@ class Fates:
         self._open: dict[str, _Open] = {}
         """In the order in which they are to be looked at."""
         self._touched: dict[str, None] = {}
-        self._nowhere: dict[str, None] = {}
+        self._nowhere: set[str] = set()
+        self._due: dict[float, list[tuple[float, str]]] = {GRACE: [], timeout: []}
+        """By how long it takes, heaps of when tasks left: after that they are to be judged anew."""
+        self._silent: list[tuple[int, str]] = []
+        """Those that only a counter may speak for, in the order in which they were sent."""
+        self._spoken = 0
+        """For how many of them, from the first, it does."""
         self._told_done = [0, 0]
         """How many the queue's log, and the mail log, say to have succeeded."""
         self._finished: int | None = None
@@ -218,8 +230,11 @@ class Fates:
         return [(item.sent, item.known) for ident in ids if (item := self._drop(ident))]
 
     def _drop(self, ident: str) -> _Open | None:
-        self._nowhere.pop(ident, None)
-        return self._open.pop(ident, None)
+        self._nowhere.discard(ident)
+        item = self._open.pop(ident, None)
+        if item is not None:
+            self._be_silent(item, False)
+        return item
 
     def ask(self, limit: int) -> tuple[str, ...]:
         """Whom to look at now, at most `limit`: those that were heard of, then each in turn."""
@@ -254,10 +269,12 @@ class Fates:
             self._touched[found.id] = None
             if isinstance(found, Task):
                 item.nowhere = None
-                self._nowhere.pop(found.id, None)
+                self._nowhere.discard(found.id)
             elif item.nowhere is None:
                 item.nowhere = now
-                self._nowhere[found.id] = None
+                self._nowhere.add(found.id)
+                for heap in self._due.values():
+                    heappush(heap, (now, found.id))
 
     def count(self, finished: int | None) -> None:
         """What the counter of finished tasks says; None: nothing. It may have begun anew."""
@@ -267,17 +284,17 @@ class Fates:
 
     def settle(self, now: float) -> Iterator[Change]:
         """What is known now of those that something is new about; each change is told once."""
-        touched, self._touched = {**self._touched, **self._nowhere}, {}
-        spare = max(0, self._rise - max(self._told_done))
-        for item in sorted(
-            (self._open[ident] for ident in touched if ident in self._open),
-            key=lambda item: item.sent,
-        ):
-            known = self._judged(item, now)
+        touched, self._touched = self._touched, {}
+        for wait, heap in self._due.items():
+            while heap and now - heap[0][0] >= wait:
+                touched[heappop(heap)[1]] = None
+        open_ = [item for ident in touched if (item := self._open.get(ident))]
+        for item in open_:
             long_gone = item.nowhere is not None and now - item.nowhere >= GRACE
-            if spare and long_gone and known.fate in _SILENT:
-                spare -= 1
-                known = self._judged(item, now, counted=True)
+            self._be_silent(item, long_gone and self._judged(item, now).fate in _SILENT)
+        anew = {item.sent: item for item in (*open_, *self._count_anew())}
+        for item in (anew[sent] for sent in sorted(anew)):
+            known = self._judged(item, now, counted=self._is_spoken_for(item))
             before, item.known = item.known, known
             if known.final:
                 self._drop(item.sent.id)
@@ -285,6 +302,35 @@ class Fates:
             item.ended |= first
             if known != before:
                 yield Change(item.sent, before, known, first)
+
+    def _be_silent(self, item: _Open, silent: bool) -> None:
+        """Whether only a counter may speak for it; for the others it goes on as it did."""
+        if item.silent is silent:
+            return
+        key = (item.sent.nth, item.sent.id)
+        at = bisect_left(self._silent, key)
+        item.silent = silent
+        if silent:
+            self._silent.insert(at, key)
+            self._spoken += at < self._spoken
+        else:
+            del self._silent[at]
+            self._spoken -= at < self._spoken
+
+    def _count_anew(self) -> list[_Open]:
+        """Have the counter speak for as many as it can account for; who that makes a difference to.
+
+        No line of a log accounts for them: of those that were sent, the first come first.
+        """
+        spare = max(0, self._rise - max(self._told_done))
+        before, self._spoken = self._spoken, min(spare, len(self._silent))
+        low, high = sorted((before, self._spoken))
+        return [self._open[ident] for _, ident in self._silent[low:high]]
+
+    def _is_spoken_for(self, item: _Open) -> bool:
+        if not item.silent:
+            return False
+        return bisect_left(self._silent, (item.sent.nth, item.sent.id)) < self._spoken
 
     def _judged(self, item: _Open, now: float, *, counted: bool = False) -> Known:
         silent = 0.0 if item.nowhere is None else now - item.nowhere

@@ -461,8 +461,8 @@ class Inspector:
             lambda: self._with_store(lambda s: undo.undo(s, journal, operation, now, retention))
         )
 
-    async def settle(self, operation: Operation) -> Operation | None:
-        """What became of an interrupted operation; None while somebody carries it out.
+    async def settle(self, operation: Operation) -> undo.Settled:
+        """What became of an interrupted operation, written down as far as it can be known.
 
         Raises:
             Unavailable: the journal or the store cannot be read, or the journal not be written.
@@ -476,19 +476,24 @@ class Inspector:
         """The plan to go on with what an interrupted operation did not come to.
 
         Raises:
-            Unavailable: the journal cannot be read.
+            Unavailable: the journal or the store cannot be read, or tasks are being moved.
         """
         journal, now = self._kept(), self._clock()
-        return await self._acting.run(lambda: undo.rest(journal, operation, now))
+        return await self._acting.run(
+            lambda: self._with_store(lambda store: undo.rest(store, journal, operation, now))
+        )
 
     async def drop(self, operation: Operation, why: str) -> None:
         """Let an interrupted operation be over: what it did not come to is left as it is.
 
         Raises:
-            Unavailable: the journal cannot be read or written.
+            Unavailable: the journal or the store cannot be read, or the journal not be written; or
+                tasks are being moved.
         """
         journal = self._kept()
-        await self._acting.run(lambda: undo.drop(journal, operation, why))
+        await self._acting.run(
+            lambda: self._with_store(lambda store: undo.drop(store, journal, operation, why))
+        )
 
     def _kept(self) -> Journal:
         if self._journal is None:

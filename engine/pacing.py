@@ -98,7 +98,6 @@ ORDERS: Mapping[str, str] = MappingProxyType(
         "faster": "twice as fast",
         "slower": "half as fast",
         "stop": "send nothing any more",
-        "pull_back": "stop, and take back what still waits untouched",
         "leave": "do not wait for outcomes that are not known yet",
     }
 )
@@ -181,7 +180,7 @@ class Course(NamedTuple):
         if order in ("faster", "slower"):
             rate = faster(self.pace.rate) if order == "faster" else slower(self.pace.rate)
             return self._replace(pace=self.pace._replace(rate=rate))
-        if order in ("stop", "pull_back"):
+        if order == "stop":
             return self.halted(f"stopped by {who}")
         if order == "leave":
             return self._replace(left=True)

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from engine import undo
+from engine import deeds
 from engine.fates import Known, Sent, mark_of
 from engine.following import Facts, Following
 from engine.journal import Intent, Journal, Pen
 from engine.model import Task
-from engine.operations import GROUP, Allowed, Applying, End, Ended, Report, freely
+from engine.operations import Allowed, Applying, End, Ended, Report, freely
 from engine.pace import Pace, Rest, packed
 from engine.pacing import ORDERS, RATE, Course, Finished, Send, Stop, Wait, rules
 from engine.plans import Plan, Row
@@ -45,10 +45,19 @@ class Result(NamedTuple):
     """What became of the rows; those that were not sent have failed. None: it was left."""
     held: Report | None = None
     """What became of holding those that were not sent."""
-    back: Report | None = None
-    """What became of taking back those that still waited."""
     became: Mapping[str, Known] = {}
     """By their ids, what is known of those that were sent and not delivered."""
+
+
+class PullBack(NamedTuple):
+    """A plan to take back what a replay sent, as somebody saw it and said yes to it."""
+
+    plan: Plan
+    intent: Intent
+    """Who takes it back, and why."""
+    told: Callable[[Report], None]
+    """Gets what became of its rows, on the replay's thread."""
+    allowed: Allowed = freely
 
 
 class Replay:
@@ -65,7 +74,6 @@ class Replay:
         facts: Facts | None = None,
         buckets: str = "",
         root: str = "",
-        retention: float = float("inf"),
         allowed: Allowed = freely,
         clock: Callable[[], float] = time.time,
         idle: Callable[[float], object] | None = None,
@@ -73,15 +81,15 @@ class Replay:
         """`buckets` is the file of the token bucket, below `root`; "": none is shared.
 
         `intent` is who does it and why, for the journal; where there is none, nothing is written
-        down, and nothing can be taken back. `retention` (days) is for how long a dead task is kept.
-        `idle` waits up to so many seconds, or until an order comes.
+        down, and nothing can be taken back. `idle` waits up to so many seconds, or until an order
+        comes.
         """
         self.plan = plan
         self._open_store, self._journal, self._intent = open_store, journal, intent
-        self._retention, self._allowed, self._clock = retention, allowed, clock
+        self._allowed, self._clock = allowed, clock
         self._bell = threading.Event()
         self._idle = idle or self._wait
-        self._orders: deque[str] = deque()
+        self._orders: deque[str | PullBack] = deque()
         self._detached = False
         self._thread: threading.Thread | None = None
         self._course = Course.begin(pace, len(plan.included), clock())
@@ -91,7 +99,8 @@ class Replay:
         self._lines: deque[Said] = deque(maxlen=LINES)
         self._troubles: dict[str, str] = {}
         self._asked = ""
-        self._reports: dict[str, Report] = {}
+        self._report: Report | None = None
+        self._held: Report | None = None
         self._gone = self._vain = 0
         self._pen: Pen | None = None
         self._store: Store
@@ -110,8 +119,7 @@ class Replay:
     @property
     def result(self) -> Result:
         """What it came to, once it is over."""
-        report, held, back = map(self._reports.get, ("retry", "hold", "undo"))
-        return Result(self._progress, report, held, back, self._following.became)
+        return Result(self._progress, self._report, self._held, self._following.became)
 
     def start(self) -> None:
         """Begin, on a thread of its own."""
@@ -129,6 +137,15 @@ class Replay:
         if name not in ORDERS:
             raise ValueError(f"no such order: {name!r}, expected one of {', '.join(ORDERS)}")
         self._orders.append(name)
+        self._bell.set()
+
+    def pull_back(self, wanted: PullBack) -> None:
+        """Stop, and take back the rows of that plan that are in it and still as they were seen.
+
+        What it leaves out, and what was sent since it was made, stays. It is `told` soon, unless
+        the replay is over before.
+        """
+        self._orders.append(wanted)
         self._bell.set()
 
     def close(self, patience: float = 2.0) -> None:
@@ -157,7 +174,7 @@ class Replay:
         pen: Pen | None = None
         try:
             store = self._open_store()
-            pen = self._begin_operation(self.plan)
+            pen = self._begin_operation()
             self._carry_out(store, pen)
         except BaseException as error:
             self._troubles["end"] = str(error) or type(error).__name__
@@ -177,15 +194,11 @@ class Replay:
         except StoreError:
             return  # it is in the progress
 
-    def _begin_operation(self, plan: Plan, undoes: str = "", scope: str = "") -> Pen | None:
+    def _begin_operation(self) -> Pen | None:
         if self._journal is None or self._intent is None:
             return None
-        intent = self._intent
-        if plan.verb == self.plan.verb:
-            intent = intent._replace(verb=plan.verb, pace=packed(self._course.pace))
-        else:
-            intent = intent._replace(verb=plan.verb, undoes=undoes, scope=scope, follows="")
-        return self._journal.begin(intent, plan)
+        pace = packed(self._course.pace)
+        return self._journal.begin(self._intent._replace(verb=self.plan.verb, pace=pace), self.plan)
 
     def _carry_out(self, store: Store, pen: Pen | None) -> None:
         self._store, self._pen = store, pen
@@ -195,19 +208,23 @@ class Replay:
         while not self._detached and not self._turn():
             pass
         self._note(self._clock(), all_of_it=True)
-        if self._detached and "retry" not in self._reports:
+        if self._detached and self._report is None:
             self._say("left")
             self._publish(Phase.LEFT, "let go of")
             return
-        if "retry" not in self._reports:
-            self._reports["retry"] = self._applying.finish("")
+        if self._report is None:
+            self._report = self._applying.finish("")
         self._publish(Phase.OVER, "")
 
     def _turn(self) -> bool:
         """Look around, and do the next thing; whether that was the last."""
         now = self._clock()
         while self._orders:
-            self._obey(self._orders.popleft(), now)
+            order = self._orders.popleft()
+            if isinstance(order, PullBack):
+                self._pull_back(order, now)
+            else:
+                self._obey(order, now)
         self._follow(now)
         course = self._course
         tokens, token_at = self._tokens.left(course.pace.rate) if course.sends else (0, now)
@@ -252,71 +269,45 @@ class Replay:
         who = self._intent.who.name if self._intent is not None else ""
         self._course = self._course.ordered(order, now, who or "the operator")
         self._say(order, rate=self._course.pace.rate)
-        if order in ("stop", "pull_back"):
+        if order == "stop":
             self._halt(self._course.stopped)
-        if order == "pull_back":
-            self._pull_back(now)
 
     def _halt(self, why: str) -> None:
         """Send nothing more: account for the rest, and hold it if that is what was wanted."""
-        if "retry" in self._reports:
+        if self._report is not None:
             return
         self._course = self._course.halted(why)
         self._say("stopped", why=why)
         rest = tuple(self._rows)
-        self._reports["retry"] = self._applying.finish(f"not sent: {why}")
+        self._report = self._applying.finish(f"not sent: {why}")
         if rest and self._course.pace.stops.rest is Rest.HOLD:
             plan = Plan("hold", rest, self._clock(), filter=self.plan.filter)
-            self._apply(plan, scope=f"{len(rest):,} that a replay did not send")
+            scope = f"{len(rest):,} that a replay did not send"
+            intent = self._intent and self._intent._replace(scope=scope, follows="", pace={})
+            self._held = self._also(plan, intent, self._allowed)
 
-    def _pull_back(self, now: float) -> None:
-        """Put back what still waits as it was sent."""
-        try:
-            if self._journal is None or self._pen is None:
-                raise Unavailable("nothing can be taken back without a journal")
-            op = self._pen.op
-            operation = self._journal.operation(op)
-            if operation is None:
-                raise Unavailable(f"the journal does not know {op}")
-            back = undo.undo(self._store, self._journal, operation, now, self._retention)
-            images = self._journal.images(op)
-        except Unavailable as error:
-            self._troubles["undo"] = str(error)
-            self._reports["undo"] = Report(Plan("undo", (), now), (), (), (), trouble=str(error))
+    def _pull_back(self, wanted: PullBack, now: float) -> None:
+        """Stop, and put back what was seen to wait, where it still stands as it was seen."""
+        plan, intent, told, allowed = wanted
+        self._say("pull_back")
+        self._halt(f"stopped by {intent.who.name or 'the operator'}")
+        if self._journal is None:  # without what they were, they would come back otherwise
+            told(deeds.not_done(plan, "nothing can be taken back without a journal"))
             return
-        scope = "what a replay sent and nobody touched"
-        report = self._apply(back.plan, images, undoes=op, scope=scope)
+        report = self._also(plan, intent, allowed)
         for sent, known in self._following.take_back(report.done):
             self._course = self._course.pulled_back(sent.nth, known.fate, now)
             self._line(sent.id, "taken back", "stands where it stood before")
+        told(report)
 
-    def _apply(
-        self,
-        plan: Plan,
-        images: Mapping[str, bytes] | None = None,
-        *,
-        undoes: str = "",
-        scope: str = "",
-    ) -> Report:
+    def _also(self, plan: Plan, intent: Intent | None, allowed: Allowed) -> Report:
         """Carry another plan out, as an operation of its own."""
-        pen: Pen | None = None
+        clock = self._clock
         try:
-            pen = self._begin_operation(plan, undoes, scope)
-            applying = Applying(
-                self._store, plan, self._clock, pen, allowed=self._allowed, images=images
-            )
-            rows = iter(applying.waiting)
-            while batch := list(islice(rows, GROUP)):
-                applying.step(batch)
-            report = applying.finish("")
+            return deeds.carry_out(self._store, self._journal, plan, intent, clock, allowed=allowed)
         except Unavailable as error:
             self._troubles[plan.verb] = str(error)
-            report = Report(plan, (), (), tuple((row.id, str(error)) for row in plan.included))
-        finally:
-            if pen is not None:
-                pen.close()
-        self._reports[plan.verb] = report
-        return report
+            return deeds.not_done(plan, str(error))
 
     # ---- sending
 
@@ -400,7 +391,7 @@ class Replay:
 
     def _publish(self, phase: Phase, why: str) -> None:
         course = self._course
-        held = len(self._reports["hold"].done) if "hold" in self._reports else 0
+        held = 0 if self._held is None else len(self._held.done)
         troubles = [self._following.problem, self._tokens.problem, *self._troubles.values()]
         self._progress = Progress(
             phase,

@@ -107,8 +107,11 @@ def restore(
         Unavailable: the store or the journal cannot be read.
     """
     wanted = {(row.id, row.rev) for row in plan.rows}
-    seen = store.look({row.id for row in plan.rows})
-    tasks = {t.id: t for t in seen if isinstance(t, Task) and (t.id, t.rev) in wanted}
+    there: dict[str, list[Task]] = {}
+    for task in store.look({row.id for row in plan.rows}):
+        if isinstance(task, Task):
+            there.setdefault(task.id, []).append(task)
+    tasks = {t.id: t for found in there.values() for t in found if (t.id, t.rev) in wanted}
     came = origins(journal, tuple(tasks.values()))
     rows, held = [], set()
     for row in plan.rows:
@@ -117,7 +120,8 @@ def restore(
         back = undo.kept(row._replace(end=end), died, now, retention)
         if back.end is not end:
             held.add(row.id)
-        rows.append(back)
+        odd = row.odd or undo.double(store, row, there.get(row.id, ()))
+        rows.append(back._replace(odd=odd))
     return Back(plan._replace(rows=tuple(rows)), frozenset(held))
 
 

@@ -45,8 +45,10 @@ def undo(
     while batch := list(islice(done, GROUP)):
         there = _there(store, {entry.row.id for entry in batch})[0]
         for entry in batch:
-            task = _left(verb, entry, there.get(entry.row.id, []))
+            tasks = there.get(entry.row.id, [])
+            task = _left(verb, entry, tasks)
             row = _back(store, verb, entry, task, images)
+            row = row._replace(odd=row.odd or double(store, row, tasks))
             if not row.odd and task is not None and row.end is State.DEAD:
                 since = _dead_since(store, task, images.get(row.id))
                 row = kept(row, since, now, retention)
@@ -64,6 +66,13 @@ def kept(row: Row, since: float | None, now: float, retention: float) -> Row:
     """
     over = since is not None and policy.older_than(since, now, retention)
     return row._replace(end=State.HELD) if row.end is State.DEAD and over else row
+
+
+def double(store: Store, row: Row, tasks: Iterable[Task]) -> str:
+    """That another task of a row's id stands somewhere already; "" where none does."""
+    others = (task.state for task in tasks if task.id == row.id and task.state is not row.state)
+    state = next(others, None)
+    return f"a task of this id stands in {store.states[state]} already" if state else ""
 
 
 def died(task: Task) -> float | None:
@@ -151,43 +160,64 @@ def _dead_since(store: Store, task: Task, image: bytes | None) -> float | None:
     return died(task)
 
 
-def settle(store: Store, journal: Journal, operation: Operation) -> Operation | None:
+class Settled(NamedTuple):
+    """How an interrupted operation stands once it was looked at again."""
+
+    operation: Operation | None
+    """As its journal tells of it now; None while somebody carries it out."""
+    moving: int = 0
+    """Rows of which nothing can be known now: they neither stand as they were seen, nor did
+    anything become of them that could be written down."""
+    left: int = 0
+    """Rows that stand as they were seen: they were not moved."""
+
+
+def settle(store: Store, journal: Journal, operation: Operation) -> Settled:
     """Find out what became of the rows that an interrupted operation left open, and write it down.
 
-    To be done once what was left half done on the desk has been recovered. Rows whose task stands
-    as it was seen stay open: they were not moved, and `rest` goes on with them; so do those of
-    which nothing can be known now. Done twice it changes nothing. Answers how it stands then; None
-    while somebody carries it out.
+    Rows whose task stands as it was seen stay open: they were not moved, and `rest` goes on with
+    them; so do those that are being moved, until what lies on the desk has been recovered. Done
+    twice it changes nothing.
 
     Raises:
         Unavailable: the journal or the store cannot be read, or the journal not be written.
     """
     _verb(operation)
+    return _settle(store, journal, operation)
+
+
+def _settle(store: Store, journal: Journal, operation: Operation, why: str = "") -> Settled:
+    """As `settle`; with `why` what stands as it was seen is left as it is, and all is over."""
     pen = journal.resume(operation.op)
     if pen is None:
-        return None
+        return Settled(None)
+    stays: list[Row] = []
+    moving = 0
     try:
         now = journal.operation(operation.op)
         if now is None or now.ended is not None:
-            return now
-        still_open = False
+            return Settled(now)
         unknown = (entry.row for entry in journal.entries(operation.op) if entry.ended is None)
-        for ended in _found(store, journal, operation, unknown):
-            known = [one for one in ended if one is not None]
-            still_open |= len(known) < len(ended)
-            if known:
+        for found in _found(store, journal, operation, unknown):
+            stays += (one for one in found if isinstance(one, Row))
+            moving += found.count(None)
+            if known := [one for one in found if isinstance(one, Ended)]:
                 pen.outcomes(known)
-        if not still_open:
+        if why and stays and not moving:
+            pen.outcomes([Ended(row, End.EXCLUDED, why) for row in stays])
+        if not moving and (why or not stays):
             pen.end(_tally(journal, operation))
     finally:
         pen.close()
-    return journal.operation(operation.op)
+    return Settled(journal.operation(operation.op), moving, len(stays))
 
 
 def _found(
     store: Store, journal: Journal, operation: Operation, rows: Iterable[Row]
-) -> Iterator[list[Ended | None]]:
-    """What each row's task says of what became of it; None where it was not moved, or is unsure."""
+) -> Iterator[list[Ended | Row | None]]:
+    """What each row's task says of what became of it; the row itself where that stands as it was
+    seen, None where nothing can be known now.
+    """
     waiting = iter(rows)
     evidence: _Evidence | None = None
     while batch := list(islice(waiting, GROUP)):
@@ -205,18 +235,37 @@ class _Evidence:
         self._kept = journal.images(operation.op)
         undone = self._intent.undoes
         self._undone = journal.images(undone) if undone else {}
-        self._others = {
-            (entry.row.id, entry.ended.rev)
-            for other in journal.operations(operation.when - OVERLAP)
-            if other.op != operation.op
-            for entry in journal.entries(other.op)
-            if entry.ended and entry.ended.end is End.DONE
-        }
+        self.followed: set[str] = set()
+        """Ids of tasks that another operation goes on with."""
+        self.in_work: set[str] = set()
+        """Ids of tasks that another operation, which runs, may be moving."""
+        self._others: dict[tuple[str, str], str] = {}
+        self._later: dict[str, str] = {}
+        for other in journal.operations(operation.when - OVERLAP):
+            if other.op != operation.op:
+                self._hear(other, journal.entries(other.op), operation)
+
+    def _hear(self, other: Operation, entries: Iterable[Entry], ours: Operation) -> None:
+        follows = other.intent.follows == ours.op
+        for row, ended in entries:
+            if follows:
+                self.followed.add(row.id)
+            if ended is None and other.running:
+                self.in_work.add(row.id)
+            if ended is not None and ended.end is End.DONE:
+                self._others[row.id, ended.rev] = other.op
+                if other.when >= ours.when:
+                    self._later.setdefault(row.id, other.op)
+
+    def another(self, row: Row, rev: str = "") -> str:
+        """That another operation did it, with its name; "" where the journal knows of none."""
+        op = self._later.get(row.id) or self._others.get((row.id, rev))
+        return f"another operation did it ({op})" if op else ""
 
     def against(self, row: Row, task: Task) -> str:
         """Why it was not this operation that brought a task where it would have; "" if it was."""
-        if (row.id, task.rev) in self._others:
-            return "interrupted, and another operation moved it"
+        if why := self.another(row, task.rev):
+            return why
         if VERBS[self.verb].keeps:
             return ""
         if row.id not in self._kept:
@@ -248,9 +297,22 @@ def _told(task: Task) -> tuple[object, ...]:
     return task.attempts, task.error, task.payload, -(-(task.due or 0.0) // 1)
 
 
-def _outcome(row: Row, tasks: Sequence[Task], missing: bool, evidence: _Evidence) -> Ended | None:
-    if not (tasks or missing) or any((t.state, t.rev) == (row.state, row.rev) for t in tasks):
+FOLLOWED = "gone on with by another operation"
+NOWHERE = "nowhere any more; whether this did it is not known"
+UNKNOWN = "not as it was seen; what was done is not known here"
+
+
+def _outcome(
+    row: Row, tasks: Sequence[Task], missing: bool, evidence: _Evidence
+) -> Ended | Row | None:
+    if row.id in evidence.followed:
+        return Ended(row, End.EXCLUDED, FOLLOWED)
+    if any((t.state, t.rev) == (row.state, row.rev) for t in tasks):
+        return row
+    if not (tasks or missing) or row.id in evidence.in_work:
         return None
+    if evidence.verb not in VERBS:
+        return Ended(row, End.GONE, UNKNOWN)
     its = plans.way(evidence.verb, row)
     end = its[1] if its else None
     moved = next((task for task in tasks if task.state is end), None)
@@ -258,7 +320,8 @@ def _outcome(row: Row, tasks: Sequence[Task], missing: bool, evidence: _Evidence
         why = evidence.against(row, moved)
         return Ended(row, End.GONE, why) if why else Ended(row, End.DONE, rev=moved.rev)
     if missing and its is not None and end is None:
-        return Ended(row, End.DONE)
+        # It may have run, or been removed by anybody, as well.
+        return Ended(row, End.GONE, evidence.another(row) or NOWHERE)
     stayed = any(task.state is row.state for task in tasks)
     words = "put back where it was" if stayed else "not where it was, nor where it should go"
     return Ended(row, End.GONE, f"interrupted, and {words}")
@@ -270,11 +333,12 @@ def _values(values: Mapping[str, Any]) -> dict[str, Any]:
     return {n: v for n, v in values.items() if n in right and isinstance(v, right[n])}
 
 
-def rest(journal: Journal, operation: Operation, now: float) -> Plan:
-    """The plan to go on with what an interrupted operation did not come to.
+def rest(store: Store, journal: Journal, operation: Operation, now: float) -> Plan:
+    """The plan to go on with what an interrupted operation did not come to; it is settled first.
 
     Raises:
-        Unavailable: the journal cannot be read, or does not hold all that it would take.
+        Unavailable: the journal or the store cannot be read, or the journal not be written; tasks
+            are being moved; or the journal does not hold all that it would take.
     """
     verb, values = _verb(operation), _values(operation.intent.values)
     if HIDDEN in str(values.get("description", "")):
@@ -282,33 +346,33 @@ def rest(journal: Journal, operation: Operation, now: float) -> Plan:
             f"{operation.op} cannot be gone on with: the journal holds no mail address in full, "
             "and there was one in what it would have written"
         )
+    _require_still(operation, settle(store, journal, operation))
     rows = tuple(e.row for e in journal.entries(operation.op) if e.ended is None)
     intent = operation.intent
     return Plan(verb, rows, now, filter=intent.filter, values=values, undoes=intent.undoes)
 
 
-def drop(journal: Journal, operation: Operation, why: str) -> None:
-    """Let an interrupted operation be over: the rows that it did not come to are left as they are.
+def drop(store: Store, journal: Journal, operation: Operation, why: str) -> int:
+    """Let an interrupted operation be over: the rows that it did not come to are left as they are,
+    and how many those were is the answer. It is settled first; one that is over is let be.
 
     Raises:
-        Unavailable: the journal cannot be read or written.
+        Unavailable: the journal or the store cannot be read, or the journal not be written;
+            somebody carries it out; or tasks are being moved, and then it stays open.
     """
-    pen = journal.resume(operation.op)
-    if pen is None:
-        return
-    try:
-        now = journal.operation(operation.op)
-        if now is None or now.ended is not None:
-            return
-        left = [
-            Ended(e.row, End.EXCLUDED, why)
-            for e in journal.entries(operation.op)
-            if e.ended is None
-        ]
-        pen.outcomes(left)
-        pen.end(_tally(journal, operation))
-    finally:
-        pen.close()
+    settled = _settle(store, journal, operation, why)
+    _require_still(operation, settled)
+    return settled.left
+
+
+def _require_still(operation: Operation, settled: Settled) -> None:
+    if settled.operation is None:
+        raise Unavailable(f"{operation.op}: somebody carries it out just now")
+    if settled.moving:
+        tasks = "1 task is" if settled.moving == 1 else f"{settled.moving:,} tasks are"
+        raise Unavailable(
+            f"{operation.op}: {tasks} being moved: `spooldeck queue recover` first, or wait"
+        )
 
 
 def _tally(journal: Journal, operation: Operation) -> Report:

@@ -13,6 +13,9 @@ from engine.policy import DAY
 from engine.store import Unavailable
 from tui.place import Place
 
+AGAIN = 30.0
+"""Seconds after which it is tried again to find out what became of tasks that were being moved."""
+
 TOLD = DAY
 """Seconds for which what was done is told of."""
 
@@ -43,7 +46,10 @@ class History:
         self._place, self._inspector, self._clock = place, inspector, clock
         self._settles = settles
         self._stamps: tuple[int, ...] = ()
-        self._settled: set[str] = set()
+        self._told: set[str] = set()
+        self._settled: dict[str, tuple[int, float]] = {}
+        """Of those that were settled while tasks of theirs were being moved: the generation of the
+        store, and when; of others that there is nothing more to find out."""
         self.operations: tuple[Operation, ...] = ()
         """The latest first."""
         self.trouble = ""
@@ -82,13 +88,12 @@ class History:
             return ()
         self._stamps = (*self._stamps[-1:], stamp)
         await self._read()
-        new = [one for one in self.operations if one.interrupted and one.op not in self._settled]
-        if new and self._settles:
-            for operation in new:
-                await self._settle(operation)
+        if self._settles and (unsettled := [one for one in self.operations if self._is_due(one)]):
+            troubles = [why for one in unsettled if (why := await self._settle(one))]
             await self._read()
-        self._settled |= {operation.op for operation in new}
-        fresh = {operation.op for operation in new}
+            self.trouble = self.trouble or "; ".join(troubles[:1])
+        fresh = {one.op for one in self.operations if one.interrupted} - self._told
+        self._told |= fresh
         return tuple(one for one in self.interrupted if one.op in fresh)
 
     async def _read(self) -> None:
@@ -99,11 +104,33 @@ class History:
             self.trouble = str(error)
         self.read = True
 
-    async def _settle(self, operation: Operation) -> None:
+    def _is_due(self, operation: Operation) -> bool:
+        """Whether something may be found out about one that was interrupted."""
+        if not operation.interrupted:
+            return False
+        if any(one.intent.follows == operation.op for one in self.operations):
+            return True  # what goes on with it is to end it
+        then = self._settled.get(operation.op)
+        if then is None:
+            return True
+        generation, when = then
+        changed = self._inspector.latest.generation != generation
+        return changed and not 0 <= self._clock() - when < AGAIN
+
+    async def _settle(self, operation: Operation) -> str:
+        """Why it could not be found out what became of one; "" where it was, as far as it can be.
+
+        Without an answer, or with tasks that are being moved, it is asked again later.
+        """
+        generation, now = self._inspector.latest.generation, self._clock()
         try:
-            await self._inspector.settle(operation)
+            settled = await self._inspector.settle(operation)
         except Unavailable as error:
-            self.trouble = str(error)
+            return str(error)
+        if settled.operation is not None:
+            again = (generation, now) if settled.moving else NEVER
+            self._settled[operation.op] = again
+        return ""
 
 
 def _stamp(folder: str) -> int:

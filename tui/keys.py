@@ -274,7 +274,6 @@ KEYS: tuple[Key, ...] = (
         "Act",
         _ACTS | {CLUSTERS},
         verb="hold",
-        minor=True,
     ),
     Key(
         "plan('release')",

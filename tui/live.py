@@ -165,7 +165,7 @@ class Live:
         What a replay sent is taken back by that replay itself, while it runs.
         """
         inspector, clock = self.inspector, self.clock
-        work = works.pull_back(works.running(self.works), plan, intent, clock)
+        work = works.pull_back(works.running(self.works), plan, intent, clock, allowed)
         if work is None:
             work = works.begin(self.place, inspector, clock, plan, intent, pace, allowed)
         self.works.append(work)

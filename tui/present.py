@@ -543,13 +543,16 @@ def scope(about: Scope, width: int) -> Line:
 
 
 def hint_lines(hints: Sequence[Hint], width: int, lines: int = 2) -> list[Line]:
-    """The hints, on so many lines; where they do not all fit, the minor ones go first.
+    """The hints, on so many lines; where they do not all fit, minor ones go first.
 
     What does not fit then is left to the help.
     """
-    rows = _hint_rows(hints, width)
-    if len(rows) > lines:
-        rows = _hint_rows([hint for hint in hints if not hint.minor], width)
+    kept = list(hints)
+    while len(rows := _hint_rows(kept, width)) > lines:
+        last = next((at for at in reversed(range(len(kept))) if kept[at].minor), None)
+        if last is None:
+            break
+        del kept[last]
     rows += [[] for _ in range(lines - len(rows))]
     return [cut(tuple(runs), width) for runs in rows[:lines]]
 

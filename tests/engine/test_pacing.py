@@ -230,10 +230,9 @@ def test_a_pause_holds_until_it_is_taken_back() -> None:
     assert course.ordered("resume", NOW).next(NOW, PLENTY) == Send(1)
 
 
-@pytest.mark.parametrize("order", ["stop", "pull_back"])
-def test_an_order_stops_it(order: str) -> None:
-    """Whoever stops it, or takes back what waits, is named as the reason."""
-    assert begun().ordered(order, NOW, "ana").stopped == "stopped by ana"
+def test_an_order_stops_it() -> None:
+    """Whoever stops it is named as the reason."""
+    assert begun().ordered("stop", NOW, "ana").stopped == "stopped by ana"
 
 
 def test_an_order_that_there_is_not_is_an_error() -> None:

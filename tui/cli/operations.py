@@ -128,7 +128,7 @@ def _settled(setup: Setup, kept: Journal, found: Sequence[Operation]) -> list[Op
 
 def _settled_one(store: NftbanStore, kept: Journal, operation: Operation) -> Operation:
     try:
-        settled = undo.settle(store, kept, operation) if operation.interrupted else None
+        settled = undo.settle(store, kept, operation).operation if operation.interrupted else None
     except Unavailable:
         settled = None  # who may not write sees it as it stands
     return settled or operation
@@ -151,9 +151,9 @@ def _go_on(setup: Setup, kept: Journal, operation: Operation, arguments: Namespa
     """What an interrupted operation did not come to, as a new one that says what it follows."""
     if not (operation.interrupted and operation.open):
         fail(OTHERWISE, f"{operation.op} is over: there is nothing to go on with")
-    plan = undo.rest(kept, operation, time.time())
-    seen = Seen(plan, f"the rest of {operation.op}")
     with closing(setup.open()) as store:
+        plan = undo.rest(store, kept, operation, time.time())
+        seen = Seen(plan, f"the rest of {operation.op}")
         words = ["journal", operation.op, "--go-on"]
         return _shown_or_done(setup, store, seen, arguments, words, operation)
 
@@ -161,8 +161,9 @@ def _go_on(setup: Setup, kept: Journal, operation: Operation, arguments: Namespa
 def _drop(setup: Setup, kept: Journal, operation: Operation) -> int:
     if not operation.interrupted:
         fail(OTHERWISE, f"{operation.op} is over already, or still runs")
-    undo.drop(kept, operation, f"left as it is by {setup.who().name}")
-    print(f"{operation.op} is over; {operation.open:,} tasks were left as they are")
+    with closing(setup.open()) as store:
+        left = undo.drop(store, kept, operation, f"left as it is by {setup.who().name}")
+    print(f"{operation.op} is over; {left:,} tasks were left as they are")
     return DONE
 
 
@@ -189,7 +190,7 @@ def _shown_or_done(
     reason = arguments.reason or follows.intent.reason
     intent = intent._replace(follows=follows.op, reason=reason, pace=follows.intent.pace)
     code = _done(setup, store, seen.plan, intent, arguments)
-    undo.drop(setup.journal(), follows, "gone on with by another operation")
+    undo.drop(store, setup.journal(), follows, undo.FOLLOWED)
     return code
 
 

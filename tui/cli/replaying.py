@@ -145,7 +145,6 @@ def run(setup: Setup, plan: Plan, intent: Intent, pace: Pace, as_json: bool) -> 
         facts=Facts(hearing, finished_in(setup.queue.queue_metrics), waiting, close),
         buckets=f"{setup.spool().desk}/{BUCKET}.buckets",
         root=setup.queue.root,
-        retention=setup.queue.retention_days,
     )
     with Interrupted() as interrupted:
         replay.start()

@@ -873,8 +873,11 @@ class QueueScreen(Acting):
         grounds = self._grounds()
         if self._hinted[0] != grounds:
             words = {"arm": keys.arm_words(self._arming.armed)}
-            without = self.without() | (OF_TASKS if self._on_problems else set())
-            hints = keys.hints(keys.LIST, self._grey(), without, words)
+            grey = self._grey()
+            # Verbs that are for other states would push out what can be done here.
+            elsewhere = {key.action for key in keys.verbs() if key.minor} & grey
+            without = self.without() | elsewhere | (OF_TASKS if self._on_problems else set())
+            hints = keys.hints(keys.LIST, grey, without, words)
             if self._types:
                 hints = TYPING
             self._hinted = grounds, present.hint_lines(hints, self.size.width)

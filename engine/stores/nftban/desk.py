@@ -28,6 +28,9 @@ NAME = ".spooldeck"
 LEAVING = "gone"
 """Stands for "to nowhere" in a withdrawn file's name."""
 
+APART = (State.HELD, State.TRASH)
+"""Where tasks are put apart: meanwhile anybody may have put another of the same id elsewhere."""
+
 RECHECK = 1.0
 """Seconds for which an add believes that the folders are where they were; it notices afterwards
 when its task is not where everybody looks, so this only saves a detour.
@@ -48,7 +51,7 @@ class Change(NamedTuple):
 
 
 class _InHand(NamedTuple):
-    """A task file that is open and locked, and what it says."""
+    """A task file that is open, and what it says; not locked."""
 
     fd: int
     data: bytes
@@ -59,7 +62,10 @@ class _InHand(NamedTuple):
 class _Draft:
     """A change under way: the file that was seen, its new text, and what is on the desk of it."""
 
-    __slots__ = ("change", "crc", "data", "drafted", "error", "rev", "seen", "seen_fd", "withdrawn")
+    __slots__ = (
+        *("change", "crc", "data", "drafted", "error", "rev"),
+        *("rewritten", "seen", "seen_fd", "withdrawn"),
+    )
 
     def __init__(self, change: Change) -> None:
         self.change = change
@@ -69,6 +75,7 @@ class _Draft:
         self.crc = 0
         self.drafted: tuple[str, int] | None = None
         self.withdrawn = ""
+        self.rewritten = False
         self.rev = ""
         self.error: Exception | None = None
 
@@ -101,6 +108,7 @@ class Desk:
         self._count = 0
         self._lock_fd = -1
         self._checked = float("-inf")
+        self._waits = True
         self._hand: dict[tuple[str, State, str], _InHand] = {}
 
     def close(self) -> None:
@@ -264,6 +272,7 @@ class Desk:
             self._lock()
         except (OSError, Unavailable) as error:
             return [_failure(change.id, error) for change in changes]
+        self._waits = True
         try:
             for draft in drafts:
                 self._attempt(partial(self._see, now=now), draft)
@@ -288,10 +297,12 @@ class Desk:
             self._undo(draft)
 
     def grasp(self, ident: str, state: State, rev: str) -> tuple[form.Record, os.stat_result]:
-        """Take a file in hand: open and lock it, and make sure that it is what was seen.
+        """Take a file in hand: open it, and make sure that it is what was seen.
+
+        Nobody is kept from moving it: that is found out when it is changed.
 
         Raises:
-            Gone: it is not, or in somebody else's hand.
+            Gone: it is not.
             Refused: it is no task file.
             OSError: it cannot be looked at now.
         """
@@ -306,8 +317,6 @@ class Desk:
         except FileNotFoundError:
             raise Gone(ident) from None
         try:
-            if not files.claim_flock(fd):
-                raise Gone(f"{ident}: somebody else is moving it")
             data, seen = files.read_guarded(fd, folder=folder.judge)
             if files.revision(seen) != rev:
                 raise Gone(ident)
@@ -336,6 +345,9 @@ class Desk:
         if key not in self._hand:
             self.grasp(*key)
         draft.seen_fd, draft.data, draft.seen, record = self._hand.pop(key)
+        self._claim(change, draft.seen_fd)
+        if files.revision(os.fstat(draft.seen_fd)) != change.rev:
+            raise Gone(change.id)
         if change.end is None:
             return
         if form.is_being_written(draft.data, draft.seen, now):
@@ -347,6 +359,27 @@ class Desk:
         if data != draft.data:
             target = self._folders[change.end]
             draft.drafted = self._draft(change.id, data, after.due, target, draft.seen)
+
+    def _claim(self, change: Change, fd: int) -> None:
+        """Lock a file that shall be changed.
+
+        One that was claimed is its worker's: a rival who saw it before holds it for a moment, and
+        must not make the worker forget its outcome. So it is waited for, but only once among
+        changes that are made together: two who wait for each other must not do so for each file.
+
+        Raises:
+            Gone: it is in somebody else's hand.
+            Unavailable: a claimed one is, for longer than it is waited for.
+        """
+        if change.start is not State.ACTIVE:
+            if not files.claim_flock(fd):
+                raise Gone(f"{change.id}: somebody else is moving it")
+            return
+        try:
+            files.Flock(fd, self._patience if self._waits else 0.0).__enter__()
+        except TimeoutError as error:
+            self._waits = False
+            raise Unavailable(f"{change.id}: {error.strerror}") from error
 
     def _sync_changes(self, drafts: list[_Draft]) -> None:
         written = [d for d in drafts if d.drafted is not None and d.error is None]
@@ -379,6 +412,16 @@ class Desk:
         there = os.stat(ours, dir_fd=self.folder.fd, follow_symlinks=False)
         if not files.same_file(seen, there):
             raise Gone(change.id)
+        if why := self._double(change):
+            raise Gone(why)
+
+    def _double(self, change: Change) -> str:
+        """Why a task must not come back from where it was put apart: its id stands elsewhere."""
+        if change.start not in APART or change.end in (None, State.TRASH, change.start):
+            return ""
+        name = change.id + form.SUFFIX
+        word = next((f.word for f in self._folders.values() if f.holds(name)), "")
+        return f"{change.id}: a task of this id stands in {word} already" if word else ""
 
     def _commit(self, drafts: list[_Draft]) -> None:
         """Rename each new text over its withdrawn file, then make the leaving durable."""
@@ -416,7 +459,7 @@ class Desk:
         desk = self.folder.fd
         files.rename(name, draft.withdrawn, src_dir_fd=desk, dst_dir_fd=desk)
         os.close(draft.seen_fd)
-        draft.seen_fd, draft.drafted = fd, None
+        draft.seen_fd, draft.drafted, draft.rewritten = fd, None, True
 
     def _place_all(self, drafts: list[_Draft]) -> None:
         staying = [d for d in drafts if d.error is None and d.change.end is not None]
@@ -443,7 +486,15 @@ class Desk:
         assert end is not None
         folder = self._folders[end]
         try:
-            if not self.place_or_keep_twice(draft.withdrawn, ident, folder):
+            why = self._double(draft.change)
+            if why and not draft.rewritten:
+                start = self._folders[draft.change.start]
+                self.place_or_keep_twice(draft.withdrawn, ident, start)
+                draft.error = Gone(why)
+                return
+            if why:
+                self.keep_twice(draft.withdrawn, ident)
+            if why or not self.place_or_keep_twice(draft.withdrawn, ident, folder):
                 draft.error = Gone(f"{ident}: stood twice, one set aside")
                 return
             draft.rev = self._arrived(draft.withdrawn, ident, folder, draft.seen_fd)

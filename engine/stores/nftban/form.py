@@ -315,12 +315,12 @@ def changed(record: Record, old: Task, new: Task, now: float) -> Record:
     """What the file says after a task went from `old` to `new`: only what the verb changed.
 
     In the dead-letter queue it carries when and why it came there; on the way out it loses that.
-    What is held or trashed keeps it.
+    What is held keeps it. On the way into the trash and out of it nothing changes, whatever it says.
 
     Raises:
         Refused: a new description that the file may not hold.
     """
-    if new.state is State.TRASH and _given(new) == _given(old):
+    if State.TRASH in (old.state, new.state) and _given(new) == _given(old):
         return record
     if new.description != old.description:
         _require_short("description", new.description)
@@ -332,7 +332,7 @@ def changed(record: Record, old: Task, new: Task, now: float) -> Record:
         due=record.due if new.due == old.due else whole(new.due),
         error=record.error if new.error == old.error else plain_error(new.error),
     )
-    if new.state in (State.HELD, State.TRASH):
+    if new.state is State.HELD:
         pass
     elif new.state is not State.DEAD:
         after = after._replace(dead_since=None, dead_reason="")

@@ -377,7 +377,11 @@ class NftbanStore:
         return task
 
     def still(self, seen: Iterable[Seen]) -> Iterator[Task | Problem]:
-        """Those whose file is as it was, each open and locked until it is swapped."""
+        """Those whose file is as it was, each open until it is swapped.
+
+        None is locked: what its caller does meanwhile may take long, and nobody who claims one of
+        them must find it in somebody's hand. The swap locks each, and looks whether it still is.
+        """
         self._desk.let_go()
         for folder in self._folders.values():
             folder.check()
