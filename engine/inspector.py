@@ -26,6 +26,7 @@ from engine.operations import End, Report
 from engine.plans import Plan, Row
 from engine.reader import Reader
 from engine.store import Store, Unavailable
+from engine.undo import Settled
 from engine.waiting import Standing
 
 __all__ = ["Changed", "Inspector"]
@@ -461,7 +462,7 @@ class Inspector:
             lambda: self._with_store(lambda s: undo.undo(s, journal, operation, now, retention))
         )
 
-    async def settle(self, operation: Operation) -> undo.Settled:
+    async def settle(self, operation: Operation) -> Settled:
         """What became of an interrupted operation, written down as far as it can be known.
 
         Raises:

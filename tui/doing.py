@@ -223,7 +223,9 @@ class Pulling:
         """What became of the rows, once they were taken back; with the replay at the latest."""
         over = self._paced.ended is not None  # asked first: what is told is told before
         if self._report is None and over:
-            self._report = not_done(self._plan, self._paced.progress.trouble or "it was over")
+            self._report = not_done(
+                self._plan, self._paced.progress.trouble or "the replay was over before"
+            )
         return self._report
 
     @property

@@ -11,6 +11,7 @@ from engine.inspector import Inspector
 from engine.journal import Operation
 from engine.policy import DAY
 from engine.store import Unavailable
+from engine.text import shown
 from tui.place import Place
 
 AGAIN = 30.0
@@ -21,9 +22,9 @@ TOLD = DAY
 
 
 def name_of(operation: Operation) -> str:
-    """What an operation is called: its verb, or `replay` where it was paced."""
+    """What an operation is called, safe to show: its verb, or `replay` where it was paced."""
     intent = operation.intent
-    return "replay" if intent.pace and intent.verb == "retry" else intent.verb
+    return "replay" if intent.pace and intent.verb == "retry" else shown(intent.verb)
 
 
 def unfinished(operation: Operation) -> Unfinished:
@@ -47,9 +48,10 @@ class History:
         self._settles = settles
         self._stamps: tuple[int, ...] = ()
         self._told: set[str] = set()
-        self._settled: dict[str, tuple[int, float]] = {}
+        self._settled: dict[str, tuple[int, float] | None] = {}
         """Of those that were settled while tasks of theirs were being moved: the generation of the
-        store, and when; of others that there is nothing more to find out."""
+        store, and when; None where there is nothing more to find out."""
+        self._following: set[str] = set()
         self.operations: tuple[Operation, ...] = ()
         """The latest first."""
         self.trouble = ""
@@ -88,6 +90,10 @@ class History:
             return ()
         self._stamps = (*self._stamps[-1:], stamp)
         await self._read()
+        for one in self.operations:
+            if one.intent.follows and one.op not in self._following:
+                self._following.add(one.op)
+                self._settled.pop(one.intent.follows, None)  # now there is more to find out
         if self._settles and (unsettled := [one for one in self.operations if self._is_due(one)]):
             troubles = [why for one in unsettled if (why := await self._settle(one))]
             await self._read()
@@ -108,11 +114,11 @@ class History:
         """Whether something may be found out about one that was interrupted."""
         if not operation.interrupted:
             return False
-        if any(one.intent.follows == operation.op for one in self.operations):
-            return True  # what goes on with it is to end it
-        then = self._settled.get(operation.op)
-        if then is None:
+        if operation.op not in self._settled:
             return True
+        then = self._settled[operation.op]
+        if then is None:
+            return False
         generation, when = then
         changed = self._inspector.latest.generation != generation
         return changed and not 0 <= self._clock() - when < AGAIN
@@ -128,8 +134,7 @@ class History:
         except Unavailable as error:
             return str(error)
         if settled.operation is not None:
-            again = (generation, now) if settled.moving else NEVER
-            self._settled[operation.op] = again
+            self._settled[operation.op] = (generation, now) if settled.moving else None
         return ""
 
 

@@ -24,8 +24,11 @@ def why_no_undo(operation: Operation) -> str:
     """Why an operation cannot be taken back at all; "" where it can, as far as is known."""
     from engine.operations import End
 
-    if not VERBS[operation.intent.verb].safe:
-        return f"{operation.intent.verb} cannot be taken back"
+    verb = VERBS.get(operation.intent.verb)
+    if verb is None:
+        return f"{shown(operation.intent.verb)} is not known to this version"
+    if not verb.safe:
+        return f"{verb.name} cannot be taken back"
     return "" if operation.counts.get(End.DONE, 0) else "nothing was done that could be taken back"
 
 
@@ -39,9 +42,6 @@ async def show_undo(
     """Show the plan to take an operation back; says why where there is none."""
     from tui.screens.plan import PlanScreen
 
-    if operation.intent.verb not in VERBS:
-        face.say(f"no plan: what was done is not understood: {shown(operation.intent.verb)}")
-        return
     if why := why_no_undo(operation):
         face.say(f"no plan: {why}")
         return

@@ -1,5 +1,6 @@
 """What became of a replayed task: each case of where it is and what is said of it."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -397,6 +398,90 @@ def test_what_we_took_back_is_followed_no_more() -> None:
 
     assert back[0] == a_sent(1)
     assert (fates.open, list(fates.settle(NOW))) == (1, [])
+
+
+def calls_of_settle(amount: int) -> list[int]:
+    """With so many that are nowhere: what turns cost on which nothing, and one count, is new."""
+    fates, ids = followed(*(a_sent(number) for number in range(amount))), range(amount)
+    fates.count(0)
+    gone(fates, *ids)
+    for seconds in (0, GRACE, 500):
+        list(fates.settle(NOW + seconds))
+    costs = []
+    for finished in (0, 1):
+        fates.count(finished)
+        calls = 0
+
+        def called(frame: object, event: str, arg: object) -> None:
+            nonlocal calls
+            calls += event in ("call", "c_call")
+
+        before = sys.getprofile()
+        sys.setprofile(called)
+        try:
+            list(fates.settle(NOW + 501))
+        finally:
+            sys.setprofile(before)
+        costs.append(calls)
+    return costs
+
+
+def test_what_waits_for_nothing_costs_nothing() -> None:
+    """A turn costs the same however many are nowhere: only what comes due is judged anew."""
+    few, many = calls_of_settle(10), calls_of_settle(1000)
+
+    assert few == many
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 4),
+            st.sampled_from(["gone", "line", "other", "count", "pending"]),
+            st.sampled_from([0.0, 0.5, GRACE, 60.0, 120.0]),
+        ),
+        max_size=30,
+    )
+)
+def test_nothing_that_comes_due_is_missed(happened: list[tuple[int, str, float]]) -> None:
+    """What is known after each turn is what judging every task from the beginning would say."""
+    sent = [a_sent(number) for number in range(5)]
+    fates, now, finished, told_done = followed(*sent), NOW + 1, 0, 0
+    known = dict.fromkeys(range(5), judge(sent[0], None, ()))
+    seen: dict[int, Task | Missing | None] = dict.fromkeys(range(5))
+    since: dict[int, float] = {}
+    told: dict[int, list[Event]] = {number: [] for number in range(5)}
+    fates.count(finished)
+    for number, what, seconds in happened:
+        now += seconds
+        if what == "gone" and not isinstance(seen[number], Missing):
+            gone(fates, number, now=now)
+            seen[number], since[number] = Missing(ident(number)), now
+        elif what == "pending":
+            task = a_task(State.PENDING, number)
+            fates.see({ident(number)}, [task], now)
+            seen[number] = task
+            since.pop(number, None)
+        elif what in ("line", "other"):
+            lines = said(BEGUN, DONE, number=number if what == "line" else 77, when=now)
+            fates.hear(lines)
+            told_done += 1
+            if what == "line":
+                told[number] += lines
+        elif what == "count":
+            finished += 1
+            fates.count(finished)
+        for change in fates.settle(now):
+            known[change.sent.nth] = change.after
+        spare = max(0, finished - told_done)
+        for nth in (n for n in range(5) if not known[n].final):
+            silent = now - since[nth] if nth in since else 0.0
+            expected = judge(sent[nth], seen[nth], told[nth], silent)
+            unsaid = expected.fate in (Fate.WAITING, Fate.RUNNING, Fate.UNKNOWN)
+            if spare and nth in since and silent >= GRACE and unsaid:
+                spare -= 1
+                expected = judge(sent[nth], seen[nth], told[nth], silent, counted=True)
+            assert known[nth] == expected
 
 
 @given(

@@ -292,11 +292,13 @@ def test_ids_of_nobody_lead_nowhere(journal: Journal) -> None:
     journal.begin(US._replace(verb="purge"), Plan("purge", rows, NOW)).close()
     (operation,) = journal.operations()
     store = MemoryStore()
+    plan = Plan("purge", rows, NOW)
 
-    plan = undo.rest(journal, operation, NOW)
     report = deeds.carry_out(store, journal, plan, US, lambda: NOW)
+    rest = undo.rest(store, journal, operation, NOW)
 
     assert (len(report.gone), report.accounted) == (6, 6)
+    assert rest.rows == ()
 
 
 def test_two_of_one_second_are_two(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,9 +345,14 @@ def test_nobody_else_writes_while_it_runs(journal: Journal) -> None:
     written_so_far = Path(f"{journal.folder}/{pen.op}.jsonl").read_bytes()
 
     settled = undo.settle(MemoryStore(), again(journal), running)
-    undo.drop(again(journal), running, "left as it is")
+    for call in (
+        lambda: undo.drop(MemoryStore(), again(journal), running, "left as it is"),
+        lambda: undo.rest(MemoryStore(), again(journal), running, NOW),
+    ):
+        with pytest.raises(Unavailable, match="somebody carries it out just now"):
+            call()
 
-    assert running.running and settled is None
+    assert running.running and settled.operation is None
     assert Path(f"{journal.folder}/{pen.op}.jsonl").read_bytes() == written_so_far
     pen.close()
 
@@ -357,7 +364,7 @@ def test_what_is_over_is_not_written_to(journal: Journal) -> None:
     (operation,) = journal.operations()
 
     undo.settle(MemoryStore(), journal, operation._replace(ended=None))
-    undo.drop(journal, operation._replace(ended=None), "left as it is")
+    undo.drop(MemoryStore(), journal, operation._replace(ended=None), "left as it is")
 
     assert path.read_bytes() == data
 
@@ -425,7 +432,7 @@ def test_what_was_not_written_down_in_full_is_not_gone_on_with(journal: Journal)
     (operation,) = journal.operations()
 
     with pytest.raises(Unavailable, match="no mail address in full"):
-        undo.rest(journal, operation, NOW)
+        undo.rest(MemoryStore(), journal, operation, NOW)
 
 
 def test_a_verb_that_is_not_known_is_left_alone(journal: Journal) -> None:
@@ -436,7 +443,7 @@ def test_a_verb_that_is_not_known_is_left_alone(journal: Journal) -> None:
     for call in (
         lambda: undo.settle(MemoryStore(), journal, operation),
         lambda: undo.undo(MemoryStore(), journal, operation, NOW, 7.0),
-        lambda: undo.rest(journal, operation, NOW),
+        lambda: undo.rest(MemoryStore(), journal, operation, NOW),
     ):
         with pytest.raises(Unavailable, match="no operation that is known here: sublimate"):
             call()

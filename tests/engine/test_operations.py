@@ -226,7 +226,7 @@ def test_what_another_operation_did_is_not_claimed(kind: str, verb: str) -> None
         (before,) = journal.operations()
         report = carried_out(store, journal, plan)
 
-        settled = undo.settle(store, journal, before)
+        settled = undo.settle(store, journal, before).operation
 
         assert len(report.done) == 3
         assert settled is not None
@@ -247,7 +247,7 @@ def test_what_ran_since_is_not_taken_for_ours(kind: str) -> None:
             store.swap(task, verbs.nack(task, NOW, "again"))
         unsettled = journal.operations()
 
-        settled = [undo.settle(store, journal, operation) for operation in unsettled]
+        settled = [undo.settle(store, journal, operation).operation for operation in unsettled]
 
         assert [s is not None and s.counts[End.DONE] for s in settled] == [0, 0]
         words = {e.ended and e.ended.words for o in unsettled for e in journal.entries(o.op)}
@@ -268,7 +268,7 @@ def test_what_lies_on_the_desk_is_not_judged(tmp_path: Path) -> None:
         moving = Path(spool.desk, f"D.{row.id}.dlq.gone.00000000.1-0-1")
         Path(spool.dlq, f"{row.id}.task").rename(moving)
 
-    settled = undo.settle(store, journal, before)
+    settled = undo.settle(store, journal, before).operation
 
     assert settled is not None and (settled.open, settled.ended) == (2, None)
 

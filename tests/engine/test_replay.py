@@ -23,12 +23,12 @@ from engine.hearing import Hearing, finished_in
 from engine.journal import Intent, Journal, Operation, Who
 from engine.logtail import contract_line
 from engine.model import State, Task
-from engine.operations import End
+from engine.operations import End, Report
 from engine.pace import Pace, Rest, Stops, bucket_rate, unpacked
-from engine.plans import Plan
+from engine.plans import Plan, Row
 from engine.policy import contract
 from engine.progress import Phase, Progress
-from engine.replay import Replay, Result
+from engine.replay import PullBack, Replay, Result
 from engine.store import Unavailable
 from engine.stores.nftban import NftbanStore, Spool, make_spool
 from engine.worker import Services, Worker
@@ -256,41 +256,119 @@ def test_the_rest_is_held_where_that_is_wanted(place: Place) -> None:
     }
 
 
+BEN = Intent("undo", Who("ben", pid=1), "mx7 is down again")
+
+
+class Back:
+    """A pull back, from the plan that somebody sees to what became of its rows."""
+
+    def __init__(
+        self, place: Place, sent: int, *, left_out: int = 0, runs: int = 0, more: int = 0
+    ) -> None:
+        """A plan once so many were sent, without the first so many of its rows.
+
+        Then so many are run, and the yes comes once so many more were sent.
+        """
+        self._place, self._sent, self._left_out = place, sent, left_out
+        self._runs, self._more = runs, more
+        self.plan: Plan | None = None
+        self.report: Report | None = None
+        self._said = False
+
+    def __call__(self, replay: Replay) -> None:
+        """See what there is, or say yes to it."""
+        place, sent = self._place, replay.progress.sent
+        if self.plan is None and sent >= self._sent:
+            operation = place.journal.operation(replay.progress.op)
+            assert operation is not None
+            plan = undo.undo(place.store, place.journal, operation, place.now, 7.0).plan
+            left = frozenset(row.id for row in plan.rows[: self._left_out])
+            self.plan = plan._replace(left_out=left)
+            place.works = self._runs
+            place.work()
+            place.works = 0
+        if self.plan and not self._said and sent >= len(self.plan.rows) + self._more:
+            self._said = True
+            replay.pull_back(PullBack(self.plan, BEN, self._tell))
+
+    def _tell(self, report: Report) -> None:
+        self.report = report
+
+
 def test_what_waits_untouched_is_pulled_back(place: Place) -> None:
     """Pulled back, what no worker has touched stands where it stood, byte for byte."""
     tasks = place.dead(*["ok"] * 6)
     before = place.files()
     place.works = 0
+    place.then = back = Back(place, 4, runs=1)
 
-    def then(replay: Replay) -> None:
-        if replay.progress.sent == 4 and not replay.progress.stopped:
-            place.works = 1
-            place.work()
-            place.works = 0
-            replay.order("pull_back")
-
-    place.then = then
     result = place.replay(tasks, Pace(None, (4,), 60, NEVER)).run()
 
     assert (result.progress.pulled, result.progress.tally.delivered) == (3, 1)
     assert accounts(result.progress)
-    assert result.back is not None
-    assert len(result.back.done) == 3
+    assert back.report is not None
+    assert (len(back.report.done), len(back.report.gone)) == (3, 1)
     after = place.files()
     assert before.items() >= after.items()
     assert len(after) == 5
-    assert place.operation("undo").intent.undoes == place.operation().op
+
+
+def test_only_what_the_plan_has_is_pulled_back(place: Place) -> None:
+    """Rows that were left out of the plan stay; the journal names who took back, and why."""
+    tasks = place.dead(*["ok"] * 6)
+    place.works = 0
+    place.then = back = Back(place, 4, left_out=3)
+
+    result = place.replay(tasks, Pace(None, (4,), 60, NEVER)).run()
+
+    assert back.plan is not None and back.report is not None
+    assert back.report.done == tuple(row.id for row in back.plan.included)
+    assert {ident for ident, _ in back.report.excluded} == back.plan.left_out
+    assert back.report.accounted == 4
+    assert place.counts() == {State.PENDING: 3, State.DEAD: 3}
+    assert (result.progress.pulled, result.progress.stopped) == (1, "stopped by ben")
+    assert accounts(result.progress)
+    one = place.operation("undo")
+    assert (one.intent.who.user, one.intent.reason) == ("ben", "mx7 is down again")
+    assert one.intent.undoes == place.operation().op
+    assert one.counts == {End.DONE: 1, End.GONE: 0, End.FAILED: 0, End.EXCLUDED: 3}
+
+
+def test_what_is_sent_after_the_plan_is_not_pulled_back(place: Place) -> None:
+    """A plan takes back what it was made of: what was sent while somebody looked at it stays."""
+    tasks = place.dead(*["ok"] * 9)
+    place.works = 0
+    place.then = back = Back(place, 2, more=2)
+
+    result = place.replay(tasks, Pace(1.0, (), 60, NEVER)).run()
+
+    assert back.plan is not None
+    assert back.report is not None
+    assert set(back.report.done) == {row.id for row in back.plan.rows}
+    left = result.progress.tally.sent
+    assert left >= 2
+    assert place.counts() == {State.PENDING: left, State.DEAD: 9 - left}
+    assert accounts(result.progress)
 
 
 def test_without_a_journal_nothing_is_pulled_back(place: Place) -> None:
     """Where nothing is written down, nothing is known to be put back, and that is said."""
     place.works = 0
     tasks = place.dead("ok", "ok")
-    place.then = lambda replay: None if replay.progress.stopped else replay.order("pull_back")
+    reports: list[Report] = []
 
+    def then(replay: Replay) -> None:
+        if not replay.progress.stopped:
+            rows = tuple(
+                Row(t.id, t.state, t.rev, end=State.DEAD) for t in place.seen(State.PENDING)
+            )
+            replay.pull_back(PullBack(Plan("undo", rows, NOW), BEN, reports.append))
+
+    place.then = then
     result = place.replay(tasks, AT_ONCE, journal=None, intent=None).run()
 
-    assert result.progress.trouble == "nothing can be taken back without a journal"
+    assert reports[0].trouble == "nothing can be taken back without a journal"
+    assert len(reports[0].failed) == 2
     assert place.counts() == {State.PENDING: 2}
     assert result.progress.tally.waiting == 2
 
@@ -389,7 +467,7 @@ def test_what_was_left_is_gone_on_with(place: Place) -> None:
     assert len(place.seen(State.DEAD)) == first.progress.rest == half.open > 0
 
     place.then = lambda replay: None
-    rest = undo.rest(place.journal, half, place.now)
+    rest = undo.rest(place.store, place.journal, half, place.now)
     intent = half.intent._replace(follows=half.op)
     second = place.replay(rest, unpacked(half.intent.pace), intent=intent).run()
 
@@ -594,7 +672,7 @@ def test_killed_it_is_gone_on_with(place: Place, start: Callable[..., Child]) ->
     child.kill()
     child.wait()
     place.store.recover()
-    half = undo.settle(place.store, place.journal, place.operation())
+    half = undo.settle(place.store, place.journal, place.operation()).operation
 
     assert half is not None
     assert half.interrupted
@@ -602,7 +680,7 @@ def test_killed_it_is_gone_on_with(place: Place, start: Callable[..., Child]) ->
     assert {task.id for task in place.seen(State.PENDING)} == sent
     assert len(place.seen(State.DEAD)) == half.open == 30 - len(sent) > 0
 
-    rest = undo.rest(place.journal, half, place.now)
+    rest = undo.rest(place.store, place.journal, half, place.now)
     place.then = lambda replay: None if replay.progress.rest else replay.order("leave")
     result = place.replay(rest, AT_ONCE).run()
 

@@ -391,3 +391,17 @@ def there(journal: Journal) -> set[str]:
 def test_no_folder_is_nothing_to_sweep(tmp_path: Path) -> None:
     """A spool that nobody ever did anything to has no journal, and needs none."""
     assert sweeping.sweep_journal(str(tmp_path / "none"), "", NOW, 24) == 0
+
+
+def test_nothing_is_restored_beside_another_of_its_id(spool: Spool, journal: Journal) -> None:
+    """A task whose id stands somewhere else by now is left out of a restore, with the reason."""
+    store = NftbanStore(spool, clock)
+    filled(store)
+    purged(store, journal, State.DEAD)
+    first, second = tasks_in(store, State.TRASH)
+    Path(spool.pending, f"{first.id}.task").write_bytes(store.read(first))
+
+    report = done(store, journal, back(store, journal).plan)
+
+    assert report.excluded == ((first.id, "a task of this id stands in pending already"),)
+    assert report.done == (second.id,)

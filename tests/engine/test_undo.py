@@ -1,13 +1,14 @@
 """What operators did is written down, and can be taken back, byte for byte."""
 
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from engine import deeds, plans, undo, verbs
-from engine.journal import Intent, Journal, Who
+from engine import deeds, operations, plans, undo, verbs
+from engine.journal import Intent, Journal, Operation, Who
 from engine.model import State, Task
 from engine.operations import End, Report
 from engine.plans import Plan
@@ -240,13 +241,13 @@ def test_an_interrupted_operation_is_settled_once(
     pen.close()
     (before,) = journal.operations()
 
-    once = undo.settle(store, journal, before)
-    twice = undo.settle(store, journal, before)
+    once = undo.settle(store, journal, before).operation
+    twice = undo.settle(store, journal, before).operation
 
     assert (running.running, before.interrupted) == (True, True)
     assert once is not None and once == twice
     assert (once.counts[End.DONE], once.open) == (1, 3)
-    assert undo.rest(journal, once, NOW).rows == plan.rows[1:]
+    assert undo.rest(store, journal, once, NOW).rows == plan.rows[1:]
 
 
 def test_what_is_given_up_on_is_over(open_store: Callable[[], Store], journal: Journal) -> None:
@@ -257,7 +258,7 @@ def test_what_is_given_up_on_is_over(open_store: Callable[[], Store], journal: J
     journal.begin(US._replace(verb="retry"), plan).close()
     (operation,) = journal.operations()
 
-    undo.drop(journal, operation, "left as it is")
+    undo.drop(store, journal, operation, "left as it is")
 
     (operation,) = Journal(journal.folder).operations()
     assert (operation.counts[End.EXCLUDED], operation.open) == (4, 0)
@@ -278,7 +279,206 @@ def test_a_torn_journal_counts_for_what_is_whole(
     (operation,) = journal.operations()
     assert operation.open == 4
 
-    undo.drop(journal, operation, "left as it is")
+    undo.drop(store, journal, operation, "left as it is")
 
     (operation,) = Journal(journal.folder).operations()
     assert (operation.open, operation.damaged) == (0, 1)
+
+
+# ---- what a crash left open
+
+
+def left_open(store: Store, journal: Journal, verb: str, rows: int = 3) -> Operation:
+    """A plan for dead tasks that died before its first task moved."""
+    plan = plans.freeze(verb, tasks_in(store, State.DEAD)[:rows], NOW)
+    journal.begin(US._replace(verb=verb), plan).close()
+    return journal.operations()[0]
+
+
+def put_on_the_desk(spool: Spool, ident: str) -> None:
+    """As a process leaves it that is killed between taking a task away and putting it in place."""
+    path = Path(spool.dlq, f"{ident}.task")
+    crc = zlib.crc32(path.read_bytes())
+    path.rename(f"{spool.desk}/D.{ident}.dlq.trash.{crc:08x}.1-0-1")
+
+
+def test_what_is_being_moved_is_not_said_to_be_left(spool: Spool, journal: Journal) -> None:
+    """While a task lies on the desk an operation is neither dropped nor gone on with; afterwards
+    what was moved is done, and only the others are left as they are.
+    """
+    store = NftbanStore(spool, clock)
+    filled(store)
+    operation = left_open(store, journal, "purge")
+    moving = tasks_in(store, State.DEAD)[0]
+    put_on_the_desk(spool, moving.id)
+
+    for call in (
+        lambda: undo.drop(store, journal, operation, "left as it is"),
+        lambda: undo.rest(store, journal, operation, NOW),
+    ):
+        with pytest.raises(Unavailable, match="1 task is being moved: `spooldeck queue recover`"):
+            call()
+    (refused,) = journal.operations()
+    store.recover()
+    left = undo.drop(store, journal, operation, "left as it is")
+
+    (dropped,) = journal.operations()
+    assert (refused.open, refused.interrupted) == (3, True)
+    assert (left, dropped.counts[End.DONE], dropped.counts[End.EXCLUDED]) == (2, 1, 2)
+    assert took_back(store, journal, operation.op).done == (moving.id,)
+
+
+def test_what_is_dropped_is_settled_first(
+    open_store: Callable[[], Store], journal: Journal
+) -> None:
+    """What an operation moved before it was killed is done, not left as it is."""
+    store = open_store()
+    filled(store)
+    operation = left_open(store, journal, "purge")
+    moved = tasks_in(store, State.DEAD)[0]
+    store.swap(moved, verbs.purge(moved, NOW))
+
+    assert undo.drop(store, journal, operation, "left as it is") == 2
+
+    (dropped,) = journal.operations()
+    assert (dropped.counts[End.DONE], dropped.counts[End.EXCLUDED]) == (1, 2)
+
+
+def test_what_is_gone_on_with_is_handed_over(
+    open_store: Callable[[], Store], journal: Journal
+) -> None:
+    """What another operation goes on with is no more the first one's, wherever it stands by now."""
+    store = open_store()
+    filled(store)
+    first = left_open(store, journal, "purge")
+    rest = undo.rest(store, journal, first, NOW)
+    pen = journal.begin(US._replace(verb="purge", follows=first.op), rest)
+    moved = tasks_in(store, State.DEAD)[0]
+    store.swap(moved, verbs.purge(moved, NOW))
+
+    undo.drop(store, journal, first, "not the reason")
+
+    now = journal.operation(first.op)
+    assert now is not None and now.ended is not None
+    assert now.counts == {End.DONE: 0, End.GONE: 0, End.FAILED: 0, End.EXCLUDED: 3}
+    assert {e.ended and e.ended.words for e in journal.entries(first.op)} == {undo.FOLLOWED}
+    pen.close()
+
+
+def test_what_somebody_moves_just_now_is_not_claimed(
+    open_store: Callable[[], Store], journal: Journal
+) -> None:
+    """Of a task that a running operation has in work nothing is known until that has written down
+    what it did; then it is that one's.
+    """
+    store = open_store()
+    filled(store)
+    ours = left_open(store, journal, "purge")
+    plan = plans.freeze("purge", tasks_in(store, State.DEAD)[:1], NOW)
+    pen = journal.begin(US._replace(verb="purge", who=Who("ben")), plan)
+    theirs = operations.Applying(store, plan, clock)
+    ended = theirs.step(theirs.waiting)
+
+    before = undo.settle(store, journal, ours)
+    pen.outcomes(ended)
+    after = undo.settle(store, journal, ours).operation
+    pen.close()
+
+    assert (before.moving, before.left) == (1, 2)
+    assert after is not None and (after.counts[End.DONE], after.counts[End.GONE]) == (0, 1)
+    said = [entry.ended.words for entry in journal.entries(ours.op) if entry.ended]
+    assert said == [f"another operation did it ({pen.op})"]
+
+
+def test_what_is_nowhere_was_not_surely_removed_by_us(
+    open_store: Callable[[], Store], journal: Journal
+) -> None:
+    """A task that ran since an interrupted expunge looked at it is not said to be expunged."""
+    store = open_store()
+    filled(store)
+    operation = left_open(store, journal, "expunge", 1)
+    (task,) = tasks_in(store, State.DEAD)[:1]
+    store.swap(task, verbs.retry(task, NOW))
+    (claimed,) = store.take(NOW, "a worker", 1)
+    store.swap(claimed, None)
+
+    settled = undo.settle(store, journal, operation).operation
+
+    assert settled is not None and settled.ended is not None
+    assert (settled.counts[End.DONE], settled.counts[End.GONE]) == (0, 1)
+    said = [entry.ended.words for entry in journal.entries(operation.op) if entry.ended]
+    assert said == ["nowhere any more; whether this did it is not known"]
+
+
+def test_what_another_brought_there_later_is_its_own(
+    open_store: Callable[[], Store], journal: Journal
+) -> None:
+    """A task that came where an interrupted operation would have brought it by another one that
+    began later is that one's, even when it has been touched since.
+    """
+    store = open_store()
+    filled(store)
+    ours = left_open(store, journal, "hold", 1)
+    (task,) = tasks_in(store, State.DEAD)[:1]
+    theirs = done(store, journal, plans.freeze("hold", [task], NOW))
+    (held,) = (t for t in tasks_in(store, State.HELD) if t.id == task.id)
+    store.swap(held, verbs.edit(held, NOW, "another"))
+
+    undo.settle(store, journal, ours)
+
+    said = [entry.ended for entry in journal.entries(ours.op) if entry.ended]
+    assert [(one.end, one.words) for one in said] == [
+        (End.GONE, f"another operation did it ({theirs.op})")
+    ]
+
+
+# ---- to the byte
+
+
+@pytest.mark.parametrize("word", ["pending", "dlq"])
+def test_the_trash_rewrites_nothing(word: str, spool: Spool, journal: Journal) -> None:
+    """Purged and taken back a file is byte for byte itself, whether or not it says when its task
+    died, and whatever that means where it stands.
+    """
+    store = NftbanStore(spool, clock)
+    filled(store)
+    dead = b'TASK_DLQ_EPOCH="1795160000"\nTASK_DLQ_REASON="by hand"\n'
+    paths = sorted(Path(spool.pending).parent.joinpath(word).iterdir())
+    for path in paths:
+        alive = path.read_bytes().partition(b"TASK_DLQ_EPOCH")[0]
+        path.write_bytes(alive + dead if word == "pending" else alive)
+    before = folder(spool)
+    state = {"pending": State.PENDING, "dlq": State.DEAD}[word]
+    plan = plans.freeze("purge", tasks_in(store, state), NOW)
+
+    report = done(store, journal, plan._replace(taken_in=frozenset(r.id for r in plan.rows)))
+    texts = {path.name: path.read_bytes() for path in Path(spool.desk, "trash").iterdir()}
+    took_back(store, journal, report.op)
+
+    assert len(report.done) == len(paths) > 0
+    assert texts == {path.name: before[str(path)][0] for path in paths}
+    assert folder(spool) == before
+
+
+def test_nothing_is_taken_back_beside_another_of_its_id(spool: Spool, journal: Journal) -> None:
+    """A task whose id stands somewhere else by now is left out, and the dry run says why."""
+    store = NftbanStore(spool, clock)
+    filled(store)
+    report = done(store, journal, plans.freeze("purge", tasks_in(store, State.DEAD)[:2], NOW))
+    first = report.done[0]
+    Path(spool.pending, f"{first}.task").write_bytes(
+        Path(spool.desk, "trash", f"{first}.task").read_bytes()
+    )
+    operation = journal.operation(report.op)
+    assert operation is not None
+
+    plan = undo.undo(store, journal, operation, NOW, RETENTION).plan
+    back = done(store, journal, plan)
+    forced = done(store, journal, plan._replace(taken_in=frozenset({first})))
+
+    assert [why for _, why in plan.excluded] == ["a task of this id stands in pending already"]
+    assert (back.done, forced.done) == (report.done[1:], ())
+    assert [t.state for t in store.look({first}) if isinstance(t, Task)] == [
+        State.PENDING,
+        State.TRASH,
+    ]

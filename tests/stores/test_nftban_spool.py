@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -559,19 +560,139 @@ def test_where_a_file_stands_already_the_other_is_set_aside(
 ) -> None:
     """A task moved to where its double stands replaces nothing: kept apart, shown, and said."""
     store = open_spool()
-    held = put(store, State.HELD)
-    double = text_of(a_task(description="the double"))
-    Path(spool.pending, NAME).write_bytes(double)
+    seen = put(store, State.PENDING)
+    double = text_of(a_task(description="the double"), int(NOW))
+    Path(spool.dlq, NAME).write_bytes(double)
 
     with pytest.raises(Gone, match="stood twice"):
-        store.swap(held, verbs.release(held, NOW))
+        store.swap(seen, replace(seen, state=State.DEAD))
 
-    assert Path(spool.pending, NAME).read_bytes() == double
+    assert Path(spool.dlq, NAME).read_bytes() == double
     (aside,) = names(f"{spool.desk}/twice")
-    assert Path(spool.desk, "twice", aside).read_bytes() == text_of(a_task())
+    assert b'TASK_DESCRIPTION="a job"' in Path(spool.desk, "twice", aside).read_bytes()
     assert problems_in(store) == {
         f".spooldeck/twice/{aside}": "a second file of one task, set aside"
     }
+
+
+COMING_BACK = [
+    (State.HELD, State.PENDING, "pending"),
+    (State.HELD, State.PENDING, "work"),
+    (State.TRASH, State.PENDING, "dlq"),
+    (State.TRASH, State.DEAD, "pending"),
+    (State.TRASH, State.HELD, "work"),
+]
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(("start", "end", "word"), COMING_BACK)
+def test_nothing_comes_back_beside_another_of_its_id(
+    start: State,
+    end: State,
+    word: str,
+    late: bool,
+    spool: Spool,
+    open_spool: Opener,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was held or trashed stays there when a task of its id stands anywhere else, or comes to
+    stand there on the way.
+    """
+    store = open_spool()
+    seen = put(store, start)
+    folder = Path(spool.desk, {State.HELD: "held", State.TRASH: "trash"}[start])
+    double = text_of(a_task(description="the double"))
+    other = Path(spool.pending).parent / word / NAME
+    if late:
+        place = store._desk._place_all
+
+        def placed(drafts: list[Any]) -> None:
+            other.write_bytes(double)
+            place(drafts)
+
+        monkeypatch.setattr(store._desk, "_place_all", placed)
+    else:
+        other.write_bytes(double)
+
+    with pytest.raises(Gone, match=f"a task of this id stands in {word} already"):
+        store.swap(seen, replace(seen, state=end))
+
+    assert (folder / NAME).read_bytes() == text_of(a_task())
+    assert other.read_bytes() == double
+    assert [name for name in names(spool.desk) if name[0] in "TD"] == []
+
+
+def test_what_was_rewritten_on_the_way_back_is_set_aside(
+    spool: Spool, open_spool: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside another of its id that came meanwhile, a task with a new text is kept apart."""
+    store = open_spool()
+    held = put(store, State.HELD)
+    double = text_of(a_task(description="the double"))
+    place = store._desk._place_all
+
+    def placed(drafts: list[Any]) -> None:
+        Path(spool.work, NAME).write_bytes(double)
+        place(drafts)
+
+    monkeypatch.setattr(store._desk, "_place_all", placed)
+
+    with pytest.raises(Gone, match="stood twice"):
+        store.swap(held, replace(held, state=State.PENDING, due=NOW + 60))
+
+    (aside,) = names(f"{spool.desk}/twice")
+    assert Path(spool.desk, "twice", aside).read_bytes() == text_of(a_task(due=NOW + 60))
+    assert (names(spool.pending), names(spool.work)) == ([], [NAME])
+
+
+# ---- whose it is
+
+
+def test_what_is_looked_at_again_can_be_claimed_and_stored(open_spool: Opener) -> None:
+    """Whoever claims a task that a plan has just looked at stores its outcome meanwhile."""
+    plan, worker = open_spool(), open_spool()
+    plan.swap(None, a_task())
+    seen = there(plan)
+    (looked,) = plan.still([(seen.id, seen.state, seen.rev)])
+
+    (claimed,) = worker.take(NOW, "a worker", 1)
+    worker.swap(claimed, verbs.nack(claimed, NOW + 60, "421 later"))
+    (outcome,) = plan.swap_all([Move(looked, verbs.hold(looked, NOW))])
+
+    assert isinstance(outcome.error, Gone)
+    assert (there(plan).state, there(plan).attempts) == (State.PENDING, 1)
+
+
+def test_an_outcome_is_owed_while_somebody_has_the_file(spool: Spool) -> None:
+    """A claimed task whose file a rival keeps locked is not gone: its outcome is stored later."""
+    store = NftbanStore(spool, lambda: NOW, patience=0.0)
+    store.swap(None, a_task())
+    (claimed,) = store.take(NOW, "a worker", 1)
+    late = verbs.nack(claimed, NOW + 60, "421 later")
+    with Path(spool.work, NAME).open("rb") as rival:
+        fcntl.flock(rival, fcntl.LOCK_EX)
+        with pytest.raises(Unavailable, match="its lock has been held"):
+            store.swap(claimed, late)
+        assert names(spool.work) == [NAME]
+
+    store.swap(claimed, late)
+
+    assert (there(store).state, there(store).attempts) == (State.PENDING, 1)
+    store.close()
+
+
+def test_an_outcome_waits_for_who_has_the_file(spool: Spool, open_spool: Opener) -> None:
+    """A claimed task whose file a rival locks for a moment is changed as soon as it is free."""
+    store = open_spool()
+    store.swap(None, a_task())
+    (claimed,) = store.take(NOW, "a worker", 1)
+    with Path(spool.work, NAME).open("rb") as rival:
+        fcntl.flock(rival, fcntl.LOCK_EX)
+        storing = threading.Thread(target=store.swap, args=(claimed, verbs.hold(claimed, NOW)))
+        storing.start()
+    storing.join()
+
+    assert there(store).state is State.HELD
 
 
 # ---- what a dead process leaves

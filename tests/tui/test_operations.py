@@ -227,6 +227,34 @@ async def test_why_one_cannot_be_taken_back(place: Place, verb: str, said: str) 
         await shows(pilot, said)
 
 
+@pytest.mark.parametrize("most", [None, 1])
+async def test_what_is_not_known_to_this_version_is_only_looked_at(
+    place: Place, most: int | None
+) -> None:
+    """An operation with a verb that is not known here is shown; its tasks are left alone."""
+    dead = (await off(seen, place, State.DEAD))[:3]
+    newer = Intent("tele\x1b[31mport", BEN)
+    await off(carried_out, place, "retry", dead, intent=newer, most=most)
+    after = await off(folder, place)
+    async with operations(place, start_armed=True) as (console, pilot):
+        await shows(pilot, "port", "no: unknown")
+        await pilot.press("T")
+        await shows(pilot, "no plan: tele", "is not known to this version")
+        assert "\x1b" not in text_of(console.screen)
+        await pilot.press("R")
+        await shows(pilot, "no plan:" if most else "nothing to go on with")
+        await pilot.press("D")
+        if most:
+            await until(pilot, lambda: isinstance(console.screen, DropScreen))
+            assert "\x1b" not in text_of(console.screen)
+            await pilot.press("escape")
+            await until(pilot, lambda: isinstance(console.screen, OperationsScreen))
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(console.screen, RecordScreen))
+        await shows(pilot, "3 planned")
+    assert await off(folder, place) == after
+
+
 async def test_one_that_runs_elsewhere_is_only_looked_at(place: Place) -> None:
     """An operation that another process carries out can be neither taken back nor gone on with."""
     hold = plans.freeze("hold", (await off(seen, place, State.PENDING))[:2], NOW)

@@ -18,12 +18,14 @@ from engine import plans
 from engine.journal import Intent, Journal
 from engine.model import State
 from engine.pace import Pace, Rest, Stops
+from engine.plans import Plan, Row
 from engine.progress import Phase, Progress
 from tests.tui import ptys
 from tests.tui.journals import a_journaled_place, kept, seen
 from tests.tui.spools import NOW, a_console, a_task, loaded, make_spool, queue_of, some_tasks, until
 from tui import keys
 from tui.app import Console
+from tui.doing import Paced, Pulling
 from tui.place import Place
 from tui.plain import text_of
 from tui.screens.face import Target
@@ -204,6 +206,46 @@ async def test_what_waits_is_pulled_back(place: Place) -> None:
 
         await shows(pilot, "OVER", "taken back 1", "never sent 11", "all accounted for")
     assert sorted(p.name for p in (Path(place.root) / "queue/dlq").iterdir()) == before
+
+
+async def test_only_what_was_seen_is_pulled_back(place: Place) -> None:
+    """Left out of the plan a task stays where it was sent; who took back, and why, is written."""
+    async with replaying(place, AT_ONCE, (120, 40), start_armed=True) as (console, pilot, work):
+        await sent(pilot, work, 12)
+        await pilot.press("T")
+        await until(pilot, lambda: isinstance(console.screen, PlanScreen))
+        await shows(pilot, "type 12 to take back 12")
+        await pilot.press(*["space"] * 11)
+        await shows(pilot, "y to take back")
+        await pilot.press("tab", *"mx7", "enter")
+        await shows(pilot, "reason mx7")
+        await pilot.press("y")
+        await shows(pilot, "1 taken back", "12 planned, 12 in the result: all accounted for")
+
+        one = console.here.works[-1].report
+    assert one is not None
+    assert (len(one.done), len(one.excluded)) == (1, 11)
+    assert [task.id for task in await off(seen, place, State.DEAD)] == list(one.done)
+    written = await off(kept(place).operation, one.op)
+    assert written is not None
+    assert (written.intent.reason, written.intent.who) == ("mx7", place.who)
+    assert written.intent.undoes == work.op
+
+
+async def test_a_replay_that_is_over_takes_nothing_back(place: Place) -> None:
+    """Asked too late, the plan to take back accounts for each row as not done, and moves none."""
+    async with replaying(place, AT_ONCE) as (_, pilot, work):
+        await sent(pilot, work, 12)
+        await pilot.press("s", "w")
+        await until(pilot, lambda: work.ended is not None)
+        assert isinstance(work.doing, Paced)
+        rows = (Row("a", State.PENDING, "1", end=State.DEAD), Row("b", State.PENDING, "1", "odd"))
+        back = Pulling(work.doing, Plan("undo", rows, NOW), Intent("undo", place.who), clock)
+
+        assert back.report is not None
+        assert back.report.failed == (("a", "the replay was over before"),)
+        assert back.report.excluded == (("b", "odd"),)
+    assert len(await off(seen, place, State.DEAD)) == 0
 
 
 async def test_one_that_asks_is_answered(place: Place, tmp_path: Path) -> None:

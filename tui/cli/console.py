@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from engine import config, holder, vitals
+from engine import config
 from engine.store import Store, Unavailable
 from engine.stores import queue_folder
 from engine.text import shown
@@ -32,7 +32,7 @@ def open_console(setup: Setup, arguments: Namespace) -> int:
         return 0
     root = getattr(arguments, "root", "")
     names = [*([root] if root else []), *arguments.places]
-    return run(setup, places_of(setup, names), arguments)
+    return run(setup, _chosen(setup, names), arguments)
 
 
 def places_of(setup: Setup, names: Sequence[str]) -> list[Place]:
@@ -41,8 +41,16 @@ def places_of(setup: Setup, names: Sequence[str]) -> list[Place]:
     Raises:
         Fail: there is no such folder, or nothing to open.
     """
+    return [_place(setup, name) for name in _chosen(setup, names)]
+
+
+def _chosen(setup: Setup, names: Sequence[str]) -> list[str]:
     chosen = [*names] or [*setup.config.places] or _installed(setup)
-    return [_place(setup, name) for name in chosen]
+    for name in chosen:
+        if not os.path.lexists(name):
+            here = shown(name)
+            fail(EX_UNAVAILABLE, f"{here}: no such folder (spooldeck init {here} makes it)")
+    return chosen
 
 
 def _installed(setup: Setup) -> list[str]:
@@ -61,12 +69,9 @@ def _installed(setup: Setup) -> list[str]:
 
 def _place(setup: Setup, name: str) -> Place:
     """All that the console is told about one place, from the same settings as the commands."""
+    from engine import holder, vitals
     from tui.place import Place
 
-    if not os.path.lexists(name):
-        fail(
-            EX_UNAVAILABLE, f"{shown(name)}: no such folder (spooldeck init {shown(name)} makes it)"
-        )
     words = (os.path.abspath(name),)  # what opens this place alone
     here = Setup(setup.config, config.queue_for(setup.config, name, os.environ), words)
     limits = here.limits()
@@ -113,7 +118,7 @@ def _named(setup: Setup, root: str) -> tuple[str, ...]:
     return ("spooldeck", "--root", root, *settings)
 
 
-def run(setup: Setup, places: Sequence[Place], arguments: Namespace) -> int:
+def run(setup: Setup, names: Sequence[str], arguments: Namespace) -> int:
     """The console until it is left."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         fail(EX_USAGE, "the console needs a terminal; for one plain look: spooldeck status PLACE")
@@ -122,14 +127,12 @@ def run(setup: Setup, places: Sequence[Place], arguments: Namespace) -> int:
     if not os.environ.get("NO_COLOR"):
         os.environ.pop("NO_COLOR", None)  # set but empty it asks for nothing; the library thinks so
     gc.disable()  # what loading makes stays: looking through it again and again finds nothing
-    opening = Opening(
-        sys.stdout.fileno(), os.uname().nodename, [p.name for p in places], chosen(os.environ)
-    )
+    opening = Opening(sys.stdout.fileno(), os.uname().nodename, names, chosen(os.environ))
     with opening:
         from tui.app import Console
         from tui.theme import BadTheme
 
-        first = _first(arguments.open)
+        first, places = _first(arguments.open), [_place(setup, name) for name in names]
         try:
             console = Console(
                 places,
@@ -174,5 +177,4 @@ def demo(setup: Setup, arguments: Namespace) -> int:
     with Demo(arguments.tasks, arguments.keep, worker) as show:
         loaded = config.load(show.config_path, os.environ)
         settings = Setup(loaded, setup.queue)
-        places = [_place(settings, path) for path in show.places]
-        return run(settings, places, arguments)
+        return run(settings, show.places, arguments)

@@ -68,9 +68,8 @@ class Page(Face):
 
     def say(self, text: str, look: str = "warning") -> None:
         """Say something to the operator."""
-        self.query_one("#word", Lines).show(
-            [present.cut(((f" {shown(text)}", look),), self.size.width)]
-        )
+        for word in self.query("#word").results(Lines):  # there is none while it is taken down
+            word.show([present.cut(((f" {shown(text)}", look),), self.size.width)])
 
     def action_move(self, how: str) -> None:
         """Move through the text."""
@@ -166,7 +165,8 @@ class Board(Face):
         if not self._composed:
             return  # it is painted as soon as its parts are there
         line: Line = ((f" {shown(self._said[0])}", look),) if self._said[0] else self.word()
-        self.query_one("#word", Lines).show([present.cut(line, self.size.width)])
+        for word in self.query("#word").results(Lines):  # there is none while it is taken down
+            word.show([present.cut(line, self.size.width)])
 
     def action_move(self, how: str) -> None:
         """Move the cursor; where nothing can be chosen, the text."""

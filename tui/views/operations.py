@@ -113,7 +113,7 @@ def what(operation: Operation) -> str:
     """The verb, and what it was for."""
     intent = operation.intent
     if intent.undoes:
-        return f"{intent.verb} of {short(intent.undoes)}"
+        return f"{shown(intent.verb)} of {short(intent.undoes)}"
     return shown(f"{name_of(operation)} {intent.filter or intent.scope}".rstrip())
 
 

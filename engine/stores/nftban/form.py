@@ -315,7 +315,7 @@ def changed(record: Record, old: Task, new: Task, now: float) -> Record:
     """What the file says after a task went from `old` to `new`: only what the verb changed.
 
     In the dead-letter queue it carries when and why it came there; on the way out it loses that.
-    What is held keeps it. On the way into the trash and out of it nothing changes, whatever it says.
+    What is held keeps it. Into the trash and out of it nothing changes, whatever it says.
 
     Raises:
         Refused: a new description that the file may not hold.
