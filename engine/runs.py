@@ -17,11 +17,21 @@ class Working(NamedTuple):
     """Whether somebody has the queue's lock now."""
     apart: float | None
     """Seconds between two runs, as the log shows them; None: it shows too few."""
+    quiet: float | None = None
+    """Seconds since the last run began, as the log shows; None: it shows none."""
+
+    @property
+    def over(self) -> bool:
+        """Whether whoever worked here seems to have left: several runs did not come."""
+        return self.quiet is not None and self.quiet > max(LEFT, RUNS * (self.apart or 0.0))
 
 
 TIMER = 20.0
 """Seconds between two tasks from which on it looks like a timer that runs one at a time: a worker
 that stays takes the next one when it is done with the last."""
+
+LEFT = 60.0
+"""Seconds without a run, at least, before a worker is taken to have left."""
 
 RUNS = 3
 """Runs that must be known before the time between them is."""
@@ -56,8 +66,9 @@ def forecast(count: int, pace: Pace, working: Working) -> Forecast:
     sending = 0.0 if pace.rate is None else count / pace.rate
     said = [_speed(count, pace.rate, sending)]
     runs = after = None
-    if not working.held and (working.apart is None or working.apart >= TIMER):
-        if working.apart is None:
+    slow = working.apart is None or working.apart >= TIMER or working.over
+    if not working.held and slow:
+        if working.apart is None or working.over:
             said.insert(0, "nobody works this queue now: what is sent waits for the next worker")
         else:
             runs, after = count, count * working.apart

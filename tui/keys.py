@@ -401,7 +401,7 @@ KEYS: tuple[Key, ...] = (
         "undo",
         "what was done here, by whom, and how to take it back",
         "Act",
-        _OVER | {TASK, PLAN, OPERATION},
+        _OVER | {TASK, PLAN, OPERATION, CLUSTERS, LOCKS},
         minor=True,
     ),
     Key("undo", ("u",), "u", "", "what was done here, and how to take it back", "Act", _LIST),
@@ -461,7 +461,7 @@ KEYS: tuple[Key, ...] = (
         "arm",
         "allow writes for 15 minutes since the last one; again: forbid them",
         "Act",
-        frozenset({OVERVIEW, LIST, TASK, PLAN, LOCK, OPERATIONS, OPERATION, DROP}),
+        frozenset({OVERVIEW, LIST, TASK, PLAN, LOCK, OPERATIONS, OPERATION, DROP, CLUSTERS}),
     ),
     Key(
         "yes",

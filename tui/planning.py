@@ -16,13 +16,12 @@ from engine.verbs import VERBS
 from tui.exam import not_abandoned
 from tui.live import Live
 from tui.present import Run
-from tui.views.plan import Tally
+from tui.views.plan import Tally, everything
 from tui.watch import lock_of
 from tui.works import working
 
 INSTEAD: Mapping[tuple[str, State | None], str] = {
     ("retry", State.TRASH): "restore",
-    ("release", State.TRASH): "restore",
     ("purge", State.TRASH): "expunge",
 }
 """What a key means in a state where its own verb means nothing."""
@@ -60,13 +59,7 @@ def warnings(live: Live, plan: Plan, asked: Asked) -> tuple[str, ...]:
         return ()
     states = {row.state for row in plan.rows}
     words = " and ".join(live.inspector.states.get(state, state) for state in states)
-    everything = sum(live.inspector.latest.counts.values())
-    share = 100 * len(plan.rows) // max(1, everything)
-    return (
-        f"this is all of {words}, no filter is set: {share} % of all tasks here",
-        "what comes from now on is not in it; nor is what is in work",
-        "instead: H parks them until somebody releases them; / picks some; c shows them by error",
-    )
+    return everything(words, len(plan.rows), sum(live.inspector.latest.counts.values()))
 
 
 NAMED = 4
@@ -77,11 +70,19 @@ TWINS = {"retry": "replay", "undo": "undo", "edit": ""}
 that takes these words."""
 
 
-def twin(about: Tally, live: Live, reason: str, pace: Pace | None = None) -> str:
-    """The command that does the same to as many tasks; "" where it would be a page long."""
+def twin(about: Tally, live: Live, reason: str, pace: Pace | None = None, follows: str = "") -> str:
+    """The command that does the same to as many tasks; "" where it would be a page long.
+
+    `follows` is an operation that is gone on with.
+    """
+    if follows:
+        words = [*live.place.command, "journal", follows, "--go-on", "--apply", str(about.amount)]
+        return shlex.join(words)
     plan, states = about.plan, about.states
     word = TWINS.get(plan.verb, plan.verb)
-    if plan.left_out or not word or (len(states) != 1 and not plan.undoes):
+    if plan.left_out or not word or not about.amount:
+        return ""
+    if len(states) != 1 and not plan.undoes:
         return ""
     words = [*live.place.command, word]
     if plan.undoes:
@@ -98,36 +99,44 @@ def twin(about: Tally, live: Live, reason: str, pace: Pace | None = None) -> str
         return ""
     words += ["--take-in", *about.taken_in] if about.taken_in else []
     words += ["--reason", reason] if reason else []
-    words += pace_words(pace) if can_be_paced(plan) else []
+    if can_be_paced(plan):
+        paced = pace_words(pace)
+        if paced is None:
+            return ""
+        words += paced
     return shlex.join([*words, "--apply", str(about.amount)])
 
 
-def pace_words(pace: Pace | None) -> list[str]:
-    """A pace as the command line takes it, as far as it is not the usual one."""
+def pace_words(pace: Pace | None) -> list[str] | None:
+    """A pace as the command line takes it, as far as it is not the usual one; None where it cannot
+    be said there."""
     if pace is None:
         return ["--rate", "now"]
+    if pace.rate is None:
+        return None  # there, all at once means without canaries
     usual, stops = Pace(), pace.stops
-    words: list[str] = []
-    if pace.rate != usual.rate:
-        words += ["--rate", "now" if pace.rate is None else f"{pace.rate:g}"]
-    if pace.canary != usual.canary:
-        words += ["--canary", ",".join(map(str, pace.canary))]
-    if stops.same != usual.stops.same and stops.same is not None:
-        words += ["--stop-same", str(stops.same)]
-    if stops[1:3] != usual.stops[1:3] and stops.share is not None:
-        words += ["--stop-share", f"{100 * stops.share:g}/{stops.last}"]
-    if stops.pending is not None:
-        words += ["--stop-pending", str(stops.pending)]
-    return words + (["--rest", str(stops.rest)] if stops.rest is not usual.stops.rest else [])
+    share = "none" if stops.share is None else f"{100 * stops.share:g}/{stops.last}"
+    canary = ",".join(str(size) for size in pace.canary if size) or "none"
+    said = (
+        ("--rate", f"{pace.rate:g}", pace.rate == usual.rate),
+        ("--canary", canary, pace.canary == usual.canary),
+        ("--stop-same", str(stops.same or 0), stops.same == usual.stops.same),
+        ("--stop-share", share, stops[1:3] == usual.stops[1:3]),
+        ("--stop-pending", str(stops.pending), stops.pending is None),
+        ("--rest", str(stops.rest), stops.rest is usual.stops.rest),
+        ("--timeout", f"{pace.timeout:g}", pace.timeout == usual.timeout),
+    )
+    return [word for name, value, is_usual in said if not is_usual for word in (name, value)]
 
 
-def pace_for(plan: Plan) -> Pace | None:
+def pace_for(plan: Plan, *, picked: bool = False) -> Pace | None:
     """How a plan is carried out unless the operator changes it; None: at once.
 
-    A few tasks that were picked one by one need no canary: there are no more than it would take.
+    A few tasks that were `picked` one by one need no canary: there are no more than it would take.
     """
     usual = Pace()
-    return usual if can_be_paced(plan) and len(plan.rows) > sum(usual.canary) else None
+    few = picked and len(plan.rows) <= sum(usual.canary)
+    return usual if can_be_paced(plan) and not few else None
 
 
 def can_be_paced(plan: Plan) -> bool:
@@ -154,5 +163,5 @@ def facts(live: Live, plan: Plan, pace: Pace | None, amount: int) -> list[Run]:
         return []
     if pace is None:
         return [("pace", "at once, and not looked after; p: a rate, canaries, rules to stop")]
-    told = runs.forecast(amount, pace, working(live.signs.lock, live.events()))
+    told = runs.forecast(amount, pace, working(live.signs.lock, live.events(), live.clock()))
     return [("pace", "; ".join(told.sentences))]

@@ -207,11 +207,12 @@ def badge(works: Sequence[Work]) -> str:
     return f"op {int(100 * now[0].share)}%" if now else ""
 
 
-def working(lock: LockEvidence | None, events: Sequence[Event]) -> Working:
+def working(lock: LockEvidence | None, events: Sequence[Event], now: float) -> Working:
     """Who works a queue, as far as its lock and its logs tell."""
     held = lock is not None and lock.verdict in (Verdict.HELD, Verdict.STUCK)
     began = [e.when for e in events if e.what is What.STARTED and e.when is not None]
-    return Working(held, runs.runs_apart(began))
+    quiet = now - max(began) if began else None
+    return Working(held, runs.runs_apart(began), quiet)
 
 
 def told(work: Work) -> str:

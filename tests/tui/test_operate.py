@@ -23,10 +23,12 @@ from engine import config, locks, plans, verbs
 from engine.journal import Intent, Journal, Who
 from engine.model import State, Task
 from engine.operations import End
+from engine.pace import Pace, Rest, Stops
 from engine.stores import open_store
 from engine.stores.nftban import NftbanStore
 from tests.tui.spools import a_console, loaded, until
-from tui.cli import main
+from tui import planning
+from tui.cli import _parser, main, replaying
 from tui.cli.console import _place
 from tui.cli.wiring import Setup
 from tui.place import Place
@@ -709,3 +711,22 @@ def test_a_replay_that_is_stopped_by_hand_leaves_the_rest(root: Path) -> None:
     (operation,) = journal_of(root).operations()
     assert (operation.counts[End.DONE], operation.counts[End.FAILED]) == (1, 5)
     assert not operation.interrupted
+
+
+@pytest.mark.parametrize(
+    "pace",
+    [
+        Pace(),
+        Pace(rate=0.5, canary=(3,), timeout=60.0),
+        Pace(canary=(), stops=Stops(same=None, share=None)),
+        Pace(stops=Stops(same=5, share=0.25, last=8, pending=900, rest=Rest.HOLD)),
+    ],
+)
+def test_a_pace_means_the_same_on_the_command_line(pace: Pace) -> None:
+    """What a plan on screen names as its command goes as fast and stops as early as the plan."""
+    words = planning.pace_words(pace)
+    assert words is not None
+
+    parsed = _parser(["replay", *words]).parse_args(["replay", *words])
+
+    assert replaying.pace_of(parsed) == pace._replace(attended=False)

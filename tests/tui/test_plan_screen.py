@@ -205,7 +205,7 @@ async def test_everything_at_once_is_said_to_be_everything() -> None:
     """A purge of a whole state without a filter says so, and what could be done instead."""
     async with opened(a_memory(some_tasks(4, 0, 0))) as hand:
         await hand.planned("*", "X")
-        await hand.shows("this is all of pending, no filter is set", "H parks them")
+        await hand.shows("this is all of pending, no filter is set", "hold parks them")
 
 
 async def test_read_only_offers_no_plan() -> None:

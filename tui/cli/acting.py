@@ -24,6 +24,7 @@ from engine.verbs import VERBS
 from tui.cli import deed, replaying
 from tui.cli.deed import LOCKED, NAMES, OTHERWISE, Seen
 from tui.cli.wiring import EX_NOPERM, EX_USAGE, Setup, complain, fail
+from tui.views.plan import everything
 
 CHOSEN = {"expunge": None}
 """Verbs that have to be told where the tasks stand: what is lost is lost."""
@@ -122,6 +123,10 @@ def _seen(verb: str, setup: Setup, store: NftbanStore, arguments: Namespace) -> 
         known = Seen(back.plan, "", sizes, warnings=[f"{late} deletes them"] if back.held else [])
     if any(end is State.TRASH for _, end in VERBS[verb].edges):
         known = deed.roomy(setup, store, plan, sizes)
+    if careful and plan.rows and not (arguments.filter or arguments.id):
+        words = " and ".join(store.states[state] for state in states)
+        whole = everything(words, len(plan.rows), sum(store.counts().values()))
+        known = known._replace(warnings=[*known.warnings, *whole])
     return known._replace(scope=_scope(plan, store, states, arguments))
 
 

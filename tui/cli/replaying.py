@@ -120,7 +120,7 @@ def forecast(setup: Setup, amount: int, pace: Pace | None) -> tuple[tuple[str, s
     log, now = Recent(setup.log_path), time.time()
     told = events.read(log.poll(now))
     log.close()
-    known = working(setup.examine_lock(), tuple(told))
+    known = working(setup.examine_lock(), tuple(told), time.time())
     return tuple(("pace", words) for words in runs.forecast(amount, pace, known).sentences)
 
 

@@ -14,7 +14,7 @@ from tui.live import Live
 from tui.planning import Asked
 from tui.present import BLANK, Line
 from tui.screens.acting import Acting
-from tui.screens.face import Copy, Target
+from tui.screens.face import HASTY, Copy, Target
 from tui.screens.pages import Board
 from tui.surroundings import Surroundings
 from tui.views import clusters as view
@@ -104,6 +104,11 @@ class ClustersScreen(Acting, Board):
 
     def _words(self, judged: Judged) -> str:
         return f"{self._query.filter.text} cluster={judged.cluster.mark}".strip()
+
+    def action_arm(self) -> None:
+        """Allow writes for a while, or forbid them."""
+        self.say(HASTY if self.hasty else self.around.arming.toggle())
+        self.paint()
 
     def action_open(self) -> None:
         """The tasks of the one under the cursor, in the queue."""

@@ -25,7 +25,7 @@ class PaceScreen(ModalScreen[Pace | None]):
         self._pace, self._amount, self._live = pace, amount, live
         self._form = view.form_of(pace)
         # Who works the queue does not change while somebody types.
-        self._working = working(live.signs.lock, live.events())
+        self._working = working(live.signs.lock, live.events(), live.clock())
 
     def compose(self) -> ComposeResult:
         """The form, what is wrong with it, and its keys."""

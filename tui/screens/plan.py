@@ -111,7 +111,7 @@ class PlanScreen(Deed):
         self._weight: Weight | None = None
         self._in_trash: int | None = None
         self._reason = ""
-        self._pace = pace or pace_for(plan)
+        self._pace = pace
         self._facts: Sequence[tuple[str, str]] = ()
         self._tally: Tally | None = None
         self._text: tuple[object, list[Line]] = (None, [])
@@ -226,7 +226,7 @@ class PlanScreen(Deed):
             [*self._facts, *self._trash()],
             self._warnings,
             self._reason,
-            twin(about, self._live, self._reason, self._pace),
+            twin(about, self._live, self._reason, self._pace, self._follows),
         )
 
     def _trash(self) -> list[tuple[str, str]]:
@@ -504,4 +504,5 @@ async def show_plan(
         face.say(f"no plan: another screen came before the one to {verb} was made")
         return
     words, warned = asked.words(len(plan.rows)), warnings(live, plan, asked)
-    face.app.push_screen(PlanScreen(plan, words, live, around, done, warnings=warned))
+    pace = pace_for(plan, picked=asked.ids is not None)
+    face.app.push_screen(PlanScreen(plan, words, live, around, done, warnings=warned, pace=pace))

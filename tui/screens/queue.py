@@ -19,6 +19,7 @@ from engine.model import Problem, State, Task
 from engine.operations import Report
 from engine.store import Unavailable
 from engine.text import shown
+from engine.verbs import VERBS
 from tui import keys, planning, present, rows
 from tui.export import Sheet, Take
 from tui.live import Live
@@ -864,6 +865,10 @@ class QueueScreen(Acting):
             *(self.inspector.edges, self._lock_line.refusal, self._types, self._filter.error),
         )
 
+    def _is_for(self, verb: str) -> bool:
+        """Whether a verb is for tasks that stand where these do."""
+        return any(start is self.state for start, _ in VERBS[verb].edges)
+
     @property
     def _types(self) -> bool:
         """Whether letters go into the filter, and are no keys."""
@@ -875,7 +880,9 @@ class QueueScreen(Acting):
             words = {"arm": keys.arm_words(self._arming.armed)}
             grey = self._grey()
             # Verbs that are for other states would push out what can be done here.
-            elsewhere = {key.action for key in keys.verbs() if key.minor} & grey
+            meant = {key.action: planning.meant(key.verb, self.state) for key in keys.verbs()}
+            words |= {action: verb for action, verb in meant.items() if f"'{verb}'" not in action}
+            elsewhere = {action for action, verb in meant.items() if not self._is_for(verb)}
             without = self.without() | elsewhere | (OF_TASKS if self._on_problems else set())
             hints = keys.hints(keys.LIST, grey, without, words)
             if self._types:

@@ -35,7 +35,8 @@ HAPPENS: Mapping[str, str] = {
 UNDO: Mapping[str, str] = {
     "retry": "u, for 24 h, until they run; what ran cannot be called back",
     "release": "u, for 24 h, until they run",
-    "expunge": "none: this cannot be taken back. X puts into the trash instead, H parks",
+    "expunge": "none: this cannot be taken back. Instead: R restores what lies in the trash; left "
+    "alone it goes by itself; what is not there yet is purged or held",
 }
 """How a verb can be taken back, where that is not said by `TAKEN_BACK`."""
 
@@ -136,6 +137,15 @@ def tally(
         (*odd, *even)[:LISTED],
         frozenset(row.state for row in plan.rows),
         tuple(taken_in),
+    )
+
+
+def everything(words: str, amount: int, total: int) -> tuple[str, ...]:
+    """What to think of before all of a state is taken away; `words` is what it is called."""
+    return (
+        f"this is all of {words}, no filter is set: {100 * amount // max(1, total)} % of all tasks",
+        "what comes from now on is not in it; nor is what is in work",
+        "instead: hold parks them until somebody releases them; a filter picks some",
     )
 
 
