@@ -188,7 +188,7 @@ def differ(plan: Plan, there: Mapping[str, Row]) -> Iterator[tuple[Row, str]]:
     for row in plan.rows:
         now = there.get(row.id)
         if now is None:
-            yield row, "left"
+            yield row, "not there any more: it ran, or was removed"
         elif now.state is not row.state:
             yield row, f"{now.state} now"
         elif now.rev != row.rev:

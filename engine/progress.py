@@ -105,7 +105,8 @@ class Progress(NamedTuple):
 
 
 def time_left(course: Course) -> float | None:
-    """Seconds until all is sent at the course's rate; None while it stands still."""
-    if course.paused or course.stopped:
+    """Seconds until all is sent at the course's rate; None while it stands still, and while
+    canaries are waited for, which takes as long as it takes."""
+    if course.paused or course.stopped or course.ever < sum(course.pace.canary):
         return None
     return 0.0 if course.pace.rate is None else course.rest / course.pace.rate
