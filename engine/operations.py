@@ -190,8 +190,10 @@ class Applying:
         return tuple(ended)
 
     def finish(self, why: str) -> Report:
-        """End it: what still waits has failed for that reason. Everything is accounted for."""
-        rest = [Ended(row, End.FAILED, why) for row in self._open]
+        """End it: what still waits is left out for that reason, unless something is wrong: then it
+        has failed. Everything is accounted for."""
+        end = End.FAILED if self.trouble else End.EXCLUDED
+        rest = [Ended(row, end, why) for row in self._open]
         self._close(rest)
         if not self.trouble:
             self._write(rest)

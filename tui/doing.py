@@ -145,12 +145,12 @@ class Paced:
     def counts(self) -> Mapping[End, int]:
         """How many rows ended how, so far: sent is done."""
         now = self.progress
-        failed = now.refused + (now.rest + now.held if now.stopped else 0)
+        left_out = now.excluded + (now.rest + now.held if now.stopped else 0)
         return {
             End.DONE: now.sent,
             End.GONE: now.gone,
-            End.FAILED: failed,
-            End.EXCLUDED: now.excluded,
+            End.FAILED: now.refused,
+            End.EXCLUDED: left_out,
         }
 
     @property

@@ -70,8 +70,8 @@ async def test_what_was_moving_is_settled_once_it_lies_still(place: Place) -> No
         fresh = await history.look()
         before = history.interrupted
         again = await history.look()
-        await off(recover, place)
         generation = inspector.latest.generation
+        await off(recover, place)
         await inspector.refresh()
         await inspector.changed(generation)
         clock.now += AGAIN

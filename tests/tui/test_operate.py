@@ -709,7 +709,7 @@ def test_a_replay_that_is_stopped_by_hand_leaves_the_rest(root: Path) -> None:
     assert len(ids(root, State.DEAD)) == 5
     assert "6 planned, 6 in the result: all accounted for" in out
     (operation,) = journal_of(root).operations()
-    assert (operation.counts[End.DONE], operation.counts[End.FAILED]) == (1, 5)
+    assert (operation.counts[End.DONE], operation.counts[End.EXCLUDED]) == (1, 5)
     assert not operation.interrupted
 
 
