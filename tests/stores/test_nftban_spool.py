@@ -653,11 +653,11 @@ def test_what_is_looked_at_again_can_be_claimed_and_stored(open_spool: Opener) -
     plan, worker = open_spool(), open_spool()
     plan.swap(None, a_task())
     seen = there(plan)
-    (looked,) = plan.still([(seen.id, seen.state, seen.rev)])
+    assert list(plan.still([(seen.id, seen.state, seen.rev)])) == [seen]
 
     (claimed,) = worker.take(NOW, "a worker", 1)
     worker.swap(claimed, verbs.nack(claimed, NOW + 60, "421 later"))
-    (outcome,) = plan.swap_all([Move(looked, verbs.hold(looked, NOW))])
+    (outcome,) = plan.swap_all([Move(seen, verbs.hold(seen, NOW))])
 
     assert isinstance(outcome.error, Gone)
     assert (there(plan).state, there(plan).attempts) == (State.PENDING, 1)

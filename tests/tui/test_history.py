@@ -36,6 +36,7 @@ async def a_history(place: Place, clock: Clock) -> AsyncIterator[tuple[History, 
     """What was done there, with what it is asked from."""
     inspector = Inspector(place.open, clock=clock, journal=place.journal)
     try:
+        await inspector.start()
         await inspector.refresh()
         yield History(place, inspector, clock, settles=True), inspector
     finally:

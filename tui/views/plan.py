@@ -246,7 +246,9 @@ def outcome(plan: Plan, row: Row, sight: Sight) -> Run:
     return f"{past}{where}{odd}", "strong" if odd else ""
 
 
-def accounted(report: Report, width: int, back: str = "u lists it, T there takes it back") -> list[Line]:
+def accounted(
+    report: Report, width: int, back: str = "u lists it, T there takes it back"
+) -> list[Line]:
     """What became of every task of a plan; `back` says how that is taken back."""
     planned, out = len(report.plan.rows), len(report.excluded)
     text: list[Line] = [present.heading("result", width)]
