@@ -293,11 +293,11 @@ class PlanScreen(Deed):
         listed = f", the first {len(about.listed):,} listed" if more else ""
         heading = f"{present.count(len(self._plan.rows), 'task')}{listed}"
         sight = self._sight(about)
+        idents = [shown(row.id) for row in about.listed]
+        cells = max(20, min(max(map(len, idents), default=0), width - 32))
         choices = []
-        for row in about.listed:
+        for row, ident in zip(about.listed, idents, strict=True):
             words, look = outcome(self._plan, row, sight)
-            ident = shown(row.id)
-            cells = max(20, min(len(ident), width - 32))
             line = ((f"   {present.fit_end(ident, cells)}  ", ""), (shown(words), look))
             choices.append(Choice(row.id, present.cut(line, width)))
         picker.offer(choices, [present.heading(heading, width)])
