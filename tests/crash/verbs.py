@@ -488,7 +488,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             task(PARKED, Stand("trash", 3)),
             {PARKED: moved(Stand("trash", 3), Stand("pending", 3))},
             code=0,
-            floor=14,
+            floor=11,
         ),
         Scenario(
             "promote",
