@@ -476,7 +476,13 @@ MOVING = (
         "changes what it has not seen",
         "of two who change a task at once, one's change is lost",
         _DESK,
-        (("        if files.revision(draft.seen) != change.rev:", "        if False:"),),
+        (
+            ("            if files.revision(seen) != rev:", "            if False:"),
+            (
+                "        if files.revision(os.fstat(draft.seen_fd)) != change.rev:",
+                "        if False:",
+            ),
+        ),
         _spool("test_a_file_rewritten_in_place_is_gone"),
     ),
     Fault(
@@ -530,7 +536,7 @@ MOVING = (
         "grasps what another holds",
         "two processes move one task at once",
         _DESK,
-        (("        if not files.claim_flock(draft.seen_fd):", "        if False:"),),
+        (("            if not files.claim_flock(fd):", "            if False:"),),
         _spool("test_a_file_in_somebodys_hand_is_gone"),
     ),
     Fault(
@@ -868,14 +874,24 @@ ACTING = (
         "claims what another did",
         "an interrupted operation counts the tasks of the one that went on with it",
         _UNDO,
-        (("        if (row.id, task.rev) in self._others:", "        if not row.id:"),),
+        (
+            (
+                '        return f"another operation did it ({op})" if op else ""',
+                '        return ""',
+            ),
+        ),
         _operations("test_what_another_operation_did_is_not_claimed"),
     ),
     Fault(
         "judges what is being moved",
         "a task that a crash left on the desk is written down as gone, and comes back",
         _UNDO,
-        (("    if not (tasks or missing) or any(", "    if any("),),
+        (
+            (
+                "    if not (tasks or missing) or row.id in evidence.in_work:",
+                "    if row.id in evidence.in_work:",
+            ),
+        ),
         _operations("test_what_lies_on_the_desk_is_not_judged"),
     ),
     Fault(

@@ -47,6 +47,7 @@ from tui.plain import text_of
 from tui.screens.face import Target
 from tui.screens.help import TITLES, HelpScreen
 from tui.screens.log import LogScreen
+from tui.screens.operations import OperationsScreen
 from tui.screens.overview import OverviewScreen
 from tui.screens.palette import PaletteScreen
 
@@ -204,6 +205,9 @@ async def lead(pilot: Pilot[None], console: Console, screen: str) -> None:
             await until(pilot, lambda: is_done(console))
         else:
             await until(pilot, partial(lambda old: console.screen is not old, before))
+        there = console.screen
+        if isinstance(there, OperationsScreen):  # what was done is read first
+            await until(pilot, partial(lambda board: board.here is not None, there))
     await until(pilot, lambda: getattr(console.screen, "KIND", "") == screen)
     await pilot.pause()
 
