@@ -242,7 +242,8 @@ class Live:
     def _record(self) -> None:
         """Have it written down how it goes, once in each period; waits for no disk."""
         latest, slot = self.inspector.latest, recorder.slot_of(self.clock())
-        known = latest.complete or latest.unavailable
+        # The first moment after a start would else say less than is known a moment later.
+        known = (latest.complete and self.standing is not None) or latest.unavailable
         busy = self._writing is not None and not self._writing.done()
         if self._records and known and not busy and slot != self._slot:
             self._slot = slot

@@ -16,7 +16,7 @@ import pytest
 
 from engine.model import State
 from engine.recorder import OWNER, PERIOD, Recorder, Role, Spot, Unreadable, recorded
-from engine.recording import unpack
+from engine.recording import Sample, unpack
 from tests.engine.moments import a_sample
 from tests.tui.spools import NOW, disk_place, make_spool, put_file, some_tasks
 from tests.tui.spools import a_task as spool_task
@@ -63,10 +63,32 @@ PAST = [(-10.0 * n, 1000 + n) for n in (*range(1, 20), 60, 61)]
 async def a_frozen_desk(root: Path, *places: Place) -> AsyncIterator[Desk]:
     """The overview, frozen, with all at hand that was recorded."""
     async with a_desk(*(places or (recorded_place(root),))) as desk:
-        await desk.press("p")
         screen = desk.screen
-        await desk.until(lambda: screen._frozen is not None and screen._frozen.read)
+        await freeze(desk)
+        while looked_again(desk):
+            await desk.press("p")
+            await freeze(desk)
+        assert screen._frozen is not None
         yield desk
+
+
+async def freeze(desk: Desk) -> None:
+    """Hold the screen, and wait until all is at hand that was recorded."""
+    screen = desk.screen
+    await desk.press("p")
+    await desk.until(lambda: screen._frozen is not None and screen._frozen.read)
+
+
+def looked_again(desk: Desk) -> bool:
+    """Whether everything was being looked at anew at the moment that is held, and is known now: the
+    folder that a recording makes is news."""
+    frozen = desk.screen._frozen
+    assert frozen is not None
+    for live in desk.console.lives:
+        held = frozen.tapes[live.number].at(frozen.since)
+        if isinstance(held, Sample) and held.due is None and live.sample().due is not None:
+            return True
+    return False
 
 
 def line_of(desk: Desk, words: str) -> str:
