@@ -17,12 +17,13 @@ the settings of another one:
 # Without `from __future__ import annotations`: named tuples compile each annotation that is text,
 # which is half of what importing this module costs.
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from engine import locks, policy, shellconf
+from engine import checks, locks, policy
+from engine.checks import ConfigError as ConfigError
+from engine.foreign import LOG_DIR, RUN_DIR, Foreign, Table, same_folder
 from engine.policy import Rate, RetryPolicy
-from engine.shellconf import Variable
 from engine.text import shown
 
 SEARCH = (
@@ -32,17 +33,8 @@ SEARCH = (
 )
 """Where a configuration file is looked for; the first that is there counts, alone."""
 
-DATA_DIR = "/var/lib/nftban"
-CONFIG_DIR = "/etc/nftban"
-RUN_DIR = "/run/nftban"
-LOG_DIR = "/var/log/nftban"
-
 LEAST_THRESHOLD = 3 * locks.RENEWAL
 """Seconds below which a healthy worker, late with a sign of life or two, would count as stuck."""
-
-
-class ConfigError(Exception):
-    """A setting that cannot be meant: one line with where, which one, and what was expected."""
 
 
 class Handler(NamedTuple):
@@ -174,6 +166,8 @@ class Config(NamedTuple):
     """A word that says where one is, such as PROD: shown in the header."""
     alerts: Thresholds = Thresholds()
     trash: Trash = Trash()
+    mail: Mapping[str, Any] = {}
+    """What `mail` says, by the fields of `engine.mailconf.MailSettings`."""
 
 
 def load(path: str | None, environ: Mapping[str, str], search: Sequence[str] = SEARCH) -> Config:
@@ -194,8 +188,8 @@ def load(path: str | None, environ: Mapping[str, str], search: Sequence[str] = S
                 continue  # a folder of somebody else's, where we only happen to stand
             raise
         base = os.path.dirname(os.path.abspath(candidate))
-        at = _At(shown(candidate), "", base, environ.get("HOME", ""))
-        settings = _mapping(_yaml(data, at), at, _SETTINGS)
+        at = checks.At(shown(candidate), "", base, environ.get("HOME", ""))
+        settings = checks.mapping(_yaml(data, at), at, _SETTINGS)
         config = Config(path=candidate, **settings)
         _check_root(config.queue, at)
         return config
@@ -212,11 +206,11 @@ def queue_for(config: Config, place: str, environ: Mapping[str, str]) -> Queue:
         ConfigError: a value from the environment or from nftban.conf that cannot be meant.
     """
     said = config.queue
-    foreign = _Foreign.read(environ)
+    foreign = Foreign.read(environ, _TABLE)
     root, tasks = _laid_out(place or said.root or foreign.data_dir)
-    if said.root is None or not _same_folder(root, said.root):
+    if said.root is None or not same_folder(root, said.root):
         said = said._replace(**dict.fromkeys(_PATHS))
-    values = foreign.values(root)
+    values = foreign.values(root, _TABLE)
     profile = said.profile or _profile(said, values)
     installed = foreign.installed_at(root)
     return Queue(
@@ -269,212 +263,33 @@ def _holds_tasks(folder: str) -> bool:
     )
 
 
-def _same_folder(a: str, b: str) -> bool:
-    return a == b or os.path.realpath(a) == os.path.realpath(b)
-
-
-# One value at a time: each check takes what was said and answers with what it means.
-
-
-class _At(NamedTuple):
-    """Where a value was said, for the error that it may become."""
-
-    file: str
-    key: str
-    base: str = ""
-    """The folder that relative paths start from; "" where only absolute ones are meant."""
-    home: str = ""
-
-    def below(self, key: object) -> "_At":
-        return self._replace(key=f"{self.key}.{key}" if self.key else str(key))
-
-    def error(self, what: str) -> ConfigError:
-        key = f"{self.key}: " if self.key else ""
-        return ConfigError(shown(f"{self.file}: {key}{what}"))
-
-    def wrong(self, expected: str, found: object) -> ConfigError:
-        said = "nothing" if found is None else repr(found)
-        return self.error(f"expected {expected}, not {said[:60]}")
-
-
-_Check: TypeAlias = Callable[[object, _At], object]
-"""What was said, and where -> what it means; raises ConfigError when it means nothing."""
-
-
-def _mapping(value: object, at: _At, checks: Mapping[str, _Check]) -> dict[str, Any]:
-    """Each key by its own check; a key without a value was not said."""
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise at.wrong(f"a mapping with keys of {', '.join(checks)}", value)
-    for key in value:
-        if key not in checks:
-            raise at.below(key).error(_unknown(str(key), checks))
-    return {k: checks[k](v, at.below(k)) for k, v in value.items() if v is not None}
-
-
-def _unknown(key: str, known: Mapping[str, object]) -> str:
-    from difflib import get_close_matches  # only when something is wrong: it costs start-up time
-
-    near = get_close_matches(key, known, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    return f"unknown key, expected one of {', '.join(known)}{hint}"
-
-
-def _text(value: object, at: _At) -> str:
-    if not isinstance(value, str):
-        raise at.wrong("text", value)
-    return value
-
-
-def _yes_or_no(value: object, at: _At) -> bool:
-    if not isinstance(value, bool):
-        raise at.wrong("true or false", value)
-    return value
-
-
-def _whole(least: int, unit: str) -> Callable[[object, _At], int]:
-    def check(value: object, at: _At) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise at.wrong(f"a whole number of {unit}, at least {least}", value)
-        return value
-
-    return check
-
-
-def _number(least: float, unit: str) -> Callable[[object, _At], float]:
-    def check(value: object, at: _At) -> float:
-        numeric = isinstance(value, int | float) and not isinstance(value, bool)
-        if not numeric or not least <= float(value) < float("inf"):  # type: ignore[arg-type]
-            raise at.wrong(f"a number of {unit}, at least {least:g}", value)
-        return value  # type: ignore[return-value]  # as it was said: 3 stays 3
-
-    return check
-
-
-def _share(value: object, at: _At) -> float:
-    share = _number(0, "parts of 1")(value, at)
-    if not 0 < share <= 1:
-        raise at.wrong("a share above 0 and up to 1, such as 0.5", value)
-    return share
-
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def _duration(value: object, at: _At) -> float:
-    """Seconds, from a number of them or from a number with a unit."""
-    text = value if isinstance(value, str) else ""
-    digits, unit = text[:-1], text[-1:]
-    if digits.isascii() and digits.isdigit() and len(digits) < 10 and unit in _UNITS:
-        value = int(digits) * _UNITS[unit]
-    numeric = isinstance(value, int | float) and not isinstance(value, bool)
-    if not numeric or not 1 <= float(value) < float("inf"):  # type: ignore[arg-type]
-        raise at.wrong("seconds, or a time like 90s, 15m, 2h or 3d, at least 1s", value)
-    return value  # type: ignore[return-value]
-
-
-_SIZES = {"K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-
-
-def _size(value: object, at: _At) -> int:
-    """Bytes, from a number of them or from a number with a unit."""
-    text = value if isinstance(value, str) else ""
-    digits, unit = text[:-1], text[-1:]
-    if digits.isascii() and digits.isdigit() and len(digits) < 10 and unit in _SIZES:
-        value = int(digits) * _SIZES[unit]
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise at.wrong("bytes, or a size like 800K, 512M or 2G, at least 1", value)
-    return value
-
-
 _WORD = 8
 """Characters of the environment's word: more would push the header's figures out."""
 
 
-def _environment(value: object, at: _At) -> str:
+def _environment(value: object, at: checks.At) -> str:
     word = value if isinstance(value, str) else ""
     if not 0 < len(word) <= _WORD or not word.isascii() or not word.isprintable() or " " in word:
         raise at.wrong(f"a word of at most {_WORD} plain characters, such as PROD", value)
     return word
 
 
-def _thresholds(value: object, at: _At) -> Thresholds:
-    return Thresholds(**_mapping(value, at, _ALERTS))
+def _thresholds(value: object, at: checks.At) -> Thresholds:
+    return Thresholds(**checks.mapping(value, at, _ALERTS))
 
 
-def _trash(value: object, at: _At) -> Trash:
-    return Trash(**_mapping(value, at, _TRASH))
+def _trash(value: object, at: checks.At) -> Trash:
+    return Trash(**checks.mapping(value, at, _TRASH))
 
 
-def _path(value: object, at: _At) -> str:
-    path = value if isinstance(value, str) else ""
-    if path.startswith("~/") and at.home:
-        path = at.home + path[1:]
-    if not path or "\0" in path or not (path.startswith("/") or at.base):
-        raise at.wrong("a path" if at.base else "an absolute path", value)
-    return os.path.normpath(os.path.join(at.base, path))
+def _mail(value: object, at: checks.At) -> dict[str, Any]:
+    from engine import mailconf  # only for whoever sends mail
+
+    return mailconf.said(value, at)
 
 
-def _path_or_none(value: object, at: _At) -> str:
-    return "" if value == "" else _path(value, at)
-
-
-def _location(value: object, at: _At) -> str:
-    """A path, or a URL as it stands."""
-    return value if isinstance(value, str) and "://" in value else _path(value, at)
-
-
-def _each(check: Callable[[object, _At], str]) -> Callable[[object, _At], tuple[str, ...]]:
-    def check_all(value: object, at: _At) -> tuple[str, ...]:
-        if not isinstance(value, list):
-            raise at.wrong("a list", value)
-        return tuple(check(item, at.below(number)) for number, item in enumerate(value))
-
-    return check_all
-
-
-def _one_of(*names: str) -> Callable[[object, _At], str]:
-    def check(value: object, at: _At) -> str:
-        if not isinstance(value, str) or value not in names:
-            raise at.wrong(f"one of {', '.join(names)}", value)
-        return value
-
-    return check
-
-
-def _command(value: object, at: _At) -> tuple[str, ...]:
-    if isinstance(value, str):
-        raise at.wrong("a list, never a shell line", value)
-    if not isinstance(value, list) or not value or not value[0]:
-        raise at.wrong("a list, the program first", value)
-    for number, word in enumerate(value):
-        if not isinstance(word, str) or "\0" in word:
-            raise at.below(number).wrong("text (put it in quotes)", word)
-    return tuple(value)
-
-
-def _user(value: object, at: _At) -> str:
-    """A user's name, looked up now rather than missed when a task is in hand."""
-    import pwd
-
-    try:
-        return pwd.getpwnam(_text(value, at)).pw_name
-    except (KeyError, ValueError):  # ValueError: a NUL in it, or no text the system could hold
-        raise at.wrong("the name of a user of this system", value) from None
-
-
-def _rate(value: object, at: _At) -> Rate:
-    if not isinstance(value, dict):
-        raise at.wrong("a mapping like {per_hour: 40, burst: 5}", value)
-    said = _mapping(value, at, _RATE)
-    if "per_hour" not in said:
-        raise at.below("per_hour").wrong("a whole number of attempts", None)
-    return Rate.of(said["per_hour"], said.get("burst"))
-
-
-def _handler(value: object, at: _At) -> Handler:
-    said = _mapping(value, at, _HANDLER)
+def _handler(value: object, at: checks.At) -> Handler:
+    said = checks.mapping(value, at, _HANDLER)
     if "command" not in said:
         raise at.below("command").wrong("a list, the program first", None)
     return Handler(**said)
@@ -483,7 +298,7 @@ def _handler(value: object, at: _At) -> Handler:
 _KIND = "abcdefghijklmnopqrstuvwxyz0123456789_"
 
 
-def _handlers(value: object, at: _At) -> dict[str, Handler]:
+def _handlers(value: object, at: checks.At) -> dict[str, Handler]:
     if not isinstance(value, dict):
         raise at.wrong("a mapping from kinds to handlers", value)
     for kind in value:
@@ -492,21 +307,16 @@ def _handlers(value: object, at: _At) -> dict[str, Handler]:
     return {kind: _handler(said, at.below(kind)) for kind, said in value.items()}
 
 
-def _queue(value: object, at: _At) -> QueueSettings:
-    return QueueSettings(**_mapping(value, at, _QUEUE))
+def _queue(value: object, at: checks.At) -> QueueSettings:
+    return QueueSettings(**checks.mapping(value, at, _QUEUE))
 
 
-_RATE: Mapping[str, _Check] = {
-    "per_hour": _whole(1, "attempts"),
-    "burst": _whole(1, "attempts"),
-}
-
-_HANDLER: Mapping[str, _Check] = {
-    "command": _command,
-    "timeout": _number(0.1, "seconds"),
-    "concurrency": _whole(1, "processes"),
-    "rate": _rate,
-    "run_as": _user,
+_HANDLER: Mapping[str, checks.Check] = {
+    "command": checks.command,
+    "timeout": checks.number(0.1, "seconds"),
+    "concurrency": checks.whole(1, "processes"),
+    "rate": checks.rate,
+    "run_as": checks.user,
 }
 
 _PATHS = (
@@ -514,44 +324,45 @@ _PATHS = (
     *("queue_metrics", "mail_metrics", "counters", "mail_spool"),
 )
 
-_QUEUE: Mapping[str, _Check] = {
-    **dict.fromkeys(_PATHS, _path),
-    "max_retries": _whole(0, "retries"),
-    "backoff_base": _number(0, "seconds"),
-    "backoff_max": _number(0, "seconds"),
-    "stuck_threshold": _number(LEAST_THRESHOLD, "seconds"),
-    "max_pending": _whole(1, "tasks"),
-    "retention_days": _number(0, "days"),
-    "profile": _one_of("contract", "shipped"),
-    "rate": _rate,
-    "run_as": _user,
-    "durable": _yes_or_no,
-    "syslog": _path_or_none,
+_QUEUE: Mapping[str, checks.Check] = {
+    **dict.fromkeys(_PATHS, checks.path),
+    "max_retries": checks.whole(0, "retries"),
+    "backoff_base": checks.number(0, "seconds"),
+    "backoff_max": checks.number(0, "seconds"),
+    "stuck_threshold": checks.number(LEAST_THRESHOLD, "seconds"),
+    "max_pending": checks.whole(1, "tasks"),
+    "retention_days": checks.number(0, "days"),
+    "profile": checks.one_of("contract", "shipped"),
+    "rate": checks.rate,
+    "run_as": checks.user,
+    "durable": checks.yes_or_no,
+    "syslog": checks.path_or_none,
 }
 
-_ALERTS: Mapping[str, _Check] = {
-    "dlq": _whole(0, "tasks"),
-    "dlq_growth": _whole(1, "tasks"),
-    "oldest": _duration,
-    "idle": _number(1, "minutes"),
-    "transport_failures": _share,
+_ALERTS: Mapping[str, checks.Check] = {
+    "dlq": checks.whole(0, "tasks"),
+    "dlq_growth": checks.whole(1, "tasks"),
+    "oldest": checks.duration,
+    "idle": checks.number(1, "minutes"),
+    "transport_failures": checks.share,
 }
 
-_TRASH: Mapping[str, _Check] = {"hours": _number(1, "hours"), "quota": _size}
+_TRASH: Mapping[str, checks.Check] = {"hours": checks.number(1, "hours"), "quota": checks.size}
 
-_SETTINGS: Mapping[str, _Check] = {
-    "places": _each(_location),
+_SETTINGS: Mapping[str, checks.Check] = {
+    "places": checks.each(checks.location),
     "handlers": _handlers,
     "queue": _queue,
-    "logs": _each(_path),
-    "theme": _text,
-    "mouse": _yes_or_no,
-    "read_only": _yes_or_no,
-    "start_armed": _yes_or_no,
-    "require_reason": _yes_or_no,
+    "logs": checks.each(checks.path),
+    "theme": checks.text,
+    "mouse": checks.yes_or_no,
+    "read_only": checks.yes_or_no,
+    "start_armed": checks.yes_or_no,
+    "require_reason": checks.yes_or_no,
     "environment": _environment,
     "alerts": _thresholds,
     "trash": _trash,
+    "mail": _mail,
 }
 
 
@@ -599,7 +410,7 @@ def _is_hidden(path: str) -> bool:
     return False
 
 
-def _yaml(data: bytes, at: _At) -> object:
+def _yaml(data: bytes, at: checks.At) -> object:
     import yaml  # only when there is a file: it costs 5 ms
 
     try:
@@ -617,7 +428,7 @@ def _yaml(data: bytes, at: _At) -> object:
         raise at.error(f"expected YAML: {' '.join(str(error).split())}") from error
 
 
-def _refuse_doubles(node: Any, at: _At) -> None:
+def _refuse_doubles(node: Any, at: checks.At) -> None:
     """YAML parsers let the last of two equal keys win in silence."""
     if node.id == "sequence":
         for number, item in enumerate(node.value):
@@ -633,7 +444,7 @@ def _refuse_doubles(node: Any, at: _At) -> None:
         _refuse_doubles(value, at.below(key.value))
 
 
-def _check_root(queue: QueueSettings, at: _At) -> None:
+def _check_root(queue: QueueSettings, at: checks.At) -> None:
     if queue.root is None:
         for key in _PATHS:
             if getattr(queue, key) is not None:
@@ -643,12 +454,12 @@ def _check_root(queue: QueueSettings, at: _At) -> None:
 # What another program was told: NFTBAN_* variables, nftban.conf, nftban.conf.local.
 
 
-def _raised(value: object, at: _At) -> float:
+def _raised(value: object, at: checks.At) -> float:
     """The other program's threshold, too low for us perhaps; its file is not ours to refuse."""
-    return max(LEAST_THRESHOLD, _number(0, "seconds")(value, at))
+    return max(LEAST_THRESHOLD, checks.number(0, "seconds")(value, at))
 
 
-_THEIRS: Mapping[str, _Check] = {**_QUEUE, "stuck_threshold": _raised}
+_THEIRS: Mapping[str, checks.Check] = {**_QUEUE, "stuck_threshold": _raised}
 
 _RETRY_VALUES = ("max_retries", "backoff_base", "backoff_max")
 _TASK_FOLDERS = ("pending", "work", "dlq")
@@ -674,115 +485,5 @@ _VARIABLES: Mapping[str, str] = {
 VARIABLES = (*_VARIABLES, "NFTBAN_DATA_DIR", "NFTBAN_CONFIG_DIR")
 """Every variable that is read from the environment, for whoever hands them on."""
 
-
-class _Said(NamedTuple):
-    """The text of a variable, or why it cannot be known without running a shell."""
-
-    text: str
-    at: _At
-    problem: str = ""
-
-    def known(self) -> str:
-        if self.problem:
-            raise self.at.error(self.problem)
-        return self.text
-
-
-class _Foreign(NamedTuple):
-    """What the environment and the nftban.conf pair say, before it is known whether it counts."""
-
-    environ: Mapping[str, _Said]
-    conf: Mapping[str, _Said]
-    asked: bool
-    """NFTBAN_CONFIG_DIR is set: the pair counts, whatever place is opened."""
-    unreadable: str = ""
-    """Why the pair could not be read though it is there."""
-
-    @classmethod
-    def read(cls, environ: Mapping[str, str]) -> "_Foreign":
-        wanted = (*_VARIABLES, "NFTBAN_DATA_DIR")
-        said = {
-            name: _Said(environ[name], _At("environment", name))
-            for name in wanted
-            if environ.get(name)  # as in a shell's ${NAME:-...}, empty is not set
-        }
-        asked = environ.get("NFTBAN_CONFIG_DIR", "")
-        conf, unreadable = _conf(asked or CONFIG_DIR, environ)
-        return cls(said, conf, bool(asked), unreadable)
-
-    @property
-    def data_dir(self) -> str:
-        """The data folder that they name; what the pair cannot mean, it does not name."""
-        said = self.environ.get("NFTBAN_DATA_DIR")
-        if said is not None:
-            return _path(said.text, said.at)
-        named = self.conf["NFTBAN_DATA_DIR"].text if "NFTBAN_DATA_DIR" in self.conf else ""
-        return os.path.normpath(named) if named.startswith("/") else DATA_DIR
-
-    def installed_at(self, root: str) -> bool:
-        """Whether this is where the real program lives, and so where its lock must be shared."""
-        home = DATA_DIR if "NFTBAN_DATA_DIR" in self.environ else self.data_dir
-        return _same_folder(root, home)
-
-    def values(self, root: str) -> dict[str, Any]:
-        """The fields that they set for the queue at `root`.
-
-        Raises:
-            ConfigError: one that counts here cannot be meant.
-        """
-        own = _same_folder(root, self.data_dir)
-        if own or self.asked:
-            if self.unreadable:
-                raise ConfigError(self.unreadable)
-            named = self.conf.get("NFTBAN_DATA_DIR")
-            if named is not None and named.known():
-                _path(named.text, named.at)
-        values = {}
-        for name, key in _VARIABLES.items():
-            said = self.environ.get(name) if self._environ_counts(key, own) else None
-            if said is None and (own or (self.asked and key not in _PATHS)):
-                said = self.conf.get(name)
-            if said is not None and said.known():
-                values[key] = _THEIRS[key](_parsed(said.text, key), said.at)
-        return values
-
-    def _environ_counts(self, key: str, own: bool) -> bool:
-        if own or key not in _PATHS:
-            return True
-        return key not in _TASK_FOLDERS and "NFTBAN_DATA_DIR" not in self.environ
-
-
-def _parsed(text: str, key: str) -> object:
-    """A number where one is wanted and given in plain digits; else the text, for its check."""
-    numeric = text.isascii() and text.isdigit() and len(text) < 16
-    return int(text) if numeric and key not in _PATHS else text
-
-
-def _conf(folder: str, environ: Mapping[str, str]) -> tuple[dict[str, _Said], str]:
-    """What the pair in this folder sets, and why it could not be read though it is there."""
-    read: dict[str, Variable] = {}
-    said: dict[str, _Said] = {}
-    for name in ("nftban.conf", "nftban.conf.local"):
-        path = f"{folder}/{name}"
-        try:
-            with open(path, "rb") as file:
-                text = file.read().decode("utf-8", "replace")
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as error:
-            return {}, f"{shown(path)}: cannot be read: {error.strerror}"
-        found = shellconf.variables(text, {**_FOLDERS, **read}, environ)
-        for key, variable in found.items():
-            at = _At(f"{shown(path)}: line {variable.line}", key)
-            said[key] = _Said(variable.text, at, variable.problem)
-        read |= found
-    return said, ""
-
-
-_FOLDERS: Mapping[str, Variable] = {
-    "NFTBAN_DATA_DIR": Variable(DATA_DIR),
-    "NFTBAN_CONFIG_DIR": Variable(CONFIG_DIR),
-    "NFTBAN_RUN_DIR": Variable(RUN_DIR),
-    "NFTBAN_LOG_DIR": Variable(LOG_DIR),
-}
-"""What these are where nobody says otherwise."""
+_TABLE = Table(_VARIABLES, _THEIRS, numbers=frozenset(_QUEUE) - {*_PATHS}, tasks=_TASK_FOLDERS)
+"""How they are read."""

@@ -17,8 +17,8 @@ SEAM = {
 }
 TOOLS = {
     *("engine.files", "engine.locks", "engine.limits", "engine.metrics", "engine.logtail"),
-    *("engine.config", "engine.shellconf", "engine.watch"),
-    "engine.inotify",
+    *("engine.config", "engine.checks", "engine.foreign", "engine.mailconf"),
+    *("engine.shellconf", "engine.watch", "engine.inotify"),
     *("engine.holder", "engine.lockfile", "engine.breaker", "engine.syslogging"),
     "engine.vitals",
     *("engine.accounts", "engine.mounts", "engine.letter", "engine.webpage"),
@@ -61,8 +61,8 @@ LAYERS: dict[str, set[str]] = {
     },
     # What is done for a task.
     "engine.mail.*": {
-        *("engine.files", "engine.text", "engine.metrics", "engine.limits", "engine.config"),
-        *("engine.model", "engine.mail.*"),
+        *("engine.files", "engine.text", "engine.metrics", "engine.limits", "engine.mailconf"),
+        *("engine.model", "engine.logtail", "engine.mail.*", "engine.policy"),
     },
     "engine.handlers.*": {
         *("engine.mail.*", "engine.model", "engine.text", "engine.config", "engine.handlers.*"),

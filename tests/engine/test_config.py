@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import config
+from engine import config, foreign
 from engine.config import Config, ConfigError, Handler, Queue, QueueSettings, Thresholds, Trash
 from engine.policy import Rate
 
@@ -375,7 +375,7 @@ def test_a_private_spool_does_not_take_the_settings_of_an_installation(
     conf: Callable[..., str], spool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file of the installation counts for the folder that it names, and for no other."""
-    monkeypatch.setattr(config, "CONFIG_DIR", conf(SHIPPED.replace("@ROOT@", spool)))
+    monkeypatch.setattr(foreign, "CONFIG_DIR", conf(SHIPPED.replace("@ROOT@", spool)))
     private = f"{tmp_path}/private"
 
     got = config.queue_for(Config(), private, {})
@@ -390,7 +390,7 @@ def test_a_broken_nftban_conf_does_not_matter_to_a_private_spool(
     conf: Callable[..., str], spool: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is wrong in another program's file is an error only where the file counts."""
-    monkeypatch.setattr(config, "CONFIG_DIR", conf('NFTBAN_DATA_DIR="`id`"\n'))
+    monkeypatch.setattr(foreign, "CONFIG_DIR", conf('NFTBAN_DATA_DIR="`id`"\n'))
 
     assert config.queue_for(Config(), spool, {}).root == spool
     with pytest.raises(ConfigError, match="line 1: NFTBAN_DATA_DIR"):

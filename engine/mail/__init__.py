@@ -1,0 +1,1 @@
+"""Mail: what is sent, by which transport, and what is kept until it was."""

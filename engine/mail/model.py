@@ -1,0 +1,88 @@
+"""The nouns of mail: what is sent, what sends it, and why it was not sent."""
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+
+class Reason(StrEnum):
+    """Why an attempt failed."""
+
+    CONNECT = "connect"
+    """Nobody answers there, or the line broke."""
+    DNS = "dns"
+    """No such host, or nobody who knows."""
+    TIMEOUT = "timeout"
+    TLS = "tls"
+    """No encryption, or a certificate that is not believed."""
+    AUTH = "auth"
+    """The server does not take who we are, or our password."""
+    REJECTED = "rejected"
+    """The server will not take this mail, ever (5xx), or nobody could."""
+    UNAVAILABLE = "unavailable"
+    """Not now (4xx), or the transport itself does not work."""
+
+
+class MailError(Exception):
+    """A mail that was not sent; the message says what, where, and what was expected."""
+
+
+class BadMail(MailError):
+    """Content or an address that nobody may send: no attempt is made, and none would help."""
+
+
+class NotSent(MailError):
+    """An attempt failed.
+
+    The message is the transport's own words, cut, safe to show and without whole addresses.
+    """
+
+    def __init__(self, reason: Reason, word: str, text: str, *, permanent: bool = False) -> None:
+        """`word` is one word for logs: the reason first, such as `connect_timeout`,
+        `rejected_550`; of a-z, 0-9, `_` and `.`, and at most 40 characters.
+        """
+        super().__init__(text)
+        self.reason, self.word = reason, word
+        self.permanent = permanent
+        """Whether another attempt with the same mail cannot succeed either."""
+
+
+class Mail(NamedTuple):
+    """A mail as it goes out: nothing is left to be decided but by which way."""
+
+    id: str
+    """Its mail id; its Message-ID is made of it, the same for each attempt."""
+    sender: str
+    """The bare address it is from, as the envelope has it."""
+    recipient: str
+    """The one bare address it is for."""
+    subject: str
+    """ASCII, on one line, encoded where it was not (RFC 2047)."""
+    data: bytes
+    """Headers and body: 7-bit ASCII, LF line ends, one at its end; no line over 998 bytes."""
+    text: str
+    """What it says, as plain text: for a transport that takes no headers."""
+
+
+class Transport(Protocol):
+    """A way of sending mail that is installed here, or not."""
+
+    name: str
+    """One of `engine.mailconf.METHODS`, or `memory`."""
+
+    def absence(self) -> str:
+        """Why it cannot be used here; "" when it is installed and configured.
+
+        Looks at files and processes only: nothing is run, nothing is sent.
+        """
+        ...
+
+    def send(self, mail: Mail, cancelled: Callable[[], bool]) -> None:
+        """Hand a mail over; when it returns the transport has accepted it.
+
+        `cancelled` is asked now and then: True ends the attempt.
+
+        Raises:
+            NotSent: it was not accepted, or nobody knows; another attempt may be made.
+        """
+        ...

@@ -1,0 +1,1 @@
+"""The ways of sending mail, one to a file."""

@@ -1,0 +1,304 @@
+"""How mail is sent from one place, settled beforehand: from YAML, NFTBAN_* and mail.conf.
+
+The order of authority is that of `engine.config`; to the files that belong to an installation come
+conf.d/mail.conf and conf.d/mail.conf.local.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from engine import checks
+from engine.checks import At, Check
+from engine.foreign import PAIR, Foreign, Table
+from engine.policy import Rate
+
+METHODS = ("postfix", "sendmail", "exim", "msmtp", "curl", "mailx")
+"""The transports, in the order in which they are looked for (contract, "Mail Delivery System")."""
+
+MEMORY, NOWHERE = "memory", "none"
+"""Methods besides: mail is kept in memory and lost with the process; nothing is sent at all."""
+
+FILES = (*PAIR, "conf.d/mail.conf", "conf.d/mail.conf.local")
+
+SHARE_DIR = "/usr/share/nftban"
+
+
+class MailSettings(NamedTuple):
+    """Everything there is to know before a mail is sent. Paths are absolute."""
+
+    method: str = ""
+    """The only transport that may be used; "" for the first that is there."""
+    prefer_relay: bool = False
+    """Whether curl comes first where it has a relay, as in the real program."""
+    recipient: str = ""
+    """Whom mail goes to that names nobody; "" for nobody."""
+    sender: str = ""
+    """The address it is from; "" is nftban@ this host."""
+    from_name: str = "NFTBan Security System"
+    subject_prefix: str = "[NFTBan]"
+    subject: str = ""
+    """The subject of each mail that is given none; "" is "PREFIX Report from HOST"."""
+    html: bool = True
+    """Whether content is put into the HTML template, with a plain part beside it."""
+    strict: bool = True
+    """Whether a recipient must have a domain with a dot in it."""
+    allowed_paths: tuple[str, ...] = ()
+    """Folders below which content may lie; empty: the data folder and the log folder."""
+    max_file_size: int = 10240 * 1024
+    """Bytes of content that are sent."""
+    attempts: int = 3
+    """Attempts before a mail is spooled."""
+    backoff: tuple[float, ...] = (5, 15, 45)
+    """Seconds between an attempt and the next; where the list ends, its last counts on."""
+    host: str = ""
+    """The relay that curl hands mail to; "" for none."""
+    port: int = 587
+    user: str = ""
+    password: str = ""
+    password_file: str = ""
+    """A file that holds the password alone, which nobody else may read; before `password`."""
+    plain_hosts: tuple[str, ...] = ()
+    """Relays that may be spoken to without TLS."""
+    ca_file: str = ""
+    """Certificates that a relay's is checked against; "" for those of the system."""
+    connect_timeout: float = 10
+    """Seconds to reach the relay."""
+    max_time: float = 30
+    """Seconds that one attempt may take in all, whatever the transport."""
+    company: str = ""
+    logo: str = ""
+    """URL or path of a picture, for the template."""
+    show_version: bool = True
+    templates: str = f"{SHARE_DIR}/templates/mail"
+    """Where header_default.html and footer_default.html go before our own."""
+    delivery_log: str = ""
+    """The file of delivery records; "" is mail/delivery.jsonl in the data folder."""
+    delivery_log_max: int = 500
+    """Records that it keeps."""
+    programs: Mapping[str, str] = {}
+    """By the name of a program (sendmail, postfix, exim, exim4, msmtp, mailx, curl), its path."""
+    rates: Mapping[str, Rate] = {}
+    """By transport, how many attempts it may make."""
+    domains: Mapping[str, Rate] = {}
+    """By the domain of the recipient (lower case), how many attempts may be made."""
+
+    def __repr__(self) -> str:
+        """Without the password: what is represented may come to be logged."""
+        fields = self._replace(password="***" if self.password else "")._asdict()
+        return f"MailSettings({', '.join(f'{k}={v!r}' for k, v in fields.items())})"
+
+
+def mail_for(
+    said: Mapping[str, Any], root: str, log_dir: str, environ: Mapping[str, str]
+) -> MailSettings:
+    """How mail is sent from the data folder `root`; `said` is what YAML says of it.
+
+    Raises:
+        ConfigError: a value from the environment or from a file that cannot be meant.
+    """
+    values = {**Foreign.read(environ, _TABLE, FILES).values(root, _TABLE)}
+    programs = {
+        key.partition(":")[2]: values.pop(key) for key in list(values) if key.startswith("program:")
+    }
+    share = values.pop("share", "")
+    if share:
+        values["templates"] = f"{share}/templates/mail"
+    merged = {"programs": programs, **values, **said}
+    merged.setdefault("allowed_paths", (root, log_dir))
+    merged.setdefault("delivery_log", f"{root}/mail/delivery.jsonl")
+    return MailSettings(**merged)
+
+
+def said(value: object, at: At) -> dict[str, Any]:
+    """What `mail` in YAML says, by field.
+
+    Raises:
+        ConfigError: it cannot be meant.
+    """
+    fields = checks.mapping(value, at, _MAIL)
+    fields |= fields.pop("relay", {})
+    return fields
+
+
+# One value at a time.
+
+
+def _relay(value: object, at: At) -> dict[str, Any]:
+    return checks.mapping(value, at, _RELAY)
+
+
+def _host(value: object, at: At) -> str:
+    host = value if isinstance(value, str) else ""
+    plain = host.replace(".", "").replace("-", "").replace(":", "").replace("_", "")
+    if not host or not host.isascii() or not plain.isalnum() or host.startswith("-"):
+        raise at.wrong("the name or the address of a host", value)
+    return host
+
+
+def _one_line(value: object, at: At) -> str:
+    text = checks.text(value, at)
+    if not text.isprintable():
+        raise at.wrong("text on one line, without control characters", value)
+    return text
+
+
+def _port(value: object, at: At) -> int:
+    port = checks.whole(1, "a port")(value, at)
+    if port > 65535:
+        raise at.wrong("a port from 1 to 65535", value)
+    return port
+
+
+def _waits(value: object, at: At) -> tuple[float, ...]:
+    if not isinstance(value, list):
+        raise at.wrong("a list of seconds, such as [5, 15, 45]", value)
+    number = checks.number(0, "seconds")
+    return tuple(number(item, at.below(n)) for n, item in enumerate(value))
+
+
+def _rates(known: tuple[str, ...]) -> Check:
+    def check(value: object, at: At) -> dict[str, Rate]:
+        if not isinstance(value, dict):
+            raise at.wrong("a mapping from names to rates", value)
+        for name in value:
+            if known and name not in known:
+                raise at.below(name).error(checks.unknown(str(name), dict.fromkeys(known)))
+            if not known:
+                _host(name, at.below(name))
+        return {str(n).lower(): checks.rate(rate, at.below(n)) for n, rate in value.items()}
+
+    return check
+
+
+PROGRAMS = ("sendmail", "postfix", "exim", "exim4", "msmtp", "mailx", "curl")
+
+
+def _programs(value: object, at: At) -> dict[str, str]:
+    return checks.mapping(value, at, dict.fromkeys(PROGRAMS, checks.path))
+
+
+_method = checks.one_of("", *METHODS, MEMORY, NOWHERE)
+
+_RELAY: Mapping[str, Check] = {
+    "host": _host,
+    "port": _port,
+    "user": _one_line,
+    "password_file": checks.path,
+    "ca_file": checks.path,
+    "connect_timeout": checks.number(0.1, "seconds"),
+}
+
+_MAIL: Mapping[str, Check] = {
+    "method": _method,
+    "prefer_relay": checks.yes_or_no,
+    "recipient": _one_line,
+    "sender": _one_line,
+    "from_name": _one_line,
+    "subject_prefix": _one_line,
+    "subject": _one_line,
+    "html": checks.yes_or_no,
+    "strict": checks.yes_or_no,
+    "allowed_paths": checks.each(checks.path),
+    "max_file_size": checks.size,
+    "attempts": checks.whole(1, "attempts"),
+    "backoff": _waits,
+    "relay": _relay,
+    "plain_hosts": checks.each(_host),
+    "max_time": checks.number(0.1, "seconds"),
+    "company": _one_line,
+    "logo": _one_line,
+    "show_version": checks.yes_or_no,
+    "templates": checks.path,
+    "delivery_log": checks.path,
+    "delivery_log_max": checks.whole(1, "records"),
+    "programs": _programs,
+    "rates": _rates(METHODS),
+    "domains": _rates(()),
+}
+
+
+# What the other program was told: its words for yes, no and lists.
+
+
+def _yes(value: object, at: At) -> bool:
+    """YES, and nothing else, is yes there."""
+    return value == "YES"
+
+
+def _folders(value: object, at: At) -> tuple[str, ...]:
+    parts = [part for part in str(value).split(":") if part]
+    return tuple(checks.path(part, at) for part in parts)
+
+
+def _comma_waits(value: object, at: At) -> tuple[float, ...]:
+    parts = [part.strip() for part in str(value).split(",")]
+    if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
+        raise at.wrong("seconds with commas between, such as 5,15,45", value)
+    return tuple(float(part) for part in parts)
+
+
+def _kibibytes(value: object, at: At) -> int:
+    return 1024 * checks.whole(1, "KiB")(value, at)
+
+
+_THEIRS: Mapping[str, Check] = {
+    **_MAIL,
+    **_RELAY,
+    "html": _yes,
+    "strict": _yes,
+    "show_version": _yes,
+    "allowed_paths": _folders,
+    "backoff": _comma_waits,
+    "max_file_size": _kibibytes,
+    "password": checks.text,
+    "share": checks.path,
+    **{f"program:{name}": checks.path for name in PROGRAMS},
+}
+
+_VARIABLES: Mapping[str, str] = {
+    "NFTBAN_MAIL_METHOD": "method",
+    "NFTBAN_MAIL_RECIPIENT": "recipient",
+    "NFTBAN_SENDER": "sender",
+    "NFTBAN_FROM_NAME": "from_name",
+    "NFTBAN_MAIL_SUBJECT_PREFIX": "subject_prefix",
+    "NFTBAN_MAIL_SUBJECT_OVERRIDE": "subject",
+    "NFTBAN_MAIL_USE_HTML": "html",
+    "NFTBAN_MAIL_VALIDATE_RECIPIENTS": "strict",
+    "NFTBAN_MAIL_ALLOWED_PATHS": "allowed_paths",
+    "NFTBAN_MAIL_MAX_FILE_SIZE": "max_file_size",
+    "NFTBAN_MAIL_RETRY_ATTEMPTS": "attempts",
+    "NFTBAN_MAIL_RETRY_BACKOFF": "backoff",
+    "NFTBAN_SMTP_HOST": "host",
+    "NFTBAN_SMTP_PORT": "port",
+    "NFTBAN_SMTP_USER": "user",
+    "NFTBAN_SMTP_PASS": "password",
+    "NFTBAN_SMTP_CONNECT_TIMEOUT": "connect_timeout",
+    "NFTBAN_SMTP_MAX_TIME": "max_time",
+    "NFTBAN_COMPANY_NAME": "company",
+    "NFTBAN_LOGO_LOCATION": "logo",
+    "NFTBAN_VERSION_INCLUDE": "show_version",
+    "NFTBAN_SHARE_DIR": "share",
+    "NFTBAN_MAIL_DELIVERY_LOG": "delivery_log",
+    "NFTBAN_MAIL_DELIVERY_LOG_MAX": "delivery_log_max",
+    "NFTBAN_SENDMAIL_BIN": "program:sendmail",
+    "NFTBAN_POSTFIX_BIN": "program:postfix",
+    "NFTBAN_EXIM_BIN": "program:exim",
+    "NFTBAN_EXIM4_BIN": "program:exim4",
+    "NFTBAN_MSMTP_BIN": "program:msmtp",
+    "NFTBAN_MAILX_BIN": "program:mailx",
+}
+
+_NUMBERS = frozenset({"max_file_size", "attempts", "port", "connect_timeout", "max_time"})
+
+_TABLE = Table(
+    _VARIABLES,
+    _THEIRS,
+    numbers=_NUMBERS | {"delivery_log_max"},
+    anywhere=frozenset(_THEIRS) - {"delivery_log"},
+)
+
+VARIABLES = tuple(_VARIABLES)
+"""The variables that are read from the environment, for whoever hands them on; one is secret."""
+
+SECRET = "NFTBAN_SMTP_PASS"
+"""The one that is never shown, logged or put on a command line."""
