@@ -47,6 +47,15 @@ class NotSent(MailError):
         """Whether another attempt with the same mail cannot succeed either."""
 
 
+class Waits(MailError):
+    """Nothing was attempted: no transport may be used now, or no token is there for it."""
+
+    def __init__(self, until: float, text: str) -> None:
+        """`until` is when it makes sense to ask again, epoch seconds UTC."""
+        super().__init__(text)
+        self.until = until
+
+
 class Mail(NamedTuple):
     """A mail as it goes out: nothing is left to be decided but by which way."""
 
