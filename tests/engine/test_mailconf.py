@@ -1,0 +1,195 @@
+"""How mail is sent from a place: every source, in order, for whom it counts, what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine import foreign, mailconf
+from engine.checks import At, ConfigError
+from engine.mailconf import MailSettings
+from engine.policy import Rate
+
+AT = At("some.yaml", "mail", "/base", "/home/u")
+ROOT = "/srv/q"
+NOTHING = "/nowhere/at/all"
+
+
+def settings(environ: dict[str, str] | None = None, /, **said: object) -> MailSettings:
+    """As they are for one data folder, where no installation is on this machine."""
+    environ = {"NFTBAN_CONFIG_DIR": NOTHING, **(environ or {})}
+    return mailconf.mail_for(mailconf.said(said, AT), ROOT, f"{ROOT}/log", environ)
+
+
+def test_nothing_said_is_the_contract() -> None:
+    """Three attempts, 5, 15 and 45 seconds, HTML, one strict address; files of the place itself."""
+    got = settings()
+
+    assert (got.attempts, got.backoff, got.html, got.strict) == (3, (5, 15, 45), True, True)
+    assert (got.port, got.connect_timeout, got.max_time) == (587, 10, 30)
+    assert got.allowed_paths == (ROOT, f"{ROOT}/log")
+    assert got.delivery_log == f"{ROOT}/mail/delivery.jsonl"
+    assert (got.method, got.recipient, got.plain_hosts) == ("", "", ())
+
+
+def test_yaml_says_all_of_it() -> None:
+    """Each key lands in its field; what is said of the relay lies flat beside the rest."""
+    got = settings(
+        method="curl",
+        recipient="ops@example.com",
+        relay={"host": "relay.example.com", "port": 465, "user": "u", "password_file": "pw"},
+        plain_hosts=["127.0.0.1", "::1"],
+        backoff=[1, 2.5],
+        max_file_size="2M",
+        rates={"curl": {"per_hour": 60}},
+        domains={"Example.COM": {"per_hour": 40, "burst": 5}},
+        programs={"sendmail": "/opt/sendmail"},
+        allowed_paths=["~/mail"],
+    )
+
+    assert (got.host, got.port, got.user) == ("relay.example.com", 465, "u")
+    assert (got.password_file, got.plain_hosts) == ("/base/pw", ("127.0.0.1", "::1"))
+    assert (got.backoff, got.max_file_size) == ((1, 2.5), 2_000_000)
+    assert got.rates == {"curl": Rate.of(60, None)}
+    assert got.domains == {"example.com": Rate.of(40, 5)}
+    assert got.programs == {"sendmail": "/opt/sendmail"}
+    assert got.allowed_paths == ("/home/u/mail",)
+
+
+def test_the_other_program_is_understood_in_its_own_words() -> None:
+    """YES and nothing else is yes, lists have colons or commas, sizes are KiB (nftban.conf)."""
+    got = settings(
+        {
+            "NFTBAN_MAIL_USE_HTML": "yes",
+            "NFTBAN_MAIL_VALIDATE_RECIPIENTS": "YES",
+            "NFTBAN_MAIL_ALLOWED_PATHS": "/a:/b/../c",
+            "NFTBAN_MAIL_RETRY_BACKOFF": "1,2, 3",
+            "NFTBAN_MAIL_MAX_FILE_SIZE": "10",
+            "NFTBAN_SMTP_HOST": "mx.example.org",
+            "NFTBAN_SMTP_PASS": "s3cret",
+            "NFTBAN_SENDMAIL_BIN": "/opt/s",
+            "NFTBAN_SHARE_DIR": "/opt/share",
+            "NFTBAN_MAIL_METHOD": "msmtp",
+        }
+    )
+
+    assert (got.html, got.strict, got.allowed_paths) == (False, True, ("/a", "/c"))
+    assert (got.backoff, got.max_file_size) == ((1, 2, 3), 10240)
+    assert (got.host, got.method) == ("mx.example.org", "msmtp")
+    assert (got.programs, got.templates) == ({"sendmail": "/opt/s"}, "/opt/share/templates/mail")
+
+
+def test_the_password_is_never_represented() -> None:
+    """Whatever prints the settings prints stars."""
+    got = settings({"NFTBAN_SMTP_PASS": "s3cret"})
+
+    assert got.password == "s3cret"
+    assert "s3cret" not in repr(got) + str(got) + f"{got}"
+
+
+def test_files_of_an_installation_count_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """mail.conf.local goes before mail.conf, that before nftban.conf; another place takes none."""
+    (tmp_path / "conf.d").mkdir()
+    lines = {
+        "nftban.conf": f"NFTBAN_DATA_DIR={ROOT}\nNFTBAN_MAIL_RECIPIENT=a@x.org\n"
+        "NFTBAN_SENDER=s@x.org",
+        "conf.d/mail.conf": 'NFTBAN_MAIL_RECIPIENT="b@x.org"\nNFTBAN_FROM_NAME=${NFTBAN_SENDER}',
+        "conf.d/mail.conf.local": "NFTBAN_MAIL_RECIPIENT='c@x.org'",
+    }
+    for name, text in lines.items():
+        (tmp_path / name).write_text(text + "\n")
+    monkeypatch.setattr(foreign, "CONFIG_DIR", str(tmp_path))
+
+    here = mailconf.mail_for({}, ROOT, f"{ROOT}/log", {})
+    elsewhere = mailconf.mail_for({}, "/srv/other", "/srv/other/log", {})
+
+    assert (here.recipient, here.sender, here.from_name) == ("c@x.org", "s@x.org", "s@x.org")
+    assert (elsewhere.recipient, elsewhere.sender) == ("", "")
+
+
+def test_yaml_goes_before_the_environment() -> None:
+    """What the operator wrote for this program counts before what another one was told."""
+    got = settings({"NFTBAN_MAIL_RECIPIENT": "theirs@x.org"}, recipient="ours@x.org")
+
+    assert got.recipient == "ours@x.org"
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"methode": "curl"}, "mail.methode: unknown key, expected one of method"),
+        ({"method": "smtp"}, "mail.method: expected one of"),
+        ({"relay": {"host": "-x"}}, "mail.relay.host: expected the name or the address of a host"),
+        ({"relay": {"host": "a b"}}, "mail.relay.host"),
+        ({"relay": {"port": 65536}}, "mail.relay.port: expected a port from 1 to 65535"),
+        ({"relay": {"password": "x"}}, "mail.relay.password: unknown key"),
+        ({"attempts": 0}, "mail.attempts: expected a whole number of attempts, at least 1"),
+        ({"backoff": "5,15"}, "mail.backoff: expected a list of seconds"),
+        ({"backoff": [5, -1]}, "mail.backoff.1: expected a number of seconds"),
+        ({"rates": {"smtp": {"per_hour": 1}}}, "mail.rates.smtp: unknown key"),
+        ({"rates": {"curl": 4}}, "mail.rates.curl: expected a mapping like"),
+        ({"domains": {"a b": {"per_hour": 1}}}, "mail.domains.a b: expected the name"),
+        ({"from_name": "a\nBcc: x"}, "mail.from_name: expected text on one line"),
+        ({"programs": {"perl": "/usr/bin/perl"}}, "mail.programs.perl: unknown key"),
+        ({"html": "YES"}, "mail.html: expected true or false"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_line(said: dict[str, object], words: str) -> None:
+    """With where it stands, and what was expected."""
+    with pytest.raises(ConfigError) as caught:
+        settings(None, **said)
+
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("NFTBAN_MAIL_METHOD", "pigeon"),
+        ("NFTBAN_SMTP_PORT", "smtp"),
+        ("NFTBAN_MAIL_RETRY_BACKOFF", "5;15"),
+        ("NFTBAN_MAIL_ALLOWED_PATHS", "relative:/a"),
+        ("NFTBAN_MAIL_MAX_FILE_SIZE", "10M"),
+        ("NFTBAN_SENDMAIL_BIN", "sendmail"),
+    ],
+)
+def test_a_variable_that_cannot_be_meant_is_named(name: str, text: str) -> None:
+    """Whoever set it is told which one."""
+    with pytest.raises(ConfigError, match=f"environment: {name}: expected"):
+        settings({name: text})
+
+
+def test_every_field_can_be_said_somewhere() -> None:
+    """No setting is there that nobody can set."""
+    sayable = {*mailconf._MAIL, *mailconf._RELAY, "host", "password"} - {"relay"}
+
+    assert {*MailSettings._fields} <= sayable | {"templates"}
+
+
+def test_a_file_is_checked_when_it_is_loaded(written: Callable[[str], object]) -> None:
+    """A mistake under `mail` is told at the start, not when the first mail is to be sent."""
+    with pytest.raises(ConfigError, match=r"mail\.attempts"):
+        written("mail: {attempts: none}")
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Callable[[str], object]:
+    """Writes a configuration file and reads it."""
+    from engine import config
+
+    def write(text: str) -> object:
+        path = tmp_path / "c.yaml"
+        path.write_text(text)
+        return config.load(str(path), {})
+
+    return write
+
+
+def test_the_secret_is_among_the_variables() -> None:
+    """Whoever hands variables on can tell which one must not be written down."""
+    assert mailconf.SECRET in mailconf.VARIABLES
