@@ -242,9 +242,11 @@ def test_an_order_that_there_is_not_is_an_error() -> None:
 
 
 def test_every_order_is_followed() -> None:
-    """Whatever the table has can be ordered at any time."""
+    """Whatever the table has can be ordered at any time, and each order changes something."""
+    course = begun()._replace(paused="paused by ana")
     for order in ORDERS:
-        begun().ordered(order, NOW)
+        before = begun() if order == "pause" else course
+        assert before.ordered(order, NOW + 1) != before, order
 
 
 SPEEDS: tuple[tuple[Callable[[float | None], float | None], float | None, float | None], ...] = (

@@ -8,14 +8,17 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from textual.pilot import Pilot
+
 from engine import plans
 from engine.journal import Intent, Journal, Who
 from engine.model import State, Task
 from engine.operations import Applying
 from engine.pace import Pace, packed
 from engine.plans import Plan
-from tests.tui.spools import NOW, disk_place
+from tests.tui.spools import NOW, disk_place, until
 from tui.place import Place
+from tui.plain import text_of
 
 ANA = Who("root", "ana", "192.0.2.7 50122 192.0.2.1 22", "mx1", 4243)
 BEN = Who("ben", "", "", "mx1", 3181)
@@ -127,3 +130,13 @@ def _write(
     ]
     (folder / f"{op}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / f"{op}.before").write_bytes(b"")
+
+
+async def shows(pilot: Pilot[None], *texts: str) -> None:
+    """Wait until the screen on top shows these, however far apart their words are."""
+    app = pilot.app
+    await until(
+        pilot,
+        lambda: all(text in " ".join(text_of(app.screen).split()) for text in texts),
+        lambda: f"{texts} are not all in\n{text_of(app.screen)}",
+    )

@@ -1,5 +1,7 @@
 """A plan on screen: what is left out, what has changed, why, and what it may not be."""
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -229,3 +231,24 @@ async def test_the_command_that_does_the_same_names_what_the_plan_does() -> None
 
     told = f"--state pending --id {young.id} --take-in {young.id} --reason 'why not' --apply 1"
     assert words == f"spooldeck purge {told}"
+
+
+async def test_a_plan_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each task with what would become of it goes to a file, in OBSERVE too; nothing is applied."""
+    monkeypatch.chdir(tmp_path)
+    async with opened(with_young_ones(), start_armed=False) as hand:
+        before = hand.states()
+        screen = await hand.planned("*", "X")
+        await hand.press("e")
+        await hand.shows("export to", ".csv", "Enter answers")
+        await hand.press(*["backspace"] * 3, *"jsonl", "enter")
+        await hand.shows("4 rows in spooldeck-plan-purge-")
+        assert hand.console.screen is screen
+        assert hand.states() == before
+
+    (path,) = await asyncio.to_thread(lambda: list(Path().glob("spooldeck-plan-purge-*.jsonl")))
+    written = [json.loads(line) for line in (await asyncio.to_thread(path.read_text)).splitlines()]
+    assert [row["outcome"].partition(",")[0].partition(":")[0] for row in written] == [
+        *["purged"] * 2,
+        *["left out"] * 2,
+    ]

@@ -21,13 +21,12 @@ from engine.pace import Pace, Rest, Stops
 from engine.plans import Plan, Row
 from engine.progress import Phase, Progress
 from tests.tui import ptys
-from tests.tui.journals import a_journaled_place, kept, seen
+from tests.tui.journals import a_journaled_place, kept, seen, shows
 from tests.tui.spools import NOW, a_console, a_task, loaded, make_spool, queue_of, some_tasks, until
 from tui import keys
 from tui.app import Console
 from tui.doing import Paced, Pulling
 from tui.place import Place
-from tui.plain import text_of
 from tui.screens.face import Target
 from tui.screens.operations import OperationsScreen
 from tui.screens.plan import PlanScreen
@@ -57,16 +56,6 @@ def place(tmp_path: Path) -> Place:
     """A spool with twelve dead tasks, and a journal."""
     make_spool(tmp_path, some_tasks(pending=4, active=0))
     return a_journaled_place(tmp_path, clock, "/srv/spool")
-
-
-async def shows(pilot: Pilot[None], *texts: str) -> None:
-    """Wait until the screen on top shows these, however far apart their words are."""
-    app = pilot.app
-    await until(
-        pilot,
-        lambda: all(text in " ".join(text_of(app.screen).split()) for text in texts),
-        lambda: f"{texts} are not all in\n{text_of(app.screen)}",
-    )
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from textual.app import App, ComposeResult
@@ -261,6 +261,72 @@ async def test_a_cursor_that_nobody_moved_goes_with_the_flow() -> None:
 
         assert held.number == 3
         assert held.app.said == []
+
+
+async def test_while_the_store_is_looked_at_the_cursor_is_the_first_row() -> None:
+    """What is found first is at the top by chance: a cursor that nobody moved is no such task.
+
+    Whoever presses a key at the moment when another row comes under it meant the one before. Once
+    everything is known the cursor is its task, whatever comes above it.
+    """
+    held = Held(0)
+    async with held.app.run_test() as pilot:
+        held.list.fill(True)
+        held.rows.numbers = [199]
+        await held.ready(pilot)
+        assert (held.number, held.list.unseen) == (199, False)
+
+        for first in (150, 30):
+            held.rows.numbers = range(first, 200)
+            held.list.changed()
+            await held.rest(pilot)
+            assert (held.number, held.list.cursor.at, held.line) == (first, 0, 0)
+            assert held.list.unseen
+            assert held.list.kept == Spot()
+
+        held.list.fill(False)
+        held.rows.numbers = range(20, 200)
+        held.list.changed()
+        await held.rest(pilot)
+        assert (held.number, held.list.cursor.at) == (20, 0)
+
+        held.rows.numbers = range(200)
+        held.list.changed()
+        await held.rest(pilot)
+        assert (held.number, held.list.cursor.at, held.app.said) == (20, 20, [])
+        assert held.list.kept == held.list.cursor
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        lambda list: list.move("down"),
+        lambda list: list.stay(),
+        lambda list: list.begin_range(),
+        lambda list: list.ask(Query(State.PENDING), Spot(id=a_task(150).id)),
+    ],
+    ids=["moved", "a key meant its task", "a range begins there", "opened on it"],
+)
+async def test_a_cursor_that_was_put_on_a_task_stays_there_while_more_is_found(
+    put: Callable[[TaskList], None],
+) -> None:
+    """Once a task was meant the cursor is that task, also before everything is known."""
+    held = Held(0)
+    async with held.app.run_test() as pilot:
+        held.list.fill(True)
+        held.rows.numbers = range(100, 200)
+        await held.ready(pilot)
+        put(held.list)
+        await held.hands_rest(pilot)
+        meant = held.number
+
+        held.rows.numbers = range(20, 200)
+        held.list.changed()
+        await held.hands_rest(pilot)
+
+        assert (held.number, held.list.cursor.at) == (meant, meant - 20)
+        assert (held.app.said, held.list.unseen) == ([], False)
+        assert held.list.kept == held.list.cursor
 
 
 async def test_the_order_is_held_while_hands_move() -> None:

@@ -8,6 +8,7 @@ import csv
 import json
 import re
 import shlex
+import threading
 from collections.abc import Collection, Iterator
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,7 @@ from tests.tui.ptys import Terminal
 from tests.tui.ptys import console as on_a_terminal
 from tests.tui.spools import (
     NOW,
+    PATIENCE,
     Clock,
     a_console,
     a_memory,
@@ -42,7 +44,6 @@ from tests.tui.spools import (
 from tui import keys
 from tui.app import Console
 from tui.export import Sheet, Take
-from tui.place import Place
 from tui.plain import text_of
 from tui.screens.face import Target
 from tui.screens.help import TITLES, HelpScreen
@@ -204,7 +205,8 @@ async def lead(pilot: Pilot[None], console: Console, screen: str) -> None:
         if on_tab:
             await until(pilot, lambda: is_done(console))
         else:
-            await until(pilot, partial(lambda old: console.screen is not old, before))
+            elsewhere = partial(lambda old: console.screen is not old, before)
+            await until(pilot, elsewhere, lambda: text_of(console.screen))
         there = console.screen
         if isinstance(there, OperationsScreen):  # what was done is read first
             await until(pilot, partial(lambda board: board.here is not None, there))
@@ -220,16 +222,11 @@ def spool(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def test_help_of_each_screen(spool: Path) -> None:
+@pytest.mark.parametrize("screen", TO)
+async def test_help_of_each_screen(spool: Path, screen: str) -> None:
     """`?` on each screen lists its keys under its name; a search finds some, or says so."""
     place = a_journaled_place(spool)._replace(recover=("spooldeck", "queue", "recover"))
     await asyncio.to_thread(interrupt, place)
-    for screen in TO:
-        await help_of(place, screen)
-
-
-async def help_of(place: Place, screen: str) -> None:
-    """Open it, search it, close it."""
     console = a_console(place, first=keys.OVERVIEW)
     async with console.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: isinstance(console.screen, OverviewScreen))
@@ -329,7 +326,6 @@ def test_the_screen_as_plain_text(spool: Path) -> None:
     with on_a_terminal("--open", "queue", str(spool)) as terminal:
         terminal.opens()
         terminal.shows("mail.prom written")
-        terminal.send("g")  # the cursor stays on the task that was the first to be seen
         ids = sorted(path.stem for path in (spool / "queue/pending").iterdir())[:5]
         ends = [id[-9:] for id in ids]
         terminal.until(lambda: [line[4:13] for line in terminal.screen.lines[4:9]] == ends)
@@ -497,6 +493,41 @@ async def test_a_long_first_look_is_told_of_and_stopped() -> None:
         await pilot.press("r")
         await shows(pilot, "[1 pending 40]")
         await until(pilot, lambda: "r goes on" not in text_of(console.screen))
+
+
+class Backwards(MemoryStore):
+    """A store whose first look finds the latest first, and so many at a time as are let through."""
+
+    gate = threading.Semaphore(0)
+
+    def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+        """A hundred tasks, and then as many each time the gate opens."""
+        found = list(super().look(touched))
+        for number, item in enumerate(found if touched is not None else reversed(found)):
+            if touched is None and number and not number % 100:
+                self.gate.acquire(timeout=PATIENCE)
+            yield item
+
+
+@pytest.mark.parametrize(("key", "at"), [("", 0), ("enter", 200)])
+async def test_a_list_is_opened_at_its_top(key: str, at: int) -> None:
+    """Whatever is found first, the cursor is at the top in the end, unless a key meant its task."""
+    Backwards.gate = threading.Semaphore(0)
+    memory = a_memory([a_task(number, rev="1") for number in range(300)])
+    console = a_console(a_place(memory)._replace(open=lambda: Backwards(memory)))
+    async with console.run_test(size=(80, 24)) as pilot:
+        try:
+            await shows(pilot, "1/100", a_task(200).id[:16])
+            if key:
+                await pilot.press(key)
+                await until(pilot, lambda: console.screen is not queue_of(console))
+                await pilot.press("escape")
+        finally:
+            Backwards.gate.release(2)
+        await loaded(pilot)
+
+        await shows(pilot, f" {at + 1}/300")
+        assert task_list(console).cursor.id == a_task(at).id
 
 
 # Order and range

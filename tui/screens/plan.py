@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 
 from textual import work
 from textual.app import ComposeResult
@@ -68,6 +69,9 @@ LATE = 0.3
 """Seconds for which no digit counts after the count has changed: it was meant for the one before.
 """
 
+
+CHUNK = 500
+"""Rows that are exported between two looks whether it was stopped."""
 
 FEW = 2_000
 """Rows that are counted at once: more would hold up the keys."""
@@ -151,7 +155,9 @@ class PlanScreen(Deed):
             await asyncio.sleep(max(PERIOD, SPARING * (loop.time() - began)))
 
     def _show_drift(self, drift: Sequence[tuple[plans.Row, str]]) -> None:
-        known = {row.id: how for row, how in drift}
+        # What cannot be taken in was left out before the plan was made, and says why: that stays.
+        out = {row.id for row, _ in drift if row.odd and self._plan.undoes}
+        known = {row.id: how for row, how in drift if row.id not in out}
         if known != self._drift and not self._applying and self._report is None:
             self._drift = known
             self._recount()
@@ -267,6 +273,7 @@ class PlanScreen(Deed):
         if self._report or self._applying:
             words["back"] = "close"
         hints = keys.hints(self.KIND, self.grey(), self.without(), words)
+        hints = tuple(sorted(hints, key=lambda hint: hint.minor))  # what acts comes first
         self.query_one("#hints", Lines).show(present.hint_lines(hints, width))
 
     def _lines(self, width: int) -> list[Line]:
@@ -415,10 +422,6 @@ class PlanScreen(Deed):
 
         self.app.push_screen(PaceScreen(self._pace or Pace(), self.amount, self._live), take)
 
-    def action_undo(self) -> None:
-        """What was done of late, and how to take it back."""
-        self.go(Target(keys.OPERATIONS))
-
     def action_back(self) -> None:
         """Close it; a plan that was not applied is dropped, one that is being applied goes on."""
         self.dismiss()
@@ -429,17 +432,25 @@ class PlanScreen(Deed):
             return None
         plan, sight = self._plan, self._sight(self._tally)
 
+        def write(take: Take) -> int:
+            rows, done = iter(plan.rows), 0
+            while some := list(islice(rows, CHUNK)):
+                done += len(some)
+                values = [
+                    {
+                        "id": row.id,
+                        "state": str(row.state),
+                        "revision": row.rev,
+                        "outcome": outcome(plan, row, sight)[0],
+                    }
+                    for row in some
+                ]
+                if not take(values, done, len(plan.rows)):
+                    break
+            return done
+
         async def hand(take: Take) -> int:
-            values = [
-                {
-                    "id": row.id,
-                    "state": str(row.state),
-                    "revision": row.rev,
-                    "outcome": outcome(plan, row, sight)[0],
-                }
-                for row in plan.rows
-            ]
-            return len(values) if take(values, len(values), len(values)) else 0
+            return await asyncio.to_thread(write, take)
 
         return Sheet(f"plan-{plan.verb}", ("id", "state", "revision", "outcome"), hand)
 

@@ -47,7 +47,7 @@ SAID = 6.0
 AGAIN = "Ctrl-c again, or q, leaves the console"
 """What the first Ctrl-c says; the second one counts as long as this is on screen."""
 
-ANOTHER = "the task under the cursor left just now; look which one it is on, and press again"
+ANOTHER = "another task came under the cursor just now; look which one it is, and press again"
 """Why a key is refused that may have been meant for the task before."""
 
 TYPING = (keys.Hint("Enter", "keep this filter"), keys.Hint("Esc", "clear it"))
@@ -168,6 +168,7 @@ class QueueScreen(Acting):
         first = not self.list.asked and bool(self.inspector.states)
         self._change = change
         self._recount = True
+        self.list.fill(not change.complete)
         self.list.say(self._notice())
         if first and self._aim is not None:
             self._take_aim()
@@ -278,7 +279,7 @@ class QueueScreen(Acting):
             return
         if tab == self._tab:
             return
-        self._spots[self._tab] = self.list.cursor
+        self._spots[self._tab] = self.list.kept
         self._tab = tab
         self._everything = False
         self.list.end_range()
@@ -332,7 +333,7 @@ class QueueScreen(Acting):
             if key and self.state is not None:
                 _, order = orders(self.state)[key]
                 self._orders[self.state] = (order, order == now and not falling)
-                self._ask(Spot(id=self.list.cursor.id))
+                self._ask(Spot(id=self.list.kept.id))
 
         self.app.push_screen(MenuScreen("order by", options), pick)
 
@@ -424,6 +425,7 @@ class QueueScreen(Acting):
 
     def action_mark(self) -> None:
         """Mark the task under the cursor, or take its mark away, and go on to the next."""
+        self.list.stay()
         task = self.list.task_here
         if task is None or self.state is None or self.list.unseen:
             self.say(ANOTHER if self.list.unseen else "there is no task to mark here")
@@ -554,10 +556,12 @@ class QueueScreen(Acting):
         if task is None:
             self.say("there is no task to open here")
         else:
+            self.list.stay()
             self.go(Target(keys.TASK, id=task.id))
 
     def action_log(self) -> None:
         """The log lines that speak of the task under the cursor."""
+        self.list.stay()
         self.go(Target(keys.LOG, id=self.list.cursor.id))
 
     def copies(self) -> tuple[Copy, ...]:
@@ -614,6 +618,7 @@ class QueueScreen(Acting):
     def asked(self, verb: str) -> Asked | str:
         """What the scope line says: what is on screen at this key, whatever comes before the plan
         is made."""
+        self.list.stay()
         if refusal := self.refusal(verb) or self._nothing_in_scope():
             return refusal
         words = partial(_scope_words, self._scope())
@@ -656,6 +661,11 @@ class QueueScreen(Acting):
         """
         query = self._query()
         return query if self._everything or self._marked else query._replace(filter=NOTHING)
+
+    def action_note(self) -> None:
+        """Write a note on the task under the cursor down."""
+        self.list.stay()
+        super().action_note()
 
     def applied(self, report: Report) -> None:
         """What was done is marked no more."""

@@ -1,8 +1,10 @@
 """The task list: a window on a result that may hold a million rows, painted line by line.
 
 It asks for about three pages at a time and holds nothing else. The cursor is a task's id; its place
-is found again after each change. It is no ScrollView: there, a changed number of rows is a changed
-layout, and the whole screen would be painted again with each task that comes or goes.
+is found again after each change. Only while the store is looked at for the first time the cursor is
+the first row until somebody puts it elsewhere: what is found first comes first by chance. The list
+is no ScrollView: there, a changed number of rows is a changed layout, and the whole screen would be
+painted again with each task that comes or goes.
 """
 
 from __future__ import annotations
@@ -105,6 +107,8 @@ class TaskList(Painted, can_focus=True):
         self._fresh = 0
         self._matching = 0
         self._chosen = False
+        self._filling = False
+        self._adrift = True
         self._turned = False
         self._handed_on = float("-inf")
         self._altered = float("-inf")
@@ -136,13 +140,19 @@ class TaskList(Painted, can_focus=True):
         return self._spot
 
     @property
+    def kept(self) -> Spot:
+        """Where to put the cursor when this result is shown again."""
+        return Spot() if self._adrift else self._spot
+
+    @property
     def gone(self) -> bool:
         """Whether the row under the cursor is a ghost: it has left since it was shown."""
         return self._spot.id in self._ghosts
 
     @property
     def unseen(self) -> bool:
-        """Whether the task under the cursor left just now: whoever presses a key meant that one."""
+        """Whether another task came under the cursor just now: whoever presses a key meant the one
+        before."""
         return asyncio.get_running_loop().time() - self._handed_on < UNSEEN
 
     @property
@@ -198,11 +208,21 @@ class TaskList(Painted, can_focus=True):
         self._shape = ()
         self._spot = self._spot if spot is None else spot
         self._chosen = self._chosen and spot is None
+        self._adrift = self._adrift if spot is None else not (spot.id or spot.at)
         # A spot of the new result means nothing among the rows of the old: those stay as painted.
         self._turned = self._turned or spot is not None
         self._new_query = True
         self._held_until = 0.0
         self._wanted.set()
+
+    def fill(self, filling: bool) -> None:
+        """Say whether the store is still looked at for the first time: what it holds comes to be
+        known in any order then, and a result is a part of what it will be."""
+        self._filling = filling
+
+    def stay(self) -> None:
+        """A key was meant for the task under the cursor: from now on the cursor is that task."""
+        self._adrift = self._adrift and not self._spot.id
 
     def changed(self) -> None:
         """Something happened in the store: look again, now or when the hands rest."""
@@ -230,6 +250,7 @@ class TaskList(Painted, can_focus=True):
 
     def begin_range(self) -> None:
         """From now on show all rows between here and the cursor as marked."""
+        self.stay()
         self._anchor = Anchor(self._spot.id, self._spot.at) if self._spot.id else None
         self.paint()
 
@@ -266,7 +287,7 @@ class TaskList(Painted, can_focus=True):
         top = self._view_for(at, step)
         task = self._at(at)
         before, self._spot = self._spot, Spot(at, task.id if task else "", top)
-        self._chosen = True
+        self._chosen, self._adrift = True, False
         self._handed_on = float("-inf")
         self._held_until = self._clock() + HOLD
         if top == before.top:
@@ -347,7 +368,7 @@ class TaskList(Painted, can_focus=True):
     async def _load(self) -> None:
         """Fetch the window around the cursor's task, wherever that stands now."""
         self._late = False
-        asked = (self._query, self._spot)
+        asked, filling = (self._query, self._spot, self._adrift), self._filling
         top = self._spot.top
         for _ in range(TRIES):
             window = await self._window_around(top)
@@ -357,7 +378,7 @@ class TaskList(Painted, can_focus=True):
             if _holds(window, top, self._height) and (vanished or self._is_in(window, at)):
                 break
         anchored = await self._position(window, self._anchor.id) if self._anchor else None
-        if asked != (self._query, self._spot):
+        if asked != (self._query, self._spot, self._adrift):
             self._late = True
             self._wanted.set()
             return
@@ -365,6 +386,7 @@ class TaskList(Painted, can_focus=True):
             # Where it begins has left: a range from a neighbour is not what was meant.
             self._anchor = None if anchored is None else self._anchor._replace(at=anchored)
         self._settle(window, at, top, vanished)
+        self._adrift = self._adrift and filling
 
     async def _window_around(self, top: int) -> Window:
         self.loads += 1
@@ -373,13 +395,15 @@ class TaskList(Painted, can_focus=True):
 
     async def _whereabouts(self, window: Window) -> tuple[int, str]:
         """Where the cursor is to stand, and the task that it was on if that has left."""
+        if self._adrift:
+            return 0, ""
         id = self._spot.id
         at = await self._position(window, id) if id else self._spot.at
         return (await self._neighbour(window), id) if at is None else (at, "")
 
     def _is_in(self, window: Window, at: int) -> bool:
         here = window.tasks[max(0, at - window.start) :][:1]
-        return not self._spot.id or any(task.id == self._spot.id for task in here)
+        return self._adrift or not self._spot.id or any(task.id == self._spot.id for task in here)
 
     async def _position(self, window: Window, id: str) -> int | None:
         for offset, task in enumerate(window.tasks):
