@@ -33,6 +33,8 @@ class What(StrEnum):
     """Whoever worked on it ended, and it was given back."""
     UNSETTLED = "unsettled"
     """It was run, but what came of it could not be stored, or it was not there any more."""
+    PUT_OFF = "put off"
+    """It was taken up and given back unattempted, until something else than its turn comes."""
 
 
 class Event(NamedTuple):
@@ -80,6 +82,7 @@ PATTERNS: tuple[tuple[str, str, What], ...] = (
     ("Task ", rf"{_TASK} exhausted retries \({_TIMES}\), moving to DLQ", What.BURIED),
     ("Task ", rf"{_TASK} (?:cannot succeed, )?moving to DLQ", What.BURIED),
     ("Task ", rf"{_TASK} is not where it was claimed", What.UNSETTLED),
+    ("Task ", rf"{_TASK} waits: ", What.PUT_OFF),
     ("Outcome of ", rf"{_TASK} cannot be stored: (?P<error>.*)", What.UNSETTLED),
     ("DLQ task retried: ", _TASK, What.RETRIED),
     ("Moving orphaned work task back to ", rf"\S+: {_TASK}", What.RECOVERED),
@@ -237,6 +240,8 @@ def attempts(history: Sequence[Event]) -> tuple[Attempt, ...]:
         if told.what is What.STARTED:
             before = told.attempt or before + 1
             tries.append(Attempt(before, told.when, None, None))
+        elif told.what is What.PUT_OFF and last is not None and last.outcome is None:
+            before = tries.pop().number - 1
         elif told.what is What.RETRIED:
             before = 0  # counted anew
         elif told.what in _ENDS and (last is None or last.outcome is not None):

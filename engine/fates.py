@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from itertools import islice
 from typing import NamedTuple
 
-from engine import events, fingerprint
+from engine import events, fingerprint, verbs
 from engine.events import Event, What
 from engine.model import Missing, Problem, State, Task
 from engine.text import shown
@@ -119,25 +119,35 @@ _TOLD: Mapping[What | None, tuple[Fate, str]] = {
 def _pending(sent: Sent, task: Task) -> Known:
     if task.rev == sent.rev:
         return Known(Fate.WAITING, "waits to be run", untouched=True)
-    if task.attempts or task.error:
-        why = f"failed, and is to be tried again{_quoted(task.error)}"
-        return Known(Fate.FAILED, why, mark_of(task.error))
+    error = _error(task)
+    if task.attempts or error:
+        why = f"failed, and is to be tried again{_quoted(error)}"
+        return Known(Fate.FAILED, why, mark_of(error))
+    if task.error:
+        return Known(Fate.WAITING, f"was not attempted{_quoted(task.error)}")
     return Known(Fate.WAITING, "waits to be run; somebody touched it since it was sent")
 
 
 def _active(sent: Sent, task: Task) -> Known:
-    again = " again" if task.attempts or task.error else ""
-    return Known(Fate.RUNNING, f"is being run{again}", mark_of(task.error))
+    error = _error(task)
+    again = " again" if task.attempts or error else ""
+    return Known(Fate.RUNNING, f"is being run{again}", mark_of(error))
 
 
 def _dead(sent: Sent, task: Task) -> Known:
     since = task.extra.get("dead_since", "")
     if since.isdecimal() and int(since) < int(sent.at):
         return Known(Fate.TAKEN, "somebody put it back where it was", final=True)
-    if not task.error:
+    error = _error(task)
+    if not error:
         return Known(Fate.TAKEN, "somebody gave up on it; no run of it failed", final=True)
-    why = f"failed, and was given up on again{_quoted(task.error)}"
-    return Known(Fate.FAILED, why, mark_of(task.error), final=True)
+    why = f"failed, and was given up on again{_quoted(error)}"
+    return Known(Fate.FAILED, why, mark_of(error), final=True)
+
+
+def _error(task: Task) -> str:
+    """The error of its last attempt; what only kept it from one is none."""
+    return "" if task.error.startswith(verbs.WAITS) else task.error
 
 
 _BY_STATE: Mapping[State, Callable[[Sent, Task], Known]] = {

@@ -11,7 +11,7 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from os import stat_result
 
 rename = os.rename
@@ -19,6 +19,7 @@ unlink = os.unlink
 write = os.write
 fsync = os.fsync
 mkdir = os.mkdir
+rmdir = os.rmdir
 fchown = os.fchown
 fchmod = os.fchmod
 ftruncate = os.ftruncate
@@ -348,6 +349,19 @@ def reach(
     return fd
 
 
+def enter(path: str, root: str = "", *, make: bool = False) -> int:
+    """As `reach`, a descriptor that can be listed and made durable as well.
+
+    Raises:
+        OSError: as there, or the folder cannot be read.
+    """
+    fd = reach(path, root, make=make)
+    try:
+        return os.open(".", _FOLDER, dir_fd=fd)
+    finally:
+        os.close(fd)
+
+
 def _below(path: str, root: str) -> list[str] | None:
     """The components of a path below `root`; None where it lies elsewhere."""
     prefix = root.rstrip("/") + "/"
@@ -438,6 +452,38 @@ def publish(path: str, data: bytes, mode: int = 0o644, root: str = "") -> None:
         os.close(dir_fd)
 
 
+def replace(
+    name: str,
+    dir_fd: int,
+    data: bytes,
+    like: stat_result | None = None,
+    mode: int = FILE_MODE,
+) -> None:
+    """Put a whole file in place of another in an open folder, or of none; durable when it returns.
+
+    It has mode and owner of the file that was seen as `like`, where one is given.
+
+    Raises:
+        OSError: it could not be written; the old one stands, or nobody knows which survives a
+            crash.
+    """
+    new = f".{name}.{os.urandom(6).hex()}.tmp"
+    try:
+        fd = create(new, dir_fd, owner_for(os.fstat(dir_fd)), mode)
+        try:
+            if like is not None:
+                resemble(fd, like)
+            write_all(fd, data)
+            fsync(fd)
+        finally:
+            os.close(fd)
+        rename(new, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+    except OSError:
+        forget(new, dir_fd)
+        raise
+    fsync(dir_fd)
+
+
 def append(path: str, data: bytes, mode: int = FILE_MODE, root: str = "") -> None:
     """Add to the end of a file in one write, so that lines of several writers do not mix.
 
@@ -464,6 +510,47 @@ def forget(name: str, dir_fd: int) -> None:
         unlink(name, dir_fd=dir_fd)
     except FileNotFoundError:
         return
+
+
+def plain_files(fd: int) -> Iterator[tuple[str, stat_result]]:
+    """The regular files directly in an open folder, by name and state; nothing is followed.
+
+    Raises:
+        OSError: it cannot be listed.
+    """
+    for name in sorted(os.listdir(fd)):
+        try:
+            seen = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        except FileNotFoundError:
+            continue  # gone since it was listed
+        if stat.S_ISREG(seen.st_mode):
+            yield name, seen
+
+
+def remove_folder(name: str, dir_fd: int, last: Collection[str] = ()) -> None:
+    """Remove a folder and the regular files directly in it; those named `last` in that order.
+
+    What else lies in it stays, and the folder with it. One that is gone already is no error.
+
+    Raises:
+        OSError: it is no folder, something else lies in it, or it cannot be removed now.
+    """
+    try:
+        fd = open_folder(name, dir_fd)
+    except FileNotFoundError:
+        return
+    try:
+        found = [file for file, _ in plain_files(fd)]
+        for file in [file for file in found if file not in last]:
+            forget(file, fd)
+        for file in [file for file in last if file in found]:
+            forget(file, fd)
+    finally:
+        os.close(fd)
+    try:
+        rmdir(name, dir_fd=dir_fd)
+    except FileNotFoundError:
+        return  # somebody else removes it as well
 
 
 def open_below(root: str, path: str) -> tuple[int, str]:

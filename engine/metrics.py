@@ -168,16 +168,30 @@ class Counters:
         Raises:
             OSError: it cannot be written.
         """
-        with _closing(files.reach(self._folder, self._root, make=True)) as here:
-            lock_name = f"{name}.lock"
-            with _own(lock_name, here) as lock, files.Flock(lock), _own(name, here) as fd:
-                before = os.pread(fd, _NUMBER, 0)
-                total = self._number(before, name) + n
-                data = b"%d\n" % total
-                files.write_all(fd, data)
-                if len(before) > len(data):
-                    files.ftruncate(fd, len(data))
+        with self._locked(name) as fd:
+            before = os.pread(fd, _NUMBER, 0)
+            total = self._number(before, name) + n
+            _overwrite(fd, b"%d\n" % total, len(before))
         return total
+
+    def put(self, name: str, value: str) -> None:
+        """Have a file say this from now on: a moment in epoch seconds, or a word.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        with self._locked(name) as fd:
+            _overwrite(fd, f"{shown(value)}\n".encode(), os.fstat(fd).st_size)
+
+    @contextmanager
+    def _locked(self, name: str) -> Iterator[int]:
+        with (
+            _closing(files.reach(self._folder, self._root, make=True)) as here,
+            _own(f"{name}.lock", here) as lock,
+            files.Flock(lock),
+            _own(name, here) as fd,
+        ):
+            yield fd
 
     def read(self, name: str) -> int:
         """The value of a counter; 0 when there is none.
@@ -219,6 +233,12 @@ _NUMBER = 64
 def _own(name: str, dir_fd: int) -> AbstractContextManager[int]:
     """A file to write to, made if need be."""
     return _closing(files.open_shared(name, dir_fd, os.O_RDWR, 0o644))
+
+
+def _overwrite(fd: int, data: bytes, before: int) -> None:
+    files.write_all(fd, data)
+    if before > len(data):
+        files.ftruncate(fd, len(data))
 
 
 @contextmanager

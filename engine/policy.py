@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+from engine import verbs
 from engine.model import LockEvidence, State, Task, Verdict
 from engine.text import shown
 
@@ -173,6 +174,8 @@ class Circumstances(NamedTuple):
     """How many due tasks come before it: those with a lower id, as the contract takes by name."""
     last_run: float | None = None
     """When a worker last ran here; None: not known."""
+    shut: str = ""
+    """Why no task of this kind would be claimed now, whoever handles it; "" when one would."""
 
 
 def why_waiting(task: Task, now: float, about: Circumstances) -> tuple[str, ...]:
@@ -193,7 +196,7 @@ def _why_pending(task: Task, now: float, about: Circumstances) -> Iterator[str]:
     hindered = [*_hindrances(task, now, about)]
     yield from hindered
     due, lock = is_due(task, now), about.lock
-    refused = about.handled is not None and not about.handled(task.kind)
+    refused = any(_unhandled(task, about))
     ahead = about.ahead if due and not refused else 0
     if ahead:
         yield f"{ahead:,} older task{'s' if ahead > 1 else ''} first"
@@ -210,7 +213,9 @@ def _hindrances(task: Task, now: float, about: Circumstances) -> Iterator[str]:
     if about.paused:
         yield f"the queue is paused: {shown(about.paused)}"
     if not is_due(task, now):
-        yield f"backoff until {until(task.due or 0.0, now)}"
+        # What no attempt has failed at does not back off: it says itself what it waits for.
+        why = shown(task.error) if task.error.startswith(verbs.WAITS) else "backoff"
+        yield f"{why} until {until(task.due or 0.0, now)}"
     yield from _unhandled(task, about)
     if about.lock is not None and about.lock.verdict in _BROKEN:
         yield _BROKEN[about.lock.verdict](about.lock)
@@ -221,6 +226,8 @@ def _hindrances(task: Task, now: float, about: Circumstances) -> Iterator[str]:
 def _unhandled(task: Task, about: Circumstances) -> Iterator[str]:
     if about.handled is not None and not about.handled(task.kind):
         yield f"no handler configured for {shown(task.kind)}"
+    elif about.shut:
+        yield shown(about.shut)
 
 
 def _is_quiet(about: Circumstances, now: float) -> bool:
@@ -262,7 +269,9 @@ _BROKEN: Mapping[Verdict, Callable[[LockEvidence], str]] = {
 def _why_held(task: Task, now: float, about: Circumstances) -> Iterator[str]:
     yield "held by an operator until released"
     if not is_due(task, now):
-        yield f"backoff until {until(task.due or 0.0, now)}"
+        # What no attempt has failed at does not back off: it says itself what it waits for.
+        why = shown(task.error) if task.error.startswith(verbs.WAITS) else "backoff"
+        yield f"{why} until {until(task.due or 0.0, now)}"
     yield from _unhandled(task, about)
 
 

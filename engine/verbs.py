@@ -46,6 +46,19 @@ def unclaim(task: Task) -> Task:
     return replace(task, state=State.PENDING, lease=None)
 
 
+WAITS = "waits: "
+"""How an error begins that is none: it says what keeps a task that nobody has attempted."""
+
+
+def postpone(task: Task, due: float, why: str) -> Task:
+    """Given back until `due` (epoch seconds UTC): no attempt was made, none counts.
+
+    What keeps it stands where its error would; the error of a real attempt is left there.
+    """
+    says = f"{WAITS}{why}" if not task.error or task.error.startswith(WAITS) else task.error
+    return replace(task, state=State.PENDING, due=due, error=says, lease=None)
+
+
 def bury(task: Task, error: str, counts: int = 0) -> Task:
     """Given up on: to the dead-letter queue, the attempts raised by `counts`."""
     attempts = (task.attempts or 0) + counts

@@ -12,18 +12,19 @@ _BREAKS = {
     *("h1", "h2", "h3", "h4", "h5", "h6", "header", "footer", "article", "dt", "dd"),
 }
 _APART = {"td", "th"}
+_LINK = re.compile(r"""\shref\s*=\s*["']?\s*((?:https?|mailto):[^\s"'<>]+)""", re.IGNORECASE)
 _TAG = re.compile(r"/?([a-zA-Z][a-zA-Z0-9]{0,20})")
 _LOWER = str.maketrans({chr(c): chr(c + 32) for c in range(65, 91)})
 
 
-def from_html(page: str) -> str:
-    """The text of a page, without tags, scripts and styles.
+def from_html(page: str, *, links: bool = False) -> str:
+    """The text of a page, without tags, scripts and styles; with `links`, where they lead behind.
 
     Goes through it once: the library's parser needs time with the square of some pages' length.
     """
     lower = page.translate(_LOWER)  # of the same length, unlike str.lower()
     text: list[str] = []
-    at, kept = 0, False
+    at, kept, link = 0, False, ""
     while at < len(page):
         begin = page.find("<", at)
         begin = len(page) if begin < 0 else begin
@@ -44,6 +45,11 @@ def from_html(page: str) -> str:
             at = len(page) if end < 0 else end
         elif name == "pre":
             kept = not closes
+        elif name == "a" and links:
+            if link and link != text[-1].strip():
+                text.append(f" ({link})")
+            found = None if closes else _LINK.search(page, begin, at)
+            link = found[1] if found else ""
         text.append("\n" if name in _BREAKS else " " if name in _APART else "")
     return _tidy("".join(text))
 

@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import NamedTuple, Protocol
 
 from engine import handlers, locks, rescuer, verbs
-from engine.handlers import Context, Failed, Fatal, Handler, Retry
+from engine.handlers import Context, Failed, Fatal, Handler, Later, Retry
 from engine.model import State, Task
 from engine.policy import RetryPolicy
 from engine.store import Gone, Store, StoreError
@@ -71,6 +71,10 @@ class Services(NamedTuple):
     tidy: Callable[[], None] = lambda: None
     """Sets aside what the last take met and could not read; called only under the lock."""
     limits: Limits | None = None
+    gate: Callable[[str], str] = lambda kind: ""
+    """Why no task of a kind may be claimed now, whoever handles it; "" when one may. Raises
+    nothing, and is asked once for each look at the queue.
+    """
     slots: Mapping[str, int] = {}
     """How many tasks of a kind may run at once, where more than one may or fewer than all."""
     timeouts: Mapping[str, float] = {}
@@ -83,7 +87,7 @@ class Run(NamedTuple):
     done: int = 0
     failed: int = 0
     refused: Mapping[str, str] = {}
-    """Kinds of which a due task was passed over, and why."""
+    """Kinds of which a due task was passed over or given back, and why."""
     token_at: float | None = None
     """When the first of those that lack only a token may go on, epoch seconds UTC."""
     next_due: float | None = None
@@ -138,6 +142,13 @@ class Worker:
         self._stopping = self._cancelled = False
         self._done = self._failed = self._gone = 0
         self._refused: dict[str, str] = {}
+        self._gates: dict[str, str] = {}
+        """What the gate said of each kind at this look."""
+        self._put_off = 0
+        """Tasks of this run that were given back without having been attempted."""
+        self._put_off_why: dict[str, str] = {}
+        self._put_off_until: float | None = None
+        """When the first of them is due again."""
         self._token_at: float | None = None
         self._unreachable = ""
         self._taking: Iterator[Task] | None = None
@@ -182,12 +193,13 @@ class Worker:
         except locks.Lost as loss:
             lost = str(loss)
             self._services.log("ALERT", f"{lost}; stopping, nothing touched")
+        dues = [due for due in (self._store.doorbell.due, self._put_off_until) if due is not None]
         return Run(
             self._done,
             self._failed,
-            dict(self._refused),
+            {**self._put_off_why, **self._refused},
             self._token_at,
-            self._store.doorbell.due,
+            min(dues, default=None),
             lost,
             self._gone,
             len(self._owed),
@@ -212,16 +224,18 @@ class Worker:
 
     def _work(self, *, limit: int | None, until_idle: bool) -> None:
         retired = published = self._clock()
-        claimed = 0
+        claimed = self._put_off = 0
+        self._put_off_why, self._put_off_until = {}, None
         while True:
             room = self._concurrency - self._in_hand.total()
             if limit is not None:
-                room = min(room, limit - claimed)
+                room = min(room, limit - (claimed - self._put_off))
             looking = room > 0 and not self._stopping
             self._settle_owed()
             began = self._try_claim(room, patient=limit is None) if looking else 0
             claimed += began
-            if not self._in_hand.total() and (self._stopping or claimed == limit):
+            # What was given back was not eligible after all: the run is for another one.
+            if not self._in_hand.total() and (self._stopping or claimed - self._put_off == limit):
                 return
             now = self._clock()
             idle = not self._in_hand.total()
@@ -287,6 +301,7 @@ class Worker:
     def _claim(self, room: int) -> int:
         """Take and start up to `room` tasks; how many were started."""
         self._refused.clear()
+        self._gates.clear()
         self._token_at = None
         if self._lock is not None:
             self._lock.check()
@@ -320,6 +335,10 @@ class Worker:
         slots = 1 if contract else self._services.slots.get(kind, self._concurrency)
         if self._in_hand[kind] >= slots:
             return "one is running already" if slots == 1 else f"{slots} are running already"
+        if kind not in self._gates:
+            self._gates[kind] = self._services.gate(kind)
+        if self._gates[kind]:
+            return self._gates[kind]
         limits = self._services.limits
         if limits is not None and not limits.ready(kind):
             moment = limits.token_at(kind)
@@ -372,6 +391,9 @@ class Worker:
         if failure is None:
             self._store_outcome(task, None, lambda: self._completed(task))
             return
+        if isinstance(failure, Later):
+            self._postpone(task, failure)
+            return
         self._failed += 1
         error = plain_error(_words(failure))
         self._services.tally("failed_total")
@@ -382,6 +404,19 @@ class Worker:
         self._done += 1
         self._services.tally("processed_total")
         self._services.log("SUCCESS", f"Task completed: {task.id} ({task.kind})")
+
+    def _postpone(self, task: Task, later: Later) -> None:
+        """Give back what was not attempted; never at once, or it would be taken in a circle."""
+        why = plain_error(str(later))
+        due = max(int(self._clock()) + 1.0, later.due)
+        self._put_off += 1
+        self._put_off_why[task.kind] = why
+        self._put_off_until = min(due, self._put_off_until or due)
+        self._store_outcome(
+            task,
+            verbs.postpone(task, due, why),
+            lambda: self._services.log("INFO", f"Task {task.id} waits: {why}"),
+        )
 
     def _give_up_or_wait(self, task: Task, failure: Exception, error: str) -> None:
         now = self._clock()

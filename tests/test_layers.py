@@ -34,7 +34,7 @@ MIRROR = {
 }
 SIGNS = {
     *("engine.events", "engine.samenow", "engine.flow", "engine.alerts", "engine.transports"),
-    *("engine.mailwatch", "engine.triage"),
+    *("engine.mailwatch", "engine.deliveries", "engine.triage"),
     *("engine.recorder", "engine.recording", "engine.rewind", "engine.forecast"),
     *("engine.fates", "engine.pace", "engine.pacing", "engine.runs", "engine.hearing"),
     *("engine.replay", "engine.progress", "engine.following", "engine.tokens"),
@@ -62,7 +62,7 @@ LAYERS: dict[str, set[str]] = {
     # What is done for a task.
     "engine.mail.*": {
         *("engine.files", "engine.text", "engine.metrics", "engine.limits", "engine.mailconf"),
-        *("engine.model", "engine.logtail", "engine.mail.*", "engine.policy"),
+        *("engine.model", "engine.logtail", "engine.mail.*", "engine.policy", "engine.webpage"),
     },
     "engine.handlers.*": {
         *("engine.mail.*", "engine.model", "engine.text", "engine.config", "engine.handlers.*"),

@@ -28,6 +28,15 @@ class Retry(Failed):
         """Seconds from now."""
 
 
+class Later(Exception):
+    """Nothing was attempted, and nothing failed: the task is given back, to be taken up again."""
+
+    def __init__(self, due: float, text: str) -> None:
+        """`due` is when that makes sense, epoch seconds UTC; `text` is what keeps it until then."""
+        super().__init__(text)
+        self.due = due
+
+
 class Context(NamedTuple):
     """What a handler is told besides its task."""
 
@@ -45,6 +54,7 @@ class Handler(Protocol):
 
         Raises:
             Failed: it could not be done; Fatal and Retry say more.
+            Later: it was not begun.
         """
         ...
 

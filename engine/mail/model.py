@@ -46,6 +46,15 @@ class NotSent(MailError):
         self.permanent = permanent
         """Whether another attempt with the same mail cannot succeed either."""
 
+    @property
+    def doubtful(self) -> bool:
+        """Whether the transport may have accepted it all the same, and only could not say so."""
+        return self.word in DOUBTFUL or self.word.startswith("unavailable_signal")
+
+
+DOUBTFUL = frozenset({"timeout", "connect_lost", "unavailable_stopped"})
+"""Failures that leave open what became of the mail: no answer came, whatever it would have been."""
+
 
 class Waits(MailError):
     """Nothing was attempted: no transport may be used now, or no token is there for it."""

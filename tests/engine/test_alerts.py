@@ -17,7 +17,7 @@ from engine.config import Thresholds
 from engine.gauges import GAUGES, LAST_RUN
 from engine.metrics import QueueGauges, Samples, render_queue
 from engine.model import LockEvidence, State, Verdict
-from engine.transports import Tally, Transport, Window
+from engine.transports import Routes, Stopped, Tally, Transport, Window
 from tests.engine.lockers import later
 from tests.engine.test_transports import attempt, given_up
 from tests.tui.spools import Clock, disk_place, make_spool
@@ -60,6 +60,8 @@ def due(minutes: float, **fields: object) -> Sight:
     """Twelve tasks are due, the oldest for so many minutes."""
     return a_sight(due=12, oldest_due=NOW - 60 * minutes, **fields)
 
+
+HALTED = {"curl": Stopped("curl", NOW - 7200, "ana", "the relay is moved")}
 
 TABLE = [
     # what is seen, how urgent, what about, in which words, where it leads
@@ -112,6 +114,17 @@ TABLE = [
         "WARN a failing transport: curl failed 62% of 21 mails in 10m -> transports curl",
     ),
     (a_sight(transports=[a_way(0, 0)]), ""),
+    (a_sight(routes=Routes(("curl",), "curl")), ""),
+    (a_sight(routes=Routes(("curl",), why_not={"curl": "no relay"})), ""),
+    (a_sight(routes=Routes(("curl",), stopped=HALTED, unknown="Permission denied")), ""),
+    (
+        a_sight(routes=Routes(("curl", "mailx"), "mailx", stopped=HALTED)),
+        "WARN a suspended transport: curl suspended by ana for 2h00m -> transports curl",
+    ),
+    (
+        a_sight(routes=Routes(("curl",), stopped=HALTED)),
+        "WARN a suspended transport: curl suspended by ana for 2h00m: mail waits -> transports",
+    ),
     (a_sight(queue=prom(pending=5), counts={State.PENDING: 7}), ""),
     (
         a_sight(queue=prom(pending=12), before=[(NOW - 20, {State.PENDING: 40})]),

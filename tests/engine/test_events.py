@@ -75,6 +75,10 @@ def golden(name: str) -> list[LogLine]:
             *(What.UNSETTLED, ID, "geoban_apply", "", "", None),
         ),
         (
+            f"Task {ID} waits: no token for domain example.com",
+            *(What.PUT_OFF, ID, "geoban_apply", "", "", None),
+        ),
+        (
             "MAIL_SEND_ATTEMPT task_id=inline attempt=2 transport=sendmail to=admin@...",
             *(What.STARTED, "", "mail_send", "", "sendmail", 2),
         ),
@@ -215,6 +219,21 @@ def an_event(what: What, when: float | None = NOW, transport: str = "", **fields
             ],
             [Attempt(1, NOW, NOW + 9, What.RECOVERED), Attempt(2, NOW + 9, None, None)],
         ),
+        # it was not attempted
+        (
+            [
+                an_event(What.STARTED),
+                an_event(What.FAILED, NOW + 1, error="no"),
+                an_event(What.STARTED, NOW + 60),
+                an_event(What.PUT_OFF, NOW + 60),
+                an_event(What.STARTED, NOW + 90),
+            ],
+            [
+                Attempt(1, NOW, NOW + 1, What.FAILED, "no"),
+                Attempt(2, NOW + 90, None, None),
+            ],
+        ),
+        ([an_event(What.PUT_OFF)], []),
         # nobody told how it ended
         (
             [an_event(What.STARTED), an_event(What.STARTED, NOW + 9)],

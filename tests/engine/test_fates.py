@@ -52,6 +52,7 @@ WAITS = "Task ID failed (attempt 1/4), retry in 60s"
 BURIED = "Task ID exhausted retries (4/4), moving to DLQ"
 UNSETTLED = "Task ID is not where it was claimed; left alone"
 SENT_OK = "MAIL_SEND_RESULT task_id=ID status=success transport=postfix attempt=1"
+TOKENLESS = "waits: no token for domain example.com"
 AGAIN: dict[str, Any] = {"attempts": 1, "error": ERROR}
 DEAD_NOW = {"dead_since": f"{NOW + 1:.0f}"}
 
@@ -80,6 +81,16 @@ SEEN: Sequence[tuple[str, Task | Missing | None, Known]] = (
         "pending, of a store that does not count attempts",
         a_task(State.PENDING, attempts=None, error=ERROR),
         Known(Fate.FAILED, f"failed, and is to be tried again: {ERROR}", MARK),
+    ),
+    (
+        "pending, taken up and given back until it has a token",
+        a_task(State.PENDING, attempts=0, error=TOKENLESS),
+        Known(Fate.WAITING, f"was not attempted: {TOKENLESS}"),
+    ),
+    (
+        "claimed after it had to wait for a token",
+        a_task(State.ACTIVE, attempts=0, error=TOKENLESS),
+        Known(Fate.RUNNING, "is being run"),
     ),
     ("claimed", a_task(State.ACTIVE), Known(Fate.RUNNING, "is being run")),
     (

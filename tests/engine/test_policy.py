@@ -431,6 +431,11 @@ BACK = "the next worker counts a failed attempt and gives it back"
             Circumstances(handled=str.isdigit),
             ["given up on", RETRY, "no handler configured for mail_send"],
         ),
+        (
+            replace(a_task(due=NOW + 60), error="waits: no token for domain example.com"),
+            Circumstances(lock=HELD),
+            ["waits: no token for domain example.com until 08:01:00Z (in 1 min)"],
+        ),
         (a_task(State.DONE), Circumstances(), ["done; its store clears it away"]),
         (
             a_task(State.TRASH),
@@ -442,7 +447,7 @@ BACK = "the next worker counts a failed attempt and gives it back"
 def test_any_other_task_is_told_how_it_stands(
     task: Task, about: Circumstances, sentences: list[str]
 ) -> None:
-    """One that is held, worked on, given up on or put away is told that, and what follows."""
+    """One that is held, worked on, put off, given up on or put away is told that, and the rest."""
     assert list(policy.why_waiting(task, NOW, about)) == sentences
 
 

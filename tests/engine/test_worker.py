@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine import files, locks, verbs
-from engine.handlers import CONTRACT_KINDS, Context, Failed, Fatal, Handler, Retry
+from engine.handlers import CONTRACT_KINDS, Context, Failed, Fatal, Handler, Later, Retry
 from engine.limits import Buckets
 from engine.model import State, Task
 from engine.policy import Rate, RetryPolicy, contract, shipped
@@ -54,6 +54,7 @@ class Desk:
         lock: locks.PidLock | None = None,
         concurrency: int = 1,
         limits: Limits | None = None,
+        gate: Callable[[str], str] = lambda kind: "",
         slots: Mapping[str, int] | None = None,
         store: Store | None = None,
         retire: Callable[[], None] = lambda: None,
@@ -65,6 +66,7 @@ class Desk:
             tally=lambda name: self.tallies.update([name]),
             retire=retire,
             limits=limits,
+            gate=gate,
             slots=slots or {},
             timeouts=timeouts or {},
         )
@@ -488,6 +490,100 @@ def test_a_token_that_cannot_be_spent_costs_no_attempt(desk: Desk) -> None:
         desk.worker({"job": fails(Failed("ran"))}, limits=limits).process_next()
 
     assert replace(desk.now(task), rev=task.rev) == task
+
+
+# ---- what is not begun
+
+
+def test_what_was_not_attempted_is_given_back_uncounted(desk: Desk) -> None:
+    """A handler that did not begin has its task wait until the moment it says: no attempt, no
+    retry and no failure counts, and the task says what keeps it.
+    """
+    task = desk.add()
+
+    run = desk.worker({"job": fails(Later(NOW + 90, "no token for $here"))}).process_next()
+
+    now = desk.now(task)
+    assert (now.state, now.due, now.attempts, now.error, now.lease) == (
+        *(State.PENDING, NOW + 90, task.attempts, "waits: no token for _here", None),
+    )
+    assert run == Run(refused={"job": "no token for _here"}, next_due=NOW + 90)
+    assert desk.tallies == {}
+    assert desk.log[-1] == ("INFO", f"Task {task.id} waits: no token for _here")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "waits: no token"),
+        ("waits: nobody is there", "waits: no token"),
+        ("rejected_550: no such user", "rejected_550: no such user"),
+    ],
+)
+def test_the_error_of_an_attempt_is_not_lost_by_waiting(
+    desk: Desk, before: str, after: str
+) -> None:
+    """What keeps a task takes the place of what kept it before, never that of a real error."""
+    task = desk.add(error=before, attempts=2)
+
+    desk.worker({"job": fails(Later(NOW + 90, "no token"))}).process_next()
+
+    assert (desk.now(task).error, desk.now(task).attempts) == (after, 2)
+
+
+def test_what_was_not_attempted_is_not_taken_in_a_circle(desk: Desk) -> None:
+    """A task that is given back until a moment that is past already waits for a second."""
+    task = desk.add()
+
+    run = desk.worker({"job": fails(Later(0.0, "not now"))}).work(until_idle=True)
+
+    assert desk.now(task).due == NOW + 1
+    assert run.next_due == NOW + 1
+
+
+def test_a_run_for_one_task_goes_on_to_one_that_can_be_done(desk: Desk) -> None:
+    """What a timer's run gives back was not eligible: it does the next that is, and no more."""
+    waiting = [desk.add(kind="mail", number=n) for n in (1, 2)]
+    left = [desk.add(kind="zebra", number=n) for n in (1, 2)]
+    handled = {"mail": fails(Later(NOW + 60, "no token")), "zebra": does}
+
+    run = desk.worker(handled).process_next()
+
+    assert (run.done, run.failed, run.refused) == (1, 0, {"mail": "no token"})
+    assert [desk.now(task).due for task in waiting] == [NOW + 60, NOW + 60]
+    assert desk.now(left[1]) == left[1]
+
+
+def test_what_waits_is_done_when_its_time_has_come(desk: Desk) -> None:
+    """A task that was given back is taken up again like any other, its attempts as they were."""
+    task = desk.add()
+    desk.worker({"job": fails(Later(NOW + 60, "no token"))}).process_next()
+
+    desk.clock.now += 60
+    run = desk.worker({"job": does}).process_next()
+
+    assert run.done == 1
+    assert task.id not in desk.tasks()
+
+
+def test_a_shut_gate_keeps_its_kind_and_no_other(desk: Desk) -> None:
+    """While a kind is not to be claimed, its tasks stay as they are; others are done. It is asked
+    once for each look, however many tasks wait.
+    """
+    waiting = [desk.add(kind="mail", number=n) for n in range(3)]
+    behind = desk.add(kind="zebra")
+    asked = Counter[str]()
+
+    def gate(kind: str) -> str:
+        asked[kind] += 1
+        return "no mail transport is set up" if kind == "mail" else ""
+
+    run = desk.worker({"mail": does, "zebra": does}, gate=gate).process_next()
+
+    assert [desk.now(task) for task in waiting] == waiting
+    assert behind.id not in desk.tasks()
+    assert run.refused == {"mail": "no mail transport is set up"}
+    assert asked == {"mail": 1, "zebra": 1}
 
 
 # ---- who was there before

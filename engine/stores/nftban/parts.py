@@ -25,6 +25,9 @@ TASK, PAYLOAD, MAIL = "task", "payload", "mail/"
 MAIL_FOLDER = "mail-"
 """How the folder of one spooled mail begins: contract, "Mail Spool"."""
 
+META, SENT = "meta.sh", "sent"
+"""Of a mail's files those that go last: what it is, and the mark that it was sent."""
+
 MOST = 20
 """Files of a mail's folder that are shown; the contract puts two there."""
 
@@ -82,6 +85,45 @@ def glimpse(folder: str, name: str) -> bytes:
             os.close(fd)
     except (Refused, OSError) as error:
         raise _answer(name, error) from error
+
+
+def weight(payload: str, mail_spool: str) -> int:
+    """Bytes of what `discard` would remove.
+
+    Raises:
+        Refused: as there.
+        OSError: that cannot be found out now.
+    """
+    with _folder_of(payload, mail_spool) as (fd, name, _):
+        if _is_mail(payload, mail_spool):
+            return sum(seen.st_size for _, seen in files.plain_files(fd))
+        return os.stat(name, dir_fd=fd, follow_symlinks=False).st_size
+
+
+def discard(payload: str, mail_spool: str) -> None:
+    """Remove a payload; of a spooled mail the plain files directly in its folder, and the folder.
+
+    Raises:
+        Refused: it lies elsewhere, or behind a symbolic link.
+        OSError: it is gone already, or cannot be removed, or there is more in the mail's folder.
+    """
+    with _folder_of(payload, mail_spool) as (fd, name, _):
+        if not _is_mail(payload, mail_spool):
+            files.forget(name, fd)
+            return
+    spool = files.open_folder(mail_spool)
+    try:
+        folder = os.path.basename(os.path.dirname(payload))
+        files.remove_folder(folder, spool, (META, SENT))
+    finally:
+        os.close(spool)
+
+
+def _is_mail(payload: str, mail_spool: str) -> bool:
+    """Whether this is the path of what a spooled mail's folder is known by."""
+    folder, name = os.path.split(payload)
+    above, mail = os.path.split(folder)
+    return name == META and above == mail_spool.rstrip("/") and mail.startswith(MAIL_FOLDER)
 
 
 @contextmanager

@@ -426,16 +426,12 @@ class NftbanStore:
         payload, root = task.payload, self._spool.mail_spool
         if not payload or not root or not form.is_plain_path(payload):
             return own
+        from engine.stores.nftban import parts
+
         try:
-            fd, name = files.open_below(root, payload)
+            return own + parts.weight(payload, root)
         except (OSError, Refused):
             return own
-        try:
-            return own + os.stat(name, dir_fd=fd, follow_symlinks=False).st_size
-        except OSError:
-            return own
-        finally:
-            os.close(fd)
 
     def read(self, task: Task, part: str = "") -> bytes:
         """The task file's bytes, or the first of another part.
@@ -635,19 +631,18 @@ class NftbanStore:
         return record
 
     def _remove_payload(self, path: str) -> None:
-        """Remove what a task's payload names, if it lies below the mail spool; else leave it."""
+        """Remove what a task's payload names, if it lies below the mail spool; else leave it.
+
+        Of a spooled mail that is its whole folder.
+        """
         if not self._spool.mail_spool or not form.is_plain_path(path):
             return
+        from engine.stores.nftban import parts
+
         try:
-            fd, name = files.open_below(self._spool.mail_spool, path)
+            parts.discard(path, self._spool.mail_spool)
         except (OSError, Refused):
-            return  # elsewhere, or gone already: never ours to delete
-        try:
-            files.forget(name, fd)
-        except OSError:
-            return  # the task itself is done; an unremovable payload is litter, not a failure
-        finally:
-            os.close(fd)
+            return  # elsewhere, or gone already; and the task is done, whatever stays behind
 
     def control(self, name: str, target: str = "", value: str = "") -> str:
         """This spool as a whole has nothing to control."""

@@ -1,0 +1,457 @@
+"""Sends a mail once, or with retries and the spool behind them, or out of the spool.
+
+What a transport has accepted is never sent again: a spooled mail is marked as being tried before
+the transport is asked, and as sent right after it accepted, each durably. One window remains: who
+is ended between the acceptance and the second mark leaves the first one behind, and so does a
+transport that never answers. The next attempt says so in the log, and sends the same mail once
+more, with the same Message-ID.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, Protocol
+
+from engine.mail import address
+from engine.mail.compose import compose
+from engine.mail.content import Content, given, of_body
+from engine.mail.host import Host
+from engine.mail.ledger import INLINE, Ledger
+from engine.mail.model import Mail, MailError, NotSent, Reason, Transport, Waits
+from engine.mail.spool import MailSpool, Spooled
+from engine.mail.transports import Ways
+from engine.mailconf import NOWHERE, MailSettings
+from engine.policy import HOUR, Rate
+from engine.text import private, shown
+
+DEFAULT_SUBJECT = "NFTBan Alert"
+"""The subject of `send_with_retry` where none is given, as in the real program."""
+
+ASK_AGAIN = 60.0
+"""Seconds after which a mail that found no transport to use asks once more."""
+
+
+class Tokens(Protocol):
+    """Token buckets by name; `engine.limits.Buckets` keeps them for all processes."""
+
+    def ready(self, kind: str, /) -> bool:
+        """Whether a token is there, nothing spent."""
+        ...
+
+    def spend(self, kind: str, /) -> bool:
+        """Take a token; False, and nothing taken, when there is none."""
+        ...
+
+    def token_at(self, kind: str, /) -> float:
+        """When one is there, epoch seconds UTC."""
+        ...
+
+
+class Sent(NamedTuple):
+    """A mail that a transport has accepted."""
+
+    transport: str
+    mail_id: str
+    recipient: str
+
+
+class Ended(NamedTuple):
+    """What became of a mail that was to be sent with retries."""
+
+    sent: bool
+    """Whether a transport accepted it; else it lies in the spool."""
+    transport: str
+    """The one that was used; "" where there was none."""
+    attempts: int
+    word: str = ""
+    """Why it was not sent, in one word, as logs have it."""
+    text: str = ""
+    """The same for people; safe to show."""
+    mail_id: str = ""
+    task_id: str = ""
+    """The task that delivers it from the spool; "" when it was sent, or could not be queued."""
+    permanent: bool = False
+    """Whether no attempt can succeed: its task will be given up on at once."""
+    payload: str = ""
+    """Its `meta.sh` in the spool; "" when it was sent."""
+    doubt: float = 0.0
+    """When the attempt began of which nobody knows whether it was accepted, epoch seconds UTC; 0.0
+    where there is none."""
+    unqueued: str = ""
+    """Why no task delivers it from the spool, so that somebody has to; safe to show."""
+
+
+class Post:
+    """Everything that sending a mail takes, put together."""
+
+    def __init__(
+        self,
+        settings: MailSettings,
+        host: Host,
+        spool: MailSpool,
+        ledger: Ledger,
+        ways: Ways,
+        suspensions: Callable[[], Collection[str]],
+        limits: Tokens | None,
+        clock: Callable[[], float],
+        pause: Callable[[float], object],
+        *,
+        complain: Callable[[str], None],
+    ) -> None:
+        """`suspensions` tells which transports an operator has suspended; raises OSError or
+        ValueError where that is not known. `pause` waits so many seconds, or until whoever asked
+        for the mail has it cancelled. `complain` is told what stops no mail.
+        """
+        self._settings, self._host = settings, host
+        self._spool, self._ledger, self._ways = spool, ledger, ways
+        self._suspensions, self._limits = suspensions, limits
+        self._clock, self._pause, self._complain = clock, pause, complain
+        self._turns: dict[str, float] = {}
+        """By bucket: when the last of the mails that found it empty comes back."""
+
+    # ---- as it is asked for
+
+    def send(
+        self,
+        content: str,
+        recipient: str = "",
+        subject: str = "",
+        *,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Sent | None:
+        """One attempt (contract, `nftban_mail_send`); None when there is nobody to send it to.
+
+        Raises:
+            BadMail: nobody may send this.
+            NotSent: it was not accepted, or nothing may be sent now.
+        """
+        to = self._whom(recipient)
+        if not to:
+            return None
+        said, now = given(content, self._settings), self._clock()
+        transport, why = self._chosen()
+        if transport is None:
+            raise NotSent(Reason.UNAVAILABLE, "unavailable_no_transport", why)
+        ident = self._spool.fresh_id(now)
+        mail = self._composed(said, to, subject, now, ident, transport)
+        try:
+            self._spend(transport.name, to)
+        except Waits as wait:
+            raise NotSent(Reason.UNAVAILABLE, NO_TOKEN, str(wait)) from wait
+        self._attempt(INLINE, 1, transport, mail, cancelled)
+        return Sent(transport.name, mail.id, to)
+
+    def send_with_retry(
+        self,
+        content: str,
+        recipient: str = "",
+        subject: str = "",
+        *,
+        enqueue: Callable[[str, str], str],
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Ended | None:
+        """Some attempts with waits between them, then the spool and a task (contract,
+        `nftban_mail_send_with_retry`); None when there is nobody to send it to.
+
+        `enqueue` takes the task's description and its payload, and answers with its id.
+
+        Raises:
+            BadMail: nobody may send this, and it is not spooled.
+            OSError: it was not sent, and could not be spooled: nothing of it is left.
+        """
+        to = self._whom(recipient)
+        if not to:
+            return None
+        said, now = given(content, self._settings), self._clock()
+        subject, ident = subject or DEFAULT_SUBJECT, self._spool.fresh_id(now)
+        transport, why = self._chosen()
+        if transport is None:
+            self._ledger.no_transport(to)
+            ended = Ended(False, "", 0, "no_transport_available", why, ident)
+        else:
+            mail = self._composed(said, to, subject, now, ident, transport)
+            ended = self._tries(transport, mail, cancelled)
+        if not ended.sent:
+            ended = self._keep(ended, to, subject, said, enqueue)
+        self.publish()
+        return ended
+
+    def _tries(self, transport: Transport, mail: Mail, cancelled: Callable[[], bool]) -> Ended:
+        """As many attempts as are allowed and make sense, with waits only between them."""
+        name, to, most = transport.name, mail.recipient, self._settings.attempts
+        failure: NotSent | None = None
+        made, since = 0, 0.0
+        while made < most:
+            try:
+                self._spend(name, to)
+            except Waits as wait:
+                if failure is None:
+                    return Ended(False, name, made, NO_TOKEN, str(wait), mail.id)
+                break
+            made += 1
+            if failure is not None and failure.doubtful:
+                self._ledger.in_doubt(INLINE, name, since)
+            since = self._clock()
+            self._ledger.attempt(INLINE, made, name, to)
+            try:
+                transport.send(mail, cancelled)
+            except NotSent as refusal:
+                failure = refusal
+            else:
+                self._ledger.accepted(INLINE, made, name, to)
+                return Ended(True, name, made, mail_id=mail.id)
+            self._ledger.attempt_failed(made, most, failure.word)
+            if failure.permanent or made == most or not self._waited(made, cancelled):
+                break
+        assert failure is not None
+        word, text = failure.word, str(failure)
+        self._ledger.gave_up(INLINE, name, made, word, to, text)
+        doubt = since if failure.doubtful else 0.0
+        permanent = failure.permanent
+        return Ended(False, name, made, word, text, mail.id, permanent=permanent, doubt=doubt)
+
+    def _waited(self, made: int, cancelled: Callable[[], bool]) -> bool:
+        """Wait as long as after so many attempts; False when there is to be no other one."""
+        waits = self._settings.backoff or (0.0,)
+        if cancelled():
+            return False
+        seconds = waits[min(made, len(waits)) - 1]
+        self._ledger.retrying(seconds)
+        self._pause(seconds)
+        return not cancelled()
+
+    def _keep(
+        self,
+        ended: Ended,
+        to: str,
+        subject: str,
+        said: Content,
+        enqueue: Callable[[str, str], str],
+    ) -> Ended:
+        """Spool what was not sent, and have it queued once it is there as a whole."""
+        # That no attempt can succeed stands there from the first moment: with the task a worker may
+        # come at once.
+        refused = f"{ended.word}: {ended.text}" if ended.permanent else ""
+        payload = self._spool.keep(ended.mail_id, to, subject, said, refused)
+        if ended.doubt:
+            with self._told(f"{ended.mail_id} may arrive twice, which is not written down"):
+                self._spool.begin(self._spool.read(payload), ended.transport, ended.doubt)
+        try:
+            task_id = enqueue(f"Spooled mail to {private(to)}", payload)
+        except Exception as error:
+            # The mail is safe, whatever is wrong with the queue; to fail now would deny that.
+            why = shown(str(error) or type(error).__name__)
+            self._ledger.unqueued(payload.rpartition("/")[0])
+            return ended._replace(payload=payload, unqueued=why)
+        reason = f"after_{ended.attempts}_retries" if ended.attempts else ended.word
+        self._ledger.spooled(task_id, to, reason, ended.transport)
+        return ended._replace(payload=payload, task_id=task_id)
+
+    # ---- out of the spool
+
+    def deliver(
+        self, payload: str, task_id: str, attempt: int, cancelled: Callable[[], bool]
+    ) -> None:
+        """One attempt at a spooled mail; none where it is known to have been sent.
+
+        Returns when a transport has accepted it, whether that could be written down or not.
+
+        Raises:
+            BadMail: nobody may send this.
+            Waits: nothing was attempted, and nothing is wrong with the mail.
+            NotSent: the attempt failed.
+            MailError: nothing was attempted, because the spool cannot be read or written.
+        """
+        with _readable():
+            spooled = self._spool.read(payload)
+        if spooled.sent is not None:
+            self._ledger.already_sent(task_id, spooled.sent.transport, spooled.sent.at)
+            return
+        self._refuse_once(spooled)
+        transport, why = self._chosen()
+        if transport is None:
+            raise Waits(self._clock() + ASK_AGAIN, why)
+        name = transport.name
+        with _readable():
+            # As it was spooled: with a newline at its end, and three bytes for each that was none.
+            limit = 3 * self._settings.max_file_size + 1
+            said = of_body(self._spool.body(spooled, limit), spooled.html)
+            to = address.checked(spooled.to, self._settings.strict)
+            # Of its own time, not of now: what may arrive twice is the same to the byte.
+            made, subject = spooled.created, spooled.subject
+            mail = self._composed(said, to, subject, made, spooled.id, transport)
+            self._spend_or_wait(name, to)
+            if spooled.trying is not None:
+                self._ledger.in_doubt(task_id, spooled.trying.transport, spooled.trying.at)
+            self._spool.begin(spooled, name, self._clock())
+        try:
+            self._attempt(task_id, attempt, transport, mail, cancelled, spooled)
+        except NotSent as failure:
+            if not failure.doubtful:
+                with self._told(f"{spooled.id} will be said to be in doubt, but was not sent"):
+                    self._spool.failed(spooled)
+            raise
+
+    def _refuse_once(self, spooled: Spooled) -> None:
+        """Fail what was refused for good before it was spooled, without asking once more.
+
+        The mark is used up by that: whoever retries the mail after all has it attempted.
+
+        Raises:
+            NotSent: it was.
+        """
+        if not spooled.refused:
+            return
+        with _readable():
+            self._spool.refused_once(spooled)
+        word, _, text = spooled.refused.partition(": ")
+        raise NotSent(Reason.REJECTED, word, text, permanent=True)
+
+    def _spend_or_wait(self, name: str, to: str) -> None:
+        """As `_spend`; whoever lacks a token comes back a token later than who came before."""
+        try:
+            self._spend(name, to)
+        except _NoToken as lack:
+            raise Waits(self._turn(lack), str(lack)) from lack
+
+    def _turn(self, lack: "_NoToken") -> float:
+        # Else a thousand mails to one domain would be taken up at each token, for one of them.
+        now, per_hour = self._clock(), max(1, lack.rate.per_hour)
+        after = self._turns.get(lack.bucket, 0.0) + HOUR / per_hour
+        # No further than an hour: the rate, or the queue, may be another one by then.
+        self._turns[lack.bucket] = min(max(lack.until, after), max(lack.until, now + HOUR))
+        return self._turns[lack.bucket]
+
+    # ---- whether anything may be sent
+
+    def closed(self) -> str:
+        """Why no mail can be sent now, whoever it is for; "" when one can."""
+        transport, why = self._chosen()
+        if transport is None:
+            return why
+        try:
+            if self._limits is None or self._limits.ready(f"transport:{transport.name}"):
+                return ""
+        except OSError as error:
+            return f"the tokens of transports cannot be read: {error.strerror}"
+        return f"no token for transport {transport.name}"
+
+    def _chosen(self) -> tuple[Transport | None, str]:
+        """The transport to use now, and why there is none."""
+        try:
+            suspended = self._suspensions()
+        except (OSError, ValueError) as error:
+            # To send by what an operator has suspended would be worse than to wait.
+            return None, f"which transports are suspended cannot be read: {shown(str(error))}"
+        transport, why_not = self._ways.choose(suspended)
+        if transport is not None:
+            return transport, ""
+        forced = self._settings.method
+        if forced == NOWHERE:
+            return None, "no mail transport is set up: the method is none"
+        held = [name for name, why in why_not.items() if why.startswith("suspended")]
+        if held:
+            return None, f"no mail transport: {', '.join(held)} suspended by operator"
+        if forced in why_not:
+            return None, f"no mail transport: {forced}: {why_not[forced]}"
+        return None, "no mail transport is set up"
+
+    def _spend(self, name: str, to: str) -> None:
+        """Take a token of the transport and one of the recipient's domain.
+
+        Raises:
+            Waits: one lacks, or they cannot be counted.
+        """
+        if self._limits is None:
+            return
+        domain = address.domain_of(to)
+        wanted = {f"domain:{domain}": self._settings.domains.get(domain)}
+        wanted[f"transport:{name}"] = self._settings.rates.get(name)
+        rates = {bucket: rate for bucket, rate in wanted.items() if rate is not None}
+        try:
+            lacks = next((name for name in rates if not self._limits.ready(name)), "")
+            lacks = lacks or next((name for name in rates if not self._limits.spend(name)), "")
+            if lacks:
+                raise _NoToken(lacks, rates[lacks], self._limits.token_at(lacks))
+        except OSError as error:
+            # Who cannot count must not send: what is limited is limited for a reason.
+            why = f"tokens cannot be counted: {error.strerror or error}"
+            raise Waits(self._clock() + ASK_AGAIN, why) from error
+
+    # ---- one attempt
+
+    def _attempt(
+        self,
+        task_id: str,
+        n: int,
+        transport: Transport,
+        mail: Mail,
+        cancelled: Callable[[], bool],
+        spooled: Spooled | None = None,
+    ) -> None:
+        """Hand it over once, and write down what came of it.
+
+        Each run of a queued mail is a send of its own (contract, "Task Types": it calls
+        `nftban_mail_send`), so each counts as one success or one failure, as its line in the log
+        says. The real program counts a mail once after all its attempts, which here is true of
+        `send_with_retry`; of queued mail it counts nothing at all, and nobody sees it fail.
+        """
+        name, to = transport.name, mail.recipient
+        self._ledger.attempt(task_id, n, name, to)
+        try:
+            transport.send(mail, cancelled)
+        except NotSent as failure:
+            self._ledger.gave_up(task_id, name, n, failure.word, to, str(failure))
+            self.publish()
+            raise
+        if spooled is not None:
+            # Nothing comes before this. Not written down, it was sent all the same.
+            with self._told(f"{mail.id} was sent, which is not written down in the spool"):
+                self._spool.accepted(spooled, name, self._clock())
+        self._ledger.accepted(task_id, n, name, to)
+        self.publish()
+
+    def _whom(self, recipient: str) -> str:
+        to = recipient or self._settings.recipient
+        return address.checked(to, self._settings.strict) if to else ""
+
+    def _composed(
+        self, said: Content, to: str, subject: str, made: float, ident: str, transport: Transport
+    ) -> Mail:
+        return compose(said, to, subject, self._settings, self._host, made, ident, transport.name)
+
+    def publish(self) -> None:
+        """Write the metrics of mail as they are now."""
+        transport, _ = self._chosen()
+        with self._told("the metrics of mail are not written"):
+            depth, oldest = self._spool.depth_and_oldest(self._clock())
+            self._ledger.publish(transport.name if transport else "", depth, oldest)
+
+    @contextmanager
+    def _told(self, consequence: str) -> Iterator[None]:
+        """What goes wrong in the block stops no mail; whoever looks after us is told."""
+        try:
+            yield
+        except (OSError, MailError) as error:
+            why = error.strerror if isinstance(error, OSError) else None
+            self._complain(f"{why or shown(str(error))}; {consequence}")
+
+
+NO_TOKEN = "unavailable_no_token"
+
+
+class _NoToken(Waits):
+    """A bucket is empty."""
+
+    def __init__(self, bucket: str, rate: Rate, until: float) -> None:
+        super().__init__(until, f"no token for {bucket.replace(':', ' ')}")
+        self.bucket, self.rate = bucket, rate
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """What the system refuses in the block is about this attempt, and not about the mail."""
+    try:
+        yield
+    except OSError as error:
+        where = f"{shown(str(error.filename))}: " if error.filename else ""
+        raise MailError(f"nothing was sent: {where}{error.strerror or error}") from error

@@ -1,0 +1,40 @@
+"""Mail handed to Exim, under whichever of its two names it is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engine.mail import running
+from engine.mail.model import Mail
+from engine.mail.transports.handover import submit
+from engine.mail.transports.system import System
+from engine.mailconf import MailSettings
+
+NAMES = ("exim", "exim4")
+"""Its program and its process; Debian's are exim4."""
+
+
+class Exim:
+    """Exim: while it runs, or when it is forced."""
+
+    name = "exim"
+
+    def __init__(self, settings: MailSettings, system: System | None = None) -> None:
+        self._settings, self._system = settings, system or System()
+        self._exim = self._system.program(settings.programs, *NAMES)
+
+    def absence(self) -> str:
+        """Why it cannot be used here."""
+        if self._exim.absence or self._settings.method == self.name:
+            return self._exim.absence
+        return "" if self._system.runs(NAMES) else "Exim does not run: no process named exim, exim4"
+
+    def send(self, mail: Mail, cancelled: Callable[[], bool]) -> None:
+        """Put a mail into its queue. It delivers in a process that leaves our group by setsid(2).
+
+        Raises:
+            NotSent: it was not accepted, or nobody knows.
+        """
+        env = running.environment(self._system.environ)
+        program, timeout = self._exim.path, self._settings.max_time
+        submit(self.name, program, mail, timeout, cancelled, env)

@@ -1,0 +1,44 @@
+"""Mail handed to the sendmail program, whosesoever it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engine.mail import running
+from engine.mail.model import Mail
+from engine.mail.transports.handover import submit
+from engine.mail.transports.system import System
+from engine.mailconf import MailSettings
+
+PROCESSES = frozenset({"sendmail", "sendmail-mta"})
+"""How the daemon is named, and how Debian names it."""
+
+PID_FILE = "/var/run/sendmail.pid"
+
+
+class Sendmail:
+    """The sendmail program: while its daemon runs, or when it is forced."""
+
+    name = "sendmail"
+
+    def __init__(self, settings: MailSettings, system: System | None = None) -> None:
+        self._settings, self._system = settings, system or System()
+        self._sendmail = self._system.program(settings.programs, "sendmail")
+
+    def absence(self) -> str:
+        """Why it cannot be used here. `sendmail -bv` is never asked: Postfix answers by mail."""
+        if self._sendmail.absence or self._settings.method == self.name:
+            return self._sendmail.absence
+        if self._system.runs(PROCESSES, PID_FILE):
+            return ""
+        return f"its daemon does not run: no process named sendmail, none by {PID_FILE}"
+
+    def send(self, mail: Mail, cancelled: Callable[[], bool]) -> None:
+        """Hand a mail to it.
+
+        Raises:
+            NotSent: it was not accepted, or nobody knows.
+        """
+        env = running.environment(self._system.environ)
+        program, timeout = self._sendmail.path, self._settings.max_time
+        submit(self.name, program, mail, timeout, cancelled, env)

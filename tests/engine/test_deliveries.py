@@ -1,0 +1,106 @@
+"""What delivery records say of failures: written by either program, cut, replaced, or hostile."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from engine.deliveries import READ, Deliveries, failures
+from engine.mailwatch import LAST, together
+from engine.transports import Failure
+
+NOON = 1_795_176_000.0
+"""2026-11-20T12:00:00Z."""
+
+
+def record(second: int, reason: str, transport: str = "curl", result: str = "failed") -> bytes:
+    """A line as both programs write it."""
+    said = {"ts": f"2026-11-20T12:00:{second:02}Z", "transport": transport, "recipient": "a@\u2026"}
+    return json.dumps({**said, "result": result, "reason": reason}).encode() + b"\n"
+
+
+def test_only_failures_are_told_the_latest_first() -> None:
+    """Each with its word, and with the transport's own words where the writer knew them."""
+    data = (
+        record(1, "send_failed_rc_1")
+        + record(2, "rejected_550: 5.1.1 user unknown: x")
+        + record(3, "", result="success")
+        + record(4, "after_3_retries", result="spooled")
+        + record(5, "421 4.7.0 try later", "postfix")
+    )
+
+    assert failures(data) == {
+        "postfix": (Failure(NOON + 5, "421 4.7.0 try later"),),
+        "curl": (
+            Failure(NOON + 2, "rejected_550", "5.1.1 user unknown: x"),
+            Failure(NOON + 1, "send_failed_rc_1"),
+        ),
+    }
+
+
+def test_what_is_no_record_is_passed_by() -> None:
+    """A torn line, another's JSON, control characters: none of it hides the others, or lasts."""
+    data = b'{"ts":"2026\n[1,2]\n\xff\xfe\n' + record(1, "x" * 5000) + record(2, "torn")[:-4]
+
+    ((failure,),) = failures(data).values()
+
+    assert failure.word == "x" * 200
+
+
+def test_of_many_the_latest_are_kept() -> None:
+    """However long the file is, what is held of it is not."""
+    data = b"".join(record(n % 60, f"e{n}") for n in range(500))
+
+    (kept,) = failures(data).values()
+
+    assert len(kept) == LAST
+    assert kept[0].word == "e499"
+
+
+def test_the_file_is_followed_by_its_name(tmp_path: Path) -> None:
+    """It is put in place anew when it is cut; nothing is told twice, and nothing stale stays."""
+    path = tmp_path / "delivery.jsonl"
+    deliveries = Deliveries(str(path))
+    assert deliveries.look() == {}
+
+    path.write_bytes(record(1, "a"))
+    assert [f.word for f in deliveries.look()["curl"]] == ["a"]
+    (tmp_path / "new").write_bytes(record(1, "a") + record(2, "b"))
+    (tmp_path / "new").rename(path)
+    assert [f.word for f in deliveries.look()["curl"]] == ["b", "a"]
+    path.unlink()
+    assert deliveries.look() == {}
+
+
+def test_only_the_end_of_a_long_file_is_read(tmp_path: Path) -> None:
+    """A file that nobody cuts costs no more than one that is cut."""
+    path = tmp_path / "delivery.jsonl"
+    path.write_bytes(record(1, "old") + b"\n" * READ + record(2, "new"))
+
+    assert [f.word for f in Deliveries(str(path)).look()["curl"]] == ["new"]
+
+
+def test_what_is_no_file_tells_nothing(tmp_path: Path) -> None:
+    """A FIFO, a folder: nobody waits for it."""
+    os.mkfifo(tmp_path / "fifo")
+
+    assert Deliveries(str(tmp_path / "fifo")).look() == {}
+    assert Deliveries(str(tmp_path)).look() == {}
+
+
+def test_log_and_records_tell_of_one_failure_once() -> None:
+    """The log has the word and the records the words, within a second or two of each other."""
+    logged = (Failure(100.0, "rejected_550"), Failure(90.0, "connect_refused"))
+    recorded = (
+        Failure(101.0, "rejected_550", "user unknown"),
+        Failure(50.0, "connect_refused", "port 25"),
+        Failure(None, "auth_535"),
+    )
+
+    assert together(logged, recorded) == (
+        Failure(100.0, "rejected_550", "user unknown"),
+        Failure(90.0, "connect_refused"),
+        Failure(50.0, "connect_refused", "port 25"),
+        Failure(None, "auth_535"),
+    )

@@ -1,0 +1,137 @@
+"""A Postfix for tests that only sends: started in a folder of its own, and gone afterwards."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from tests.mail.programs import a_script, needs, needs_root
+from tests.mail.smtpd import HOST
+
+MASTER_CF = """\
+pickup    unix  n  -  n  60   1  pickup
+cleanup   unix  n  -  n  -    0  cleanup
+qmgr      unix  n  -  n  300  1  qmgr
+rewrite   unix  -  -  n  -    -  trivial-rewrite
+bounce    unix  -  -  n  -    0  bounce
+defer     unix  -  -  n  -    0  bounce
+trace     unix  -  -  n  -    0  bounce
+smtp      unix  -  -  n  -    -  smtp
+error     unix  -  -  n  -    -  error
+retry     unix  -  -  n  -    -  error
+scache    unix  -  -  n  -    1  scache
+anvil     unix  -  -  n  -    1  anvil
+postlog   unix-dgram n - n -  1  postlogd
+"""
+"""The services of a Postfix that only sends; none listens to the network."""
+
+
+QUEUE = (
+    *("active", "bounce", "corrupt", "defer", "deferred", "flush", "hold", "incoming"),
+    *("private", "saved", "trace"),
+)
+"""The folders that only its own user may enter."""
+
+LIMIT = 50_000
+"""Bytes of a mail that it takes."""
+
+
+class NullClient:
+    """A Postfix that takes mail from this host's programs and hands it to one relay, all of it in
+    a folder of its own. `postfix start` would take seconds to check the files of its package."""
+
+    def __init__(self, folder: Path) -> None:
+        needs_root("Postfix starts as root")
+        postconf, sendmail = needs("postconf"), needs("sendmail")
+        self._config, self._log = folder / "etc", folder / "log"
+        self._config.mkdir()
+        (self._config / "master.cf").write_text(MASTER_CF)
+        self._settings = {
+            "compatibility_level": "3.6",
+            "queue_directory": folder / "queue",
+            "data_directory": folder / "data",
+            "myhostname": "here.example.org",
+            "inet_interfaces": "loopback-only",
+            "inet_protocols": "ipv4",
+            "mydestination": "",
+            "alias_maps": "",
+            "alias_database": "",
+            "local_transport": "error:nobody is local",
+            "smtp_dns_support_level": "disabled",
+            "message_size_limit": LIMIT,
+            "maillog_file": self._log,
+            "maillog_file_prefixes": folder,
+        }
+        self._make_queue(folder / "queue")
+        (folder / "data").mkdir()
+        shutil.chown(folder / "data", "postfix", "postfix")
+        self._process: subprocess.Popen[bytes] | None = None
+        self._postconf = postconf
+        self.sendmail = a_script(folder / "sendmail", f'exec {sendmail} -C {self._config} "$@"')
+        """Its sendmail program."""
+
+    @staticmethod
+    def _make_queue(queue: Path) -> None:
+        """The folders that a queue is made of, as Postfix makes them (postfix-files)."""
+        for name in ("", "pid"):
+            (queue / name).mkdir()
+        for name in QUEUE:
+            (queue / name).mkdir(mode=0o700)
+            shutil.chown(queue / name, "postfix", "postfix")
+        for name, mode in (("maildrop", 0o1730), ("public", 0o2710)):
+            (queue / name).mkdir()
+            shutil.chown(queue / name, "postfix", "postdrop")
+            (queue / name).chmod(mode)
+
+    def start(self, port: int) -> None:
+        """Start it, in the foreground of a session of its own."""
+        said = {**self._settings, "relayhost": f"[{HOST}]:{port}"}
+        lines = [f"{name} = {value}\n" for name, value in said.items()]
+        (self._config / "main.cf").write_text("".join(lines))
+        # Of a file that is younger than two seconds Postfix waits to see whether it changes.
+        os.utime(self._config / "main.cf", (0, 0))
+        config = ["-c", str(self._config)]
+        asked = [self._postconf, *config, "-h", "daemon_directory"]
+        programs = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+        self._process = subprocess.Popen(
+            # It ends by itself if nobody is left to end it.
+            [f"{programs}/master", *config, "-d", "-e", "120"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def stop(self) -> None:
+        """End it and all of its processes: they are one session."""
+        if self._process is None:
+            return
+        # Stopped first, so that its master starts nobody while we look.
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in self.processes():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+        self._process.wait(20)
+        for _ in range(2000):
+            if not self.processes():
+                return
+            time.sleep(0.01)
+        raise AssertionError(f"still there: {self.processes()}")
+
+    def processes(self) -> list[int]:
+        """Those of it that are alive."""
+        assert self._process
+        found = []
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
+                if int(session) == self._process.pid and state != "Z":
+                    found.append(int(stat.parent.name))
+        return found
+
+    def said(self) -> str:
+        """What it has logged."""
+        return self._log.read_text() if self._log.exists() else "nothing"

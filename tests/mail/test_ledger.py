@@ -1,0 +1,429 @@
+"""What becomes of mail is written as other programs read it: log, counters, metrics, records."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from engine import files, metrics
+from engine.mail.figures import MailFigures, render
+from engine.mail.ledger import Ledger, Places
+from engine.metrics import Counters
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "nftban"
+TASK = "20261120T094604Z-mail_send-2f72c807"
+ADMIN = "admin@example.com"
+
+
+@pytest.fixture(autouse=True)
+def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The logs of the golden files were written in UTC."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+class Book:
+    """A ledger whose clock is set by hand, and what it wrote."""
+
+    def __init__(self, root: Path) -> None:
+        self.places = Places(
+            f"{root}/log/mail.log",
+            f"{root}/metrics/mail.prom",
+            f"{root}/metrics/counters",
+            f"{root}/mail/delivery.jsonl",
+            root=str(root),
+        )
+        self.now = 0.0
+        self.complaints: list[str] = []
+        self.ledger = Ledger(self.places, self.complaints.append, lambda: self.now)
+
+    def at(self, clock: str) -> Ledger:
+        """Its ledger at that time of 20 November 2026."""
+        self.now = time.mktime(time.strptime(f"2026-11-20 {clock}", "%Y-%m-%d %H:%M:%S"))
+        return self.ledger
+
+    @property
+    def log(self) -> list[str]:
+        """The lines of mail.log."""
+        return Path(self.places.log).read_text().splitlines()
+
+    @property
+    def records(self) -> str:
+        """All of delivery.jsonl."""
+        return Path(self.places.deliveries).read_text()
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Book:
+    """One of a data folder in which there is nothing yet."""
+    return Book(tmp_path)
+
+
+# The golden mails
+
+
+def first(book: Book) -> None:
+    """The mail of the golden files that was accepted at once."""
+    book.at("09:44:50").attempt("inline", 1, "sendmail", ADMIN)
+    book.ledger.accepted("inline", 1, "sendmail", ADMIN)
+
+
+def second(book: Book) -> None:
+    """The one that failed three times, as the real program writes it down."""
+    for n, (begins, fails, wait) in enumerate(
+        [("09:44:50", "09:44:52", 5), ("09:44:57", "09:44:57", 15), ("09:45:16", "09:45:16", 45)], 1
+    ):
+        book.at(begins).attempt("inline", n, "sendmail", ADMIN)
+        book.at(fails).attempt_failed(n, 3, "send_failed_rc_1")
+        book.ledger.retrying(wait)
+    book.at("09:46:02").gave_up("inline", "sendmail", 3, "send_failed_rc_1", ADMIN)
+    book.at("09:46:04").spooled(TASK, ADMIN, "after_3_retries", "sendmail")
+
+
+def test_the_log_is_that_of_the_contract(book: Book) -> None:
+    """Every line is the real program's to the byte."""
+    first(book)
+    second(book)
+    book.at("09:46:06").no_transport("carol@example.com")
+    book.ledger.spooled("20261120T094606Z-mail_send-21e184e1", "carol@example.com", "none")
+
+    golden = (GOLDEN / "mail.log").read_text().splitlines()
+    assert book.log == golden[:13] + golden[-2:]
+    assert book.complaints == []
+
+
+def test_records_are_those_of_the_real_program(book: Book) -> None:
+    """Each line of delivery.jsonl has its keys, their order, and its cut recipient."""
+    first(book)
+    book.at("09:46:03").gave_up("inline", "sendmail", 3, "send_failed_rc_1", ADMIN)
+    book.at("09:46:04").spooled(TASK, ADMIN, "after_3_retries", "sendmail")
+    book.at("09:46:06").spooled(TASK, "carol@example.com", "no_transport_available")
+
+    golden = (GOLDEN / "delivery.jsonl").read_text().splitlines(keepends=True)
+    assert book.records == "".join(golden[:3] + golden[-1:])
+
+
+def test_metrics_are_those_of_the_real_program(book: Book) -> None:
+    """From the same mails comes the same mail.prom, to the byte."""
+    prom = Path(book.places.metrics)
+    first(book)
+    book.ledger.publish("sendmail", 0, 0)
+    assert prom.read_bytes() == (GOLDEN / "mail.after-success.prom").read_bytes()
+
+    second(book)
+    Counters(book.places.counters).put("mail_last_failure_ts", "1795167962")
+    book.ledger.publish("sendmail", 0, 0)
+    assert prom.read_bytes() == (GOLDEN / "mail.after-failure.prom").read_bytes()
+
+
+def test_all_transports_are_told_of() -> None:
+    """What is counted stands there for each of the six; what is chosen may be none."""
+    figures = MailFigures({"exim": 3}, {}, {"curl": 2, "memory": 9}, 7, 1, 2, 61.9)
+
+    text = render(figures).decode()
+
+    assert text.count("\n\n") == 7
+    assert 'nftban_mail_send_attempts_total{transport="exim"} 3\n' in text
+    assert 'nftban_mail_send_failures_total{transport="curl"} 2\n' in text
+    assert "memory" not in text
+    assert "nftban_mail_spool_depth 7\n" in text
+    assert "nftban_mail_spool_oldest_age_seconds 61\n" in text
+    assert text.endswith('nftban_mail_transport_selected{transport="none"} 1\n')
+
+
+def test_what_is_published_can_be_read(book: Book) -> None:
+    """Our own reader of metrics finds each value."""
+    first(book)
+    book.ledger.publish("curl", 3, 90.5)
+
+    found = metrics.read(book.places.metrics)
+
+    assert found.get("nftban_mail_send_success_total", transport="sendmail") == 1
+    assert found.get("nftban_mail_spool_depth") == 3
+    assert found.get("nftban_mail_spool_oldest_age_seconds") == 90
+    assert found.get("nftban_mail_transport_selected", transport="curl") == 1
+
+
+# Lines that the real program has not
+
+
+def test_queued_mail_is_told_by_its_task(book: Book) -> None:
+    """Its id stands where inline does; in doubt and already sent are said, with the moment."""
+    book.at("09:46:05").in_doubt(TASK, "curl", 1_795_167_890.0)
+    book.ledger.attempt(TASK, 2, "curl", ADMIN)
+    book.ledger.already_sent(TASK, "", 1_795_167_890.0)
+    book.ledger.unqueued("/var/lib/nftban/mailspool/mail-1")
+
+    assert [line.removeprefix("[2026-11-20 09:46:05] ") for line in book.log] == [
+        f"[WARN] MAIL_SEND_IN_DOUBT task_id={TASK} transport=curl since=2026-11-20T09:44:50Z: "
+        "an earlier attempt ended without a result, the mail may arrive twice",
+        f"[INFO] MAIL_SEND_ATTEMPT task_id={TASK} attempt=2 transport=curl to=admin@...",
+        f"[INFO] MAIL_SEND_ALREADY_SENT task_id={TASK} transport=? since=2026-11-20T09:44:50Z: "
+        "an earlier attempt was accepted, the mail is not sent again",
+        "[WARN] Queue not available, mail saved to spool: /var/lib/nftban/mailspool/mail-1",
+    ]
+
+
+def test_what_a_transport_said_is_recorded(book: Book) -> None:
+    """Behind the one word of the log, for whoever asks why; the last word is kept besides."""
+    book.at("09:46:05").gave_up(TASK, "curl", 1, "rejected_550", ADMIN, "550 no such user")
+
+    assert json.loads(book.records)["reason"] == "rejected_550: 550 no such user"
+    reason = Path(book.places.counters, "mail_last_failure_reason")
+    assert reason.read_text() == "rejected_550\n"
+    assert Counters(book.places.counters).read("mail_last_failure_ts") == int(book.now)
+
+
+def test_no_address_is_told_whole_and_nothing_acts(book: Book) -> None:
+    """Neither in the log nor in the records; control characters and lengths are harmless."""
+    odd = 'a"\\\n\x1b[2J\u202e\udce9' + "x" * 5000 + "@secret.example"
+    book.at("09:46:05").attempt("inline", 1, "curl", odd)
+    book.ledger.gave_up("inline", "curl", 1, "word", odd, "\n\x9b" + "y" * 5000)
+
+    (line,) = book.records.splitlines()
+    said = json.loads(line)
+    assert "secret" not in "".join(book.log) + book.records
+    assert all(text.isprintable() for text in [*book.log, said["recipient"], said["reason"]])
+    assert said["recipient"].startswith('a"\\\ufffd')
+    assert len(line.encode()) < 1024
+    assert len(book.log) == 2
+
+
+# Counters
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="needs flock(1)")
+def test_a_shell_counts_beside_us(book: Book) -> None:
+    """The real program counts in the same files under the same locks, and no mail is lost."""
+    counters = Path(book.places.counters)
+    counters.mkdir(parents=True)
+    script = """
+    for i in $(seq 60); do
+        f=mail_attempts_curl
+        (flock -x 9; n=$(cat $f 2>/dev/null || echo 0); echo $((n + 1)) > $f) 9> $f.lock
+    done
+    """
+    shell = subprocess.Popen(["bash", "-c", script], cwd=counters)
+    for n in range(60):
+        book.at("09:46:05").attempt("inline", n, "curl", ADMIN)
+
+    assert shell.wait() == 0
+    assert Counters(book.places.counters).read("mail_attempts_curl") == 120
+
+
+def test_a_shorter_value_leaves_nothing_of_the_longer_one(book: Book) -> None:
+    """Whatever a file said before, it says the last value alone."""
+    counters = Counters(book.places.counters)
+    counters.put("word", "a longer\nword")
+    assert Path(book.places.counters, "word").read_text() == "a longer\ufffdword\n"
+
+    counters.put("word", "short")
+
+    assert Path(book.places.counters, "word").read_text() == "short\n"
+
+
+# Records
+
+
+def line(n: int) -> bytes:
+    """A record of somebody else's."""
+    return b'{"ts":"2026-11-20T09:44:50Z","transport":"curl","reason":"%06d"}\n' % n
+
+
+def few(book: Book, most: int) -> Ledger:
+    """A ledger that keeps so many records."""
+    book.at("09:46:05")
+    places = book.places._replace(most=most)
+    return Ledger(places, book.complaints.append, lambda: book.now)
+
+
+def test_the_newest_records_are_kept(book: Book) -> None:
+    """There are never more than an eighth above the most, nor fewer than that; the last is last."""
+    ledger = few(book, 80)
+    for n in range(300):
+        ledger.accepted(f"task-{n}", 1, f"t{n}", ADMIN)
+        lines = book.records.splitlines()
+        assert min(n + 1, 80) <= len(lines) <= 90
+        assert json.loads(lines[-1])["transport"] == f"t{n}"
+
+    names = [json.loads(line)["transport"] for line in lines]
+    assert names == [f"t{n}" for n in range(300 - len(names), 300)]
+
+
+def test_a_record_costs_the_same_however_many_there_are(
+    book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is written anew once in a while, and not for each mail."""
+    ledger = few(book, 400)
+    written: list[str] = []
+    replace = files.replace
+
+    def counted(name: str, *args: object, **options: object) -> None:
+        written.append(name)
+        replace(name, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(files, "replace", counted)
+    for _ in range(600):
+        ledger.spooled(TASK, ADMIN, "after_3_retries", "curl")
+
+    assert 1 <= len(written) <= 12
+
+
+def test_of_a_huge_file_the_end_is_kept(book: Book) -> None:
+    """What somebody let grow is cut to the most, without reading it all."""
+    path = Path(book.places.deliveries)
+    path.parent.mkdir()
+    with path.open("wb") as file:
+        file.truncate(1 << 30)
+        file.seek(0, os.SEEK_END)
+        file.write(b"\n" + b"".join(line(n) for n in range(40)))
+    ledger = few(book, 20)
+
+    for _ in range(10):
+        ledger.accepted("inline", 1, "curl", ADMIN)
+
+    lines = book.records.splitlines()
+    assert 20 <= len(lines) <= 30
+    assert all(json.loads(each) for each in lines)
+
+
+def test_mode_and_owner_of_the_records_stay(book: Book) -> None:
+    """Whoever may read them before they are trimmed may read them afterwards."""
+    path = Path(book.places.deliveries)
+    path.parent.mkdir()
+    path.write_bytes(b"".join(line(n) for n in range(40)))
+    path.chmod(0o604)
+    if os.geteuid() == 0:
+        os.chown(path, 12345, 12346)
+    before, ledger = path.stat(), few(book, 4)
+
+    for _ in range(20):
+        ledger.accepted("inline", 1, "curl", ADMIN)
+
+    after = path.stat()
+    assert book.records.count("\n") <= 14
+    assert (after.st_mode, after.st_uid, after.st_gid) == (
+        before.st_mode,
+        before.st_uid,
+        before.st_gid,
+    )
+
+
+RIVAL = """
+import sys
+from engine.mail.deliveries import Deliveries, Delivery
+deliveries = Deliveries(sys.argv[1], 20)
+sys.stdin.readline()
+for n in range(300):
+    deliveries.add(Delivery(n, sys.argv[2], "a@example.com", "success"))
+"""
+
+
+def test_a_reader_never_sees_half_a_record(book: Book) -> None:
+    """Two processes write and trim at once; whoever reads meanwhile finds whole lines."""
+    path = Path(book.places.deliveries)
+    rivals = [
+        subprocess.Popen(
+            [sys.executable, "-c", RIVAL, str(path), name], stdin=subprocess.PIPE, text=True
+        )
+        for name in ("one", "two")
+    ]
+    for rival in rivals:
+        assert rival.stdin is not None
+        rival.stdin.close()
+
+    looks = 0
+    while any(rival.poll() is None for rival in rivals):
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        assert all(json.loads(line) and line.endswith("\n") for line in lines)
+        looks += bool(lines)
+
+    assert [rival.wait() for rival in rivals] == [0, 0]
+    assert looks > 0
+    lines = path.read_text().splitlines()
+    assert 20 <= len(lines) <= 30
+    last = {name: [n for n in lines if f'"{name}"' in n][-1:] for name in ("one", "two")}
+    assert any('"1970-01-01T00:04:59Z"' in each[0] for each in last.values() if each)
+
+
+# What cannot be written
+
+
+def _folder(path: Path) -> None:
+    path.mkdir()
+
+
+def _linked(path: Path) -> None:
+    path.symlink_to("/dev/full")
+
+
+def _fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("kind", ["log", "counters", "deliveries", "metrics"])
+@pytest.mark.parametrize("make", [_folder, _linked, _fifo])
+def test_nothing_here_stops_a_mail(book: Book, kind: str, make: Callable[[Path], None]) -> None:
+    """A FIFO that nobody reads, a folder, a link to a device: it is complained of, once, and the
+    rest is written."""
+    path = Path(getattr(book.places, kind))
+    if kind == "counters":
+        path = path / "mail_attempts_sendmail"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    make(path)
+
+    first(book)
+    second(book)
+    book.ledger.publish("sendmail", 0, 0)
+
+    replaced = kind == "metrics" and make is not _folder
+    assert bool(book.complaints) is not replaced
+    assert all(str(path) in said and said.isprintable() for said in book.complaints[:1])
+    assert len(set(book.complaints)) == len(book.complaints) <= 2
+    assert kind == "log" or len(book.log) == 13
+    assert kind == "deliveries" or book.records.count("\n") == 3
+    assert kind == "metrics" or Path(book.places.metrics).exists()
+
+
+FULL = """
+import resource, signal, sys
+from engine.mail.ledger import Ledger, Places
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+root = sys.argv[1]
+places = Places(root + "/mail.log", root + "/mail.prom", root + "/counters", root + "/d.jsonl")
+ledger = Ledger(places, lambda text: print(text))
+ledger.attempt("inline", 1, "curl", "a@example.com")
+ledger.accepted("inline", 1, "curl", "a@example.com")
+ledger.publish("curl", 0, 0)
+"""
+
+
+@pytest.mark.parametrize("room", [0, 50, 150])
+def test_where_there_is_no_room_it_is_said(tmp_path: Path, room: int) -> None:
+    """No file can grow beyond some bytes: nothing is raised, half a record is taken back."""
+    ran = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path), str(room)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert ran.stderr == ""
+    assert f"{tmp_path}/mail.log: File too large" in ran.stdout
+    assert f"{tmp_path}/mail.prom: File too large" in ran.stdout
+    records = (tmp_path / "d.jsonl").read_bytes()
+    assert records == b"" or records.endswith(b"}\n")
+    assert not list(tmp_path.glob("*.tmp"))
+    assert not (tmp_path / "mail.prom").exists()

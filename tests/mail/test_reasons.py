@@ -1,0 +1,173 @@
+"""What a program left behind becomes a reason, one word for the log, and a line that is safe."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.mail import reasons
+from engine.mail.model import NotSent, Reason
+from engine.mail.running import Ran
+from tests.mail.outputs import LEFT, Left
+
+PERMANENT = ("rejected_",)
+
+
+def judged(left: Left) -> NotSent:
+    """Why the mail was not sent, by what was left."""
+    if left.program == "curl":
+        return reasons.of_curl(left.status, left.output)
+    ran = Ran(status=left.status, output=left.output, ended="", unread=False)
+    failure = reasons.of_program(left.program, ran)
+    assert failure
+    return failure
+
+
+@pytest.mark.parametrize("left", LEFT, ids=lambda left: f"{left.program}: {left.what}")
+def test_what_real_programs_say_is_understood(left: Left) -> None:
+    """Each real output has its word, the reason is the word's beginning, and only what a server
+    says against the mail itself is for ever."""
+    failure = judged(left)
+
+    assert failure.word == left.word
+    assert failure.reason == left.word.partition("_")[0]
+    assert failure.permanent == left.word.startswith(PERMANENT)
+
+
+@pytest.mark.parametrize("left", LEFT, ids=lambda left: f"{left.program}: {left.what}")
+def test_an_operator_reads_one_line_without_whole_addresses(left: Left) -> None:
+    """The text says something, on one line of 200 characters, and names nobody's domain."""
+    text = str(judged(left))
+
+    assert 0 < len(text) <= 200
+    assert text.isprintable()
+    assert "admin@example.com" not in text
+    assert "could not send mail" not in text, "said already by who reads it"
+
+
+def test_the_servers_own_words_are_told() -> None:
+    """What a server said stands in the text, with what the program says of when it was."""
+    curl, msmtp = (
+        judged(left) for left in LEFT if left.what == "550 at RCPT" and left.program != "mailx"
+    )
+
+    assert str(curl) == "550 5.1.1 <admin@...>: no such user: RCPT failed: 550"
+    assert str(msmtp) == (
+        "msmtp: recipient address admin@... not accepted by the server; "
+        "msmtp: server message: 550 5.1.1 <admin@...>: no such user"
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "word", "permanent"),
+    [
+        (64, "unavailable_usage", False),
+        (65, "rejected_data", True),
+        (67, "rejected_unknown_user", True),
+        (68, "dns_not_found", False),
+        (69, "unavailable_service", False),
+        (75, "unavailable_for_now", False),
+        (76, "connect_protocol", False),
+        (77, "unavailable_permission", False),
+        (78, "unavailable_configuration", False),
+        (1, "unavailable_status_1", False),
+        (127, "unavailable_status_127", False),
+        (-9, "unavailable_signal_9", False),
+        (None, "unavailable_no_status", False),
+    ],
+)
+def test_a_program_without_words_is_judged_by_its_status(
+    status: int | None, word: str, permanent: bool
+) -> None:
+    """The statuses are those of sysexits.h; any other is a transport that does not work."""
+    failure = reasons.of_program("sendmail", Ran(status, b"", "", False))
+
+    assert failure
+    assert (failure.word, failure.permanent) == (word, permanent)
+    assert str(failure).startswith("sendmail ended")
+
+
+@pytest.mark.parametrize(
+    ("said", "word"),
+    [
+        # Exim 4 and Postfix, as their documentation quotes them.
+        (b"LOG: MAIN\n  SMTP error from remote mail server after RCPT TO:<x@example.com>: "
+         b"host mx.example.com [203.0.113.25]: 550 5.1.1 unknown", "rejected_550"),
+        (b"SMTP error from remote mail server after MAIL FROM:<x@example.com> SIZE=1500: "
+         b"452 4.2.2 full", "unavailable_452"),
+        (b"host mx.example.com[192.0.2.5] said: 450 4.1.1 <x@example.com>", "unavailable_450"),
+        (b"connect to mx.example.com[192.0.2.5]:25: No route to host", "connect_unreachable"),
+        (b"lost connection with mx.example.com[192.0.2.5] while sending RCPT TO", "connect_lost"),
+        (b"Unrouteable address", "rejected_unknown_user"),
+        (b"write error: No space left on device", "unavailable_no_space"),
+        # No answers of a server, though three digits are there.
+        (b"cannot connect to 127.0.0.1, port 587: gave up after 500 ms", "connect_failed"),
+        (b"sendmail: 450 bytes were written", "unavailable_status_1"),
+    ],
+)  # fmt: skip
+def test_other_programs_words(said: bytes, word: str) -> None:
+    """Answers and phrases are found in the words of programs that are not run here."""
+    failure = reasons.of_program("exim", Ran(1, said, "", False))
+
+    assert failure and failure.word == word
+
+
+def test_a_program_that_read_everything_and_ends_well_has_sent() -> None:
+    """Status 0 is success, whatever it prints."""
+    assert reasons.of_program("sendmail", Ran(0, b"warning: 550 5.0.0 x", "", False)) is None
+
+
+def test_a_program_that_did_not_read_has_not_sent() -> None:
+    """Status 0 without having read the mail is a transport that does not work."""
+    failure = reasons.of_program("mailx", Ran(0, b"bye", "", True))
+
+    assert failure
+    assert (failure.word, failure.permanent) == ("unavailable_not_read", False)
+    assert str(failure) == "mailx ended with status 0 without reading the mail: bye"
+
+
+def test_a_program_that_was_ended_has_not_sent() -> None:
+    """Out of time is a reason of its own; being stopped is none of the mail's."""
+    late = reasons.of_program("exim", Ran(-15, b"250 ok", "timeout after 30 s", False))
+    stopped = reasons.of_program("exim", Ran(-15, b"", "stopped", False))
+
+    assert late and stopped
+    assert (late.reason, late.word, str(late)) == (
+        *(Reason.TIMEOUT, "timeout", "timeout after 30 s: 250 ok"),
+    )
+    assert (stopped.word, str(stopped)) == ("unavailable_stopped", "stopped")
+
+
+def test_nothing_secret_is_told() -> None:
+    """A password never comes to stand in a text, not even where a server or a program repeats it;
+    its base64 neither."""
+    said = b"535 5.7.8 not s3cret, not czNjcmV0\r\ncurl: (67) Login denied\n"
+
+    failure = reasons.of_curl(67, said, ("s3cret", "czNjcmV0"))
+    others = reasons.told("AUTH PLAIN AG1lAHgx; password=hush smtp://me:hush@mx.example.org")
+
+    assert str(failure) == "535 5.7.8 not ***, not ***: Login denied"
+    assert "AG1l" not in others and "hush" not in others
+
+
+def test_text_that_would_act_on_a_terminal_is_made_inert() -> None:
+    """Control, C1 and bidi characters of a server are replaced."""
+    failure = reasons.of_curl(
+        55, b"550 \x1b[2J\xc2\x9b\xe2\x80\xaex\r\ncurl: (55) RCPT failed: 550"
+    )
+
+    assert str(failure).isprintable()
+
+
+@given(st.integers(-64, 255), st.binary(max_size=400) | st.text(max_size=400).map(str.encode))
+def test_any_output_is_judged(status: int, output: bytes) -> None:
+    """Whatever a program leaves: one word of the alphabet, one printable line, no exception."""
+    for failure in (
+        reasons.of_curl(status, output),
+        reasons.of_program("exim", Ran(status or 1, output, "", False)),
+    ):
+        assert failure
+        assert re.fullmatch("[a-z0-9_.]{1,40}", failure.word)
+        assert str(failure).isprintable() and len(str(failure)) <= 200
+        assert not failure.permanent or failure.reason is Reason.REJECTED

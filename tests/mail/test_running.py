@@ -1,0 +1,319 @@
+"""Programs that mail is given to: whatever they do, it is told truly, and they end in time."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.mail.model import NotSent, Reason
+from engine.mail.running import HANDED_ON, KEPT, PATH, Ran, environment, found, run
+
+SMALL, LARGE = b"From: us\n\n.\nlast", b"x" * 3_000_000
+"""What fits into a pipe's buffer, and what does not."""
+
+
+def never() -> bool:
+    """Nobody stops it."""
+    return False
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Callable[[str], str]:
+    """Makes a shell script executable; answers with its path."""
+
+    def make(script: str) -> str:
+        path = tmp_path / "program"
+        path.write_text(f"#!/bin/sh\ncd {tmp_path}\n{script}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    return make
+
+
+def ran(path: str, stdin: bytes = b"", timeout: float = 30, grace: float = 5) -> Ran:
+    """Run a program that nobody stops."""
+    return run([path], stdin, timeout, never, grace=grace)
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process ends soon, if it has not; a zombie has."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    return state in "ZX"
+
+
+def gone(pid: int) -> bool:
+    """Whether a process that was killed is gone: the kernel may take a moment."""
+    end = time.monotonic() + 10
+    while not is_gone(pid) and time.monotonic() < end:
+        time.sleep(0.005)
+    return is_gone(pid)
+
+
+@pytest.mark.parametrize("data", [b"", SMALL, LARGE])
+def test_a_program_is_given_every_byte(
+    program: Callable[[str], str], tmp_path: Path, data: bytes
+) -> None:
+    """Whatever the size, it comes whole, and then the input ends."""
+    result = ran(program("cat > given; echo taken; echo thanks >&2"), data)
+
+    assert result == Ran(0, b"taken\nthanks\n")
+    assert (tmp_path / "given").read_bytes() == data
+
+
+@pytest.mark.parametrize("data", [SMALL, LARGE])
+@pytest.mark.parametrize(
+    "script", ["exit 0", "exec <&-", "head -c 10 > given", "exec <&-; echo bye", "exit 75"]
+)
+def test_what_is_left_unread_is_told(
+    program: Callable[[str], str], script: str, data: bytes
+) -> None:
+    """A program that ends or closes its input early has not read the mail, though it fitted into
+    the pipe."""
+    result = ran(program(script), data)
+
+    assert result.unread
+    assert result.ended == ""
+
+
+def test_nothing_is_unread_where_nothing_was_given(program: Callable[[str], str]) -> None:
+    """A program that does not look at an empty input has read it all."""
+    assert ran(program("exit 3")) == Ran(3, b"")
+
+
+@pytest.mark.parametrize("script", ["kill -SEGV $$", "kill -TERM $$; sleep 60"])
+def test_a_signal_is_a_negative_status(program: Callable[[str], str], script: str) -> None:
+    """A program that a signal ended has its number as its status."""
+    result = ran(program(script))
+
+    assert result.status in (-signal.SIGSEGV, -signal.SIGTERM)
+    assert result.ended == ""
+
+
+def test_of_much_output_the_last_is_kept(program: Callable[[str], str]) -> None:
+    """A program may print a megabyte, before it reads and after; the last 8 KiB are remembered."""
+    much = "head -c 1000000 /dev/zero | tr '\\0' x"
+
+    result = ran(program(f"{much}; cat > given; {much} >&2; echo; echo the end"), LARGE)
+
+    assert (result.status, result.unread) == (0, False)
+    assert len(result.output) == KEPT
+    assert result.output.endswith(b"x\nthe end\n")
+
+
+def test_a_program_that_never_ends_is_ended(program: Callable[[str], str], tmp_path: Path) -> None:
+    """When its time is over it gets SIGTERM, with all of its group."""
+    script = "sleep 600 & echo $! > child; cat > given; echo waiting; wait"
+
+    result = ran(program(script), SMALL, timeout=0.3)
+
+    assert result.ended == "timeout after 0.3 s"
+    assert result.status == -signal.SIGTERM
+    assert not result.unread
+    assert gone(int((tmp_path / "child").read_text()))
+
+
+def test_a_program_that_ignores_sigterm_is_killed(
+    program: Callable[[str], str], tmp_path: Path
+) -> None:
+    """What goes on after SIGTERM is killed when the grace is over, and its children with it."""
+    script = "trap '' TERM; sleep 600 & echo $! > child; while :; do sleep 600; done"
+
+    result = ran(program(script), SMALL, timeout=0.2, grace=0.2)
+
+    assert (result.status, result.ended) == (-signal.SIGKILL, "timeout after 0.2 s")
+    assert result.unread
+    assert gone(int((tmp_path / "child").read_text()))
+
+
+def test_output_without_end_does_not_outlast_the_clock(program: Callable[[str], str]) -> None:
+    """A program that prints faster than anybody reads ends in time all the same."""
+    result = ran(program("exec yes"), SMALL, timeout=0.3)
+
+    assert result.ended == "timeout after 0.3 s"
+    assert len(result.output) == KEPT
+
+
+def test_a_program_can_be_stopped(program: Callable[[str], str]) -> None:
+    """Whoever cancels ends the attempt."""
+    answers: Iterator[bool] = iter([False, True])
+
+    result = run([program("exec sleep 600")], b"", 30, lambda: next(answers))
+
+    assert result.ended == "stopped"
+    assert result.status == -signal.SIGTERM
+
+
+def test_what_a_failed_program_leaves_behind_is_killed(
+    program: Callable[[str], str], tmp_path: Path
+) -> None:
+    """A child that lives on and holds the pipes delays nothing, and may send nothing later."""
+    script = "cat > given; sleep 600 & echo $! > child; echo no; exit 75"
+
+    result = ran(program(script), SMALL)
+
+    assert result == Ran(75, b"no\n")
+    assert gone(int((tmp_path / "child").read_text()))
+
+
+def test_what_hands_the_mail_on_in_the_background_may_end(
+    program: Callable[[str], str], tmp_path: Path
+) -> None:
+    """A program that says that it took the mail may have a child that is still at it: it gets
+    the time that it needs, and what it says is kept."""
+    script = "cat > given; (sleep 0.1; echo done > done; echo done) & exit 0"
+
+    result = ran(program(script), SMALL)
+
+    assert result == Ran(0, b"done\n")
+    assert (tmp_path / "done").read_text() == "done\n"
+
+
+def test_what_stays_for_ever_is_killed_in_the_end(
+    program: Callable[[str], str], tmp_path: Path
+) -> None:
+    """A child that holds the output beyond the grace is killed; the mail was accepted."""
+    result = ran(program("cat > given; sleep 600 & echo $! > child"), SMALL, grace=0.2)
+
+    assert result == Ran(0, b"")
+    assert gone(int((tmp_path / "child").read_text()))
+
+
+def test_a_child_with_a_session_of_its_own_is_left_alone(
+    program: Callable[[str], str], tmp_path: Path
+) -> None:
+    """A daemon that has left the group and its output is no longer part of the attempt."""
+    script = (
+        "cat > given\n"
+        "setsid sh -c 'echo $$ > child; exec sleep 600' > /dev/null 2>&1 < /dev/null &\n"
+        "while [ ! -s child ]; do sleep 0.01; done"
+    )
+
+    result = ran(program(script), SMALL)
+
+    child = int((tmp_path / "child").read_text())
+    alive = not is_gone(child)
+    os.kill(child, signal.SIGKILL)
+    assert (result.status, alive) == (0, True)
+
+
+@pytest.mark.parametrize("kind", ["missing", "not executable", "a folder", "no program"])
+def test_what_cannot_be_started_is_told(tmp_path: Path, kind: str) -> None:
+    """The transport is unavailable, and the text says what and why."""
+    path = tmp_path / "program"
+    if kind == "a folder":
+        path.mkdir()
+    elif kind != "missing":
+        path.write_text("cat > /dev/null\n")
+        path.chmod(0o755 if kind == "no program" else 0o644)
+
+    with pytest.raises(NotSent, match=f"cannot start {path}: ") as failure:
+        ran(str(path), SMALL)
+
+    assert failure.value.reason is Reason.UNAVAILABLE
+    assert failure.value.word == "unavailable_not_started"
+    assert not failure.value.permanent
+
+
+def test_where_no_more_files_may_be_open_nothing_is_started(program: Callable[[str], str]) -> None:
+    """A process that has as many files open as it may cannot send now."""
+    path = program("cat > given")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        with pytest.raises(NotSent, match=r"cannot start .*: Too many open files"):
+            ran(path, SMALL)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_no_descriptor_is_left_open(program: Callable[[str], str], tmp_path: Path) -> None:
+    """After attempts of all kinds as many files are open as before."""
+    before = sorted(Path("/proc/self/fd").iterdir())
+
+    ran(program("cat > given"), LARGE)
+    ran(program("exit 1"), LARGE)
+    ran(program("exec sleep 600"), SMALL, timeout=0.1)
+    with pytest.raises(NotSent):
+        ran(str(tmp_path / "missing"))
+
+    assert sorted(Path("/proc/self/fd").iterdir()) == before
+
+
+def test_a_program_inherits_only_what_it_is_passed(
+    program: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Of our open files it sees those it was given, and its place is the root folder."""
+    passed, kept = os.memfd_create("passed"), os.memfd_create("kept")
+    os.set_inheritable(kept, True)
+    listing = "import os; print(os.getcwd(), *sorted(map(int, os.listdir('/proc/self/fd'))))"
+
+    result = run([sys.executable, "-c", listing], b"", 30, never, pass_fds=(passed,))
+
+    os.close(passed)
+    os.close(kept)
+    cwd, *numbers = result.output.decode().split()
+    opened = {int(number) for number in numbers} - {passed}
+    assert cwd == "/"
+    # One more is that of the listing itself.
+    assert opened == {0, 1, 2, min({3, 4} - {passed})}
+
+
+def test_a_program_is_told_little_and_no_secret(program: Callable[[str], str]) -> None:
+    """Where its configuration lies, English, a fixed PATH; no password, no locale of ours."""
+    ours = {
+        "NFTBAN_SMTP_PASS": "hunter2",
+        "LANG": "de_DE.UTF-8",
+        "PATH": "/tmp/evil",
+        "LD_PRELOAD": "/tmp/evil.so",
+        "MAILRC": "/tmp/evil.rc",
+        "HOME": "/root",
+        "XDG_CONFIG_HOME": "/root/.config",
+    }
+
+    result = run(["/usr/bin/env"], b"", 30, never, environment(ours))
+
+    assert set(result.output.decode().splitlines()) == {
+        f"PATH={PATH}",
+        "LC_ALL=C.UTF-8",
+        "HOME=/root",
+        "XDG_CONFIG_HOME=/root/.config",
+    }
+
+
+def test_our_own_environment_is_not_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody says what a program finds there, it is the same little."""
+    monkeypatch.setenv("NFTBAN_SMTP_PASS", "hunter2")
+
+    result = run(["/usr/bin/env"], b"", 30, never)
+
+    names = {line.partition("=")[0] for line in result.output.decode().splitlines()}
+    assert names <= {"PATH", "LC_ALL", *HANDED_ON}
+
+
+def test_where_nobody_may_know_the_status_it_is_unknown(program: Callable[[str], str]) -> None:
+    """With SIGCHLD ignored the system throws a status away: that is not taken for success."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        result = ran(program("cat > given; echo no; exit 75"), SMALL)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+    assert result == Ran(None, b"no\n")
+
+
+def test_programs_are_found_where_they_belong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program is looked for in the system's folders, whatever our own PATH says."""
+    monkeypatch.setenv("PATH", "/nowhere")
+
+    assert os.access(found("sh"), os.X_OK)
+    assert found("no-such-program") == ""

@@ -1,0 +1,148 @@
+"""A suspended transport is suspended for everybody, until it is resumed, and never by accident."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.mail.suspended import Suspension, Suspensions
+
+NOW = 1_795_170_000.0
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where it is written down; its folder is not there yet."""
+    return tmp_path / "queue" / ".spooldeck" / "suspended"
+
+
+def opened(path: Path) -> Suspensions:
+    """One process's view of it."""
+    return Suspensions(str(path), str(path.parents[2]))
+
+
+def test_what_one_suspends_all_see(path: Path) -> None:
+    """With who, when and why, in any words, until somebody resumes it."""
+    ours, theirs = opened(path), opened(path)
+
+    assert theirs.read() == {}
+    assert ours.suspend("curl", NOW, "op", 'Wartung "über\n$(id)"')
+    assert ours.suspend("exim", NOW + 1, "op", "")
+
+    assert dict(theirs.read()) == {
+        "curl": Suspension("curl", NOW, "op", 'Wartung "über\n$(id)"'),
+        "exim": Suspension("exim", NOW + 1, "op", ""),
+    }
+    assert theirs.resume("curl")
+    assert not theirs.resume("curl")
+    assert set(ours.read()) == {"exim"}
+
+
+def test_who_suspended_first_stays_named(path: Path) -> None:
+    """To suspend what is suspended changes nothing, and says so."""
+    opened(path).suspend("curl", NOW, "first", "why")
+
+    assert not opened(path).suspend("curl", NOW + 9, "second", "")
+    assert opened(path).read()["curl"].who == "first"
+
+
+@pytest.mark.parametrize("name", ["", "smtp", "../x", "none"])
+def test_only_a_transport_can_be_suspended(path: Path, name: str) -> None:
+    """A name that none has is refused, with those that there are."""
+    with pytest.raises(ValueError, match="expected one of postfix, sendmail"):
+        opened(path).suspend(name, NOW, "op", "")
+
+    assert not opened(path).resume(name)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"{", b"[]", b"1", b'"curl"', b"\xff\xfe", b"[" * 60_000, b"{}" + b" " * 70_000),
+        *(b'{"smtp": {"since": 1}}', b'{"curl": 1}', b'{"curl": {}}', b'{"curl": {"since": "x"}}'),
+        *(b'{"curl": {"since": true}}', b'{"curl": null}'),
+    ],
+)
+def test_a_damaged_file_is_never_taken_for_nothing(path: Path, content: bytes) -> None:
+    """Nobody knows then what is suspended: everybody is told, and it is not written over."""
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    suspensions = opened(path)
+
+    for ask in (
+        suspensions.read,
+        lambda: suspensions.suspend("curl", NOW, "op", ""),
+        lambda: suspensions.resume("curl"),
+    ):
+        with pytest.raises(ValueError, match=r"suspended: .*: remove it") as caught:
+            ask()
+        assert "\n" not in str(caught.value)
+
+    assert path.read_bytes() == content
+
+
+def _linked(path: Path) -> None:
+    path.symlink_to("/dev/null")
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, _linked, os.mkfifo])
+def test_what_is_no_file_is_an_error(path: Path, make: object) -> None:
+    """Neither followed nor waited for, nor taken for nothing."""
+    path.parent.mkdir(parents=True)
+    assert callable(make)
+    make(path)
+
+    with pytest.raises(OSError, match=r"."):
+        opened(path).read()
+
+
+def test_what_anybody_may_write_is_not_believed(path: Path) -> None:
+    """Else anybody could stop the mail, or have it sent."""
+    opened(path).suspend("curl", NOW, "op", "")
+    path.chmod(0o666)
+
+    with pytest.raises(ValueError, match="written by everybody"):
+        opened(path).read()
+
+
+def test_a_file_of_ours_is_readable_for_operators(path: Path) -> None:
+    """It is JSON, an entry for each transport, and nobody else may write it."""
+    opened(path).suspend("curl", NOW, "op", "down")
+
+    assert json.loads(path.read_text()) == {"curl": {"since": NOW, "who": "op", "why": "down"}}
+    assert path.stat().st_mode & 0o137 == 0
+    assert {entry.name for entry in path.parent.iterdir()} == {"suspended", "suspended.lock"}
+
+
+RIVAL = """
+import sys
+from engine.mail.suspended import Suspensions
+suspensions = Suspensions(sys.argv[1])
+sys.stdin.readline()
+for n in range(60):
+    assert suspensions.suspend(sys.argv[2], n, "op", "")
+    assert sys.argv[2] in suspensions.read()
+    if n < 59:
+        assert suspensions.resume(sys.argv[2])
+"""
+
+
+def test_rivals_do_not_undo_one_another(path: Path) -> None:
+    """Two processes suspend and resume one transport each; neither touches the other's."""
+    rivals = [
+        subprocess.Popen(
+            [sys.executable, "-c", RIVAL, str(path), name], stdin=subprocess.PIPE, text=True
+        )
+        for name in ("curl", "exim")
+    ]
+    for rival in rivals:
+        assert rival.stdin is not None
+        rival.stdin.close()
+
+    assert [rival.wait() for rival in rivals] == [0, 0]
+    assert set(opened(path).read()) == {"curl", "exim"}
