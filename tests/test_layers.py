@@ -63,6 +63,7 @@ LAYERS: dict[str, set[str]] = {
     "engine.mail.*": {
         *("engine.files", "engine.text", "engine.metrics", "engine.limits", "engine.mailconf"),
         *("engine.model", "engine.logtail", "engine.mail.*", "engine.policy", "engine.webpage"),
+        "engine.accounts",
     },
     "engine.handlers.*": {
         *("engine.mail.*", "engine.model", "engine.text", "engine.config", "engine.handlers.*"),

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from engine.accounts import Account
 from engine.mail.model import NotSent, Reason
 from engine.text import shown
 
@@ -70,8 +71,11 @@ def run(
     *,
     pass_fds: Collection[int] = (),
     grace: float = GRACE,
+    account: Account | None = None,
 ) -> Ran:
     """Run a program to its end, at most `timeout` seconds; `cancelled` ends it as well.
+
+    `account` is whom to run it as, which only root can; None: as we are.
 
     What is left in its process group then is killed: nobody sends a mail that we told of as not
     sent. Only what it left when it ended well may go on for `grace` seconds, while it holds on to
@@ -96,6 +100,9 @@ def run(
                 cwd="/",
                 pass_fds=tuple(pass_fds),
                 start_new_session=True,
+                user=account and account.uid,
+                group=account and account.gid,
+                extra_groups=account and account.groups,
             )
         except (OSError, subprocess.SubprocessError) as error:
             raise _not_started(argv[0], error) from error

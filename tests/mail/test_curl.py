@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from engine import accounts
 from engine.mail.model import Mail, NotSent
 from engine.mail.transports.curl import Curl, configuration, quoted, wire
 from engine.mailconf import MailSettings
 from tests.mail.letters import BODIES, RECIPIENT, SENDER, a_mail, never, on_the_wire
-from tests.mail.programs import needs
+from tests.mail.programs import needs, needs_root
 from tests.mail.smtpd import (  # fmt: skip
     CUT,
     DROP,
@@ -340,3 +341,15 @@ def test_lines_end_as_smtp_has_them() -> None:
     """Whatever they ended with; nothing else is changed, and no line is added."""
     assert wire(b"a\n\nb\r\nc\rd") == b"a\r\n\r\nb\r\nc\r\nd\r\n"
     assert wire(b"a\n\n") == b"a\r\n\r\n"
+
+
+def test_root_sends_as_the_owner_of_the_spool() -> None:
+    """Who may only write into a queue has curl run with no more rights than theirs."""
+    needs_root("to run curl as nobody")
+    settings = {"host": HOST, "connect_timeout": 30.0, "max_time": 60.0, "plain_hosts": (HOST,)}
+
+    with Server() as server:
+        usual = MailSettings(port=server.port, **settings)  # type: ignore[arg-type]
+        Curl(usual, "here.example.org", accounts.named("nobody")).send(a_mail(), never)
+
+    assert [mail.data for mail in server.mails] == [on_the_wire(a_mail())]

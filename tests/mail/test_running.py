@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from engine import accounts
 from engine.mail.model import NotSent, Reason
 from engine.mail.running import HANDED_ON, KEPT, PATH, Ran, environment, found, run
+from engine.mail.transports.system import System
+from tests.mail.programs import needs_root
 
 SMALL, LARGE = b"From: us\n\n.\nlast", b"x" * 3_000_000
 """What fits into a pipe's buffer, and what does not."""
@@ -317,3 +320,16 @@ def test_programs_are_found_where_they_belong(monkeypatch: pytest.MonkeyPatch) -
 
     assert os.access(found("sh"), os.X_OK)
     assert found("no-such-program") == ""
+
+
+def test_root_runs_a_program_as_whom_it_is_told() -> None:
+    """A program has the user, the groups and the home of an account, and nothing of ours."""
+    needs_root("to run a program as nobody")
+    account = accounts.named("nobody")
+    system = System(environ={"HOME": "/root", "XDG_CONFIG_HOME": "/root/.c"}, account=account)
+    script = 'id -u; id -G; echo "$HOME" "${XDG_CONFIG_HOME-none}"'
+
+    result = run(["/bin/sh", "-c", script], b"", 30, never, system.environment(), account=account)
+
+    groups = " ".join(map(str, account.groups))
+    assert result.output.decode() == f"{account.uid}\n{groups}\n{account.home} none\n"

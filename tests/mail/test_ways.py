@@ -98,6 +98,8 @@ def chosen(ways: Ways, suspended: Collection[str] = ()) -> str:
         (MAILX, "mailx"),
         (("/bin/mailx", "/usr/lib/sendmail"), "mailx"),
         (MAILX[:1], ""),
+        # It would take the mail, and keep it until somebody starts Postfix.
+        ((*MAILX, "/usr/sbin/postfix"), ""),
         (("/usr/bin/curl",), ""),
         ((*POSTFIX, *SENDMAIL, *EXIM4, *MSMTP, *MAILX), "postfix"),
         ((*SENDMAIL, *EXIM4, *MSMTP, *MAILX), "sendmail"),

@@ -111,7 +111,7 @@ def _msmtp(settings: MailSettings, system: System) -> Transport:
 def _curl(settings: MailSettings, system: System) -> Transport:
     from engine.mail.transports.curl import Curl
 
-    return Curl(settings)
+    return Curl(settings, account=system.account)
 
 
 def _mailx(settings: MailSettings, system: System) -> Transport:

@@ -9,6 +9,7 @@ import stat
 from collections.abc import Callable, Iterable
 
 from engine import files
+from engine.accounts import Account
 from engine.mail import reasons, running
 from engine.mail.host import full_name
 from engine.mail.model import Mail, NotSent, Reason
@@ -32,9 +33,13 @@ class Curl:
 
     name = "curl"
 
-    def __init__(self, settings: MailSettings, helo: str = "") -> None:
-        """`helo` is the name that the relay is told; "" is this host's."""
-        self._settings = settings
+    def __init__(
+        self, settings: MailSettings, helo: str = "", account: Account | None = None
+    ) -> None:
+        """`helo` is the name that the relay is told; "" is this host's. `account` is whom curl is
+        run as; None: as we are.
+        """
+        self._settings, self._account = settings, account
         self._helo = helo or full_name(os.uname().nodename)
         self._program = settings.programs.get("curl") or running.found("curl")
 
@@ -71,6 +76,7 @@ class Curl:
                 self._settings.max_time + _LEEWAY,
                 cancelled,
                 pass_fds=(message,),
+                account=self._account,
             )
         finally:
             os.close(message)

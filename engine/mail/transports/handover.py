@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from engine.mail import reasons, running
 from engine.mail.model import Mail, NotSent, Reason
+from engine.mail.transports.system import System
 from engine.text import shown
 
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._%+=@-")
@@ -18,14 +19,18 @@ def hand_over(
     data: bytes,
     timeout: float,
     cancelled: Callable[[], bool],
-    env: Mapping[str, str],
+    system: System,
+    manners: Mapping[str, str] = {},
 ) -> None:
     """Give a program a mail; `name` is the transport's. When it returns it was accepted.
+
+    `manners` is what it finds in its environment besides.
 
     Raises:
         NotSent: it was not, or nobody knows.
     """
-    ran = running.run(argv, data, timeout, cancelled, env)
+    env = {**system.environment(), **manners}
+    ran = running.run(argv, data, timeout, cancelled, env, account=system.account)
     failure = reasons.of_program(name, ran)
     if failure is not None:
         raise failure
@@ -37,7 +42,7 @@ def submit(
     mail: Mail,
     timeout: float,
     cancelled: Callable[[], bool],
-    env: Mapping[str, str],
+    system: System,
 ) -> None:
     """Give a mail to a program that can be called as sendmail, as `hand_over` does.
 
@@ -50,7 +55,7 @@ def submit(
     """
     sender, recipient = guarded(mail)
     argv = [program, "-i", "-f", sender, "--", recipient]
-    hand_over(name, argv, mail.data, timeout, cancelled, env)
+    hand_over(name, argv, mail.data, timeout, cancelled, system)
 
 
 def guarded(mail: Mail) -> tuple[str, str]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from engine.mail import running
 from engine.mail.model import Mail, NotSent, Reason
 from engine.mail.transports.handover import guarded, hand_over
+from engine.mail.transports.postfix import MASTER
 from engine.mail.transports.system import System
 from engine.mailconf import MailSettings
 
@@ -41,7 +41,13 @@ class Mailx:
             return self._mailx.absence
         # Where it looks itself: no setting of ours changes that.
         sendmail = self._system.program({}, "sendmail")
-        return f"sendmail, which it hands mail to, is {sendmail.absence}" * bool(sendmail.absence)
+        if sendmail.absence:
+            return f"sendmail, which it hands mail to, is {sendmail.absence}"
+        # Of a Postfix that is stopped it would be taken, and lie there until somebody starts that.
+        stopped = not self._system.blind and not self._system.runs(MASTER)
+        if stopped and not self._system.program(self._settings.programs, "postfix").absence:
+            return "sendmail, which it hands mail to, is Postfix's, and that does not run"
+        return ""
 
     def send(self, mail: Mail, cancelled: Callable[[], bool]) -> None:
         """Have it send the plain text of a mail.
@@ -55,9 +61,9 @@ class Mailx:
             raise NotSent(Reason.REJECTED, "rejected_address", text, permanent=True)
         # No `--`: to s-nail it begins the options of sendmail. `guarded` knows no option anyway.
         argv = [self._mailx.path, "-n", "-s", mail.subject, "-r", sender, recipient]
-        env = {**running.environment(self._system.environ), **MANNERS}
         timeout = self._settings.max_time
-        hand_over(self.name, argv, inert(mail.text), timeout, cancelled, env)
+        body, system = inert(mail.text), self._system
+        hand_over(self.name, argv, body, timeout, cancelled, system, MANNERS)
 
 
 def inert(text: str) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from engine.mail import running
 from engine.mail.model import Mail
 from engine.mail.transports.handover import submit
 from engine.mail.transports.system import System
@@ -46,6 +45,5 @@ class Msmtp:
         Raises:
             NotSent: it was not accepted, or nobody knows.
         """
-        env = running.environment(self._system.environ)
         program, timeout = self._msmtp.path, self._settings.max_time
-        submit(self.name, program, mail, timeout, cancelled, env)
+        submit(self.name, program, mail, timeout, cancelled, self._system)

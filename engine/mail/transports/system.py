@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from engine.accounts import Account
 
 PLACES: Mapping[str, tuple[str, ...]] = {
     "postfix": ("/usr/sbin/postfix",),
@@ -30,10 +33,26 @@ class Program(NamedTuple):
 class System:
     """This machine, as far as it matters for mail; its processes are looked at once."""
 
-    def __init__(self, root: str = "", environ: Mapping[str, str] = os.environ) -> None:
-        """`root` is the folder that stands for `/`."""
+    def __init__(
+        self,
+        root: str = "",
+        environ: Mapping[str, str] = os.environ,
+        account: Account | None = None,
+    ) -> None:
+        """`root` is the folder that stands for `/`; `account` whom programs are run as, None: as
+        we are."""
         self._root = root
+        self.account = account
         self.environ = environ
+        if account is not None:
+            theirs = {key: value for key, value in environ.items() if key != "XDG_CONFIG_HOME"}
+            self.environ = {**theirs, **account.environment}
+
+    def environment(self) -> dict[str, str]:
+        """All that a program finds in its environment."""
+        from engine.mail import running  # what starts processes is for whoever sends
+
+        return running.environment(self.environ)
 
     def program(self, said: Mapping[str, str], *names: str) -> Program:
         """The first of these programs that may be run; `said` tells where some of them are."""

@@ -1,0 +1,297 @@
+"""Transports that hand a mail to a program: recorders stand in for the programs, and keep what
+they are told byte for byte.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.mail.model import Mail, NotSent, Reason, Transport
+from engine.mail.running import PATH
+from engine.mail.transports.exim import Exim
+from engine.mail.transports.mailx import MANNERS, Mailx
+from engine.mail.transports.msmtp import Msmtp
+from engine.mail.transports.postfix import Postfix
+from engine.mail.transports.sendmail import Sendmail
+from engine.mail.transports.system import System
+from engine.mailconf import MailSettings
+from tests.mail.programs import needs
+
+BODY = "first\n~!touch {folder}/pwned\n~r /etc/passwd\n.\n..\n.dot\nFrom here\n\nGr\u00fc\u00dfe\n"
+
+MAIL = Mail(
+    id="mail-20260107T120102Z-a1b2c3d4",
+    sender="nftban@web1.example.com",
+    recipient="admin@example.com",
+    subject="[NFTBan] =?utf-8?q?a_=22b=22?= $(id) `id` -f",
+    data=b"From: x\nTo: other@example.net\nBcc: evil@example.net\nSubject: s\n\n.\n..\n$(id)\n",
+    text="one\n~!touch pwned\n~~\n a ~ b\n.\n",
+)
+
+RECORDER = """\
+#!{python}
+import json, os, sys
+told = {{"argv": sys.argv, "env": dict(os.environ), "cwd": os.getcwd()}}
+told["fds"] = sorted(map(int, os.listdir("/proc/self/fd")))
+with open("{folder}/told", "w") as file:
+    json.dump(told, file)
+with open("{folder}/given", "wb") as file:
+    file.write(sys.stdin.buffer.read())
+"""
+
+MADE: dict[str, tuple[Callable[[MailSettings, System], Transport], str]] = {
+    "postfix": (Postfix, "sendmail"),
+    "sendmail": (Sendmail, "sendmail"),
+    "exim": (Exim, "exim4"),
+    "msmtp": (Msmtp, "msmtp"),
+    "mailx": (Mailx, "mailx"),
+}
+"""By the name of a transport, what makes it and which program it runs."""
+
+LIKE_SENDMAIL = ("postfix", "sendmail", "exim", "msmtp")
+
+
+class Place:
+    """A folder in which one program is whatever a test wants it to be."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def transport(self, name: str, script: str = RECORDER, seconds: float = 30) -> Transport:
+        """A transport that runs this script, and no other program of the machine."""
+        make, program = MADE[name]
+        path = self.folder / program
+        path.write_text(script.format(python=sys.executable, folder=self.folder))
+        path.chmod(0o755)
+        environ = {"HOME": "/root", "NFTBAN_SMTP_PASS": "hunter2", "MAILRC": "/tmp/evil"}
+        settings = MailSettings(programs={program: str(path)}, max_time=seconds)
+        return make(settings, System(str(self.folder), environ))
+
+    def told(self) -> dict[str, object]:
+        """What the recorder was told."""
+        told: dict[str, object] = json.loads((self.folder / "told").read_text())
+        return told
+
+    def given(self) -> bytes:
+        """What the recorder was given on standard input."""
+        return (self.folder / "given").read_bytes()
+
+    def untouched(self) -> bool:
+        """Whether no recorder ran."""
+        return not (self.folder / "told").exists()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A folder of its own."""
+    return Place(tmp_path)
+
+
+def never() -> bool:
+    """Nobody stops it."""
+    return False
+
+
+@pytest.mark.parametrize("name", LIKE_SENDMAIL)
+def test_a_program_like_sendmail_gets_envelope_and_mail(place: Place, name: str) -> None:
+    """Sender and recipient are arguments, the mail comes as it is; no header names a recipient."""
+    place.transport(name).send(MAIL, never)
+
+    path = str(place.folder / MADE[name][1])
+    assert place.told()["argv"] == [path, "-i", "-f", MAIL.sender, "--", MAIL.recipient]
+    assert place.given() == MAIL.data
+
+
+def test_mailx_gets_subject_addresses_and_text(place: Place) -> None:
+    """It makes the headers itself, so it gets the text alone; no line of it is a command."""
+    place.transport("mailx").send(MAIL, never)
+
+    path = str(place.folder / "mailx")
+    expected = [path, "-n", "-s", MAIL.subject, "-r", MAIL.sender, MAIL.recipient]
+    assert place.told()["argv"] == expected
+    assert place.given() == b"one\n ~!touch pwned\n ~~\n a ~ b\n.\n"
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_program_finds_little_around_it(place: Place, name: str) -> None:
+    """Neither our environment nor our files nor our folder: above all no password."""
+    place.transport(name).send(MAIL, never)
+
+    told = place.told()
+    env = told["env"]
+    assert isinstance(env, dict)
+    env.pop("LC_CTYPE", None)  # of the recorder's own Python
+    more = MANNERS if name == "mailx" else {}
+    assert env == {"PATH": PATH, "LC_ALL": "C.UTF-8", "HOME": "/root", **more}
+    assert told["cwd"] == "/"
+    # The last is that of its own listing.
+    assert told["fds"] == [0, 1, 2, 3]
+
+
+HOSTILE = (
+    "",
+    "-C/tmp/evil",
+    "-oQ/tmp@example.com",
+    "b@example.com\nBcc: evil@example.net",
+    "b@example.com\r\nRCPT TO:<evil@example.net>",
+    "b@example.com> NOTIFY=NEVER",
+    "b@example.com evil@example.net",
+    "b@example.com,evil@example.net",
+    "b@example.com;evil",
+    "b@example.com\tx",
+    "b@example.com\0",
+    "b@example.com\x1b[2J",
+    "b\x85@example.com",
+    "b\u202e@example.com",
+    "|/bin/sh",
+    "/etc/passwd",
+    "~root",
+    '"a b"@example.com',
+    "<b@example.com>",
+    "$(id)@example.com",
+    "`id`@example.com",
+    ":include:/etc/passwd",
+    "b@[127.0.0.1]",
+    "\u00e4@example.com",
+    "\u0661@example.com",
+)
+
+
+@pytest.mark.parametrize("address", HOSTILE)
+@pytest.mark.parametrize("name", ["sendmail", "mailx"])
+def test_no_program_is_told_a_hostile_address(place: Place, name: str, address: str) -> None:
+    """Whatever compose let through: what could be an option, a second address, a file or a
+    command is refused for ever, as recipient and as sender, and is safe to show."""
+    transport = place.transport(name)
+
+    for mail in (MAIL._replace(recipient=address), MAIL._replace(sender=address)):
+        with pytest.raises(NotSent) as failure:
+            transport.send(mail, never)
+        assert failure.value.reason is Reason.REJECTED
+        assert failure.value.permanent
+        assert str(failure.value).isprintable()
+    assert place.untouched()
+
+
+@pytest.mark.parametrize("address", ["+box@example.com", "%@example.com"])
+def test_mailx_is_told_no_address_that_it_takes_for_a_file(place: Place, address: str) -> None:
+    """What begins with + or % is a mailbox file to mailx, and an address to all others."""
+    mail = MAIL._replace(recipient=address)
+
+    with pytest.raises(NotSent, match="take it for a file"):
+        place.transport("mailx").send(mail, never)
+
+    assert place.untouched()
+    place.transport("sendmail").send(mail, never)
+
+
+@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("size", [1, 1000, 1_000_000])
+def test_who_does_not_read_the_mail_has_not_taken_it(place: Place, name: str, size: int) -> None:
+    """Status 0 counts for nothing where part of the mail was never read, however small it is."""
+    mail = MAIL._replace(data=b"x" * size, text="x" * size)
+
+    with pytest.raises(NotSent) as failure:
+        place.transport(name, "#!/bin/sh\nexit 0\n").send(mail, never)
+
+    assert failure.value.word == "unavailable_not_read"
+
+
+FAILURES = {
+    "echo 'postdrop: warning: mail_queue_enter' >&2; exit 75": Reason.UNAVAILABLE,
+    "exit 67": Reason.REJECTED,
+    "exit 68": Reason.DNS,
+    "echo 'msmtp: cannot connect to x: Connection refused'; exit 69": Reason.CONNECT,
+    "kill -KILL $$": Reason.UNAVAILABLE,
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("script", FAILURES)
+def test_a_failure_has_its_reason(place: Place, name: str, script: str) -> None:
+    """What the program says and its status tell why the mail was not sent."""
+    with pytest.raises(NotSent) as failure:
+        place.transport(name, f"#!/bin/sh\ncat > /dev/null\n{script}\n").send(MAIL, never)
+
+    assert failure.value.reason is FAILURES[script]
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_program_has_as_long_as_the_settings_say(place: Place, name: str) -> None:
+    """An attempt takes no longer than max_time, whatever the program waits for."""
+    with pytest.raises(NotSent, match=r"timeout after 0\.2 s") as failure:
+        place.transport(name, "#!/bin/sh\nexec sleep 600\n", seconds=0.2).send(MAIL, never)
+
+    assert failure.value.reason is Reason.TIMEOUT
+
+
+def test_an_attempt_can_be_stopped(place: Place) -> None:
+    """Whoever cancels ends the program, and the mail is not sent."""
+    with pytest.raises(NotSent, match="stopped"):
+        place.transport("sendmail", "#!/bin/sh\nexec sleep 600\n").send(MAIL, lambda: True)
+
+
+def test_a_program_that_went_away_is_told(place: Place) -> None:
+    """What was there when it was looked for may be gone when it is run."""
+    transport = place.transport("msmtp")
+    (place.folder / "msmtp").unlink()
+
+    with pytest.raises(NotSent) as failure:
+        transport.send(MAIL, never)
+
+    assert failure.value.word == "unavailable_not_started"
+
+
+# bsd-mailx itself, with a program of ours in place of sendmail: only a file may tell it where.
+
+
+@pytest.fixture
+def bsd_mailx(place: Place) -> Transport:
+    """The real program; it hands its mail to a recorder."""
+    real = needs("bsd-mailx")
+    sendmail = place.folder / "sendmail"
+    sendmail.write_text(RECORDER.format(python=sys.executable, folder=place.folder))
+    sendmail.chmod(0o755)
+    (place.folder / "mailrc").write_text(f"set sendmail={sendmail}\n")
+    wrapper = "#!/bin/sh\nMAILRC={folder}/mailrc exec " + real + ' "$@"\n'
+    return place.transport("mailx", wrapper)
+
+
+def test_bsd_mailx_takes_every_line_for_text(bsd_mailx: Transport, place: Place) -> None:
+    """No line of a body is a command, reads a file or ends the mail."""
+    body = BODY.format(folder=place.folder)
+
+    bsd_mailx.send(MAIL._replace(text=body, subject="-s $(id) `id`"), never)
+
+    head, _, given = place.given().decode().partition("\n\n")
+    assert given == body.replace("\n~", "\n ~")
+    assert "Subject: -s $(id) `id`" in head.splitlines()
+    assert f"To: {MAIL.recipient}" in head.splitlines()
+    assert 'charset="UTF-8"' in head
+    assert not (place.folder / "pwned").exists()
+    argv = place.told()["argv"]
+    assert isinstance(argv, list)
+    assert argv[1:] == ["-i", "-t", "-f", MAIL.sender]
+
+
+@pytest.mark.parametrize("what", ["stays away", "is late"])
+def test_bsd_mailx_that_cannot_send_leaves_no_letter(
+    bsd_mailx: Transport, place: Place, what: str
+) -> None:
+    """Where sendmail fails so does mailx, however long it takes; dead.letter is not written."""
+    home = place.folder / "home"
+    home.mkdir()
+    late = "sleep 0.2" if what == "is late" else ""
+    (place.folder / "sendmail").write_text(f"#!/bin/sh\ncat > /dev/null\n{late}\nexit 75\n")
+    settings = MailSettings(programs={"mailx": str(place.folder / "mailx")})
+
+    with pytest.raises(NotSent):
+        Mailx(settings, System("", {"HOME": str(home)})).send(MAIL, never)
+
+    assert list(home.iterdir()) == []
+    assert Path("/dev/null").is_char_device()
