@@ -19,7 +19,7 @@ from engine.metrics import Samples
 from engine.model import LockEvidence, State, Verdict
 from engine.policy import at
 from engine.text import shown
-from engine.transports import Health, Transport
+from engine.transports import Health, Routes, Transport
 
 AHEAD = 60.0
 """Seconds by which the clock of a log or a metrics file may be ahead of ours."""
@@ -50,6 +50,7 @@ class What(StrEnum):
     DEAD = "dead tasks"
     OLDEST = "an old task"
     TRANSPORT = "a failing transport"
+    SUSPENDED = "a suspended transport"
     PROBLEMS = "problems"
     CONTRADICTION = "metrics that contradict"
     OLD_METRICS = "old metrics"
@@ -137,6 +138,8 @@ class Sight(NamedTuple):
     ran: float | None = None
     """When a log last spoke of a run, epoch seconds UTC."""
     unfinished: Sequence[Unfinished] = ()
+    routes: Routes | None = None
+    """By which way its mail goes; None where nothing is known of that."""
 
 
 def alerts(sight: Sight, now: float, limits: Thresholds) -> tuple[Alert, ...]:
@@ -258,11 +261,24 @@ def _transports(sight: Sight, now: float, limits: Thresholds) -> _Found:
             continue
         if way.health(limits.transport_failures) is Health.FAILING:
             mails = window.tally.success + window.tally.failures
-            name = shown(way.name)
-            name = name if len(name) <= 16 else f"{name[:13]}..."
+            name = _brief(shown(way.name))
             words = f"{name} failed {window.share:.0%} of {mails:,} mails in {window.name}"
             goal = Where.TRANSPORTS, None, way.name
             yield Level.WARN, What.TRANSPORT, words, way.last_success, goal
+
+
+def _suspended(sight: Sight, now: float, limits: Thresholds) -> _Found:
+    routes = sight.routes
+    if routes is None or routes.unknown:
+        return
+    for stopped in routes.stopped.values():
+        name, who = (_brief(shown(text)) for text in (stopped.name, stopped.who))
+        # A clock that is set back, or another host's, must not make it begin in the future.
+        lasts = roughly(max(0.0, now - stopped.since))
+        words = f"{name} suspended by {who} for {lasts}"
+        words += ": mail waits" if routes.waits else ""
+        goal = Where.TRANSPORTS, None, stopped.name
+        yield Level.WARN, What.SUSPENDED, words, stopped.since, goal
 
 
 def _metrics(sight: Sight, now: float, limits: Thresholds) -> _Found:
@@ -294,8 +310,12 @@ def _is_whole(sight: Sight) -> bool:
 
 _RULES: tuple[_Rule, ...] = (
     *(_unreadable, _lock, _abandoned, _interrupted, _dead, _problems, _oldest, _idle),
-    *(_transports, _metrics),
+    *(_transports, _suspended, _metrics),
 )
+
+
+def _brief(name: str) -> str:
+    return name if len(name) <= 16 else f"{name[:13]}..."
 
 
 def _without_path(reason: str) -> str:

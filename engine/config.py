@@ -37,11 +37,15 @@ LEAST_THRESHOLD = 3 * locks.RENEWAL
 """Seconds below which a healthy worker, late with a sign of life or two, would count as stuck."""
 
 
+BUILT_IN = ("mail_send",)
+"""Kinds that need no program: we do them ourselves where none is named."""
+
+
 class Handler(NamedTuple):
     """What is run for the tasks of one kind."""
 
-    command: tuple[str, ...]
-    """The program and its arguments; no shell sees them."""
+    command: tuple[str, ...] = ()
+    """The program and its arguments; no shell sees them. Empty: what is built in (`BUILT_IN`)."""
     timeout: float = 300.0
     """Seconds after which it is ended and the attempt has failed."""
     concurrency: int = 1
@@ -288,10 +292,12 @@ def _mail(value: object, at: checks.At) -> dict[str, Any]:
     return mailconf.said(value, at)
 
 
-def _handler(value: object, at: checks.At) -> Handler:
+def _handler(kind: str, value: object, at: checks.At) -> Handler:
     said = checks.mapping(value, at, _HANDLER)
-    if "command" not in said:
+    if "command" not in said and kind not in BUILT_IN:
         raise at.below("command").wrong("a list, the program first", None)
+    if "command" not in said and "run_as" in said:
+        raise at.below("run_as").error("expected a command beside it: mail is sent by the worker")
     return Handler(**said)
 
 
@@ -304,7 +310,7 @@ def _handlers(value: object, at: checks.At) -> dict[str, Handler]:
     for kind in value:
         if not isinstance(kind, str) or not 0 < len(kind) <= 64 or kind.strip(_KIND):
             raise at.below(kind).wrong("a kind of a-z, 0-9 and _, at most 64, as its name", kind)
-    return {kind: _handler(said, at.below(kind)) for kind, said in value.items()}
+    return {kind: _handler(kind, said, at.below(kind)) for kind, said in value.items()}
 
 
 def _queue(value: object, at: checks.At) -> QueueSettings:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from engine import accounts, config, files, lockfile, metrics, mounts
 from engine.accounts import Account
+from engine.foreign import RUN_DIR
 from engine.model import Problem, State, Verdict
 from engine.patient import SLACK, Patient, folders_of, is_hidden
 from engine.policy import DAY, DLQ_LIMIT, FURTHEST, HOUR, at
@@ -603,13 +604,48 @@ def _may_run(path: str, account: Account | None) -> bool:
 
 def _kinds(patient: Patient) -> Iterator[Finding]:
     for kind, number in sorted(patient.sight.kinds.items()):
-        if kind in patient.handlers:
-            continue
+        if kind in patient.handlers or kind in config.BUILT_IN:
+            continue  # whether mail can be sent is looked at by itself
         what = "will fail at once" if patient.claimed(kind) else "are left alone"
         many = f"1 {kind} task waits" if number == 1 else f"{number:,} {kind} tasks wait"
         mend = f"handlers: {{{kind}: {{command: [PROGRAM]}}}} in "
         mend += patient.config or config.SEARCH[-1]
         yield Finding(Grade.WARN, f"{many} without a handler: they {what}", mend)
+
+
+def _mail(patient: Patient) -> Iterator[Finding]:
+    """Looks at what is found out beforehand: whether mail that waits can ever be sent."""
+    mail, status = patient.mail, f"{patient.spooldeck} mail status"
+    if mail.hidden:
+        yield _hidden(mail.hidden)
+    if mail.problem:
+        yield Finding(Grade.BAD, mail.problem, "correct it there")
+    waiting = patient.sight.kinds.get("mail_send", 0)
+    if mail.shut and waiting:
+        many = "1 mail waits" if waiting == 1 else f"{waiting:,} mails wait"
+        yield Finding(Grade.WARN, f"{many}, and none can be sent: {mail.shut}", status)
+    if mail.relay_trouble:
+        yield Finding(Grade.BAD, mail.relay_trouble, "mend it, or name another file")
+    for path in mail.secrets:
+        said = f"{path} holds a password, and everybody may read it"
+        yield Finding(Grade.BAD, said, f"chmod o= {shlex.quote(path)}")
+
+
+def _mail_spool(patient: Patient) -> Iterator[Finding]:
+    """Looks for spooled mails that nobody will send: no task names them, or they are none."""
+    unnamed = (path for path in patient.mail.kept if path not in patient.sight.payloads)
+    lost = [path for path in unnamed if os.path.exists(path)]  # else sent while we looked
+    for path in lost[:NAMED]:
+        ident = os.path.basename(os.path.dirname(path))
+        mend = f"{patient.spooldeck} mail spool retry -- {shlex.quote(ident)}"
+        yield Finding(Grade.WARN, f"{os.path.dirname(path)}: no task sends this mail", mend)
+    broken = patient.mail.broken
+    for path, why in broken[:NAMED]:
+        yield Finding(Grade.WARN, f"{path}: no mail: {why}", f"{_by_name(path)}  # mend or remove")
+    more = max(0, len(lost) - NAMED) + max(0, len(broken) - NAMED)
+    if more:
+        said = f"and {more:,} more in the mail spool"
+        yield Finding(Grade.WARN, said, f"{patient.spooldeck} mail spool list")
 
 
 def _dead(patient: Patient) -> Iterator[Finding]:
@@ -685,7 +721,7 @@ def _beside(patient: Patient) -> Iterator[Finding]:
 
 def _signs(patient: Patient) -> Iterator[str]:
     queue = patient.queue
-    if queue.run_dir == config.RUN_DIR:
+    if queue.run_dir == RUN_DIR:
         yield f"{queue.root} is NFTBan's own data folder"
     path = f"{queue.run_dir}/queue.lock"
     try:
@@ -738,6 +774,8 @@ CHECKS: tuple[Check, ...] = (
     Check("clock", "nothing is from the future", _clock, tasks=True),
     Check("handlers", "every program can be run", _handlers),
     Check("kinds", "whatever waits has a handler", _kinds, tasks=True),
+    Check("mail", "nothing that waits is kept from being sent", _mail),
+    Check("spool", "every mail in the mail spool has its task", _mail_spool, tasks=True),
     Check("dead", f"no more than {DLQ_LIMIT} tasks in the dead-letter queue", _dead, tasks=True),
     Check("worker", "", _worker, tasks=True),
     Check("beside", "no other program is seen here", _beside),

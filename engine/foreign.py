@@ -21,6 +21,10 @@ PAIR = ("nftban.conf", "nftban.conf.local")
 """Its own configuration, in the folder that `NFTBAN_CONFIG_DIR` names; the later one wins."""
 
 
+SECRET = "NFTBAN_SMTP_PASS"
+"""The variable that is never shown, logged, put on a command line or handed on without need."""
+
+
 class Table(NamedTuple):
     """Which variables are wanted, and what they mean."""
 

@@ -43,10 +43,16 @@ class Letter(NamedTuple):
     """Safe to show, of any length."""
 
 
-def read(data: bytes, per_row: int = 16) -> Letter:
-    """What the bytes say; those that are no text as hexadecimal numbers, so many in a row."""
+def read(data: bytes, per_row: int = 16, *, is_html: bool = False) -> Letter:
+    """What the bytes say; those that are no text as hexadecimal numbers, so many in a row.
+
+    Where it is known that they are HTML they are read as such, without any mark of it.
+    """
     if not data:
         return Letter("nothing", ())
+    if is_html and _is_text(data[:_SAMPLE]):
+        page = data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace")
+        return _letter("HTML", shown_lines(from_html(page), _SHOWN))
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return _letter("text", shown_lines(data.decode("utf-16", "replace"), _SHOWN))
     headers, body = _split(data)

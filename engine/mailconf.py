@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from engine import checks
 from engine.checks import At, Check
-from engine.foreign import PAIR, Foreign, Table
+from engine.foreign import PAIR, SECRET, Foreign, Table
 from engine.policy import Rate
 
 METHODS = ("postfix", "sendmail", "exim", "msmtp", "curl", "mailx")
@@ -271,7 +271,7 @@ _VARIABLES: Mapping[str, str] = {
     "NFTBAN_SMTP_HOST": "host",
     "NFTBAN_SMTP_PORT": "port",
     "NFTBAN_SMTP_USER": "user",
-    "NFTBAN_SMTP_PASS": "password",
+    SECRET: "password",
     "NFTBAN_SMTP_CONNECT_TIMEOUT": "connect_timeout",
     "NFTBAN_SMTP_MAX_TIME": "max_time",
     "NFTBAN_COMPANY_NAME": "company",
@@ -299,6 +299,3 @@ _TABLE = Table(
 
 VARIABLES = tuple(_VARIABLES)
 """The variables that are read from the environment, for whoever hands them on; one is secret."""
-
-SECRET = "NFTBAN_SMTP_PASS"
-"""The one that is never shown, logged or put on a command line."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import itemgetter
+from types import MappingProxyType
 from typing import NamedTuple
 
 from engine.events import What, event
@@ -18,6 +20,7 @@ from engine.transports import (
     FOLLOWED,
     HOUR,
     WINDOWS,
+    Failure,
     Fault,
     Sending,
     Source,
@@ -33,6 +36,9 @@ FAULTS = 32
 
 OTHERS = "(other errors)"
 
+LAST = 20
+"""Errors of each that are kept one by one."""
+
 _BIN = 5.0
 """Seconds that are counted together."""
 
@@ -41,6 +47,9 @@ _SAMPLE = 10.0
 
 _NAME, _ERROR = 64, 200
 """Characters of a transport's name and of an error that are kept."""
+
+NO_RECORDS: Mapping[str, Sequence[Failure]] = MappingProxyType({})
+"""What is told of failures where there are no delivery records."""
 
 LAST_SUCCESS = "nftban_mail_last_success_timestamp"
 
@@ -130,6 +139,7 @@ class _Way:
     def __init__(self) -> None:
         self.bins = _Bins()
         self.kin: dict[str, _Kin] = {}
+        self.failures: deque[Failure] = deque(maxlen=LAST)
         self.spoken = False
         """Whether the log has named it."""
         self.tried = 0
@@ -156,6 +166,7 @@ class _Way:
         if pattern not in self.kin and len(self.kin) >= FAULTS:
             pattern = OTHERS
         self.kin.setdefault(pattern, _Kin(when)).add(when, error)
+        self.failures.append(Failure(when, error))
 
     def faults(self, now: float) -> tuple[Fault, ...]:
         self.kin = {p: kin for p, kin in self.kin.items() if kin.count(now)}
@@ -187,6 +198,7 @@ class Transports:
         self._history: list[Totals] = []
         self._mail: Reading = None
         self._turn: object = None
+        self._records: Mapping[str, Sequence[Failure]] = NO_RECORDS
         self._latest = Sending()
 
     def close(self) -> None:
@@ -194,14 +206,26 @@ class Transports:
         if self._log is not None:
             self._log.close()
 
-    def look(self, mail: Reading, now: float) -> Sending:
-        """How they do now, with the mail metrics as they were read just now."""
+    def look(
+        self,
+        mail: Reading,
+        now: float,
+        names: Collection[str] = (),
+        records: Mapping[str, Sequence[Failure]] = NO_RECORDS,
+    ) -> Sending:
+        """How they do now, with the mail metrics as they were read just now.
+
+        `names` are those that there may be, whether anything tells of them or not; `records` are
+        failures that another file tells of, by transport, the latest first.
+        """
         log = self._log
+        for name in names:
+            self._way(name)
         lines = log.poll(now) if log is not None else []
         # Windows move by whole bins: between two of them only news can change anything.
-        turn = int(now // _BIN), log and (log.problem, log.behind)
+        turn = int(now // _BIN), log and (log.problem, log.behind), len(self._ways), records
         if lines or mail != self._mail or turn != self._turn:
-            self._turn = turn
+            self._turn, self._records = turn, records
             self._note(mail, now)
             self._hear(lines, now)
             self._latest = Sending(
@@ -319,7 +343,8 @@ class Transports:
         windows = tuple(self._window(name, way, Window(*shape), now) for shape in WINDOWS)
         faults, spark = way.faults(now), tuple(self._spark(way, now)) if way.spoken else ()
         ends = way.last_success, way.last_failure
-        return Transport(name, way.totals, windows, faults, *ends, spark)
+        failures = together(tuple(reversed(way.failures)), self._records.get(name, ()))
+        return Transport(name, way.totals, windows, faults, *ends, spark, failures)
 
     def _window(self, name: str, way: _Way, window: Window, now: float) -> Window:
         """By the log where that speaks of this transport, else by the metrics."""
@@ -347,6 +372,35 @@ class Transports:
             yield Told(Source.METRICS, mail.modified, self._history[0].when)
         elif mail is not None:
             yield Told(Source.METRICS, None, None, mail)
+
+
+def together(logged: Sequence[Failure], recorded: Sequence[Failure]) -> tuple[Failure, ...]:
+    """What the log and the delivery records say of failures, each once, the latest first.
+
+    Both tell of the end of a mail: the log by one word, the records with the transport's own words
+    where its writer has put them there.
+    """
+    left = list(recorded)
+    found: list[Failure] = []
+    for failure in logged:
+        twin = next((each for each in left if _is_same(failure, each)), None)
+        if twin is not None:
+            left.remove(twin)
+            failure = failure._replace(text=twin.text)
+        found.append(failure)
+    rows = sorted((*found, *left), key=lambda each: each.when or 0.0, reverse=True)
+    return tuple(rows[:LAST])
+
+
+_APART = 2.0
+"""Seconds between the two lines on one failure; each tells whole ones."""
+
+
+def _is_same(one: Failure, other: Failure) -> bool:
+    if one.when is None or other.when is None or abs(one.when - other.when) > _APART:
+        return False
+    # Other writers put more than one word into the log; the first one is the same.
+    return one.word.partition(" ")[0] == other.word.partition(" ")[0]
 
 
 def _increase(before: Tally | None, now: Tally, fresh: bool) -> Tally:

@@ -60,6 +60,27 @@ class Sight(NamedTuple):
     """Files that were made, changed or created after now."""
     strangers: Sequence[str] = ()
     """Files of another owner than their folder's."""
+    payloads: frozenset[str] = frozenset()
+    """What tasks of any state name as their payload."""
+
+
+class Mail(NamedTuple):
+    """What was found out about how mail is sent."""
+
+    problem: str = ""
+    """Why its settings mean nothing; "" when they do."""
+    shut: str = ""
+    """Why no mail can be sent now; "" when it can, or when a program is named for that."""
+    secrets: Sequence[str] = ()
+    """Files with a password in them that others than their owner and group may read."""
+    relay_trouble: str = ""
+    """Why the password file of the relay is of no use; "" when it is, or when there is none."""
+    kept: Sequence[str] = ()
+    """By the payload that a task would name, the spooled mails that are not sent."""
+    broken: Sequence[tuple[str, str]] = ()
+    """Folders in the mail spool that are no mails, and why."""
+    hidden: str = ""
+    """What could not be looked at."""
 
 
 class Patient(NamedTuple):
@@ -79,6 +100,7 @@ class Patient(NamedTuple):
     sight: Sight
     seen: Mapping[str, os.stat_result | OSError]
     """The folders of the place, as they were found."""
+    mail: Mail = Mail()
 
     @property
     def desk(self) -> str:
@@ -166,6 +188,7 @@ def _walked(store: NftbanStore, now: float) -> Sight:
     counts: Counter[State] = Counter(dict.fromkeys(store.states, 0))
     kinds: Counter[str] = Counter()
     broken, ahead = [], []
+    payloads = set()
     due, since, late, hidden = 0, now, 0, 0
     for found in store.look(store.states.values()):
         if isinstance(found, Problem):
@@ -175,6 +198,7 @@ def _walked(store: NftbanStore, now: float) -> Sight:
                 broken.append(found)
         elif isinstance(found, Task):
             counts[found.state] += 1
+            payloads.add(found.payload)
             if found.created > now + SLACK:
                 ahead.append(f"{found.id}, created {at(found.created)}")
             if found.state is State.PENDING:
@@ -188,7 +212,7 @@ def _walked(store: NftbanStore, now: float) -> Sight:
     times, strangers = _states(store.doorbell.paths, now)
     return Sight(
         *("", counts, kinds, due, since, late, broken, hidden),
-        *(misplaced, ahead + times, strangers),
+        *(misplaced, ahead + times, strangers, frozenset(payloads - {""})),
     )
 
 

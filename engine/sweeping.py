@@ -23,20 +23,27 @@ OPERATION = re.compile(r"([0-9]{8}T[0-9]{6}Z-[0-9a-f]{8})\.(jsonl|before)")
 MARKER = "swept"
 """A file on the desk: it was swept when this was changed last."""
 
+MAIL_MARKER = "swept-mail"
+"""The same for the mail spool."""
 
-def is_due(desk: str, now: float) -> bool:
-    """Whether a spool's desk is to be swept, at this moment (epoch seconds UTC)."""
+
+def is_due(desk: str, now: float, marker: str = MARKER) -> bool:
+    """Whether a spool's desk is to be swept, at this moment (epoch seconds UTC).
+
+    With another marker: whether what that one stands for is.
+    """
     try:
-        seen = os.stat(f"{desk}/{MARKER}", follow_symlinks=False)
+        seen = os.stat(f"{desk}/{marker}", follow_symlinks=False)
     except FileNotFoundError:
-        return any(files.is_folder(f"{desk}/{name}") for name in ("trash", "journal"))
+        kept = ("trash", "journal")
+        return marker != MARKER or any(files.is_folder(f"{desk}/{name}") for name in kept)
     except OSError:
         return False  # whoever opens the desk says why
     # One from the future is from a clock that was wrong, and must not put it off for good.
     return not 0 <= now - seen.st_mtime < PERIOD
 
 
-def mark(desk: str, root: str) -> None:
+def mark(desk: str, root: str, marker: str = MARKER) -> None:
     """Remember that it is swept now; before it begins, so that others leave it to us.
 
     Raises:
@@ -44,7 +51,7 @@ def mark(desk: str, root: str) -> None:
     """
     folder = files.reach(desk, root)
     try:
-        fd = files.open_shared(MARKER, folder, os.O_WRONLY)
+        fd = files.open_shared(marker, folder, os.O_WRONLY)
     finally:
         os.close(folder)
     try:

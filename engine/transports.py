@@ -8,7 +8,7 @@ where it is from, and where there is none, why.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -91,6 +91,17 @@ class Fault(NamedTuple):
     """The latest of them, as the log has it."""
 
 
+class Failure(NamedTuple):
+    """An attempt at a mail that failed; its words are as they were found, not made safe."""
+
+    when: float | None
+    """Epoch seconds UTC; None when nobody wrote that down."""
+    word: str
+    """What the log calls it: `connect_timeout`, or whatever its writer said."""
+    text: str = ""
+    """What the transport itself said; "" where nobody wrote that down."""
+
+
 class Transport(NamedTuple):
     """One way of sending mail."""
 
@@ -106,11 +117,19 @@ class Transport(NamedTuple):
     """Epoch seconds UTC; None when neither log nor metrics know."""
     spark: tuple[float | None, ...] = ()
     """Attempts in each of the last ten minutes, the latest last; None where it is not known."""
+    failures: tuple[Failure, ...] = ()
+    """Its errors one by one, the latest first, as far as they are kept."""
 
     @property
     def judged(self) -> Window | None:
         """The shortest window from ten minutes on in which a mail came to an end."""
         return next((w for w in self.windows[LATELY:] if w.share is not None), None)
+
+    @property
+    def spoken_of(self) -> bool:
+        """Whether log, metrics or records tell of it at all: none needs to have been used."""
+        counted = any(window.tally is not None and any(window.tally) for window in self.windows)
+        return counted or self.totals is not None or bool(self.spark or self.failures)
 
     def health(self, limit: float) -> Health:
         """How it does, where a share of failures of `limit` means that it fails."""
@@ -145,6 +164,71 @@ class Sending(NamedTuple):
     def reading(self) -> bool:
         """Whether the last hour of the log is still being read: the next look knows more."""
         return any(told.since is None and not told.problem for told in self.told)
+
+
+class Stopped(NamedTuple):
+    """A way of sending that an operator has suspended; its words are not made safe."""
+
+    name: str
+    since: float
+    """Epoch seconds UTC."""
+    who: str
+    why: str = ""
+    """"" when no reason was given."""
+
+
+class Use(StrEnum):
+    """Whether mail goes by a transport."""
+
+    NOW = "now"
+    READY = "ready"
+    """It can be used, and another one comes first."""
+    SUSPENDED = "suspended"
+    ABSENT = "absent"
+    """It is not installed, or not configured."""
+    BARRED = "barred"
+    """The configuration names another one as the only one."""
+    FOREIGN = "-"
+    """It is none of ours: only logs or metrics know it."""
+    UNKNOWN = "?"
+
+
+class Routes(NamedTuple):
+    """By which way mail leaves a place now, and why not by the others."""
+
+    order: tuple[str, ...] = ()
+    """Every transport there may be, in the order in which they are looked for."""
+    selected: str = ""
+    """The one that is used; "" when none can be."""
+    why_not: Mapping[str, str] = {}
+    """By name, why one cannot be used; the others only come later in the order."""
+    stopped: Mapping[str, Stopped] = {}
+    """Those that are suspended."""
+    forced: str = ""
+    """The only one that the configuration allows; "" when it allows all."""
+    recipient: str = ""
+    """Whom mail goes to that names nobody; "" for nobody."""
+    unknown: str = ""
+    """Why nothing of this is known; "" when it is."""
+
+    def use(self, name: str) -> Use:
+        """Whether mail goes by that one."""
+        if self.unknown:
+            return Use.UNKNOWN
+        if name in self.stopped:
+            return Use.SUSPENDED
+        if name == self.selected:
+            return Use.NOW
+        if name not in self.order:
+            return Use.FOREIGN
+        if self.forced and name != self.forced:
+            return Use.BARRED
+        return Use.ABSENT if name in self.why_not else Use.READY
+
+    @property
+    def waits(self) -> bool:
+        """Whether mail waits because of an operator: one is suspended, and none can be used."""
+        return bool(self.stopped) and not self.selected and not self.unknown
 
 
 def log_among(paths: Iterable[str]) -> str:

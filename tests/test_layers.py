@@ -67,7 +67,7 @@ LAYERS: dict[str, set[str]] = {
     },
     "engine.handlers.*": {
         *("engine.mail.*", "engine.model", "engine.text", "engine.config", "engine.handlers.*"),
-        *("engine.accounts", "engine.files"),
+        *("engine.accounts", "engine.files", "engine.foreign"),
     },
     **{
         name: {

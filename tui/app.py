@@ -243,7 +243,18 @@ class Console(Guarded, inherit_bindings=False):
     def _to_log(self, target: Target) -> None:
         from tui.screens.log import LogScreen
 
-        self._show_board(LogScreen(self.here, self.around, find=target.id), keep=bool(target.id))
+        screen = LogScreen(self.here, self.around, find=target.id, at=target.at)
+        self._show_board(screen, keep=bool(target.id) or target.at is not None)
+
+    def _to_failures(self, target: Target) -> None:
+        from tui.screens.failures import FailuresScreen
+
+        self.push_screen(FailuresScreen(self.here, self.around, target.id))
+
+    def _to_trial(self, target: Target) -> None:
+        from tui.screens.trial import TrialScreen
+
+        self.push_screen(TrialScreen(target.id, self.here, self.around))
 
     def _to_clusters(self, target: Target) -> None:
         from tui.screens.clusters import ClustersScreen

@@ -51,10 +51,13 @@ MENU, PROGRESS = "menu", "progress"
 OPERATIONS, OPERATION, RECORD, PACE = "operations", "operation", "record", "pace"
 DROP = "drop"
 EDIT = "edit"
+SUSPEND, TRIAL, FAILURES = "suspend", "trial", "failures"
 
 _BOARDS = frozenset({OVERVIEW, LOCKS, TRANSPORTS, LOG, OPERATIONS})
 """From each of these a digit leads to the others."""
-_TEXTS = frozenset({TASK, PROBLEMS, PLAN, LOCK, OPERATION, RECORD, DROP})
+_MAIL = frozenset({SUSPEND, TRIAL})
+"""What is done about a transport."""
+_TEXTS = frozenset({TASK, PROBLEMS, PLAN, LOCK, OPERATION, RECORD, DROP}) | _MAIL
 _CHOOSING = frozenset({PALETTE, HELP})
 """Where letters are typed, and only the other keys move."""
 _LIST = frozenset({LIST})
@@ -67,10 +70,10 @@ _OPS = frozenset({OPERATIONS})
 _RUNNING = frozenset({OPERATION})
 _PACE = frozenset({PACE})
 _FORMS = _PACE | {EDIT}
-_ABOVE = frozenset({TASK, PROBLEMS, CLUSTERS, LOCKS, TRANSPORTS, LOG, OPERATIONS, RECORD})
+_ABOVE = frozenset({TASK, PROBLEMS, CLUSTERS, LOCKS, TRANSPORTS, LOG, OPERATIONS, RECORD, FAILURES})
 """What is opened on top of another screen, to be looked at."""
-_MOVING = _LIST | _TEXTS | _BOARDS | {CLUSTERS}
-_SHOWN = _BOARDS | _LIST | {TASK, PROBLEMS, CLUSTERS, OPERATION, RECORD}
+_MOVING = _LIST | _TEXTS | _BOARDS | {CLUSTERS, FAILURES}
+_SHOWN = _BOARDS | _LIST | {TASK, PROBLEMS, CLUSTERS, OPERATION, RECORD, FAILURES}
 """Where there is something to be read, copied and searched for."""
 
 PAGES = tuple("123456789")
@@ -108,6 +111,24 @@ KEYS: tuple[Key, ...] = (
     Key("open", ("enter",), "Enter", "open", "who has it, in full", "Look", frozenset({LOCKS})),
     Key("open", ("enter",), "Enter", "open", "who did it, why, and each of its rows", "Look", _OPS),
     Key("open", ("enter",), "Enter", "task", "the task that the line speaks of", "Look", _LOG),
+    Key(
+        "open",
+        ("enter",),
+        "Enter",
+        "errors",
+        "its last errors one by one, in the words of the server",
+        "Look",
+        frozenset({TRANSPORTS}),
+    ),
+    Key(
+        "open",
+        ("enter",),
+        "Enter",
+        "log",
+        "the log at the moment of this error",
+        "Look",
+        frozenset({FAILURES}),
+    ),
     Key("next_pane", ("tab",), "Tab", "pane", "to the next part of the screen", "Look", _OVER),
     Key("previous_pane", ("shift+tab",), "S-Tab", "", "to the part before", "Look", _OVER),
     Key("rows_by", ("x",), "x", "rows by", "age table: by destination, kind, error", "Look", _OVER),
@@ -232,7 +253,7 @@ KEYS: tuple[Key, ...] = (
         "export",
         "write what is shown to a file",
         "Take",
-        _LIST | _OVER,
+        _LIST | _OVER | {PLAN},
         minor=True,
     ),
     Key(
@@ -338,6 +359,16 @@ KEYS: tuple[Key, ...] = (
         frozenset({PLAN}),
     ),
     Key(
+        "reason",
+        ("tab",),
+        "Tab",
+        "reason",
+        "say why: everybody sees it, and it stands in the log",
+        "Act",
+        frozenset({SUSPEND}),
+    ),
+    Key("to", ("tab",), "Tab", "to whom", "name another address", "Act", frozenset({TRIAL})),
+    Key(
         "pace",
         ("p",),
         "p",
@@ -415,6 +446,24 @@ KEYS: tuple[Key, ...] = (
         _LIST | _OVER | {LOCKS},
     ),
     Key(
+        "suspend",
+        ("S",),
+        "S",
+        "suspend",
+        "plan to send nothing by this transport, or by it again",
+        "Act",
+        frozenset({TRANSPORTS}),
+    ),
+    Key(
+        "trial",
+        ("M",),
+        "M",
+        "test mail",
+        "plan to send one mail by this transport, and by no other",
+        "Act",
+        frozenset({TRANSPORTS}),
+    ),
+    Key(
         "plan('hold')",
         ("H",),
         "H",
@@ -461,7 +510,9 @@ KEYS: tuple[Key, ...] = (
         "arm",
         "allow writes for 15 minutes since the last one; again: forbid them",
         "Act",
-        frozenset({OVERVIEW, LIST, TASK, PLAN, LOCK, OPERATIONS, OPERATION, DROP, CLUSTERS}),
+        frozenset({OVERVIEW, LIST, TASK, PLAN, LOCK, OPERATIONS, OPERATION, DROP, CLUSTERS})
+        | _MAIL
+        | {TRANSPORTS},
     ),
     Key(
         "yes",
@@ -491,6 +542,8 @@ KEYS: tuple[Key, ...] = (
         "Act",
         frozenset({LOCK}),
     ),
+    Key("yes", ("y",), "y", "do it", "suspend it, or resume it", "Act", frozenset({SUSPEND})),
+    Key("yes", ("y",), "y", "send it", "send the test mail", "Act", frozenset({TRIAL})),
     Key("yes", ("y",), "y", "let it be over", "write down that it is", "Act", frozenset({DROP})),
     Key(
         "digit",
@@ -528,7 +581,7 @@ KEYS: tuple[Key, ...] = (
         "help",
         "this page",
         "Leave",
-        _SHOWN | {PLAN, LOCK, DROP},
+        _SHOWN | _MAIL | {PLAN, LOCK, DROP},
     ),
     Key(
         "back",
@@ -537,7 +590,7 @@ KEYS: tuple[Key, ...] = (
         "back",
         "back to where it was opened; what runs goes on",
         "Leave",
-        _RUNNING,
+        _RUNNING | {TRIAL},
     ),
     Key("next", ("tab", "down"), "Tab", "next", "the next field", "Move", _FORMS),
     Key("previous", ("shift+tab", "up"), "S-Tab", "", "the field before", "Move", _FORMS),
@@ -599,7 +652,7 @@ KEYS: tuple[Key, ...] = (
         "discard",
         "close the plan; what is not applied is dropped",
         "Leave",
-        frozenset({PLAN, DROP}),
+        frozenset({PLAN, DROP, SUSPEND}),
     ),
     Key("leave", ("q",), "q", "back", "back to the overview; there: leave", "Leave", _LIST),
     Key("back", ("escape",), "Esc", "", "stop the first look at a queue", "Leave", _OVER),

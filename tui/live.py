@@ -26,13 +26,15 @@ from engine.recording import Sample, sample
 from engine.rewind import Tape
 from engine.store import Unavailable
 from engine.text import shown
+from engine.transports import Routes
 from engine.waiting import Standing
 from tui import works
 from tui.child import Worker
 from tui.history import History, name_of, unfinished
 from tui.place import Place
 from tui.recovery import Recovery
-from tui.watch import Signs, Watch
+from tui.trial import Trial
+from tui.watch import Signs, Watch, routes_of
 from tui.works import Work
 
 COUNTED = 300
@@ -76,6 +78,7 @@ class Live:
         self.inspector = Inspector(place.open, clock=clock, journal=place.journal, quota=quota)
         self.worker = Worker(place.work)
         self.recovery = Recovery(place.recover)
+        self.trial = Trial(() if place.mail is None else place.mail.test)
         self.works: list[Work] = []
         """What this console carries out there, or did, the latest last."""
         self.history = History(place, self.inspector, clock, settles=records)
@@ -326,9 +329,10 @@ class Live:
             self.flow.grown(State.DEAD, now),
             signs.queue,
             tuple(self.counted),
-            signs.sending.transports,
+            tuple(way for way in signs.sending.transports if way.spoken_of),
             signs.ran,
             tuple(map(unfinished, self.history.interrupted)),
+            signs.routes,
         )
 
     @property
@@ -352,6 +356,22 @@ class Live:
 
         self.signs = self.signs._replace(notes=await asyncio.to_thread(add))
 
+    async def reroute(self, change: Callable[[], str]) -> str:
+        """Change by which way mail goes there, and know at once how it goes then; answers with
+        what `change` does.
+
+        Raises:
+            Unavailable: it cannot be changed.
+        """
+
+        def act() -> tuple[str, Routes | None]:
+            return change(), routes_of(self.place)
+
+        said, routes = await asyncio.to_thread(act)
+        self.signs = self.signs._replace(routes=routes)
+        self.judge()
+        return said
+
     def events(self) -> tuple[Event, ...]:
         """What the logs of the last hour say happened to tasks, as far as they were read."""
         return self._watch.doings.events
@@ -374,6 +394,7 @@ class Live:
             return
         self._closed = True
         self.recovery.leave()
+        self.trial.leave()
         await asyncio.gather(*(work.leave() for work in works.running(self.works)))
         await asyncio.to_thread(self.worker.leave if keep_worker else self.worker.finish)
         await self.inspector.close()

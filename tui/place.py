@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from engine.config import Thresholds, Trash
@@ -12,7 +12,32 @@ from engine.model import LockEvidence
 from engine.notes import Notes
 from engine.recorder import Spot
 from engine.store import Store
+from engine.transports import Routes, Stopped
 from engine.vitals import Vitals
+
+
+class MailDesk(NamedTuple):
+    """What can be told, and done, about the ways mail is sent by from one place; all of it blocks.
+
+    Each of these raises `Unavailable` where it cannot be told, or done, with the reason.
+    """
+
+    stopped: Callable[[], Mapping[str, Stopped]]
+    """The transports that are suspended, by name."""
+    routes: Callable[[Mapping[str, Stopped]], Routes]
+    """By which way mail goes when these are suspended."""
+    suspend: Callable[[str, str], str]
+    """Hand no mail to a transport from now on; its name, and why. Answers with what could not be
+    written down about it, "" when all was."""
+    resume: Callable[[str], str]
+    """Let mail go by it again; answers in the same way."""
+    records: Callable[[], str] = lambda: ""
+    """Path of the delivery records; "" where none are kept."""
+    delivers: bool = True
+    """Whether its mail tasks are sent by these ways, and not by a program of the configuration."""
+    test: tuple[str, ...] = ()
+    """The command that sends a test mail; empty where there is none. `--transport`, its name and
+    the address are to be added."""
 
 
 class Place(NamedTuple):
@@ -37,6 +62,9 @@ class Place(NamedTuple):
     where there is none. `LockEvidence.seen` is to be added as its last word."""
     handled: Callable[[str], bool] | None = None
     """Whether a kind of task has a handler; None when the configuration is not known."""
+    shut: Callable[[str], str] | None = None
+    """Why no task of a kind would be claimed now, though it has a handler, "" when one would;
+    blocks. None when that is not known."""
     token_at: Callable[[str], float] | None = None
     """When a kind's bucket holds a token, in epoch seconds UTC; None without limits."""
     command: tuple[str, ...] = ("spooldeck",)
@@ -69,8 +97,17 @@ class Place(NamedTuple):
     """Deletes for good what has lain in its trash for too long; answers with what went wrong, in
     words. None where nothing sweeps it."""
 
+    mail: MailDesk | None = None
+    """How mail is sent from there; None where that is not known."""
+
     lingering: Callable[[], int | None] = lambda: None
     """A process that works there though its lock file was removed; it looks at every process."""
+
+    def no_mail(self, read_only: bool) -> str:
+        """Why no transport can be suspended or tried on screen; "" when one can."""
+        if read_only:
+            return "read only: this console was started with --read-only"
+        return "" if self.mail is not None else "nothing is known here of how mail is sent"
 
     def no_unlock(self, read_only: bool) -> str:
         """Why its lock cannot be freed on screen; "" when it can."""

@@ -8,20 +8,21 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
 from engine import metrics
+from engine.deliveries import Deliveries
 from engine.events import What, event
 from engine.gauges import Reading
 from engine.limits import Left
 from engine.logtail import LogLine, Tail
-from engine.mailwatch import Transports
+from engine.mailwatch import NO_RECORDS, Transports
 from engine.model import LockEvidence, Verdict
 from engine.notes import NOTHING, Noted
 from engine.store import StoreError, Unavailable
-from engine.transports import Sending, log_among
+from engine.transports import Failure, Routes, Sending, log_among
 from tui.doings import Doings
 from tui.place import Place
 
@@ -46,6 +47,8 @@ class Signs(NamedTuple):
     """What operators wrote down about its tasks, as far as it was read."""
     unread: str = ""
     """Why that could not be read now; "" when it was."""
+    routes: Routes | None = None
+    """By which way mail goes; None where nothing is known of that."""
 
 
 def lock_of(place: Place) -> LockEvidence | None:
@@ -66,6 +69,16 @@ def tokens_of(place: Place) -> Sequence[Left] | str:
         return error.strerror or str(error)
 
 
+def routes_of(place: Place) -> Routes | None:
+    """By which way mail leaves a place now; None where nothing is known of that."""
+    if place.mail is None:
+        return None
+    try:
+        return place.mail.routes(place.mail.stopped())
+    except Unavailable as error:
+        return Routes(unknown=str(error))
+
+
 class Watch:
     """Looks at one place; reads a file again only when it has changed."""
 
@@ -78,19 +91,34 @@ class Watch:
         self.doings = Doings(place.logs)
         """What the logs say happened to tasks."""
         self._transports = Transports(log_among(place.logs))
+        self._records: Deliveries | None = None
         self._ran: float | None = None
         self._notes: Noted = NOTHING
 
     def look(self) -> Signs:
         """How it looks now."""
         queue, mail = (file.read() for file in self._files)
-        sending = self._transports.look(mail, self._clock())
+        routes = routes_of(self._place)
+        names = () if routes is None else routes.order
+        sending = self._transports.look(mail, self._clock(), names, self._read_records())
         log = self._follow()
         self.doings.look(self._clock())
         tokens = tokens_of(self._place)
         unread = self._read_notes()
         lock = lock_of(self._place)
-        return Signs(lock, queue, mail, log, sending, self._ran, tokens, self._notes, unread)
+        told = (sending, self._ran, tokens, self._notes, unread, routes)
+        return Signs(lock, queue, mail, log, *told)
+
+    def _read_records(self) -> Mapping[str, Sequence[Failure]]:
+        """What the delivery records tell of failures; they only add to what the log says."""
+        if self._place.mail is None:
+            return NO_RECORDS
+        try:
+            if self._records is None:
+                self._records = Deliveries(self._place.mail.records())
+            return self._records.look()
+        except (OSError, Unavailable):
+            return NO_RECORDS
 
     def _read_notes(self) -> str:
         """Read them if they changed; why that cannot be done now, and those read last stay."""

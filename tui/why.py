@@ -23,6 +23,8 @@ async def reasons(
 ) -> tuple[str, ...]:
     """The same, sentence by sentence: first what keeps it now."""
     about = policy.Circumstances(lock=lock, handled=place.handled)
+    if place.shut is not None:
+        about = about._replace(shut=await asyncio.to_thread(place.shut, task.kind))
     if task.state is not State.PENDING:
         return policy.why_waiting(task, now, about)
     last_run = await asyncio.to_thread(_last_run, place.queue_metrics)

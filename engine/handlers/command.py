@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from engine.accounts import Account
+from engine.foreign import SECRET
 from engine.handlers import Context, Failed
 from engine.model import Task
 from engine.text import ERROR_LIMIT
@@ -19,6 +20,9 @@ KEPT = 8192
 
 GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL for a group that ran out of time (contract, "Lock file")."""
+
+SENDS = ("mail_send",)
+"""Kinds whose programs may need the relay's password."""
 
 READS = 32
 """Pieces of 64 KiB that are read before the clock is looked at; a pipe holds 1 MiB at most."""
@@ -45,13 +49,14 @@ class Command:
         """
         account = self._account
         login = {} if account is None else account.environment
+        ours = {k: v for k, v in os.environ.items() if k != SECRET or task.kind in SENDS}
         try:
             process = subprocess.Popen(
                 self._argv,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **login, **environment(task)},
+                env={**ours, **login, **environment(task)},
                 pass_fds=context.inherit,
                 start_new_session=True,
                 user=account and account.uid,

@@ -334,6 +334,18 @@ def told(tmp_path: Path, task: Task, *args: str) -> tuple[list[str], dict[str, s
     return fields[: len(args)], {key: value for key, _, value in pairs}
 
 
+@pytest.mark.parametrize(("kind", "handed"), [("mail_send", True), ("feeds_sync", False)])
+def test_only_what_sends_mail_finds_the_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, handed: bool
+) -> None:
+    """The relay's password is no other program's business."""
+    monkeypatch.setenv("NFTBAN_SMTP_PASS", "s3cret")
+
+    _, environment = told(tmp_path, replace(TASK, kind=kind))
+
+    assert ("NFTBAN_SMTP_PASS" in environment) is handed
+
+
 def test_the_task_is_in_the_environment(tmp_path: Path) -> None:
     """A program finds its task's fields by the contract's names, beside our own environment."""
     _, environment = told(tmp_path, TASK)

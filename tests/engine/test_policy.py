@@ -241,6 +241,7 @@ ODD = LockEvidence(Verdict.UNKNOWN, reason="/run/queue.lock: Permission denied\x
         (inf, Circumstances(), ["backoff until never"]),
         (1e20, Circumstances(), ["backoff until epoch second 1e+20"]),
         (0, Circumstances(handled=str.isdigit), ["no handler configured for mail_send"]),
+        (0, Circumstances(shut="no mail\x1b transport", ahead=2), ["no mail\ufffd transport"]),
         (0, Circumstances(token_at=NOW + 1), ["no token until 08:00:01Z (in 1 s)"]),
         (0, Circumstances(token_at=inf), ["no token until never"]),
         # the lock

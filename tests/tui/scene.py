@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import random
 import shutil
@@ -22,8 +23,9 @@ from engine.store import Store
 from engine.stores import open_store
 from engine.vitals import Files, Vitals
 from tests.tui.journals import make_past
+from tests.tui.mailrooms import Mailroom
 from tests.tui.spools import NOW, disk_place, put_file, recover_command
-from tui.place import Place
+from tui.place import MailDesk, Place
 
 NAME = "/var/lib/nftban"
 """What the spool is called, also where the path of its folder is drawn."""
@@ -107,6 +109,8 @@ def make_scene(root: Path, trouble: bool = True) -> list[Task]:
         broken.write_bytes(b'TASK_ID="20261120T013000Z-mail_send-0badf00d"\nTASK_TYPE="mail_')
         _dated(broken, NOW - 29520)
     make_past(root)
+    halted = ("msmtp", NOW - 7080, "ben", "its relay is moved to mx9")
+    Mailroom(root, lambda: NOW).suspensions.suspend(*halted)
     _write_metrics(root, tasks)
     _write_logs(root, tasks, trouble)
     return tasks
@@ -182,6 +186,7 @@ def _write_logs(root: Path, tasks: list[Task], trouble: bool) -> None:
         level = "ERROR" if fails else "INFO"
         mails.append((when + 3, level, f"MAIL_SEND_RESULT task_id=inline {end}"))
     _append(root / "log" / "mail.log", mails)
+    _append_records(root / "log" / "delivery.jsonl", mails)
     text = ""
     for at, name in enumerate(("attempts", "success", "failures")):
         metric = f"nftban_mail_send_{name}_total"
@@ -190,6 +195,21 @@ def _write_logs(root: Path, tasks: list[Task], trouble: bool) -> None:
     mail = root / "metrics" / "mail.prom"
     mail.write_text(f"{text}nftban_mail_last_success_timestamp {NOW - 59:.0f}\n")
     _dated(mail, NOW - 20)
+
+
+def _append_records(path: Path, mails: list[tuple[float, str, str]]) -> None:
+    """What the delivery records say of the last mail that curl did not send, if there is one."""
+    words = "mx7 does not answer: Failed to connect to port 25 after 10001 ms: Timeout was reached"
+    failed = [when for when, _, text in mails if "status=failed transport=curl" in text]
+    for when in failed[-1:]:
+        said = {
+            "ts": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when)),
+            "transport": "curl",
+            "recipient": "admin@\u2026",
+            "result": "failed",
+            "reason": f"connect_timeout: {words}",
+        }
+        path.write_text(f"{json.dumps(said)}\n")
 
 
 def _tell(said: list[tuple[float, str, str]], task: Task) -> None:
@@ -229,6 +249,13 @@ def a_scene_place(root: Path, **fields: object) -> Place:
         vitals=hanging(),
     )
     return place._replace(**fields)  # type: ignore[arg-type]
+
+
+def mail_desk(root: Path) -> MailDesk:
+    """The ways its mail goes by; ben has suspended msmtp."""
+    room = Mailroom(root, lambda: NOW, WAYS)
+    room.records = root / "log" / "delivery.jsonl"
+    return room.desk()
 
 
 def hanging() -> Callable[[int], Vitals]:

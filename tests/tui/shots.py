@@ -14,7 +14,7 @@ from engine.journal import Journal
 from engine.model import LockEvidence, Missing, Problem, Task, Verdict
 from engine.stores.memory import MemoryStore
 from tests.tui.journals import ANA
-from tests.tui.scene import NAME, a_lost_place, a_scene_place
+from tests.tui.scene import NAME, a_lost_place, a_scene_place, mail_desk
 from tests.tui.spools import (
     NOW,
     a_console,
@@ -71,6 +71,8 @@ class Shot(NamedTuple):
     """Whether there is a second place, one that cannot be read."""
     past: bool = False
     """Whether something was done there before."""
+    mail: bool = False
+    """Whether it is known by which ways mail goes, one of which is suspended."""
     slow: bool = False
     """Whether everything is still being looked at for the first time."""
 
@@ -87,6 +89,7 @@ FIRST = ("see reading:",)
 """The overview, from which everything is reached."""
 QUEUE = (*FIRST, "2", "see scope if you act now", "see Daily report")
 DEAD = (*FIRST, "4", "see scope if you act now", "see 550 5.1.1")
+WAYS = (*FIRST, "6", "see SUSPENDED")
 MAIL = (*DEAD, "/", *typed("abuse"), "enter", "see 2 of 14", "enter", "see last log")
 
 SHOTS: dict[str, Shot] = {
@@ -107,7 +110,12 @@ SHOTS: dict[str, Shot] = {
     "lock": Shot((*FIRST, "U", "see STUCK"), lock=a_stuck_lock(), armed=True),
     "lock-doubt": Shot((*FIRST, "U", "see several uids"), lock=DOUBT, armed=True),
     "lock-at-work": Shot((*FIRST, "U", "see is at work"), lock=AT_WORK, armed=True),
-    "transports": Shot((*FIRST, "6", "see postfix")),
+    "transports": Shot((*FIRST, "6", "see postfix"), mail=True),
+    "errors": Shot((*WAYS, "j", "enter", "see mx7 does not answer"), mail=True),
+    "suspend": Shot(
+        (*WAYS, "j", "j", "S", "see goes by curl", "see pending"), armed=True, mail=True
+    ),
+    "test-mail": Shot((*WAYS, "j", "j", "M", "see One mail to"), armed=True, mail=True),
     "log": Shot((*FIRST, "7", "see Processing task")),
     "log-only": Shot((*FIRST, "7", "see Processing task", "&", *typed("failed"), "enter")),
     "pace": Shot((*DEAD, "*", "R", "see 14", "p", "see how the replay goes"), armed=True),
@@ -146,6 +154,8 @@ def places(root: Path, shot: Shot) -> list[Place]:
     if shot.past:
         folder = str(root / "journal")
         first = first._replace(journal=Journal(folder, str(root), lambda: NOW), who=ANA)
+    if shot.mail:
+        first = first._replace(mail=mail_desk(root))
     return [first, a_lost_place()] if shot.lost else [first]
 
 

@@ -30,6 +30,7 @@ def spooldeck(tmp_path: Path) -> Run:
     home = tmp_path / "home"
     home.mkdir()
     kept = {"PATH": os.environ["PATH"], "HOME": str(home), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+    kept["NFTBAN_MAIL_METHOD"] = "none"  # nothing goes by what this machine happens to have
 
     def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -435,6 +436,12 @@ def test_status_wants_attention_for_eleven_dead(root: str, spooldeck: Run) -> No
         (["queue", "dlq", "purge", "many"], 64, "number of days"),
         (["queue", "list", "--state", "foo"], 64, "expected pending, work"),
         (["queue", "dlq", "show", "nothing"], 1, "not found in DLQ"),
+        (["mail"], 64, "COMMAND"),
+        (["mail", "send"], 64, "CONTENT"),
+        (["mail", "setup"], 64, "EMAIL"),
+        (["mail", "spool"], 64, "COMMAND"),
+        (["mail", "suspend", "pigeon"], 64, "pigeon: expected one of postfix"),
+        (["mail", "test", "--transport", "pigeon"], 64, "pigeon: expected one of postfix"),
         (["queue", "dlq", "purge", "99999999999999"], 64, "a number of days from 0 to 999999, not"),
         (["queue", "dlq", "purge", "nan"], 64, "a number of days from 0 to 999999, not"),
         (["init", "elsewhere"], 64, "elsewhere: expected only one of them"),

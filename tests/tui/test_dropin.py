@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.resources
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -19,6 +20,8 @@ import pytest
 from engine import verbs
 from engine.model import State, Task
 from engine.stores.nftban import NftbanStore, Spool
+from tests.mail.programs import needs
+from tests.mail.smtpd import Server
 
 Run: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -28,6 +31,7 @@ UNITS = ("spooldeck-queue.service", "spooldeck-queue.timer", "spooldeck-worker.s
 
 HANDLERS = """\
 queue: {{profile: shipped, syslog: "{folder}/log.socket"}}
+mail: {{plain_hosts: [127.0.0.1]}}
 handlers:
   feeds_sync: {{command: ["true"]}}
   geoban_apply:
@@ -85,6 +89,7 @@ class Place:
         argv: list[str], more: dict[str, str], folder: Path
     ) -> subprocess.CompletedProcess[str]:
         kept = {"PATH": os.environ["PATH"], "HOME": str(folder), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+        kept["NFTBAN_MAIL_METHOD"] = "none"  # nothing goes by what this machine happens to have
         return subprocess.run(
             argv,
             capture_output=True,
@@ -253,6 +258,72 @@ def test_a_queue_that_is_not_there_is_one_line_and_a_code_of_the_contract(place:
 
     assert run.stdout.splitlines() == ["1", "3", "1"]
     assert [": no queue, expected" in line for line in run.stderr.splitlines()] == [True] * 3
+
+
+def test_mail_is_sent_by_the_functions(place: Place) -> None:
+    """Once, or with retries and the spool behind it: output and exit codes are the contract's, and
+    variables count as they are, exported or not.
+    """
+    with Server(rcpt=["450 4.2.1 later", "", "450 4.2.1 later"]) as server:
+        needs("curl")
+        run = place.bash(f"""
+            NFTBAN_MAIL_METHOD=curl NFTBAN_SMTP_HOST=127.0.0.1 NFTBAN_SMTP_PORT={server.port}
+            NFTBAN_MAIL_RETRY_BACKOFF=0,0,0
+            readonly NFTBAN_MAIL_RECIPIENT=all@example.com NFTBAN_SMTP_PASS=hunter2
+            rc=0; nftban_mail_send 'first' || rc=$?; echo $rc
+            nftban_mail_send 'second' 'a@example.com'
+            nftban_mail_send_with_retry 'third' '' '--it failed'
+            NFTBAN_MAIL_METHOD=none
+            rc=0; nftban_mail_send_with_retry 'fourth' 'b@example.com' || rc=$?; echo $rc
+            rc=0; nftban_mail_send || rc=$?; echo $rc
+            rc=0; nftban_mail_send_with_retry '' || rc=$?; echo $rc
+            declare -F -x nftban_mail_send >/dev/null
+        """)
+
+    (task,) = place.tasks(State.PENDING)
+    sent = "✓ Email submitted to transport for: {} (delivery not confirmed)"
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines() == [
+        "1",
+        *(sent.format(f"{name}@example.com") for name in ("a", "all")),
+        f"Mail spooled for later delivery: {task.id}",
+        *("1", "1", "1"),
+    ]
+    first, *rest = run.stderr.splitlines()
+    assert first.startswith("✗ Failed to send email: unavailable_450")
+    assert rest[-2:] == [
+        "Usage: nftban_mail_send <content> [recipient]",
+        "Usage: nftban_mail_send_with_retry <content> [recipient] [subject]",
+    ]
+    assert [mail.recipients for mail in server.mails] == [
+        ("a@example.com",),
+        ("all@example.com",),
+    ]
+    assert b"Subject: --it failed" in server.mails[1].data
+
+
+def test_the_relay_s_password_is_only_for_what_sends_mail(place: Place) -> None:
+    """Set and not exported by the caller, it is handed on by no function that has no use for it."""
+    script = place.folder / "environment.py"
+    script.write_text("import os, sys; print('NFTBAN_SMTP_PASS' in os.environ, *sys.argv[1:3])")
+    text = place.run("shell-init").stdout.replace(
+        shlex.join(COMMAND), shlex.join([sys.executable, str(script)])
+    )
+    (place.folder / "functions.sh").write_text(text)
+
+    run = place.bash("""
+        readonly NFTBAN_SMTP_PASS=hunter2
+        nftban_queue_count; nftban_queue_add report; nftban_queue_process_next
+        nftban_mail_send hello; nftban_mail_send_with_retry hello
+    """)
+
+    assert run.stdout.splitlines() == [
+        "False queue count",
+        "False queue add",
+        "True queue process-next",
+        "True mail send",
+        "True mail send-with-retry",
+    ]
 
 
 def test_a_failing_function_ends_a_strict_caller_that_does_not_ask(place: Place) -> None:
@@ -573,10 +644,8 @@ def test_tmpfiles_makes_the_folders_anew(place: Place) -> None:
     ("timeout", "stop"), [("300", "335"), ("0.5", "36"), ("1.0e+300", "1000000035")]
 )
 def test_a_stop_waits_for_the_longest_handler(place: Place, timeout: str, stop: str) -> None:
-    """No unit cuts short a handler that may still take its time."""
-    settings = (
-        f"handlers: {{a: {{command: [x], timeout: {timeout}}}, b: {{command: [x], timeout: 0.1}}}}"
-    )
+    """No unit cuts short a handler that may still take its time, nor mail that is being sent."""
+    settings = f"handlers: {{a: {{command: [x], timeout: {timeout}}}}}\nmail: {{max_time: 0.2}}\n"
     place.config.write_text(settings)
 
     units = install(place, place.root, "--config", str(place.config))
@@ -598,7 +667,10 @@ def test_what_is_written_is_exactly_the_queue_s_folders(place: Place) -> None:
 
     assert writable == [
         f"{place.folder}/away/run",
-        *(f"{place.root}/{name}" for name in ("dlq", "log", "mailspool", "metrics", "queue")),
+        *(
+            f"{place.root}/{name}"
+            for name in ("dlq", "log", "mail", "mailspool", "metrics", "queue")
+        ),
     ]
     assert setting(units / UNITS[0], "PrivateTmp") == (
         "no" if str(place.folder).startswith(("/tmp/", "/var/tmp/")) else "yes"
@@ -631,9 +703,44 @@ def test_what_found_the_queue_goes_into_the_unit(place: Place) -> None:
 
     unit = install(place, place.root, NFTBAN_RUN_DIR=run_dir, NFTBAN_SMTP_PASS="secret") / UNITS[0]
 
-    assert setting(unit, "Environment") == f'"NFTBAN_RUN_DIR={place.folder}/run 50%%"'
+    said = re.findall("^Environment=(.*)$", unit.read_text(), re.MULTILINE)
+    assert said == [f'"NFTBAN_RUN_DIR={place.folder}/run 50%%"', "NFTBAN_MAIL_METHOD=none"]
     assert f'"{place.folder}/run 50%%"' in setting(unit, "ReadWritePaths")
     assert "secret" not in unit.read_text()
+
+
+def test_the_password_of_a_relay_is_never_written_into_a_unit(place: Place) -> None:
+    """Units are read by everybody: it is said instead where it belongs."""
+    (place.folder / "units").mkdir()
+
+    run = place.run(
+        *("--root", str(place.root), "install-units", "units"),
+        NFTBAN_SMTP_USER="queue",
+        NFTBAN_SMTP_PASS="hunter2",
+    )
+
+    units = [path.read_text() for path in (place.folder / "units").iterdir()]
+    assert run.returncode == 0, run.stderr
+    assert "hunter2" not in "".join([*units, run.stdout, run.stderr])
+    assert all("NFTBAN_SMTP_USER=queue" in text for text in units if "ExecStart" in text)
+    assert "NFTBAN_SMTP_PASS is not written into the units" in run.stderr
+
+
+def test_where_mail_goes_by_a_local_program_the_unit_lets_it(place: Place) -> None:
+    """Such a program changes its group and writes into its own spool; a relay needs neither."""
+    program = place.folder / "sendmail"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    settings = "mail: {{method: {}, relay: {{host: mx.example.com}}, programs: {{sendmail: {}}}}}"
+    found = {}
+    for method in ("sendmail", "curl"):
+        place.config.write_text(settings.format(method, program))
+        unit = install(place, place.root, "--config", str(place.config)) / UNITS[0]
+        writable = "/maildrop" in setting(unit, "ReadWritePaths")
+        found[method] = (setting(unit, "NoNewPrivileges"), writable)
+        shutil.rmtree(unit.parent)
+
+    assert found == {"sendmail": ("no", True), "curl": ("yes", False)}
 
 
 def test_a_file_that_differs_is_never_overwritten(place: Place) -> None:

@@ -12,6 +12,7 @@ from engine.verbs import VERBS
 from tests.tui.spools import a_console, a_memory, a_place
 from tui import keys
 from tui.app import Console
+from tui.screens.failures import FailuresScreen
 from tui.screens.help import HelpScreen, lines
 from tui.screens.lock import LockScreen
 from tui.screens.operations import DropScreen, OperationsScreen
@@ -22,7 +23,10 @@ from tui.screens.queue import QueueScreen
 from tui.screens.quit import QuitScreen
 from tui.screens.record import RecordScreen
 from tui.screens.replay import ReplayScreen
+from tui.screens.suspend import SuspendScreen
 from tui.screens.task import TaskScreen
+from tui.screens.transports import TransportsScreen
+from tui.screens.trial import TrialScreen
 
 SCREENS: dict[str, type[Screen[Any]]] = {
     keys.LIST: QueueScreen,
@@ -37,7 +41,18 @@ SCREENS: dict[str, type[Screen[Any]]] = {
     keys.RECORD: RecordScreen,
     keys.DROP: DropScreen,
     keys.PACE: PaceScreen,
+    keys.TRANSPORTS: TransportsScreen,
+    keys.FAILURES: FailuresScreen,
+    keys.SUSPEND: SuspendScreen,
+    keys.TRIAL: TrialScreen,
 }
+
+
+HELPED = (
+    *(keys.LIST, keys.TASK, keys.PROBLEMS, keys.PLAN, keys.LOCK, keys.TRANSPORTS, keys.FAILURES),
+    *(keys.SUSPEND, keys.TRIAL),
+)
+"""Screens whose help is looked at."""
 
 
 @pytest.mark.parametrize("screen", SCREENS)
@@ -60,7 +75,7 @@ def test_each_key_of_the_table_is_bound(screen: str) -> None:
         assert callable(getattr(owner, f"action_{name}"))
 
 
-@pytest.mark.parametrize("screen", [keys.LIST, keys.TASK, keys.PROBLEMS, keys.PLAN, keys.LOCK])
+@pytest.mark.parametrize("screen", HELPED)
 def test_the_help_lists_every_key(screen: str) -> None:
     """The help of a screen has a line for each of its keys, under its heading."""
     said = ["".join(text for text, _ in line) for line in lines(screen, (), 80)]
@@ -69,7 +84,7 @@ def test_the_help_lists_every_key(screen: str) -> None:
         assert f"  {key.shown:<9}{key.about}" in said
 
 
-@pytest.mark.parametrize("screen", [keys.LIST, keys.TASK, keys.PROBLEMS, keys.PLAN, keys.LOCK])
+@pytest.mark.parametrize("screen", HELPED)
 def test_help_fits_the_reference_screen(screen: str) -> None:
     """No line of the help is wider than 80 cells."""
     assert max(len("".join(text for text, _ in row)) for row in lines(screen, (), 80)) <= 80

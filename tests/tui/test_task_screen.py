@@ -192,6 +192,85 @@ async def test_a_spooled_mail_is_decoded(tmp_path: Path) -> None:
         await desk.part("raw", "TASK_ID=", "=?utf-8?q?J=C3=BCrgen?=", "Content-Transfer-Encoding")
 
 
+def spooled(root: Path, meta: str, **files: str) -> str:
+    """A mail in the spool as the contract has it; answers with the path of its meta.sh."""
+    folder = root / "mailspool" / "mail-20261120T094604Z-a96ebf3e"
+    folder.mkdir(parents=True)
+    for name, text in {"meta.sh": meta, **files}.items():
+        (folder / name.replace("_", ".")).write_text(text)
+    return str(folder / "meta.sh")
+
+
+META = """\
+MAIL_TO="admin@example.com"
+MAIL_SUBJECT="=?utf-8?b?R3LDvMOfZQ==?= from mx1"
+MAIL_BODY_FILE="/elsewhere/body.html"
+MAIL_CREATED_EPOCH="1795167964"
+"""
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"body_txt": "<b>no tag here</b>\n"}, ("mail/body.txt: text", "<b>no tag here</b>")),
+        (
+            {"body_html": "3 bans &lt;today&gt;<script>evil()</script><p>bye"},
+            ("mail/body.html: HTML", "3 bans <today>", "bye"),
+        ),
+        (
+            {"body_txt": "x", "trying": 'TRANSPORT="curl"\nSINCE="1795167668"\n'},
+            ("mail/trying", "being sent by curl since 09:41:08Z"),
+        ),
+        (
+            {"body_txt": "x", "sent": 'TRANSPORT="postfix"\nSINCE="1795167668"\n'},
+            ("mail/sent", "sent by postfix since 09:41:08Z"),
+        ),
+        (
+            {"body_txt": "x", "refused": 'WHY="550 5.1.1 user unknown"\n'},
+            ("mail/refused", "refused: 550 5.1.1 user unknown"),
+        ),
+        ({"body_txt": "x", "sent": ""}, ("as its mark says, which is not understood: empty",)),
+    ],
+)
+async def test_a_spooled_mail_is_read_as_one_does(
+    tmp_path: Path, files: dict[str, str], said: tuple[str, ...]
+) -> None:
+    """Whom it is for, about what and since when; then its body; then how far it has come."""
+    task = a_dead_task(payload=spooled(tmp_path, META, **files))
+    async with a_desk(tmp_path, [task], (80, 50)) as desk:
+        await desk.open(task.id)
+
+        await desk.part("payload", "To admin@example.com", "Subject Grüße from mx1")
+        await desk.sees("created 09:46:04Z", *said)
+
+        assert "evil()" not in desk.page
+        await desk.part("raw", 'MAIL_TO="admin@example.com"')
+
+
+@pytest.mark.parametrize(
+    ("meta", "why"),
+    [
+        ('MAIL_TO="$(touch ran)"\n', 'MAIL_TO="$(touch ran)"'),
+        ("MAIL_TO=`touch ran`\n", "expected KEY"),
+        ('MAIL_TO="a@b.example"\nMAIL_TO="c@d.example"\n', "MAIL_TO a second time"),
+        ('MAIL_TO="a@b.example', "no newline at its end"),
+        ('MAIL_TO="\x1b[31m"\n', "\ufffd[31m"),
+        ("", "empty"),
+    ],
+)
+async def test_a_hostile_spool_is_shown_and_not_read(tmp_path: Path, meta: str, why: str) -> None:
+    """What a shell would run is text with the reason, and the body is there all the same."""
+    task = a_dead_task(payload=spooled(tmp_path, meta, body_txt="the body\n"))
+    async with a_desk(tmp_path, [task], (80, 50)) as desk:
+        await desk.open(task.id)
+
+        await desk.part("payload", "it is not read as a mail: ", "nothing of it was run", why)
+
+        await desk.sees("the body")
+        assert "\x1b" not in desk.page
+        assert not (tmp_path / "ran").exists()
+
+
 async def test_each_file_is_told_of(tmp_path: Path) -> None:
     """Size, times, inode, mode and owner of the task, its payload, and what lies beside it."""
     meta = a_mail(tmp_path)

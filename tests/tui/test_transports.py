@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
@@ -10,17 +11,22 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
+from engine.mail.suspended import Suspensions
 from engine.transports import Tally, Transport, Window
-from tests.engine.test_transports import attempt, given_up, prom, sent
+from tests.engine.test_transports import attempt, given_up, missed, prom, sent
+from tests.tui.mailrooms import Mailroom
 from tests.tui.spools import Clock, a_console, disk_place, make_spool, some_tasks, until
 from tests.tui.test_cli import Run, spooldeck
 from tui import keys, present
 from tui.app import Console
 from tui.present import Line
 from tui.screens.face import Target
+from tui.screens.failures import FailuresScreen
+from tui.screens.log import LogScreen
 from tui.screens.transports import TransportsScreen
 from tui.views import transports as view
 from tui.widgets.lines import Lines, LongText
+from tui.widgets.log_lines import LogLines
 from tui.widgets.picker import Picker
 
 __all__ = ["spooldeck"]
@@ -38,6 +44,7 @@ class Mail:
         self.prom.unlink()
         self.clock = Clock(NOW)
         place = disk_place(root, clock=self.clock)
+        self.room = Mailroom(root, self.clock)
         self.place = place._replace(logs=(*place.logs, str(self.log)))
 
     def say(self, *lines: str) -> None:
@@ -52,9 +59,17 @@ class Mail:
         os.utime(new, (NOW - ago, NOW - ago))
         new.rename(self.prom)
 
-    def console(self) -> Console:
-        """The console on it."""
-        return a_console(self.place, clock=self.clock)
+    def record(self, ago: float, transport: str, reason: str, result: str = "failed") -> None:
+        """Add a delivery record."""
+        ts = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(NOW - ago))
+        said = {"ts": ts, "transport": transport, "recipient": "admin@\u2026"}
+        with self.room.records.open("a") as file:
+            file.write(json.dumps({**said, "result": result, "reason": reason}) + "\n")
+
+    def console(self, *, desk: bool = False, **fields: object) -> Console:
+        """The console on it; with `desk` it knows by which ways mail goes there."""
+        place = self.place._replace(mail=self.room.desk()) if desk else self.place
+        return a_console(place, clock=self.clock, **fields)
 
 
 @pytest.fixture
@@ -168,6 +183,112 @@ async def test_what_is_below_is_reached_by_pages(mail: Mail) -> None:
         assert screen.query_one(Picker).key == before
 
 
+async def test_each_says_whether_it_is_used_and_why_not(mail: Mail) -> None:
+    """Also those that nobody ever used have a row; what is suspended says by whom, and why."""
+    halted = ("postfix", NOW - 7200, "ben", f"relay {RED} moves")
+    await asyncio.to_thread(mail.room.suspensions.suspend, *halted)
+    async with mail.console(desk=True).run_test(size=(80, 40)) as pilot:
+        screen = await opened(pilot)
+        word = screen.query_one("#word", Lines)
+        await until(pilot, lambda: "SUSPENDED" in rows(screen))
+
+        listed = {row.split()[0]: row for row in rows(screen).replace("!", " ").splitlines()}
+        assert [*listed] == ["curl", "postfix", "sendmail", "exim", "msmtp", "mailx"]
+        assert listed["curl"].split()[1:3] == ["now", "failing"]
+        assert "SUSPENDED since 07:40:00Z (2h00m ago) by ben: relay" in listed["postfix"]
+        assert listed["sendmail"].split()[1:4] == ["absent", "idle", "0"]
+        assert "mail goes by curl; 6 transports, 1 failing: curl" in text_of(word.lines)
+        assert "mail goes by it now" in below(screen)
+        await pilot.press("j")
+        await until(pilot, lambda: "ben: relay \ufffd[31mred moves" in below(screen))
+        await pilot.press("j")
+        await until(pilot, lambda: "not used: no sendmail is installed" in below(screen))
+
+
+@pytest.mark.parametrize(
+    ("forced", "here", "said", "why"),
+    [
+        ("", (), "no mail is sent: no transport is set up", "not used: no curl is installed"),
+        ("none", (), "no mail is sent: the method is none", "the configuration sends no mail"),
+        ("exim", (), "no mail is sent: exim is forced and cannot be", "not used: exim is forced"),
+        ("", ("curl", "mailx"), "mail goes by curl;", "mail goes by it now"),
+        ("", ("postfix", "curl"), "mail goes by postfix;", "not used now: postfix comes first"),
+    ],
+)
+async def test_it_is_said_why_mail_goes_by_none(
+    mail: Mail, forced: str, here: tuple[str, ...], said: str, why: str
+) -> None:
+    """No transport that could be used, or one that is forced: both are told, not guessed."""
+    mail.room.forced, mail.room.here = forced, here
+    async with mail.console(desk=True).run_test(size=(120, 40)) as pilot:
+        screen = await opened(pilot)
+
+        await until(pilot, lambda: why in below(screen))
+        assert said in text_of(screen.query_one("#word", Lines).lines)
+
+
+async def test_what_is_not_known_of_the_ways_is_told(mail: Mail) -> None:
+    """A list of suspensions that cannot be read suspends nothing by guess: it is `?`, and why."""
+    mail.room.fails = "suspended: Permission denied"
+    async with mail.console(desk=True, start_armed=True).run_test(size=(80, 24)) as pilot:
+        screen = await opened(pilot)
+        word = screen.query_one("#word", Lines)
+
+        await until(pilot, lambda: "not known: suspended: Permission" in text_of(word.lines))
+        assert " ?      failing" in rows(screen)
+        await pilot.press("S")
+        await until(pilot, lambda: "by what mail goes is not known" in text_of(word.lines))
+
+
+async def test_the_last_errors_are_told_one_by_one(mail: Mail) -> None:
+    """The log has their words, the delivery records those of the server; each is told once."""
+    words = "550 5.1.1 <x> user \u202e unknown " + "and more " * 20
+    mail.say(attempt(90, "curl"), missed(88, "connect_refused"), attempt(80, "curl"))
+    mail.say(missed(70, "rejected_550"), given_up(70, "rejected_550", "curl"))
+    mail.record(70, "curl", f"rejected_550: {words}")
+    mail.record(70, "curl", "after_1_retries", "spooled")
+    mail.record(9000, "curl", "421 4.7.0 try later")
+    async with mail.console(desk=True).run_test(size=(100, 50)) as pilot:
+        screen = await opened(pilot)
+        await until(pilot, lambda: "its last errors one by one" in below(screen))
+        assert "09:38:50Z  rejected_550" in below(screen)
+
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, FailuresScreen))
+        failures = pilot.app.screen
+        await until(pilot, lambda: len(failures.query_one(Picker).rows) == 4)
+
+        listed = [row.line for row in failures.query_one(Picker).rows]
+        assert [text_of([line]).split()[1] for line in listed] == [
+            *("rejected_550", "connect_refused", "connect_timeout", "421"),
+        ]
+        told = " ".join(text_of(failures.query_one(LongText).lines).split())
+        assert told.count("and more") == 20
+        assert told.isprintable()
+
+
+async def test_enter_leads_from_an_error_to_the_log_at_that_moment(mail: Mail) -> None:
+    """The log stands at the line that was written then, and Esc leads back."""
+    lines = [sent(3000 - n) for n in range(600)]
+    mail.log.write_text("".join(lines))
+    mail.say(attempt(200, "curl"), given_up(199, "connect_timeout mx7", "curl"), sent(5))
+    async with mail.console(desk=True).run_test(size=(80, 24)) as pilot:
+        await opened(pilot)
+        await pilot.press("g", "enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, FailuresScreen))
+        failures = pilot.app.screen
+        await until(pilot, lambda: failures.query_one(Picker).rows)
+
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, LogScreen))
+        log = pilot.app.screen
+        assert isinstance(log, LogScreen)
+        await until(pilot, lambda: "connect_timeout" in cursor_of(log))
+
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen is failures)
+
+
 async def test_without_mail_it_says_why(tmp_path: Path) -> None:
     """Where there is neither metrics nor log, that is what is shown, not zeros."""
     mail = Mail(tmp_path)
@@ -196,6 +317,12 @@ async def test_it_fits_every_screen(mail: Mail, size: tuple[int, int]) -> None:
         ]
         assert max(map(present.width_of, lines)) <= size[0]
         assert text_of(lines).replace("\n", "").isprintable()
+
+
+def cursor_of(log: LogScreen) -> str:
+    """The line under the cursor of the log."""
+    here = log.query_one(LogLines).here
+    return "" if here is None else here.line.text
 
 
 def a_way(*tallies: Tally | None) -> Transport:
@@ -242,11 +369,34 @@ def test_the_plain_twin_prints_the_same(tmp_path: Path, spooldeck: Run) -> None:
     assert (plain.returncode, told.returncode) == (1, 1), plain.stderr
     assert "\ufffd[31mred: failing, 100% failed in 10m" in plain.stdout
     assert "\x1b" not in plain.stdout + told.stdout
-    (way,) = json.loads(told.stdout)["transports"]
-    assert (way["transport"], way["state"]) == (RED, "failing")
+    ways = json.loads(told.stdout)["transports"]
+    way = next(way for way in ways if way["transport"] == RED)
+    assert {other["used"] for other in ways if other != way} == {"barred"}
+    assert (way["transport"], way["state"], way["used"]) == (RED, "failing", "-")
     assert way["totals"] == {"attempts": 7, "success": 5, "failures": 2}
     assert way["windows"]["1h"]["failed_share"] == 1.0
     assert way["errors"][0]["pattern"] == "550 5.1.1 user unknown"
+
+
+def test_the_plain_twin_says_by_which_way_mail_goes(tmp_path: Path, spooldeck: Run) -> None:
+    """In words and in JSON: nothing here is forced but `none`, and postfix is suspended."""
+    mail = Mail(tmp_path / "spool")
+    mail.count({"postfix": (7, 7, 0)})
+    desk = tmp_path / "spool" / "queue" / ".spooldeck"
+    desk.mkdir()
+    Suspensions(str(desk / "suspended")).suspend("postfix", NOW - 60, "ben", RED)
+
+    plain = spooldeck("transports", str(tmp_path / "spool"))
+    told = json.loads(spooldeck("transports", str(tmp_path / "spool"), "--json").stdout)
+
+    assert "SUSPENDED since" in plain.stdout
+    assert "by ben: \ufffd[31mred" in plain.stdout
+    assert "\x1b" not in plain.stdout
+    ways = {way["transport"]: way for way in told["transports"]}
+    assert told["selected"] == ""
+    assert ways["postfix"]["used"] == "suspended"
+    assert ways["postfix"]["suspended"] == {"since": NOW - 60, "who": "ben", "why": RED}
+    assert (ways["exim"]["used"], ways["exim"]["suspended"]) == ("barred", None)
 
 
 def test_the_plain_twin_of_a_healthy_place_ends_well(tmp_path: Path, spooldeck: Run) -> None:
@@ -257,5 +407,5 @@ def test_the_plain_twin_of_a_healthy_place_ends_well(tmp_path: Path, spooldeck: 
     told = spooldeck("transports", str(tmp_path / "spool"), "--json")
 
     assert told.returncode == 0, told.stderr
-    (way,) = json.loads(told.stdout)["transports"]
+    way = next(w for w in json.loads(told.stdout)["transports"] if w["transport"] == "postfix")
     assert "mail.log: No such file or directory" in way["windows"]["10m"]["unknown"]

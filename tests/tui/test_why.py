@@ -169,19 +169,39 @@ async def test_backoff_is_told_and_what_comes_after_it(root: Path) -> None:
 
 async def test_the_configuration_says_who_has_a_handler(root: Path) -> None:
     """A kind of the contract has none until the configuration names one."""
-    task = put(root, 1, kind="mail_send")
+    task = put(root, 1, kind="feeds_sync")
     said = []
 
-    for text in ("queue: {syslog: ''}\n", "handlers: {mail_send: {command: [/bin/true]}}\n"):
+    for text in ("queue: {syslog: ''}\n", "handlers: {feeds_sync: {command: [/bin/true]}}\n"):
         (root / "spooldeck.yaml").write_text(text)
         setup = await asyncio.to_thread(set_up, root)
         async with asking(disk_place(root)._replace(handled=setup.handled)) as ask:
             said.append(await ask.why(task))
 
     assert said == [
-        "no handler configured for mail_send",
+        "no handler configured for feeds_sync",
         "due, but not seen by any worker, last run 20 s ago",
     ]
+
+
+async def test_mail_waits_for_a_transport_unless_a_program_sends_it(root: Path) -> None:
+    """It needs no handler to be named, but a way to be sent by; a program has its own."""
+    task = put(root, 1, kind="mail_send")
+    said = []
+
+    for text in (
+        "mail: {method: none}\n",
+        "mail: {method: memory}\n",
+        "handlers: {mail_send: {command: [/bin/true]}}\n",
+    ):
+        (root / "spooldeck.yaml").write_text(text)
+        setup = await asyncio.to_thread(set_up, root)
+        place = disk_place(root)._replace(handled=setup.handled, shut=setup.mailing().shut)
+        async with asking(place) as ask:
+            said.append(await ask.why(task))
+
+    run = "due, but not seen by any worker, last run 20 s ago"
+    assert [said[0].split(":")[0], *said[1:]] == ["no mail transport is set up", run, run]
 
 
 async def test_no_token_is_told_until_there_is_one(root: Path) -> None:

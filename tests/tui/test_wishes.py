@@ -22,6 +22,7 @@ from engine.pace import Pace
 from engine.plans import Plan
 from engine.stores.memory import MemoryStore
 from tests.tui.journals import a_journaled_place, interrupt
+from tests.tui.mailrooms import Mailroom
 from tests.tui.ptys import Terminal
 from tests.tui.ptys import console as on_a_terminal
 from tests.tui.spools import (
@@ -51,6 +52,8 @@ from tui.screens.log import LogScreen
 from tui.screens.operations import OperationsScreen
 from tui.screens.overview import OverviewScreen
 from tui.screens.palette import PaletteScreen
+from tui.screens.transports import TransportsScreen
+from tui.widgets.picker import Picker
 
 
 async def shows(pilot: Pilot[None], *texts: str) -> None:
@@ -171,6 +174,9 @@ TO: dict[str, tuple[str, ...]] = {
     keys.OPERATION: (BEGIN,),
     keys.RECORD: ("u", "enter"),
     keys.DROP: ("u", "D"),
+    keys.FAILURES: ("q", "6", "enter"),
+    keys.SUSPEND: ("q", "6", "S"),
+    keys.TRIAL: ("q", "6", "M"),
 }
 """The keys that lead from the list to each screen."""
 
@@ -210,6 +216,8 @@ async def lead(pilot: Pilot[None], console: Console, screen: str) -> None:
         there = console.screen
         if isinstance(there, OperationsScreen):  # what was done is read first
             await until(pilot, partial(lambda board: board.here is not None, there))
+        if isinstance(there, TransportsScreen):  # which there are is looked for first
+            await until(pilot, partial(lambda board: board.query_one(Picker).rows, there))
     await until(pilot, lambda: getattr(console.screen, "KIND", "") == screen)
     await pilot.pause()
 
@@ -219,6 +227,8 @@ def spool(tmp_path: Path) -> Path:
     """A queue on an ordinary day, with one file that cannot be read."""
     make_spool(tmp_path, some_tasks())
     (tmp_path / "queue/dlq/20261120T094208Z-mail_send-0badf00d.task").write_bytes(b"")
+    failed = '"transport":"postfix","recipient":"a@","result":"failed","reason":"450 later"'
+    (tmp_path / "delivery.jsonl").write_text(f'{{"ts":"2026-11-20T09:40:00Z",{failed}}}\n')
     return tmp_path
 
 
@@ -226,6 +236,7 @@ def spool(tmp_path: Path) -> Path:
 async def test_help_of_each_screen(spool: Path, screen: str) -> None:
     """`?` on each screen lists its keys under its name; a search finds some, or says so."""
     place = a_journaled_place(spool)._replace(recover=("spooldeck", "queue", "recover"))
+    place = place._replace(mail=Mailroom(spool, Clock()).desk())
     await asyncio.to_thread(interrupt, place)
     console = a_console(place, first=keys.OVERVIEW)
     async with console.run_test(size=(80, 24)) as pilot:

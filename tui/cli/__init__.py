@@ -127,6 +127,10 @@ def _plain(words: Sequence[str]) -> Iterator[str]:
             yield word
 
 
+_ANY_TEXT = ("description", "payload", "recipient", "subject", "reason")
+"""Arguments that may be any text, behind a first one."""
+
+
 class _Parser(ArgumentParser):
     """Says in one line what it did not understand."""
 
@@ -137,7 +141,7 @@ class _Parser(ArgumentParser):
     def _get_values(self, action: Action, arg_strings: list[str]) -> object:
         # Until Python 3.12.5 a `--` is dropped even where it is the description itself; the one
         # that ends options never stands alone here, since TYPE comes before and takes it.
-        if arg_strings == ["--"] and action.dest in ("description", "payload"):
+        if arg_strings == ["--"] and action.dest in _ANY_TEXT:
             return "--"
         return super()._get_values(action, arg_strings)
 
@@ -227,6 +231,13 @@ _PACE = (
     _takes("--timeout", type=_count, default=120, metavar="S", help="seconds for an outcome"),
 )
 _OPERATION = _takes("words", nargs="*", metavar="OP|PLACE")
+_CONTENT = _takes(
+    "content", metavar="CONTENT", help="a text, the path of a file that may be sent, or - for stdin"
+)
+_RECIPIENT = _takes(
+    "recipient", nargs="?", default="", metavar="RECIPIENT", help="default: as configured"
+)
+_SUBJECT = "default: as configured, else PREFIX Report from HOST"
 
 _WORDS = (
     _Word(
@@ -400,6 +411,76 @@ _WORDS = (
         "doctor:doctor",
         "what is wrong with a place, and how to mend it",
         (_PLACE,),
+    ),
+    _Word(("mail",), "", "send mail, and see to what could not be sent"),
+    _Word(
+        ("mail", "send"),
+        "mail:send",
+        "send CONTENT in one attempt; exit 0 handed over, 1 not",
+        (_CONTENT, _RECIPIENT, _takes("--subject", metavar="TEXT", default="", help=_SUBJECT)),
+    ),
+    _Word(
+        ("mail", "send-with-retry"),
+        "mail:send_with_retry",
+        "send CONTENT, tried again, and at last kept and queued; exit 0 handed over, 1 kept",
+        (_CONTENT, _RECIPIENT, _takes("subject", nargs="?", default="", metavar="SUBJECT")),
+    ),
+    _Word(
+        ("mail", "setup"),
+        "mailsetup:setup_mail",
+        "let mail go to EMAIL: writes conf.d/mail.conf.local, whose other lines stay, as does a "
+        "copy",
+        (
+            _takes("email", metavar="EMAIL"),
+            _takes("--all", action="store_true", help="also each trigger: health, bans, logins"),
+            _takes("--test", action="store_true", help="then send a mail there"),
+            _takes("--dry-run", action="store_true", help="only say what would be written"),
+        ),
+    ),
+    _Word(
+        ("mail", "status"),
+        "mail:status",
+        "by what mail goes, and what waits; exit 0 well, 1 by nothing, 2 suspended or not running",
+        (_takes(_JSON, action="store_true", help="for programs"),),
+    ),
+    _Word(
+        ("mail", "test"),
+        "mail:test",
+        "send one mail and say each step; exit 0 handed over, 1 not",
+        (
+            _takes("email", nargs="?", default="", metavar="EMAIL", help="default: as configured"),
+            _takes("--transport", metavar="NAME", default="", help="by this one, even suspended"),
+            _takes("--dry-run", action="store_true", help="every step but the sending"),
+        ),
+    ),
+    _Word(("mail", "spool"), "", "mail that is kept until it can be sent"),
+    _Word(("mail", "spool", "list"), "mailspool:list_spool", "what is kept there"),
+    _Word(
+        ("mail", "spool", "show"),
+        "mailspool:show_spooled",
+        "one mail as text: whom it is for, and what it says",
+        (_takes("id", metavar="ID"),),
+    ),
+    _Word(
+        ("mail", "spool", "retry"),
+        "mailspool:retry_spooled",
+        "let these be sent now, each by one task; exit 1 when one of them will not",
+        (_takes("ids", nargs="+", metavar="ID"),),
+    ),
+    _Word(
+        ("mail", "suspend"),
+        "mail:suspend",
+        "send nothing by NAME until it is resumed",
+        (
+            _takes("name", metavar="NAME"),
+            _takes("reason", nargs="?", default="", metavar="REASON"),
+        ),
+    ),
+    _Word(
+        ("mail", "resume"),
+        "mail:resume",
+        "send by NAME again",
+        (_takes("name", metavar="NAME"),),
     ),
     _Word(("shell-init",), "dropin:shell_init", "bash functions in the names of the contract"),
     _Word(
@@ -585,6 +666,8 @@ An operator console for mail and task queues, with the queue engine built in.
                                 taken back, written down, had back
   spooldeck queue ...           add, process-next, work, list, count, count-dlq, metrics, dlq,
                                 recover, corrupt
+  spooldeck mail ...            send, send-with-retry, setup, status, test, spool list | show |
+                                retry, suspend, resume
   spooldeck shell-init          bash functions in the contract's names: eval "$(...)"
   spooldeck install-units DIR   systemd units, tmpfiles and logrotate snippets, written into DIR
 

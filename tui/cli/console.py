@@ -70,6 +70,7 @@ def _installed(setup: Setup) -> list[str]:
 def _place(setup: Setup, name: str) -> Place:
     """All that the console is told about one place, from the same settings as the commands."""
     from engine import holder, vitals
+    from tui.cli.maildesk import mail_desk
     from tui.place import Place
 
     words = (os.path.abspath(name),)  # what opens this place alone
@@ -94,6 +95,7 @@ def _place(setup: Setup, name: str) -> Place:
         work=(*argv, "queue", "work"),
         recover=(*argv, "queue", "recover", "--yes", "--seen"),
         handled=here.handled,
+        shut=here.mailing().shut,
         command=_named(here, os.path.abspath(name)),
         runs=config.retry_policy(here.queue).runs,
         token_at=None if limits is None else limits.token_at,
@@ -108,6 +110,7 @@ def _place(setup: Setup, name: str) -> Place:
         who=here.who(),
         notes=here.notes(),
         root=here.queue.root,
+        mail=mail_desk(here, argv),
         vitals=partial(vitals.take, below=os.path.abspath(name)),
     )
 

@@ -20,6 +20,9 @@ from tui.cli.wiring import EX_USAGE, Setup, complain, fail
 MOST_DAYS = 999_999
 """What may be asked for: more days than any clock has seen."""
 
+SCOPE = "queue dlq, the contract's command"
+"""How the journal calls what is done from here."""
+
 SHOWN_ERROR = 50
 """Characters of an error in the list, as the contract's own command shows it."""
 
@@ -94,7 +97,7 @@ def retry(setup: Setup, arguments: Namespace) -> int:
 
 def _retry(setup: Setup, store: NftbanStore, tasks: Iterable[Task]) -> int:
     """Retry tasks as they were seen and say what became of each; how many were not moved."""
-    report = _written_down(setup, store, plans.freeze("retry", tasks, time.time()))
+    report = written_down(setup, store, plans.freeze("retry", tasks, time.time()), SCOPE)
     for ident in report.done:
         print(f"Task {ident} moved from DLQ to pending queue")
         setup.log_if_allowed("INFO", f"DLQ task retried: {ident}")
@@ -105,11 +108,13 @@ def _retry(setup: Setup, store: NftbanStore, tasks: Iterable[Task]) -> int:
     return len(report.gone) + len(report.failed)
 
 
-def _written_down(setup: Setup, store: NftbanStore, plan: Plan) -> Report:
-    """Carry a plan out, and write it down where that can be done: the contract knows no journal."""
+def written_down(setup: Setup, store: NftbanStore, plan: Plan, scope: str) -> Report:
+    """Carry a plan out, and write it down where that can be done: the contract knows no journal.
+
+    `scope` is what was asked for, in words.
+    """
     if not plan.rows:
         return Report(plan, (), (), ())
-    scope = "queue dlq, the contract's command"
     intent = Intent(plan.verb, setup.who(), scope=scope)
     try:
         report = deeds.carry_out(store, setup.journal(), plan, intent, time.time)
@@ -168,7 +173,7 @@ def purge(setup: Setup, arguments: Namespace) -> int:
         return 0
     plan = plans.freeze("expunge", expired, now)
     plan = plan._replace(taken_in=frozenset(row.id for row in plan.rows))
-    report = _written_down(setup, store, plan)
+    report = written_down(setup, store, plan, SCOPE)
     store.close()
     gone = len(report.done)
     print(f"Purged {gone} tasks from DLQ")

@@ -16,7 +16,8 @@ from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from grp import getgrgid
 
-from engine import config, files
+from engine import config, files, foreign, mailconf
+from engine.mailconf import MailSettings
 from engine.text import shown
 from engine.worker import SLACK
 from tui.cli.wiring import EX_CONFIG, EX_USAGE, Setup, complain, fail, program
@@ -56,10 +57,19 @@ def shell_init(arguments: Namespace) -> int:
     for option in ("config", "root"):
         if hasattr(arguments, option):
             command += [f"--{option}", os.path.abspath(getattr(arguments, option))]
-    values = {"command": shlex.join(command), "variables": " ".join(config.VARIABLES)}
+    values = {
+        "command": shlex.join(command),
+        "variables": " ".join(_variables()),
+        "secret": foreign.SECRET,
+    }
     sys.stdout.write(_filled("shell-init.sh", values))
     sys.stdout.flush()
     return 0
+
+
+def _variables() -> list[str]:
+    """What is read from the environment, but for what is secret."""
+    return [name for name in (*config.VARIABLES, *mailconf.VARIABLES) if name != foreign.SECRET]
 
 
 # ---- systemd, tmpfiles, logrotate
@@ -116,16 +126,22 @@ def _values(setup: Setup) -> dict[str, str]:
     owner = os.stat(queue.pending)
     user, group = _names(owner)
     service_user = "root" if _as_others(setup, user) else user
-    longest = max((handler.timeout for handler in setup.config.handlers.values()), default=0)
+    mail = setup.mail_settings() if setup.sends_mail else None
+    mta = "" if mail is None else _mta(setup, mail)
+    own = [handler.timeout for handler in setup.programs.values()]
+    longest = max([*own, *([] if mail is None else [mail.max_time])], default=0)
     stop = math.ceil(min(longest, 1e9) + GRACE + SLACK)  # a billion: systemd counts microseconds
-    folders = _folders(setup)
+    folders = _folders(setup, mail)
     started, *words = program()
     words = [_quoted(word).replace("$", "$$") for word in (*words, *_arguments(setup))]
-    commands = (word for h in setup.config.handlers.values() for word in h.command)
-    hidden = [*folders, *_needed(setup), *filter(os.path.isabs, commands)]
+    commands = (word for h in setup.programs.values() for word in h.command)
+    relay = () if mail is None else (mail.password_file, mail.ca_file)
+    hidden = [*folders, *_needed(setup), *filter(os.path.isabs, (*commands, *relay))]
+    writable = [*map(_quoted, _outermost(folders)), *(_MTA_FOLDERS if mta else ())]
     service = {
-        "user": _identity(service_user, group),
-        "writable": " ".join(_quoted(path) for path in _outermost(folders)),
+        "user": _identity(service_user, group, _EXIM_NEEDS if mta == "exim" else ""),
+        "writable": " ".join(writable),
+        "new_privileges": "no" if mta else "yes",
         "protect_home": "read-only" if _lies_in(hidden, "/home", "/root", "/run/user") else "yes",
         "private_tmp": "no" if _lies_in(hidden, "/tmp", "/var/tmp") else "yes",
     }
@@ -144,10 +160,31 @@ def _values(setup: Setup) -> dict[str, str]:
     }
 
 
-def _folders(setup: Setup) -> list[str]:
+_MTAS = ("postfix", "sendmail", "exim", "mailx")
+"""Transports that hand mail to this system's own mail program, which changes its user or group."""
+
+_MTA_FOLDERS = (
+    *("-/var/spool/postfix/maildrop", "-/var/spool/clientmqueue", "-/var/spool/mqueue-client"),
+    *("-/var/spool/exim", "-/var/spool/exim4", "-/var/log/exim", "-/var/log/exim4"),
+)
+"""Where such a program leaves what it was handed; those that are not there are passed over."""
+
+_EXIM_NEEDS = "CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_SETGID CAP_SETUID"
+"""For Exim, which becomes root when it is called; as others, Postfix only changes its group."""
+
+
+def _mta(setup: Setup, settings: MailSettings) -> str:
+    """Which of these sends the mail of the worker; "" where none does."""
+    transport = setup.ways(settings).choose().transport
+    return transport.name if transport is not None and transport.name in _MTAS else ""
+
+
+def _folders(setup: Setup, mail: MailSettings | None) -> list[str]:
     """All that is written in, outer ones first; the desk lies beside pending/."""
     queue = setup.queue
-    beside = map(os.path.dirname, (queue.pending, queue.queue_metrics, queue.mail_metrics))
+    records = [] if mail is None else [mail.delivery_log]
+    files_there = (queue.pending, queue.queue_metrics, queue.mail_metrics, *records)
+    beside = map(os.path.dirname, files_there)
     own = (queue.pending, queue.work, queue.dlq, queue.run_dir, queue.log_dir, queue.counters)
     return sorted({*beside, *own, queue.mail_spool})
 
@@ -193,7 +230,7 @@ def _names(owner: os.stat_result) -> tuple[str, str]:
 
 def _as_others(setup: Setup, user: str) -> bool:
     """Whether handlers run as somebody else than the spool's owner, which takes root to do."""
-    asked = {h.run_as or setup.queue.run_as for h in setup.config.handlers.values()}
+    asked = {h.run_as or setup.queue.run_as for h in setup.programs.values()}
     return not asked <= {"", user}
 
 
@@ -201,15 +238,15 @@ _ROOT_NEEDS = "CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_KILL CAP_SETGID CAP_SET
 """To write in folders of the spool's owner, and to run and end handlers as another user."""
 
 
-def _identity(user: str, group: str) -> str:
+def _identity(user: str, group: str, capabilities: str) -> str:
     if user == "root":
         return f"User=root\nCapabilityBoundingSet={_ROOT_NEEDS}"
-    return f"User={user}\nGroup={group}\nCapabilityBoundingSet="
+    return f"User={user}\nGroup={group}\nCapabilityBoundingSet={capabilities}"
 
 
 def _environment() -> str:
     """What this very configuration was found by, since a unit starts with nothing of ours."""
-    said = [f"{key}={os.environ[key]}" for key in config.VARIABLES if os.environ.get(key)]
+    said = [f"{key}={os.environ[key]}" for key in _variables() if os.environ.get(key)]
     return "\n".join(f"Environment={_quoted(pair)}" for pair in said)
 
 
@@ -252,6 +289,11 @@ def _logs(folder: str) -> str:
 
 
 def _warnings(setup: Setup) -> Iterable[str]:
+    if os.environ.get(foreign.SECRET):
+        yield (
+            f"{foreign.SECRET} is not written into the units, which everybody may read: put the "
+            "password alone into a file of mode 600 and name it (mail.relay.password_file)"
+        )
     owner = os.stat(setup.queue.pending)
     user = _names(owner)[0]
     if _as_others(setup, user):

@@ -19,6 +19,7 @@ from engine.model import LockEvidence, Problem, State, Task
 from engine.store import Unavailable
 from engine.stores.nftban import make_spool
 from engine.text import shown
+from tui.cli.maildesk import mail_desk
 from tui.cli.wiring import Setup, complain
 from tui.place import Place
 from tui.watch import Signs, Watch
@@ -95,8 +96,9 @@ def _look(setup: Setup) -> Look:
         oldest_due=min(due, default=None),
         queue=signs.queue,
         before=_counted_before(setup, counts),
-        transports=signs.sending.transports,
+        transports=tuple(way for way in signs.sending.transports if way.spoken_of),
         ran=signs.ran,
+        routes=signs.routes,
     )
     words = {store.states[state]: number for state, number in counts.items()}
     age = max(0.0, now - oldest) if oldest is not None else 0.0
@@ -138,6 +140,7 @@ def _signs(setup: Setup) -> Signs:
         queue_metrics=queue.queue_metrics,
         mail_metrics=queue.mail_metrics,
         logs=(setup.log_path, f"{queue.log_dir}/mail.log"),
+        mail=mail_desk(setup, []),
     )
     watch = Watch(place)
     try:

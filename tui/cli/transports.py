@@ -1,4 +1,4 @@
-"""`transports`: how each way of sending mail does, once and plainly."""
+"""`transports`: by which way mail goes, why not by the others, and how each does; once, plainly."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from engine.text import shown
-from engine.transports import Sending, Transport, Window
+from engine.transports import Routes, Sending, Stopped, Transport, Window
 from tui.cli.glance import glance, holds, named, print_lines
 from tui.cli.wiring import Setup
 from tui.live import Live
@@ -18,32 +18,43 @@ def transports(setup: Setup, arguments: Namespace) -> int:
     """Print how mail is sent from a place; 0 when nothing fails, 1 when a transport does."""
     place, *_ = named(setup, [arguments.place] if arguments.place else [])
 
-    async def ask(lives: Sequence[Live]) -> tuple[Sending, float]:
+    async def ask(lives: Sequence[Live]) -> tuple[Sending, Routes | None, float]:
         (live,) = lives
         while live.signs.sending.reading:
             await live.next_look()  # the last hour of a long log takes more than one
-        return live.signs.sending, live.clock()
+        return live.signs.sending, live.signs.routes, live.clock()
 
-    sending, now = glance([place], ask)
+    sending, routes, now = glance([place], ask)
     limit = place.alerts.transport_failures
     ways = sending.transports
     if arguments.filter:
-        ways = tuple(w for w in ways if holds(f"{w.name} {w.health(limit)}", arguments.filter))
+        ways = tuple(w for w in ways if holds(_words(w, limit, routes), arguments.filter))
     sending = sending._replace(transports=ways)
     if arguments.json:
         import json
 
-        print(json.dumps(as_json(place.name, sending, limit)))
+        print(json.dumps(as_json(place.name, sending, limit, routes)))
     else:
-        print_lines(view.page(sending, limit, now, shutil.get_terminal_size((120, 24)).columns))
+        width = shutil.get_terminal_size((120, 24)).columns
+        print_lines(view.page(sending, limit, now, width, routes))
     return int(any(way.health(limit) == "failing" for way in sending.transports))
 
 
-def as_json(place: str, sending: Sending, limit: float) -> dict[str, object]:
+def _words(way: Transport, limit: float, routes: Routes | None) -> str:
+    use = "" if routes is None else routes.use(way.name)
+    return f"{way.name} {way.health(limit)} {use}"
+
+
+def as_json(
+    place: str, sending: Sending, limit: float, routes: Routes | None = None
+) -> dict[str, object]:
     """The same for programs; times are epoch seconds UTC, and what is not known is null."""
+    known = routes if routes is not None and not routes.unknown else None
     return {
         "place": place,
-        "transports": [_way(way, limit) for way in sending.transports],
+        "selected": None if known is None else known.selected,
+        "selected_unknown": shown(routes.unknown) if routes is not None else "",
+        "transports": [_way(way, limit, known) for way in sending.transports],
         "others": sending.others,
         "sources": [
             {
@@ -57,16 +68,25 @@ def as_json(place: str, sending: Sending, limit: float) -> dict[str, object]:
     }
 
 
-def _way(way: Transport, limit: float) -> dict[str, object]:
+def _way(way: Transport, limit: float, routes: Routes | None) -> dict[str, object]:
+    stop = None if routes is None else routes.stopped.get(way.name)
     return {
         "transport": way.name,
         "state": way.health(limit).value,
+        "used": None if routes is None else routes.use(way.name).value,
+        "why_not": None if routes is None else routes.why_not.get(way.name, ""),
+        "suspended": None if stop is None else _stop(stop),
         "totals": None if way.totals is None else way.totals._asdict(),
         "windows": {window.name: _window(window) for window in way.windows},
         "last_success": way.last_success,
         "last_failure": way.last_failure,
         "errors": [fault._asdict() for fault in way.faults],
+        "failures": [failure._asdict() for failure in way.failures],
     }
+
+
+def _stop(stop: Stopped) -> dict[str, object]:
+    return {"since": stop.since, "who": stop.who, "why": stop.why}
 
 
 def _window(window: Window) -> dict[str, object]:

@@ -3,12 +3,13 @@
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TextIO
 
 from engine import accounts, config, files, locks, metrics, policy, sweeping
 from engine.accounts import Account
 from engine.config import Config, Queue
+from engine.config import Handler as Program
 from engine.handlers import Handler
 from engine.logtail import contract_line
 from engine.model import LockEvidence, State
@@ -20,8 +21,15 @@ from engine.worker import Services
 if TYPE_CHECKING:
     from engine.journal import Journal, Who
     from engine.limits import Buckets
+    from engine.mail.ledger import Ledger
+    from engine.mail.post import Post
+    from engine.mail.spool import MailSpool
+    from engine.mail.suspended import Suspensions
+    from engine.mail.transports import Ways
+    from engine.mailconf import MailSettings
     from engine.notes import Notes
     from engine.recorder import Spot
+    from tui.cli.mailing import Mailing
 
 EX_USAGE, EX_UNAVAILABLE, EX_IOERR, EX_NOPERM, EX_CONFIG = 64, 69, 74, 77, 78
 """Exit codes beyond the contract's 0 to 3 (sysexits.h)."""
@@ -138,7 +146,7 @@ class Setup(NamedTuple):
             Unavailable: there is no queue.
         """
         self.require_lock()
-        for kind in self.config.handlers:
+        for kind in self.programs:
             self.account(kind)
 
     def _refuse_at(self, path: str) -> None:
@@ -156,8 +164,12 @@ class Setup(NamedTuple):
         """The command line that was typed, for another user; it means the same there."""
         import shlex
 
-        # sudo keeps neither our environment nor our home, where the configuration may lie.
-        told = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith("NFTBAN_")]
+        from engine.foreign import SECRET
+
+        # sudo keeps neither our environment nor our home, where the configuration may lie. What is
+        # secret is not shown: another user has it from elsewhere, or does without.
+        own = sorted((k, v) for k, v in os.environ.items() if k.startswith("NFTBAN_"))
+        told = [f"{k}={v}" for k, v in own if k != SECRET]
         named = any(word.split("=")[0] == "--config" for word in self.words)
         found = self.config.path if not named and self.config.path != config.SEARCH[-1] else ""
         words = [
@@ -183,11 +195,28 @@ class Setup(NamedTuple):
         """How it counts and waits."""
         return config.retry_policy(self.queue)
 
+    @property
+    def programs(self) -> Mapping[str, Program]:
+        """By kind, the handlers that run a program."""
+        return {kind: h for kind, h in self.config.handlers.items() if h.command}
+
+    @property
+    def sends_mail(self) -> bool:
+        """Whether `mail_send` tasks are ours to send: no program is named for them."""
+        return "mail_send" not in self.programs
+
     def handled(self, kind: str) -> bool:
-        """Whether a task of this kind would be claimed by a worker with this configuration."""
+        """Whether a worker with this configuration has something to do for a task of this kind."""
         from engine.handlers import CONTRACT_KINDS
 
-        return kind in self.config.handlers or kind not in CONTRACT_KINDS
+        return kind in (*self.programs, *config.BUILT_IN) or kind not in CONTRACT_KINDS
+
+    def mailing(self) -> "Mailing":
+        """What sends the mail of tasks, and says when it cannot; nothing is looked at yet."""
+        from tui.cli.mailing import Mailing
+
+        spool = self.queue.mail_spool
+        return Mailing(self.mail_settings, self.ways, self.post, spool, ours=self.sends_mail)
 
     def counters(self) -> metrics.Counters:
         """Its counter files."""
@@ -204,6 +233,94 @@ class Setup(NamedTuple):
 
         path = f"{self.queue.run_dir}/queue.buckets"
         return Buckets(path, rates, time.time, self.queue.root)
+
+    def mail_settings(self) -> "MailSettings":
+        """How mail is sent from here.
+
+        Raises:
+            ConfigError: a value from the environment or from mail.conf that cannot be meant.
+        """
+        from engine import mailconf
+
+        queue, own = self.queue, self.config.handlers.get("mail_send")
+        settings = mailconf.mail_for(self.config.mail, queue.root, queue.log_dir, os.environ)
+        if own is None or own.command:
+            return settings
+        return settings._replace(max_time=min(settings.max_time, own.timeout))
+
+    def mail_spool(self) -> "MailSpool":
+        """Where mail is kept that could not be sent."""
+        from engine.mail.spool import MailSpool
+
+        return MailSpool(self.queue.mail_spool, self.queue.root, time.time)
+
+    def suspensions(self) -> "Suspensions":
+        """Which transports an operator has suspended."""
+        from engine.mail.suspended import Suspensions
+
+        return Suspensions(f"{self.spool().desk}/suspended", self.queue.root)
+
+    def ways(self, settings: "MailSettings") -> "Ways":
+        """The transports of this machine, their programs run as whom the queue is worked on.
+
+        Raises:
+            ConfigError: we cannot run them as that user.
+        """
+        from engine.mail.transports import Ways
+        from engine.mail.transports.system import System
+
+        try:
+            account = accounts.chosen(self.queue.run_as, os.stat(self.queue.pending))
+        except accounts.NotRoot as error:
+            said = f"queue.run_as is {error}: only root can, use {self.as_typed('root')}"
+            raise config.ConfigError(said) from error
+        except OSError:
+            account = None  # there is no queue, or none that we may see: mail goes as we are
+        return Ways(settings, system=System(account=account))
+
+    def ledger(self, settings: "MailSettings") -> "Ledger":
+        """Where what becomes of mail is written down: log, counters, metrics, delivery records."""
+        from engine.mail.ledger import Ledger, Places
+
+        queue = self.queue
+        places = Places(
+            log=f"{queue.log_dir}/mail.log",
+            metrics=queue.mail_metrics,
+            counters=queue.counters,
+            deliveries=settings.delivery_log,
+            most=settings.delivery_log_max,
+            root=queue.root,
+        )
+        return Ledger(places, complain, time.time)
+
+    def post(
+        self,
+        settings: "MailSettings",
+        ways: "Ways",
+        pause: Callable[[float], object] = time.sleep,
+        *,
+        suspended: bool = True,
+    ) -> "Post":
+        """What sends a mail by one of these ways; without `suspended`, even by one that is."""
+        from engine.limits import Buckets
+        from engine.mail.host import this_host
+        from engine.mail.post import Post
+
+        rates = {f"transport:{name}": rate for name, rate in settings.rates.items()}
+        rates |= {f"domain:{name}": rate for name, rate in settings.domains.items()}
+        path = f"{self.queue.run_dir}/queue.buckets"
+        return Post(
+            settings,
+            this_host(),
+            self.mail_spool(),
+            self.ledger(settings),
+            ways,
+            self.suspensions().read if suspended else dict,
+            Buckets(path, rates, time.time, self.queue.root) if rates else None,
+            time.time,
+            pause,
+            complain=complain,
+        )
 
     def journal(self) -> "Journal":
         """Where what operators do to it is written down."""
@@ -226,19 +343,24 @@ class Setup(NamedTuple):
         user = accounts.for_sudo(os.geteuid())
         return journal.who(os.environ, user, platform.node(), os.getpid())
 
-    def handlers(self, store: NftbanStore) -> Mapping[str, Handler]:
+    def handlers(
+        self, store: NftbanStore, mailing: "Mailing | None" = None
+    ) -> Mapping[str, Handler]:
         """What is run for each kind of task that is taken from this store."""
-        if not self.config.handlers:
-            return {}
+        built_in: dict[str, Handler] = {}
+        if self.sends_mail:
+            built_in["mail_send"] = mailing or self.mailing()
+        if not self.programs:
+            return built_in
         from engine.handlers.command import Command
         from engine.handlers.payload import guarded
 
-        return {
+        return built_in | {
             kind: guarded(
                 Command(handler.command, handler.timeout, self.account(kind, store.opened)),
                 self.queue.mail_spool,
             )
-            for kind, handler in self.config.handlers.items()
+            for kind, handler in self.programs.items()
         }
 
     def account(self, kind: str, spool: os.stat_result | None = None) -> Account | None:
@@ -321,7 +443,7 @@ class Setup(NamedTuple):
 
             syslogging.send(self.queue.syslog, level, text, now)
 
-    def services(self, store: NftbanStore) -> Services:
+    def services(self, store: NftbanStore, mailing: "Mailing | None" = None) -> Services:
         """What a worker on this queue is handed."""
         counters = self.counters()
 
@@ -352,6 +474,7 @@ class Setup(NamedTuple):
             limits=self.limits(),
             slots={kind: h.concurrency for kind, h in self.config.handlers.items()},
             timeouts={kind: h.timeout for kind, h in self.config.handlers.items()},
+            gate=(mailing or self.mailing()).shut,
         )
 
     def keep_house(self, store: NftbanStore) -> None:
@@ -361,6 +484,31 @@ class Setup(NamedTuple):
             self.sweep(store, time.time())
         except (OSError, Unavailable) as error:
             complain(f"the trash could not be swept: {error}")
+        try:
+            self.sweep_mail(time.time())
+        except OSError as error:
+            complain(f"the mail spool could not be swept: {error}")
+
+    def sweep_mail(self, now: float) -> None:
+        """Remove from the mail spool what was sent and what was never finished; once an hour.
+
+        Raises:
+            OSError: it cannot be looked at, or changed.
+        """
+        desk = self.spool().desk
+        if not sweeping.is_due(desk, now, sweeping.MAIL_MARKER) or not self._keeps_mail():
+            return
+        self.make_folder(desk)
+        sweeping.mark(desk, self.queue.root, sweeping.MAIL_MARKER)
+        for line in self.mail_spool().sweep(now):
+            self.log("INFO", f"Mail spool: {line}")
+
+    def _keeps_mail(self) -> bool:
+        try:
+            with os.scandir(self.queue.mail_spool) as entries:
+                return any(entries)
+        except FileNotFoundError:
+            return False
 
     def sweep(self, store: NftbanStore, now: float, *, always: bool = False) -> "Swept":
         """Delete for good what was purged too long ago, and what the journal need not keep.

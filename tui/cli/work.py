@@ -81,6 +81,8 @@ def work(setup: Setup, arguments: Namespace) -> int:
         return LOCKED
     gone = f", {run.gone} taken away while they ran" if run.gone else ""
     complain(f"{run.done} done, {run.failed} failed{gone}")
+    if arguments.until_idle and run.refused:
+        complain(_why_nothing(run))
     if run.owed:
         complain(f"{run.owed} outcomes could not be stored; the next worker counts failed attempts")
         return FAILED
@@ -118,14 +120,15 @@ class _Work:
             setup.log("WARN", f"Removing stale lock ({self._lock.taken_over})")
         for line in store.recover():
             setup.log("WARN", f"Recovered {line}")
+        mailing = setup.mailing()
         self.worker = Worker(
             store,
-            setup.handlers(store),
+            setup.handlers(store, mailing),
             setup.retry_policy(),
             owner=str(os.getpid()),
             lock=self._lock,
             concurrency=self._concurrency,
-            services=setup.services(store),
+            services=setup.services(store, mailing),
         )
         return self
 

@@ -36,6 +36,8 @@ class Target(NamedTuple):
     """What the queue shows of it, in the filter language; None: as it was left."""
     id: str = ""
     """Which task, or operation, the cursor is put on, or the log is searched for."""
+    at: float | None = None
+    """At which moment the log begins, epoch seconds UTC; None: at its end."""
     problems: bool = False
     """Whether the queue's problems are wanted, not a state."""
 

@@ -30,6 +30,9 @@ TITLES = {
     keys.OPERATION: "an operation that runs",
     keys.RECORD: "an operation that is written down",
     keys.DROP: "an operation that is let be",
+    keys.FAILURES: "a transport's errors",
+    keys.SUSPEND: "a transport that is suspended",
+    keys.TRIAL: "a test mail",
 }
 
 

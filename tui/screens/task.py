@@ -48,7 +48,7 @@ View: TypeAlias = Callable[[Scene, tuple[Opened, ...], float, int], list[Line]]
 PARTS: Mapping[str, View] = {
     "summary": lambda scene, opened, now, width: view.summary(scene, now, width),
     "fields": lambda scene, opened, now, width: view.fields(scene, now, width),
-    "payload": lambda scene, opened, now, width: parts.payload(opened, width),
+    "payload": lambda scene, opened, now, width: parts.payload(opened, now, width),
     "attempts": lambda scene, opened, now, width: view.attempts(scene, now, width),
     "log": lambda scene, opened, now, width: view.log(scene, width),
     "files": lambda scene, opened, now, width: parts.files(scene.parts, now, width),

@@ -58,7 +58,9 @@ def transports(
     """How mail is sent from a place; a share of failures of `limit` means that a way fails."""
     if sending is None:
         return blank("transports", width, height)
-    titles, rows = ways.rows(sending, limit, now, width)
+    # Which others there are, and why they are not used, the transports' own screen says.
+    spoken_of = tuple(way for way in sending.transports if way.spoken_of)
+    titles, rows = ways.rows(sending._replace(transports=spoken_of), limit, now, width)
     below = [line for _, line in rows] or [ways.nothing(sending)]
     lines = [present.heading("transports", width), titles, *below]
     more = len(lines) - height

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from engine import letter
+from engine.files import Refused, parse_assignments
 from engine.letter import Letter
 from engine.model import Part
 from engine.text import shown
 from tui import present
-from tui.present import BLANK, Line
+from tui.present import BLANK, Line, Run
 
 
 class Opened(NamedTuple):
@@ -28,16 +29,99 @@ def per_row(width: int) -> int:
     return 16 if width >= 80 else 8
 
 
-def payload(opened: Sequence[Opened], width: int) -> list[Line]:
-    """What the parts beside the task itself say."""
+def payload(opened: Sequence[Opened], now: float, width: int) -> list[Line]:
+    """What the parts beside the task itself say; a spooled mail first whom it is for."""
     if len(opened) < 2:
         return [((" it has no payload", "dim"),)]
-    lines: list[Line] = []
-    for each in opened[1:]:
-        text = letter.read(each.data, per_row(width))
-        lines += _headed(each, _kind(each, text), width)
-        lines += _text(text.lines, width)
+    if _is_spooled(opened[1]):
+        return _spooled(opened[1], opened[2:], now, width)
+    return [line for each in opened[1:] for line in _said(each, width)]
+
+
+def _said(each: Opened, width: int) -> list[Line]:
+    text = letter.read(each.data, per_row(width), is_html=each.part.name.endswith(HTML))
+    return [*_headed(each, _kind(each, text), width), *_text(text.lines, width)]
+
+
+# A spooled mail: contract, "Mail Spool".
+
+META, HTML = "/meta.sh", ".html"
+_MAIL, _BODY, _KEYS = "mail-", "mail/body.", "MAIL_"
+_MARKS = {
+    "mail/trying": "being sent",
+    "mail/sent": "sent",
+    "mail/refused": "refused",
+}
+"""Marks of our own beside a mail, and what each says of it."""
+
+
+def _is_spooled(first: Opened) -> bool:
+    folder = first.part.where.removesuffix(META)
+    return folder != first.part.where and folder.rpartition("/")[2].startswith(_MAIL)
+
+
+def _spooled(meta: Opened, beside: Sequence[Opened], now: float, width: int) -> list[Line]:
+    """A mail as one reads it: to whom, about what, its body, and how far it has come."""
+    marks = [each for each in beside if each.part.name in _MARKS]
+    bodies = [each for each in beside if each.part.name.startswith(_BODY)]
+    others = [each for each in beside if each not in marks and each not in bodies]
+    try:
+        lines = _envelope(_assigned(meta), now, width)
+    except Refused as error:
+        lines = _headed(meta, "not understood", width)
+        why = f"it is not read as a mail: {shown(str(error))}; nothing of it was run. It says:"
+        lines += [((f"  {piece}", "warning"),) for piece in present.folded(why, width - 3)]
+        lines += _text(letter.verbatim(meta.data, per_row(width)).lines, width)
+    for each in [*bodies, *others]:
+        lines += _said(each, width)
+    for each in marks:
+        lines += _mark(each, now, width)
     return lines
+
+
+def _assigned(each: Opened) -> dict[str, str]:
+    """What a file of assignments says.
+
+    Raises:
+        Refused: it is none, or could not be read.
+    """
+    if each.refused or each.part.refused:
+        raise Refused(each.refused or each.part.refused)
+    return parse_assignments(each.data, lambda key: key.replace("_", "").isalpha())
+
+
+def _envelope(said: Mapping[str, str], now: float, width: int) -> list[Line]:
+    """Whom it is for, and the rest that its meta.sh says."""
+    created = said.get("MAIL_CREATED_EPOCH", "")
+    rows: list[Run] = [
+        ("To", shown(said.get("MAIL_TO", "")) or "?"),
+        ("Subject", shown(letter.decoded(said.get("MAIL_SUBJECT", ""))) or "?"),
+        ("created", _time(created, now) if created else "?"),
+    ]
+    known = ("MAIL_TO", "MAIL_SUBJECT", "MAIL_CREATED_EPOCH")
+    rest = [(key, value) for key, value in said.items() if key not in known]
+    rows += [(_title(key), shown(value)) for key, value in rest]
+    return [present.heading("spooled mail", width), *present.labelled(rows, width), BLANK]
+
+
+def _title(key: str) -> str:
+    return shown(key).removeprefix(_KEYS).lower().replace("_", " ")
+
+
+def _mark(each: Opened, now: float, width: int) -> list[Line]:
+    """How far it has come, as one of our own marks says."""
+    word = _MARKS[each.part.name]
+    try:
+        said = _assigned(each)
+    except Refused as error:
+        text = f"{word}, as its mark says, which is not understood: {shown(str(error))}"
+    else:
+        since, by = said.get("SINCE", ""), shown(said.get("TRANSPORT", ""))
+        pieces = [word, f"by {by}" if by else "", f"since {_time(since, now)}" if since else ""]
+        text = " ".join(filter(None, pieces))
+        text += f": {shown(said['WHY'])}" if said.get("WHY") else ""
+    lines: list[Line] = [present.heading(shown(each.part.name), width)]
+    return [*lines, *[((f"  {p}", "warning"),) for p in present.folded(text, width - 3)], BLANK]
 
 
 def raw(opened: Sequence[Opened], width: int) -> list[Line]:

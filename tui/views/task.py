@@ -345,6 +345,7 @@ _LEFT = {
     What.WAITS: "the log last said that it failed, to be tried again",
     What.FAILED: "the log last said that it failed",
     What.RETRIED: "the log last said that it was brought back",
+    What.PUT_OFF: "the log last said that it waits, unattempted",
     What.UNSETTLED: "the log says that it was not where it was claimed",
 }
 

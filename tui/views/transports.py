@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
+from engine.mailconf import NOWHERE
 from engine.text import shown
 from engine.transports import (
     FOLLOWED,
     LATELY,
+    Failure,
     Fault,
     Health,
+    Routes,
     Sending,
     Source,
     Told,
     Transport,
+    Use,
     Window,
 )
 from tui import present
 from tui.present import BLANK, Line, Run
 from tui.views.overview import amount, spark
+from tui.views.suspending import stopped_words
 
 LOOKS = {
     Health.OK: "good",
@@ -37,6 +42,19 @@ BAR = 18
 
 FAULTS = 12
 """Sorts of errors that are listed."""
+
+FAILURES = 4
+"""Errors that are told one by one where there is more to be told."""
+
+USES = {
+    Use.NOW: "good",
+    Use.READY: "",
+    Use.SUSPENDED: "warning",
+    Use.ABSENT: "dim",
+    Use.BARRED: "dim",
+    Use.FOREIGN: "dim",
+    Use.UNKNOWN: "unknown",
+}
 
 Cell: TypeAlias = Callable[[Transport, float, float], Run]
 """A transport, the share from which on it fails, and now -> text and look."""
@@ -118,6 +136,18 @@ LAST_ERROR = 120
 """Cells from which on the last error of each has a column as well."""
 
 
+_GIVES_WAY, _GIVES_WAY_BELOW = "/min", 90
+"""Which column is left out, below so many cells, where it is also told which of them are used."""
+
+
+def _used(routes: Routes) -> Column:
+    def cell(way: Transport, limit: float, now: float) -> Run:
+        use = routes.use(way.name)
+        return use.value, USES[use]
+
+    return Column("USED", 6, cell, left=True)
+
+
 class Shape(NamedTuple):
     """Which columns there are on a screen, and how wide the others are."""
 
@@ -126,9 +156,12 @@ class Shape(NamedTuple):
     error: int
 
 
-def shape(width: int) -> Shape:
+def shape(width: int, routes: Routes | None = None) -> Shape:
     """The columns that fit into so many cells."""
     columns = tuple(column for column in COLUMNS if width >= column.least)
+    if routes is not None:
+        kept = (c for c in columns if c.title != _GIVES_WAY or width >= _GIVES_WAY_BELOW)
+        columns = (_used(routes), *kept)
     rest = width - MARGIN - sum(column.width + 1 for column in columns)
     name = max(4, min(14, rest))
     return Shape(name, columns, rest - name - 1 if width >= LAST_ERROR else 0)
@@ -138,24 +171,28 @@ def _in(text: str, column: Column) -> str:
     return present.fit(text, column.width, right=not column.left)
 
 
-def head(width: int) -> Line:
+def head(width: int, routes: Routes | None = None) -> Line:
     """The titles of the columns."""
-    form = shape(width)
+    form = shape(width, routes)
     titles = [_in(column.title, column) for column in form.columns]
     last = ["LAST ERROR"] if form.error > 10 else []
     text = " " * MARGIN + " ".join([present.fit("TRANSPORT", form.name), *titles, *last])
     return ((present.fit(text, width), "title"),)
 
 
-def row(way: Transport, limit: float, now: float, width: int) -> Line:
-    """A transport on its line."""
-    form = shape(width)
+def row(way: Transport, limit: float, now: float, width: int, routes: Routes | None = None) -> Line:
+    """A transport on its line; one that is suspended says so, in place of its figures."""
+    form = shape(width, routes)
     failing = way.health(limit) is Health.FAILING
     lead: Line = (
         (" ", ""),
         ("! " if failing else "  ", "bad"),
         (present.fit(shown(way.name), form.name), "strong"),
     )
+    stop = None if routes is None else routes.stopped.get(way.name)
+    if stop is not None:
+        said: Run = (f" {stopped_words(stop, now)}", "warning")
+        return present.cut(present.merged([*lead, said]), width)
     runs: list[Run] = []
     for column in form.columns:
         text, look = column.cell(way, limit, now)
@@ -167,18 +204,28 @@ def row(way: Transport, limit: float, now: float, width: int) -> Line:
 
 
 def rows(
-    sending: Sending, limit: float, now: float, width: int
+    sending: Sending, limit: float, now: float, width: int, routes: Routes | None = None
 ) -> tuple[Line, list[tuple[str, Line]]]:
     """The head of the table, and for each transport its name and its line."""
-    return head(width), [(w.name, row(w, limit, now, width)) for w in ordered(sending, limit)]
+    ways = ordered(sending, limit, routes)
+    return head(width, routes), [(w.name, row(w, limit, now, width, routes)) for w in ways]
 
 
 _RANK = (Health.FAILING, Health.OK, Health.UNKNOWN, Health.IDLE)
 
 
-def ordered(sending: Sending, limit: float) -> list[Transport]:
-    """Those that fail first, and those that nobody uses last; else as they were found."""
-    return sorted(sending.transports, key=lambda way: _RANK.index(way.health(limit)))
+def ordered(sending: Sending, limit: float, routes: Routes | None = None) -> list[Transport]:
+    """Those that fail first, and those that nobody uses last; else as they were found.
+
+    What an operator has suspended stands with those that fail, what is used now above what is idle.
+    """
+
+    def rank(way: Transport) -> tuple[int, bool]:
+        use = Use.FOREIGN if routes is None else routes.use(way.name)
+        here = _RANK.index(way.health(limit))
+        return (0 if use is Use.SUSPENDED else here), use is not Use.NOW
+
+    return sorted(sending.transports, key=rank)
 
 
 def nothing(sending: Sending) -> Line:
@@ -269,6 +316,82 @@ def _fault(fault: Fault, everything: int, now: float, width: int) -> Line:
     return ((lead, ""), (present.fit(shown(fault.pattern), room), "bad"), (last, "dim"))
 
 
+def failures(way: Transport, now: float, width: int) -> list[Line]:
+    """Its last errors one by one, each with the transport's own words where these are known."""
+    if not way.failures:
+        return []
+    lines = [present.heading("its last errors one by one", width)]
+    for failure in way.failures[:FAILURES]:
+        when, *word = failure_row(failure._replace(text=""), now, width)[1:]
+        lines.append(present.cut(((" ", ""), when, *word), width))
+        if failure.text:
+            pieces = present.folded(shown(failure.text), max(8, width - 12))
+            lines += [((f"{'':<11}{piece}", ""),) for piece in pieces[:3]]
+    more = len(way.failures) - FAILURES
+    said = f"   and {more} more: Enter" if more > 0 else ""
+    return [*lines, ((said, "dim"),)] if said else lines
+
+
+_WORD = 28
+"""Cells of an error's word where its text stands beside it."""
+
+
+def failure_head(width: int) -> Line:
+    """The titles over errors that are told one by one."""
+    return ((present.fit(f"  {'WHEN':<10} {'ERROR':<{_WORD}} ITS WORDS", width), "title"),)
+
+
+def failure_row(failure: Failure, now: float, width: int) -> Line:
+    """An error on its line."""
+    when = "?" if failure.when is None else present.moment(failure.when, now).partition(" (")[0]
+    word = shown(failure.word)
+    lead: Line = (("  ", ""), (f"{present.fit(when, 10)} ", "" if failure.when else "unknown"))
+    if failure.text and width >= _WORD + 30:
+        word = present.fit(word, _WORD)
+        return present.cut((*lead, (f"{word} ", "bad"), (shown(failure.text), "")), width)
+    return present.cut((*lead, (word, "bad")), width)
+
+
+def failure(failure: Failure, now: float, width: int) -> list[Line]:
+    """All that is known of one error."""
+    when = "nobody wrote down when" if failure.when is None else present.moment(failure.when, now)
+    lines = [present.heading(when, width)]
+    no_words = "its own words are not known: only the log speaks of it"
+    said: tuple[Run, ...] = (
+        (shown(failure.word), "bad"),
+        (shown(failure.text) or no_words, "" if failure.text else "dim"),
+    )
+    for text, look in said:
+        lines += [((f" {piece}", look),) for piece in present.folded(text, max(8, width - 2))]
+    return lines
+
+
+_BARRED = {NOWHERE: "not used: the configuration sends no mail at all (mail.method none)"}
+
+
+def used(name: str, routes: Routes, now: float) -> Run:
+    """Whether mail goes by a transport now, and why not."""
+    use = routes.use(name)
+    stop, why = routes.stopped.get(name), shown(routes.why_not.get(name, ""))
+    words = {
+        Use.NOW: "mail goes by it now",
+        Use.READY: f"not used now: {shown(routes.selected)} comes first",
+        Use.SUSPENDED: "" if stop is None else stopped_words(stop, now),
+        Use.ABSENT: f"not used: {why}",
+        Use.BARRED: _BARRED.get(routes.forced, f"not used: {shown(routes.forced)} is forced"),
+        Use.FOREIGN: "not one of ours: only the log or the metrics know it",
+        Use.UNKNOWN: f"whether it is used is not known: {shown(routes.unknown)}",
+    }
+    return words[use], USES[use]
+
+
+def _used_lines(name: str, routes: Routes | None, now: float, width: int) -> list[Line]:
+    if routes is None:
+        return []
+    text, look = used(name, routes, now)
+    return [((f" {piece}", look),) for piece in present.folded(text, max(8, width - 2))]
+
+
 def sources(sending: Sending, now: float, width: int) -> list[Line]:
     """Where the figures are from, and how old each of them is."""
     lines = [present.heading("where this is from", width)]
@@ -301,7 +424,9 @@ def _known(told: Told, now: float) -> str:
     return f"{verb} for {present.span(now - told.since)}"
 
 
-def detail(way: Transport, limit: float, now: float, width: int) -> list[Line]:
+def detail(
+    way: Transport, limit: float, now: float, width: int, routes: Routes | None = None
+) -> list[Line]:
     """All there is to say of one transport."""
     health = way.health(limit)
     title = f"{shown(way.name)}: {health.value}"
@@ -310,27 +435,65 @@ def detail(way: Transport, limit: float, now: float, width: int) -> list[Line]:
         title += f", {judged.share:.0%} failed in {judged.name} (it fails from {limit:.0%} on)"
     lines: Sequence[Line] = (
         present.heading(title, width),
+        *_used_lines(way.name, routes, now, width),
         *windows(way, width),
         *ends(way, now),
         *faults(way, now, width),
+        *failures(way, now, width),
     )
     return [present.cut(line, width) for line in lines]
 
 
-def page(sending: Sending, limit: float, now: float, width: int) -> list[Line]:
+def page(
+    sending: Sending, limit: float, now: float, width: int, routes: Routes | None = None
+) -> list[Line]:
     """Everything at once, for a terminal that cannot be moved about in."""
     if not sending.transports:
         return [nothing(sending), BLANK, *sources(sending, now, width)]
-    titles, listed = rows(sending, limit, now, width)
+    titles, listed = rows(sending, limit, now, width, routes)
     lines = [titles, *(line for _, line in listed), BLANK]
-    for way in ordered(sending, limit):
-        if way.health(limit) is not Health.IDLE or way.faults:
-            lines += [*detail(way, limit, now, width), BLANK]
+    if routes is not None:
+        lines += [*choice(sending, routes, now, width), BLANK]
+    for way in ordered(sending, limit, routes):
+        tried = way.health(limit) is not Health.IDLE or way.faults
+        if tried and (routes is None or way.spoken_of):
+            lines += [*detail(way, limit, now, width, routes), BLANK]
     return [*lines, *sources(sending, now, width)]
 
 
-def said(sending: Sending, limit: float) -> Line:
+def choice(sending: Sending, routes: Routes, now: float, width: int) -> list[Line]:
+    """By which way mail goes, and why not by each of the others."""
+    lines = [present.heading(goes_by(routes)[0], width)]
+    if routes.unknown:
+        return lines
+    for name in routes.order:
+        text, look = used(name, routes, now)
+        first, *rest = present.folded(text, max(8, width - 13)) or [""]
+        lines.append(((f" {present.fit(shown(name), 10)} ", "strong"), (first, look)))
+        lines += [((f"{'':<12}{piece}", look),) for piece in rest]
+    return lines
+
+
+def goes_by(routes: Routes) -> Run:
+    """By which way mail goes now, in a few words."""
+    if routes.unknown:
+        return f"by what mail goes is not known: {shown(routes.unknown)}", "unknown"
+    if routes.selected:
+        return f"mail goes by {shown(routes.selected)}", "good"
+    if routes.waits:
+        return "mail waits: no transport can be used", "bad"
+    if routes.forced == NOWHERE:
+        return "no mail is sent: the method is none", "dim"
+    if routes.forced:
+        return f"no mail is sent: {shown(routes.forced)} is forced and cannot be used", "bad"
+    return "no mail is sent: no transport is set up", "dim"
+
+
+def said(sending: Sending, limit: float, routes: Routes | None = None) -> Line:
     """All of them in one line."""
+    if routes is not None:
+        text, look = goes_by(routes)
+        return ((f" {text};", look), *said(sending, limit))
     failing = [way.name for way in sending.transports if way.health(limit) is Health.FAILING]
     many = present.count(len(sending.transports), "transport")
     if failing:

@@ -1,4 +1,4 @@
-# The queue functions of the NFTBan Queue and Mail Contract, done by spooldeck; for bash 4 or later:
+# The functions of the NFTBan Queue and Mail Contract, done by spooldeck; for bash 4 or later:
 #
 #     eval "$(spooldeck shell-init)"
 #
@@ -6,13 +6,17 @@
 # at the time of the call, exported or not. Output and exit codes are the contract's; whatever else
 # goes wrong is one line on standard error and exit 1, of process_next exit 3.
 
-__spooldeck_queue() {
+__spooldeck() {
     local __spooldeck_other=$1 __spooldeck_code=0
     shift
     (
         # Often readonly, so that they cannot be handed on as NAME=value in front of a command.
         export @variables@
-        exec @command@ queue "$@"
+        # The relay's password is for what sends mail, and for nothing else that is run.
+        if [[ $1 == mail || $2 == process-next ]]; then
+            export @secret@
+        fi
+        exec @command@ "$@"
     ) || __spooldeck_code=$?
     if (( __spooldeck_code > 3 && __spooldeck_code < 128 )); then
         return "$__spooldeck_other"
@@ -25,19 +29,19 @@ nftban_queue_add() {
         printf 'Usage: nftban_queue_add <task_type> [description] [payload_file]\n' >&2
         return 1
     fi
-    __spooldeck_queue 1 add -- "${@:1:3}"
+    __spooldeck 1 queue add -- "${@:1:3}"
 }
 
 nftban_queue_process_next() {
-    __spooldeck_queue 3 process-next --quiet
+    __spooldeck 3 queue process-next --quiet
 }
 
 nftban_queue_count() {
-    __spooldeck_queue 1 count
+    __spooldeck 1 queue count
 }
 
 nftban_queue_count_dlq() {
-    __spooldeck_queue 1 count-dlq
+    __spooldeck 1 queue count-dlq
 }
 
 nftban_queue_has_pending() {
@@ -45,7 +49,7 @@ nftban_queue_has_pending() {
 }
 
 nftban_queue_dlq_list() {
-    __spooldeck_queue 1 dlq list
+    __spooldeck 1 queue dlq list
 }
 
 nftban_queue_dlq_retry() {
@@ -53,7 +57,7 @@ nftban_queue_dlq_retry() {
         printf 'Usage: nftban_queue_dlq_retry <task_id>\n' >&2
         return 1
     fi
-    __spooldeck_queue 1 dlq retry -- "$1"
+    __spooldeck 1 queue dlq retry -- "$1"
 }
 
 nftban_queue_dlq_purge() {
@@ -61,9 +65,25 @@ nftban_queue_dlq_purge() {
         printf 'Usage: nftban_queue_dlq_purge [days]\n' >&2
         return 1
     fi
-    __spooldeck_queue 1 dlq purge -- "${1:-7}"
+    __spooldeck 1 queue dlq purge -- "${1:-7}"
 }
 
-export -f __spooldeck_queue nftban_queue_add nftban_queue_process_next nftban_queue_count \
+nftban_mail_send() {
+    if [[ -z ${1:-} ]]; then
+        printf 'Usage: nftban_mail_send <content> [recipient]\n' >&2
+        return 1
+    fi
+    __spooldeck 1 mail send -- "${@:1:2}"
+}
+
+nftban_mail_send_with_retry() {
+    if [[ -z ${1:-} ]]; then
+        printf 'Usage: nftban_mail_send_with_retry <content> [recipient] [subject]\n' >&2
+        return 1
+    fi
+    __spooldeck 1 mail send-with-retry -- "${@:1:3}"
+}
+
+export -f __spooldeck nftban_queue_add nftban_queue_process_next nftban_queue_count \
     nftban_queue_count_dlq nftban_queue_has_pending nftban_queue_dlq_list nftban_queue_dlq_retry \
-    nftban_queue_dlq_purge
+    nftban_queue_dlq_purge nftban_mail_send nftban_mail_send_with_retry

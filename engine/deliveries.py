@@ -1,0 +1,82 @@
+"""What the delivery records say of mails that were not sent, with the transports' own words.
+
+`delivery.jsonl` holds a JSON object a line, the latest last. It is put in place anew whenever it is
+cut to its size, so it is read as a whole, and only when it has changed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping, Sequence
+
+from engine.events import What, event
+from engine.logtail import parse
+from engine.mailwatch import LAST, NO_RECORDS
+from engine.transports import FOLLOWED, Failure
+
+READ = 256 * 1024
+"""Bytes before its end that are read: its writer keeps 500 records."""
+
+_NAME, _WORD, _TEXT = 64, 200, 400
+"""Characters of a transport's name, of a word and of a text that are kept."""
+
+_CALLED = re.compile(r"(?P<word>[a-z][a-z0-9_.]{1,39}): (?P<text>\S.*)")
+"""A reason that begins with one word for logs, as our own program writes them."""
+
+_OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+
+
+class Deliveries:
+    """Follows one file of delivery records; whatever it is that lies there."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._seen: tuple[int, int, int] | None = None
+        self._failures: Mapping[str, Sequence[Failure]] = NO_RECORDS
+
+    def look(self) -> Mapping[str, Sequence[Failure]]:
+        """The failures it tells of, by transport, the latest first; none while it is not there.
+
+        Raises:
+            OSError: it is there and cannot be read.
+        """
+        try:
+            fd = os.open(self._path, _OPEN)
+        except (FileNotFoundError, NotADirectoryError):
+            self._seen, self._failures = None, NO_RECORDS
+            return self._failures
+        try:
+            state = os.fstat(fd)
+            seen = (state.st_ino, state.st_mtime_ns, state.st_size)
+            if stat.S_ISREG(state.st_mode) and seen != self._seen:
+                at = max(0, state.st_size - READ)
+                self._failures = failures(os.pread(fd, READ, at), torn=at > 0)
+                self._seen = seen
+        finally:
+            os.close(fd)
+        return self._failures
+
+
+def failures(data: bytes, *, torn: bool = False) -> dict[str, tuple[Failure, ...]]:
+    """What records say failed, by transport, the latest first; `torn`: the first line is cut."""
+    found: dict[str, list[Failure]] = {}
+    for line in reversed(data.split(b"\n")[1 if torn else 0 : -1]):
+        told = event(parse(line, ""))
+        if told is None or not told.transport or told.what is not What.BURIED:
+            continue
+        name = told.transport[:_NAME]
+        if name not in found and len(found) >= FOLLOWED:
+            continue
+        mine = found.setdefault(name, [])
+        if len(mine) < LAST:
+            mine.append(_failure(told.when, told.error))
+    return {name: tuple(each) for name, each in found.items()}
+
+
+def _failure(when: float | None, reason: str) -> Failure:
+    called = _CALLED.fullmatch(reason)
+    if called is None:
+        return Failure(when, reason[:_WORD])
+    return Failure(when, called["word"], called["text"][:_TEXT])

@@ -1,0 +1,73 @@
+"""Ways of sending mail for a place under test: real suspensions, and what is said to be there."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from engine.mail.suspended import Suspensions
+from engine.mailconf import METHODS
+from engine.store import Unavailable
+from engine.transports import Routes, Stopped
+from tui.place import MailDesk
+
+HERE = ("postfix", "curl")
+"""Those that are installed; the others are not."""
+
+SAYS = "import sys; print('asking', *sys.argv[1:], flush=True)"
+"""A command that says what it was told; it stands for the one that sends a test mail."""
+
+
+class Mailroom:
+    """What a place is handed, and what a test changes behind its back."""
+
+    def __init__(
+        self, folder: Path, clock: Callable[[], float], here: tuple[str, ...] = HERE
+    ) -> None:
+        self.suspensions = Suspensions(str(folder / "suspended"))
+        self.clock, self.here = clock, here
+        self.recipient, self.forced = "admin@example.com", ""
+        self.records = folder / "delivery.jsonl"
+        self.noted: list[str] = []
+        self.fails = ""
+
+    def routes(self, stopped: Mapping[str, Stopped]) -> Routes:
+        """The first that is there, and is not suspended."""
+        if self.fails:
+            raise Unavailable(self.fails)
+        allowed = (self.forced,) if self.forced else METHODS
+        usable = [name for name in allowed if name in self.here and name not in stopped]
+        why_not = {n: f"no {n} is installed" for n in METHODS if n not in self.here}
+        chosen = usable[0] if usable else ""
+        return Routes(METHODS, chosen, why_not, stopped, self.forced, self.recipient)
+
+    def stopped(self) -> Mapping[str, Stopped]:
+        """Those that are suspended."""
+        read = self.suspensions.read()
+        return {name: Stopped(*suspension) for name, suspension in read.items()}
+
+    def suspend(self, name: str, why: str) -> str:
+        """As ana; what could not be written down about it."""
+        if not self.suspensions.suspend(name, self.clock(), "ana", why):
+            raise Unavailable(f"{name} was suspended meanwhile, and stays so")
+        self.noted.append(f"suspended {name}: {why}")
+        return ""
+
+    def resume(self, name: str) -> str:
+        """The same the other way."""
+        if not self.suspensions.resume(name):
+            raise Unavailable(f"{name} was resumed meanwhile")
+        self.noted.append(f"resumed {name}")
+        return ""
+
+    def desk(self, says: str = SAYS) -> MailDesk:
+        """What a place is handed; `says` is the program that stands for a test mail."""
+        return MailDesk(
+            self.stopped,
+            self.routes,
+            self.suspend,
+            self.resume,
+            lambda: str(self.records),
+            test=(sys.executable, "-c", says),
+        )

@@ -1,0 +1,890 @@
+"""Mail from the command line, by real programs to a real server on loopback."""
+
+from __future__ import annotations
+
+import email
+import email.policy
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from email.message import EmailMessage
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from engine import config, files, verbs
+from engine.inotify import Ear
+from engine.model import State, Task
+from engine.stores.nftban import NftbanStore, Spool, make_spool
+from tests.mail.programs import needs, needs_root
+from tests.mail.smtpd import HOST, Server, refusing
+from tui.cli import main
+from tui.cli.wiring import Setup
+
+COMMAND = [sys.executable, "-P", "-m", "tui.cli"]
+GOLDEN = Path(__file__).parents[1] / "golden" / "nftban"
+YAML = f"mail: {{plain_hosts: ['{HOST}']}}\n"
+
+
+class Ran(NamedTuple):
+    """What a command came to."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def _written(stream: io.TextIOWrapper) -> str:
+    stream.flush()
+    buffer = stream.buffer
+    assert isinstance(buffer, io.BytesIO)
+    return buffer.getvalue().decode()
+
+
+class Office:
+    """A queue, and a command line beside it that sends mail to one server or to none."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.root = folder / "data"
+        self.config = folder / "some.yaml"
+        self.config.write_text(YAML)
+        self.environ = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "LC_ALL": "C.UTF-8",
+            "TZ": "UTC",
+            "NFTBAN_MAIL_METHOD": "none",
+            "NFTBAN_MAIL_RETRY_BACKOFF": "0,0,0",
+            "NFTBAN_SENDER": "queue@example.org",
+        }
+        queue = f"{self.root}/queue"
+        make_spool(Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq"))
+        for name in ("run", "log", "metrics/counters", "mailspool"):
+            (self.root / name).mkdir(mode=0o750, parents=True)
+
+    def goes_by(self, name: str, port: int) -> None:
+        """Mail goes by curl or msmtp to a server at this port."""
+        needs(name)
+        self.environ |= {
+            "NFTBAN_MAIL_METHOD": name,
+            "NFTBAN_SMTP_HOST": HOST,
+            "NFTBAN_SMTP_PORT": str(port),
+        }
+        account = self.folder / ".msmtprc"
+        account.write_text(f"account default\nhost {HOST}\nport {port}\nfrom queue@example.org\n")
+        account.chmod(0o600)
+
+    def argv(self, *words: str) -> list[str]:
+        """The command line for this place."""
+        return [*COMMAND, "--config", str(self.config), "--root", str(self.root), *words]
+
+    def run(self, *words: str, stdin: str = "", **more: str) -> Ran:
+        """The command, for this place, in this very process: a start for each takes its time."""
+        argv = self.argv(*words)[len(COMMAND) :]
+        out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
+        said = io.TextIOWrapper(io.BytesIO(stdin.encode()), "utf-8")
+        with pytest.MonkeyPatch.context() as patch:
+            for name in [name for name in os.environ if name.startswith("NFTBAN_")]:
+                patch.delenv(name)
+            for name, value in (self.environ | more).items():
+                patch.setenv(name, value)
+            patch.setattr(sys, "stdin", said)
+            patch.setattr(sys, "stdout", out)
+            patch.setattr(sys, "stderr", err)
+            code = main(argv)
+        return Ran(code, _written(out), _written(err))
+
+    def run_apart(self, *words: str) -> Ran:
+        """The same as a process of its own, as everybody else starts it."""
+        done = subprocess.run(
+            self.argv(*words),
+            capture_output=True,
+            text=True,
+            env=self.environ,
+            stdin=subprocess.DEVNULL,
+            timeout=60,
+            check=False,
+        )
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    def mail(self, *words: str, stdin: str = "", **more: str) -> Ran:
+        """`spooldeck mail`."""
+        return self.run("mail", *words, stdin=stdin, **more)
+
+    def store(self) -> NftbanStore:
+        """Its store, for given and then."""
+        queue = f"{self.root}/queue"
+        return NftbanStore(Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq"))
+
+    def tasks(self) -> list[Task]:
+        """Its tasks, in any state."""
+        with closing(self.store()) as store:
+            found = store.look(store.states.values())
+            return [task for task in found if isinstance(task, Task)]
+
+    def task(self) -> Task:
+        """Its only task."""
+        (task,) = self.tasks()
+        return task
+
+    def lines(self, name: str) -> list[str]:
+        """The lines of a log, with what differs from run to run taken out of them."""
+        lines = (self.root / "log" / name).read_text().splitlines()
+        return masked(lines)
+
+    @property
+    def spooled(self) -> list[Path]:
+        """What lies in the mail spool."""
+        return sorted((self.root / "mailspool").iterdir())
+
+    def spool(self, text: str = "hello\n", task: bool = True, old: float = 3600) -> str:
+        """A spooled mail, so many seconds old; its id. With a task, or without."""
+        made = time.time() - old
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(made))
+        ident = f"mail-{stamp}-{os.urandom(4).hex()}"
+        folder = self.root / "mailspool" / ident
+        folder.mkdir(mode=0o750)
+        (folder / "body.txt").write_text(text)
+        meta = {
+            "MAIL_TO": "admin@example.com",
+            "MAIL_SUBJECT": "[ALERT] Service failed",
+            "MAIL_BODY_FILE": f"{folder}/body.txt",
+            "MAIL_CREATED_EPOCH": str(int(made)),
+        }
+        (folder / "meta.sh").write_bytes(files.assignments(meta))
+        for file in folder.iterdir():
+            file.chmod(0o640)
+        if task:
+            with closing(self.store()) as store:
+                token, payload = os.urandom(4).hex(), self.meta(ident)
+                store.swap(None, verbs.enqueue("mail_send", made, token, "", payload))
+        return ident
+
+    def meta(self, ident: str) -> str:
+        """The payload of a spooled mail's task."""
+        return f"{self.root}/mailspool/{ident}/meta.sh"
+
+    def change(self, verb: str, **values: object) -> None:
+        """Do something to its only task."""
+        task = self.task()
+        with closing(self.store()) as store:
+            if verb == "bury":
+                (task,) = store.take(2_000_000_000, "test", 1)
+                store.swap(task, verbs.bury(task, "no use"))
+            else:
+                store.swap(task, verbs.VERBS[verb].act(task, 2_000_000_000, **values))
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Office:
+    """A queue made by `init`."""
+    return Office(tmp_path)
+
+
+def masked(lines: Sequence[str]) -> list[str]:
+    """Lines without what differs from run to run."""
+    said = [re.sub(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\]", "[STAMP]", line) for line in lines]
+    return [re.sub(r"\d{8}T\d{6}Z-mail_send-[0-9a-f]{8}", "TASK", line) for line in said]
+
+
+def theirs(first: int, last: int, **changes: str) -> list[str]:
+    """Lines of the contract's own mail log, counted from 1, with their words for ours."""
+    lines = masked((GOLDEN / "mail.log").read_text().splitlines()[first - 1 : last])
+    for old, new in changes.items():
+        lines = [line.replace(old, new) for line in lines]
+    return lines
+
+
+def read(data: bytes) -> EmailMessage:
+    """A mail as its reader sees it."""
+    message = email.message_from_bytes(data, policy=email.policy.default)
+    assert isinstance(message, EmailMessage)
+    return message
+
+
+def until(office: Office, said: str, child: subprocess.Popen[str]) -> None:
+    """Wait until the mail log says something, or the child has ended."""
+    log = office.root / "log" / "mail.log"
+    with closing(Ear([str(log.parent)])) as ear:
+        while child.poll() is None and not (log.exists() and said in log.read_text()):
+            ear.wait(0.1)
+            ear.hear()
+
+
+LATER = ["450 4.2.1 try again later", "450 4.2.1 try again later"]
+REFUSED = "send_failed_rc_1"
+
+
+# ---- send-with-retry
+
+
+@pytest.mark.parametrize("name", ["curl", "msmtp"])
+def test_refused_twice_it_is_delivered_the_third_time(office: Office, name: str) -> None:
+    """By the real program, once; log, metrics and records are as the contract has them."""
+    with Server(rcpt=LATER) as server:
+        office.goes_by(name, server.port)
+        run = office.run_apart(
+            "mail", "send-with-retry", "it is back", "admin@example.com", "Caf\xe9: [ALERT]"
+        )
+
+    assert (run.returncode, run.stderr) == (0, "")
+    submitted = "Email submitted to transport for: admin@example.com (delivery not confirmed)\n"
+    assert run.stdout == f"✓ {submitted}"
+    (mail,) = server.mails
+    assert (mail.sender, mail.recipients) == ("queue@example.org", ("admin@example.com",))
+    message = read(mail.data)
+    assert (message["Subject"], message["To"]) == ("Caf\xe9: [ALERT]", "admin@example.com")
+    plain = message.get_body(("plain",))
+    assert plain is not None and "it is back" in plain.get_content()
+    ours = {"sendmail": name, REFUSED: "unavailable_450"}
+    expected = [*theirs(14, 20, **ours), *theirs(2, 2, **ours, **{"attempt=1": "attempt=3"})]
+    assert office.lines("mail.log") == expected
+    assert office.tasks() == [] and office.spooled == []
+    prom = (office.root / "metrics" / "mail.prom").read_text()
+    assert figures(prom) == figures_of(name, attempts=3, success=1)
+    (record,) = (office.root / "mail" / "delivery.jsonl").read_text().splitlines()
+    told = json.loads(record)
+    told.pop("ts")
+    expected_record = {"transport": name, "recipient": "admin@…", "result": "success"}
+    assert told == {**expected_record, "reason": ""}
+
+
+def figures(text: str) -> list[str]:
+    """The lines of a metrics file, times masked."""
+    return re.sub(r"(timestamp) [1-9]\d+", r"\1 TIME", text).splitlines()
+
+
+def figures_of(name: str, attempts: int, success: int) -> list[str]:
+    """The contract's own metrics after one success, if this transport had made it."""
+    text = (GOLDEN / "mail.after-success.prom").read_text()
+    text = re.sub(
+        r'(transport="sendmail"}) 1', r"\1 0", text.split("# HELP nftban_mail_transport")[0]
+    )
+    text = text.replace(
+        f'attempts_total{{transport="{name}"}} 0',
+        f'attempts_total{{transport="{name}"}} {attempts}',
+    )
+    text = text.replace(
+        f'success_total{{transport="{name}"}} 0', f'success_total{{transport="{name}"}} {success}'
+    )
+    rest = (
+        (GOLDEN / "mail.after-success.prom").read_text().partition("# HELP nftban_mail_transport")
+    )
+    return figures(text + rest[1] + rest[2].replace("sendmail", name))
+
+
+@pytest.mark.parametrize("name", ["curl", "msmtp"])
+def test_with_the_server_down_it_is_spooled_and_delivered_once_when_it_is_up(
+    office: Office, name: str
+) -> None:
+    """Spooled and queued with exit 1; a worker delivers it once, and the spool is empty."""
+    with refusing() as port:
+        office.goes_by(name, port)
+        run = office.run_apart("mail", "send-with-retry", "it broke\n", "admin@example.com")
+        task = office.task()
+        spooled = [path.name for path in office.spooled]
+    with Server(port=port) as server:
+        worked = office.run_apart("queue", "work", "--until-idle")
+        again = office.run_apart("queue", "work", "--until-idle")
+
+    assert run.returncode == 1
+    assert run.stdout == f"Mail spooled for later delivery: {task.id}\n"
+    assert task.payload == office.meta(spooled[0])
+    assert task.description == "Spooled mail to admin_..."
+    assert "1 done, 0 failed" in worked.stderr and "0 done, 0 failed" in again.stderr
+    (mail,) = server.mails
+    message = read(mail.data)
+    assert message["Subject"] == "NFTBan Alert"
+    assert spooled[0] in message["Message-ID"]
+    assert office.tasks() == [] and office.spooled == []
+    ours = {"sendmail": name, REFUSED: "connect_refused"}
+    by_task = {"inline": "TASK", "sendmail": name}
+    given_up = [*theirs(14, 21, **ours), *theirs(23, 24, **ours)]
+    delivered = theirs(1, 2, **by_task)
+    assert office.lines("mail.log") == [*given_up, *delivered]
+    prom = (office.root / "metrics" / "mail.prom").read_text()
+    assert f'nftban_mail_send_success_total{{transport="{name}"}} 1' in prom
+    assert "nftban_mail_spool_depth 0" in prom
+
+
+def test_without_a_transport_it_is_spooled_at_once(office: Office) -> None:
+    """No attempt is made where nothing can send; the task waits for a transport, unclaimed."""
+    run = office.mail("send-with-retry", "hello", "carol@example.com")
+    worked = office.run_apart("queue", "process-next")
+
+    task = office.task()
+    assert (run.returncode, run.stdout) == (1, f"Mail spooled for later delivery: {task.id}\n")
+    assert office.lines("mail.log") == theirs(25, 26)
+    assert worked.returncode == 1
+    assert "no mail transport" in worked.stderr
+    assert (task.state, task.attempts) == (State.PENDING, 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_stop_it_spools(office: Office, number: signal.Signals) -> None:
+    """Interrupted while it waits to try again, it loses nothing: the mail is spooled and queued."""
+    with refusing() as port:
+        office.goes_by("curl", port)
+        office.environ["NFTBAN_MAIL_RETRY_BACKOFF"] = "3600"
+        words = office.argv("mail", "send-with-retry", "hello", "admin@example.com")
+        # Whoever started us in the background may have us ignore one of them.
+        argv = ["env", f"--default-signal={number.name[3:]}", *words]
+        with subprocess.Popen(
+            argv, env=office.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as child:
+            until(office, "Retrying in", child)
+            child.send_signal(number)
+            said, _ = child.communicate(timeout=30)
+
+    assert child.returncode == 1
+    assert said == f"Mail spooled for later delivery: {office.task().id}\n"
+    assert len(office.spooled) == 1
+
+
+def test_where_the_queue_takes_none_the_mail_is_safe_and_it_says_where(office: Office) -> None:
+    """A full queue: the mail lies in the spool, and the command that queues it is said."""
+    office.run("queue", "add", "report")
+
+    run = office.mail("send-with-retry", "hello", "admin@example.com", NFTBAN_QUEUE_MAX_PENDING="1")
+
+    (folder,) = office.spooled
+    assert (run.returncode, run.stdout) == (1, "")
+    assert f"Queue not available, mail saved to spool: {folder}" in run.stderr
+    assert f"mail spool retry {folder.name}" in run.stderr
+
+
+def test_a_mail_that_cannot_be_spooled_is_said_to_be_lost(office: Office) -> None:
+    """Where the spool cannot be written it is exit 1 with the reason, and nothing is left."""
+    (office.root / "mailspool").rmdir()
+    (office.root / "mailspool").write_text("in the way")
+
+    run = office.mail("send-with-retry", "hello", "admin@example.com")
+
+    assert (run.returncode, run.stdout) == (1, "")
+    assert run.stderr.startswith("✗ Failed to send email: nor could it be spooled: ")
+    assert "mailspool" in run.stderr
+    assert office.tasks() == []
+
+
+def test_what_is_refused_for_good_is_tried_once_and_lies_in_the_dlq(office: Office) -> None:
+    """A 5xx is not repeated: one attempt, and the first run of its task ends in the DLQ."""
+    with Server(rcpt="550 5.1.1 no such user") as server:
+        office.goes_by("curl", server.port)
+        run = office.mail("send-with-retry", "hello", "gone@example.com")
+        connections = server.connections
+        office.run_apart("queue", "process-next")
+
+    task = office.task()
+    assert (run.returncode, connections, server.connections) == (1, 1, 1)
+    assert (task.state, task.error[:12]) == (State.DEAD, "rejected_550")
+
+
+# ---- send
+
+
+def test_one_attempt_is_made_and_its_reason_said(office: Office) -> None:
+    """Failure is one line on standard error and exit 1; nothing is spooled or queued."""
+    with Server(rcpt=["450 4.2.1 later"]) as server:
+        office.goes_by("curl", server.port)
+        failed = office.mail("send", "hello", "admin@example.com")
+        sent = office.mail(
+            "send", "hello", "--subject", "mine", NFTBAN_MAIL_RECIPIENT="a@example.com"
+        )
+
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert failed.stderr.startswith("✗ Failed to send email: unavailable_450: ")
+    assert (sent.returncode, sent.stderr) == (0, "")
+    (mail,) = server.mails
+    assert (read(mail.data)["Subject"], mail.recipients) == ("mine", ("a@example.com",))
+    assert office.tasks() == [] and office.spooled == []
+
+
+@pytest.mark.parametrize("word", ["send", "send-with-retry"])
+def test_nobody_to_send_it_to_is_a_warning_and_success(office: Office, word: str) -> None:
+    """The contract's pattern: modules must not fail because nobody wants mail."""
+    run = office.mail(word, "hello")
+
+    assert (run.returncode, run.stdout) == (0, "")
+    assert run.stderr == "Warning: No recipient configured\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["hello", "a@b@example.com"], "more than one @"),
+        (["hello", "-C/tmp/evil@example.com"], "begins with a dash"),
+        (["hello", "a@example.com\nb@example.com"], "a space, a control character"),
+        (["/etc/hostname", "a@example.com"], "outside of the folders"),
+    ],
+)
+@pytest.mark.parametrize("word", ["send", "send-with-retry"])
+def test_what_nobody_may_send_is_refused_in_one_line(
+    office: Office, word: str, words: list[str], said: str
+) -> None:
+    """A bad address or a foreign file is no attempt, and no mail in the spool."""
+    run = office.mail(word, "--", *words)
+
+    assert (run.returncode, run.stdout, len(run.stderr.splitlines())) == (1, "", 1)
+    assert run.stderr.startswith("✗ Failed to send email: ") and said in run.stderr
+    assert office.spooled == []
+
+
+def test_a_dash_is_standard_input_and_never_a_path(office: Office) -> None:
+    """What comes by standard input is text, whatever it looks like, up to the largest file."""
+    with Server() as server:
+        office.goes_by("curl", server.port)
+        sent = office.mail("send", "-", "a@example.com", stdin="/etc/hostname\n")
+        much = office.mail(
+            "send", "-", "a@example.com", stdin="x" * 1025, NFTBAN_MAIL_MAX_FILE_SIZE="1"
+        )
+
+    assert (sent.returncode, much.returncode) == (0, 64)
+    assert "more than 1,024 bytes" in much.stderr
+    plain = read(server.mails[0].data).get_body(("plain",))
+    assert plain is not None and "/etc/hostname" in plain.get_content()
+
+
+def test_where_the_locale_has_no_sign_there_is_none(office: Office) -> None:
+    """In a plain locale the words stand alone."""
+    run = office.mail("send", "hello", "bad", LC_ALL="C")
+
+    assert run.stderr.startswith("Failed to send email: ")
+
+
+# ---- test, status
+
+
+def test_a_test_mail_says_each_step(office: Office) -> None:
+    """To whom, by what, what came of it and how long it took; a dry run sends nothing."""
+    with Server(rcpt=["", "450 4.2.1 later"]) as server:
+        office.goes_by("curl", server.port)
+        dry = office.mail("test", "a@example.com", "--dry-run")
+        none = len(server.mails)
+        sent = office.mail("test", "a@example.com")
+        failed = office.mail("test", "a@example.com")
+
+    steps = [[line.split()[0] for line in run.stdout.splitlines()] for run in (dry, sent, failed)]
+    same = ["recipient", "transport", "subject"]
+    assert steps == [[*same, "dry"], [*same, "accepted"], [*same, "failed"]]
+    assert (dry.returncode, none) == (0, 0)
+    assert (sent.returncode, failed.returncode) == (0, 1)
+    assert "unavailable_450" in failed.stdout
+    assert read(server.mails[0].data)["Subject"].startswith("spooldeck test from ")
+
+
+def test_a_named_transport_is_tried_though_it_is_suspended(office: Office) -> None:
+    """Before it is resumed one wants to know whether it works."""
+    with Server() as server:
+        office.goes_by("curl", server.port)
+        office.mail("suspend", "curl", "it is full")
+        office.environ["NFTBAN_MAIL_METHOD"] = ""
+        run = office.mail("test", "a@example.com", "--transport", "curl")
+
+    assert run.returncode == 0, run.stdout
+    assert "though suspended since" in run.stdout
+    assert len(server.mails) == 1
+
+
+def test_status_says_by_what_mail_goes_and_why_not_by_others(office: Office) -> None:
+    """0 by something, 1 by nothing, 2 by what an operator suspended; the same for programs."""
+    nothing = office.mail("status")
+    with Server() as server:
+        office.goes_by("curl", server.port)
+        office.mail("send", "hello", "a@example.com")
+        office.spool()
+        well = office.mail("status")
+        office.mail("suspend", "curl", "full")
+        shut = office.mail("status", "--json")
+
+    assert (nothing.returncode, well.returncode, shut.returncode) == (1, 0, 2)
+    assert f"transport  curl to {HOST}:{server.port}" in well.stdout
+    assert "spool      1 mail, the oldest for 1 h" in well.stdout
+    told = json.loads(shut.stdout)
+    assert told["transport"] is None
+    assert told["transports"]["curl"]["attempts"] == told["transports"]["curl"]["success"] == 1
+    assert told["transports"]["curl"]["suspended"]["why"] == "full"
+    assert told["transports"]["msmtp"]["why_not"]
+
+
+def test_status_tells_what_only_has_to_be_started(office: Office) -> None:
+    """2 where a transport is installed and does not run, as the real one answers."""
+    program = office.folder / "sendmail"
+    program.write_text("")
+    program.chmod(0o755)
+    office.config.write_text(f"mail: {{programs: {{postfix: {program}, sendmail: {program}}}}}\n")
+
+    run = office.mail("status", NFTBAN_MAIL_METHOD="")
+
+    chosen = json.loads(office.mail("status", "--json", NFTBAN_MAIL_METHOD="").stdout)["transport"]
+    assert run.returncode == (0 if chosen else 2)
+
+
+def test_root_sends_as_whoever_the_queue_belongs_to() -> None:
+    """What is in another user's spool is handed over with that user's rights, never with root's."""
+    needs_root("only root can give a folder away")
+    with tempfile.TemporaryDirectory() as name:  # a test's own folder lets nobody else in
+        folder = Path(name)
+        folder.chmod(0o755)
+        office = Office(folder)
+        program = folder / "sendmail"
+        program.write_text(f"#!/bin/sh\ncat >/dev/null; id -u >>{folder}/who\n")
+        program.chmod(0o755)
+        (folder / "who").touch()
+        (folder / "who").chmod(0o666)
+        office.config.write_text(f"mail: {{programs: {{sendmail: {program}}}}}\n")
+        os.chown(office.root / "queue" / "pending", 65534, 65534)
+
+        run = office.mail("send", "hello", "a@example.com", NFTBAN_MAIL_METHOD="sendmail")
+        who = (folder / "who").read_text()
+
+    assert run.returncode == 0, run.stderr
+    assert who == "65534\n"
+
+
+# ---- suspend, resume
+
+
+def test_what_is_suspended_sends_nothing_until_it_is_resumed(office: Office) -> None:
+    """Tasks wait unclaimed and say why, new mail is spooled; resumed, all of it goes out."""
+    with Server() as server:
+        office.goes_by("curl", server.port)
+        suspended = office.mail("suspend", "curl", "relay moves")
+        again = office.mail("suspend", "curl")
+        kept = office.mail("send-with-retry", "hello", "a@example.com")
+        waits = office.run_apart("queue", "process-next")
+        attempts, before = office.task().attempts, list(server.mails)
+        resumed = office.mail("resume", "curl")
+        office.run_apart("queue", "work", "--until-idle")
+
+    assert suspended.stdout.startswith("curl suspended: mail is spooled and its tasks wait")
+    assert again.stdout.startswith("curl was suspended already")
+    assert (kept.returncode, waits.returncode, attempts, before) == (1, 1, 0, [])
+    assert "curl suspended by operator" in waits.stderr
+    assert resumed.stdout == "curl resumed: mail goes by curl\n"
+    assert len(server.mails) == 1 and office.tasks() == []
+    log = office.lines("mail.log")
+    assert re.match(r"\[STAMP\] \[INFO\] Transport curl suspended by \w+: relay moves$", log[0])
+
+
+def test_a_transport_that_is_none_is_refused(office: Office) -> None:
+    """Its name is one of six."""
+    run = office.mail("suspend", "pigeon")
+
+    assert run.returncode == 64
+    assert "pigeon: expected one of postfix, sendmail" in run.stderr
+
+
+def test_what_nobody_can_read_suspends_everything(office: Office) -> None:
+    """A damaged list of suspensions is not taken for an empty one."""
+    (office.root / "queue" / ".spooldeck" / "suspended").write_text("junk")
+
+    with Server() as server:
+        office.goes_by("curl", server.port)
+        run = office.mail("send", "hello", "a@example.com")
+        status = office.mail("status")
+
+    assert (run.returncode, status.returncode) == (1, 78)
+    assert "suspended" in run.stderr and server.mails == []
+
+
+# ---- the spool
+
+
+def test_the_spool_is_listed_in_the_real_one_s_words(office: Office) -> None:
+    """Its header, one line for each mail with a shortened address, and which task sends it."""
+    first, second = office.spool(), office.spool(task=False)
+    (office.root / "mailspool" / "mail-20260107T120102Z-broken").mkdir()
+
+    run = office.mail("spool", "list")
+
+    sample = (GOLDEN / "mail_spool_status.stdout.txt").read_text().splitlines()
+    lines = run.stdout.splitlines()
+    folder = f"{office.root}/mailspool"
+    head = [line.replace("/var/lib/nftban/mailspool", folder) for line in sample[:6]]
+    assert lines[:6] == [line.replace("mails: 2", "mails: 3") for line in head]
+    tasks = {line.split(" | ")[0].strip(): line.split(" | ") for line in lines[6:]}
+    assert {id: row[1] for id, row in tasks.items()} == dict.fromkeys(
+        [first, second], "To: admin@..."
+    )
+    assert tasks[first][3] == f"Task: {office.task().id} (pending)"
+    assert tasks[second][3] == "Task: none"
+    assert "mail-20260107T120102Z-broken: " in run.stderr
+
+
+def test_a_spooled_mail_is_shown_as_inert_text(office: Office) -> None:
+    """Its fields and its body, with nothing in it that a terminal would act on."""
+    ident = office.spool("first\x1b[2Jline\nand \u202eback\n")
+
+    run = office.mail("spool", "show", ident)
+
+    assert run.returncode == 0
+    assert "to       admin@example.com" in run.stdout
+    assert f"task     {office.task().id} (pending)" in run.stdout
+    assert all(line.isprintable() for line in run.stdout.splitlines())
+
+
+@pytest.mark.parametrize("ident", ["../../etc", "nothing", "mail-nothing"])
+def test_what_is_no_spooled_mail_is_said(office: Office, ident: str) -> None:
+    """Also a name that leads elsewhere."""
+    shown = office.mail("spool", "show", ident)
+    retried = office.mail("spool", "retry", ident)
+
+    assert (shown.returncode, retried.returncode) == (1, 1)
+    assert ident in shown.stderr and ident in retried.stderr
+
+
+def test_a_hostile_meta_is_shown_and_never_run(office: Office) -> None:
+    """What a shell would run is refused, said, and shown as text."""
+    ident = office.spool(task=False)
+    Path(office.meta(ident)).write_text(f'MAIL_TO="$(touch {office.folder}/pwned)"\n')
+
+    run = office.mail("spool", "show", ident)
+
+    assert run.returncode == 1
+    assert "unescaped $" in run.stderr and "touch" in run.stdout
+    assert not (office.folder / "pwned").exists()
+
+
+def test_a_retry_never_makes_a_second_task(office: Office) -> None:
+    """Queued where no task is, else made due, or fetched from the DLQ: always one, now due."""
+    ident = office.spool(task=False)
+
+    queued = office.mail("spool", "retry", ident)
+    same = office.mail("spool", "retry", ident)
+    office.change("edit", due=2_000_000_000.0)
+    due = office.mail("spool", "retry", ident)
+    state_due = office.task().due
+    office.change("bury")
+    dead = office.mail("spool", "retry", ident)
+
+    task = office.task()
+    assert queued.stdout == f"{ident}: task {task.id} queued\n"
+    assert same.stdout == f"{ident}: task {task.id} is due already\n"
+    assert (due.stdout, state_due) == (f"{ident}: task {task.id} is due now\n", 0)
+    assert dead.stdout == f"{ident}: task {task.id} moved from DLQ to pending queue\n"
+    assert (task.state, task.payload) == (State.PENDING, office.meta(ident))
+
+
+def test_what_an_operator_parked_is_not_retried_behind_their_back(office: Office) -> None:
+    """A held or purged task keeps its mail; the command that has it back is said."""
+    ident = office.spool()
+    office.change("hold")
+    held = office.mail("spool", "retry", ident)
+    office.change("purge")
+    trashed = office.mail("spool", "retry", ident)
+
+    assert (held.returncode, trashed.returncode) == (1, 1)
+    assert f"spooldeck release --id {office.task().id}" in held.stderr
+    assert f"spooldeck restore --id {office.task().id}" in trashed.stderr
+
+
+def test_a_mail_spooled_just_now_is_left_to_whoever_spooled_it(office: Office) -> None:
+    """Its task may be on its way: a second one would send it twice."""
+    ident = office.spool(task=False, old=0)
+
+    run = office.mail("spool", "retry", ident)
+
+    assert run.returncode == 1
+    assert "may be on its way" in run.stderr
+    assert office.tasks() == []
+
+
+# ---- setup
+
+
+def test_setup_writes_what_the_real_one_writes(office: Office) -> None:
+    """Enabled, the recipient, with --all the four triggers; mode 640, and nothing else."""
+    conf = office.folder / "etc"
+    conf.mkdir()
+
+    run = office.mail("setup", "admin@example.com", "--all", NFTBAN_CONFIG_DIR=str(conf))
+
+    written = conf / "conf.d" / "mail.conf.local"
+    lines = [line for line in written.read_text().splitlines() if not line.startswith("#")]
+    assert (run.returncode, run.stderr, run.stdout) == (0, "", f"wrote {written}\n")
+    assert lines == [
+        'NFTBAN_MAIL_ENABLED="YES"',
+        'NFTBAN_MAIL_RECIPIENT="admin@example.com"',
+        'NFTBAN_MAIL_ON_HEALTH_CRITICAL="YES"',
+        'NFTBAN_MAIL_DAILY_REPORT="YES"',
+        'NFTBAN_MAIL_ON_BAN="YES"',
+        'NFTBAN_MAIL_ON_LOGIN_ALERT="YES"',
+    ]
+    assert written.stat().st_mode & 0o777 == 0o640
+    assert list(written.parent.iterdir()) == [written]
+
+
+def test_setup_keeps_other_lines_and_a_copy(office: Office) -> None:
+    """Only its own values change; how it was stays beside it. The same again changes nothing."""
+    folder = office.folder / "etc" / "conf.d"
+    folder.mkdir(parents=True)
+    before = 'NFTBAN_SMTP_PASS="hunter2"\nexport NFTBAN_MAIL_RECIPIENT=old@example.com # who\n'
+    (folder / "mail.conf.local").write_text(before)
+    where = {"NFTBAN_CONFIG_DIR": str(office.folder / "etc")}
+
+    dry = office.mail("setup", "new@example.com", "--dry-run", **where)
+    untouched = (folder / "mail.conf.local").read_text()
+    run = office.mail("setup", "new@example.com", **where)
+    again = office.mail("setup", "new@example.com", **where)
+
+    (copy,) = folder.glob("mail.conf.local.bak-*")
+    assert untouched == copy.read_text() == before
+    assert "hunter2" not in dry.stdout and 'NFTBAN_SMTP_PASS="***"' in dry.stdout
+    assert f"kept what was there: {copy}" in run.stdout
+    assert (folder / "mail.conf.local").read_text() == (
+        'NFTBAN_SMTP_PASS="hunter2"\nNFTBAN_MAIL_ENABLED="YES"\n'
+        'NFTBAN_MAIL_RECIPIENT="new@example.com"\n'
+    )
+    assert "nothing was changed" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("email", "folder", "code", "said"),
+    [
+        ("a$(id)@example.com", "etc", 64, "expected one address"),
+        ("a@example.com", "nowhere", 69, "no such folder, expected the configuration of NFTBan"),
+    ],
+)
+def test_setup_refuses_what_cannot_be_meant(
+    office: Office, email: str, folder: str, code: int, said: str
+) -> None:
+    """A bad address, or no installation: one line, and nothing is written."""
+    (office.folder / "etc").mkdir()
+
+    run = office.mail("setup", email, NFTBAN_CONFIG_DIR=str(office.folder / folder))
+
+    assert (run.returncode, run.stdout, len(run.stderr.splitlines())) == (code, "", 1)
+    assert said in run.stderr
+    assert list((office.folder / "etc").iterdir()) == []
+
+
+def test_setup_says_when_something_else_goes_before_it(office: Office) -> None:
+    """A recipient in the environment wins, and whoever just changed the file is told."""
+    (office.folder / "etc").mkdir()
+
+    run = office.mail(
+        "setup",
+        "new@example.com",
+        NFTBAN_CONFIG_DIR=str(office.folder / "etc"),
+        NFTBAN_MAIL_RECIPIENT="old@example.com",
+    )
+
+    assert run.returncode == 0
+    assert "goes to old@example.com all the same" in run.stderr
+
+
+# ---- the worker
+
+
+def test_a_rate_without_a_program_is_the_built_in_handler_s(office: Office) -> None:
+    """`handlers.mail_send` may say how often, and leave the sending to us."""
+    office.config.write_text(
+        f"{YAML}handlers: {{mail_send: {{rate: {{per_hour: 1, burst: 1}}}}}}\n"
+    )
+    for _ in range(2):
+        office.spool()
+    with Server() as server:
+        office.goes_by("curl", server.port)
+        run = office.run_apart("queue", "work", "--until-idle")
+
+    assert run.returncode == 0
+    assert len(server.mails) == len(office.tasks()) == len(office.spooled) == 1
+
+
+def test_a_program_named_for_mail_is_run_as_before(office: Office) -> None:
+    """With a command of its own, no transport is looked for."""
+    office.config.write_text("handlers: {mail_send: {command: ['true']}}\n")
+    office.spool()
+
+    run = office.run_apart("queue", "process-next")
+
+    assert (run.returncode, office.tasks()) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("handlers: {mail_send: {run_as: root}}", "run_as: expected a command beside it"),
+        ("handlers: {report: {timeout: 3}}", "handlers.report.command: expected a list"),
+    ],
+)
+def test_only_mail_needs_no_program(office: Office, text: str, said: str) -> None:
+    """And it is sent by the worker as it is."""
+    office.config.write_text(text)
+
+    run = office.run("queue", "count")
+
+    assert run.returncode == 78
+    assert said in run.stderr
+
+
+def test_where_no_mail_is_due_nothing_of_mail_is_loaded(office: Office) -> None:
+    """A timer's run costs what it cost before, also where mail waits for later."""
+    code = "import sys; from tui.cli import main; main(sys.argv[1:]); print(*sys.modules)"
+    office.run("queue", "add", "feeds_sync")
+
+    words = office.argv("queue", "process-next")[len(COMMAND) :]
+    argv = [sys.executable, "-P", "-c", code, *words]
+    run = subprocess.run(argv, capture_output=True, text=True, check=True, env=office.environ)
+
+    loaded = set(run.stdout.split())
+    assert "engine.worker" in loaded
+    assert not {name for name in loaded if name.startswith(("engine.mail.", "tui.cli.mail."))}
+
+
+def test_the_password_is_in_no_command_line_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another user is to type has our variables in it, but not the one that is secret."""
+    monkeypatch.setenv("NFTBAN_SMTP_USER", "queue")
+    monkeypatch.setenv("NFTBAN_SMTP_PASS", "hunter2")
+    setup = Setup(config.Config(), config.queue_for(config.Config(), "/nowhere", {}), ("status",))
+
+    told = setup.as_typed("nftban")
+
+    assert "NFTBAN_SMTP_USER=queue" in told
+    assert "hunter2" not in told
+
+
+# ---- the doctor
+
+
+def test_the_doctor_says_what_keeps_mail_from_being_sent(office: Office) -> None:
+    """Mail that waits and cannot go, mail without a task, what is no mail, an open password."""
+    office.spool()
+    lost = office.spool(task=False)
+    (office.root / "mailspool" / "mail-20260107T120102Z-broken").mkdir()
+    secret = office.folder / "secret"
+    secret.write_text("x\n")
+    secret.chmod(0o644)
+    office.config.write_text(
+        f"mail: {{relay: {{host: mx.example.com, password_file: {secret}}}}}\n"
+    )
+
+    run = office.run("doctor")
+
+    assert run.returncode == 1
+    assert "warn  mail      1 mail waits, and none can be sent: no mail transport" in run.stdout
+    assert f"{secret}: mode 644, others may read it" in run.stdout
+    assert f"{lost}: no task sends this mail" in run.stdout
+    assert f"mail spool retry -- {lost}" in run.stdout
+    assert "mail-20260107T120102Z-broken: no mail: " in run.stdout
+
+
+def test_the_doctor_finds_nothing_where_all_mail_can_go(office: Office) -> None:
+    """A mail with its task, and a transport for it, are nothing to mend."""
+    office.spool()
+    with Server() as server:
+        office.goes_by("curl", server.port)
+        run = office.run("doctor")
+
+    said = {line.split()[1]: line.split()[0] for line in run.stdout.splitlines() if line[0] != " "}
+    assert (said["mail"], said["spool"], said["kinds"]) == ("ok", "ok", "ok")

@@ -1,0 +1,511 @@
+"""`mail send`, `send-with-retry`, `test`, `status`, `suspend` and `resume`."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import NamedTuple
+
+from engine import files, verbs
+from engine.logtail import contract_line
+from engine.mail.model import BadMail, MailError, NotSent
+from engine.mail.post import Ended
+from engine.mail.suspended import Suspension
+from engine.mailconf import MEMORY, METHODS, MailSettings
+from engine.policy import at, lasting
+from engine.store import StoreError
+from engine.text import shown
+from tui.cli.mailing import SEND, is_suspended, why_none
+from tui.cli.wiring import EX_CONFIG, EX_USAGE, Setup, complain, fail
+from tui.glyphs import ASCII, chosen
+
+DONE, NOT_SENT = 0, 1
+WELL, NOTHING, SHUT = 0, 1, 2
+"""Exit codes of `status`, as the real one's: sent by something, by nothing, by what is not running
+or was suspended.
+"""
+
+
+def send(setup: Setup, arguments: Namespace) -> int:
+    """Send a mail in one attempt (contract, `nftban_mail_send`)."""
+    settings = setup.mail_settings()
+    text = _content(arguments.content, settings)
+    _make_folders(setup)
+    with _interruptible() as stop:
+        post = setup.post(settings, setup.ways(settings), stop.pause)
+        try:
+            sent = post.send(text, arguments.recipient, arguments.subject, cancelled=stop.asked)
+        except (MailError, OSError) as error:
+            return _not_sent(error)
+    if sent is None:
+        return _nobody()
+    _submitted(sent.recipient)
+    return DONE
+
+
+def send_with_retry(setup: Setup, arguments: Namespace) -> int:
+    """Send a mail in several attempts, and at last spool and queue it (contract)."""
+    settings = setup.mail_settings()
+    text = _content(arguments.content, settings)
+    _make_folders(setup)
+    with _interruptible() as stop:
+        post = setup.post(settings, setup.ways(settings), stop.pause)
+        try:
+            ended = post.send_with_retry(
+                text,
+                arguments.recipient,
+                arguments.subject,
+                enqueue=lambda description, payload: enqueue(setup, description, payload),
+                cancelled=stop.asked,
+            )
+        except MailError as error:
+            return _not_sent(error)
+        except OSError as error:
+            return _not_sent(error, "nor could it be spooled: ")
+    if ended is None:
+        return _nobody()
+    return _said(ended, arguments.recipient or settings.recipient)
+
+
+def _said(ended: Ended, recipient: str) -> int:
+    if ended.sent:
+        _submitted(recipient)
+        return DONE
+    if ended.task_id:
+        print(f"Mail spooled for later delivery: {ended.task_id}")
+        complain(f"not sent: {shown(ended.text)}")
+    else:
+        folder = os.path.dirname(ended.payload)
+        complain(f"not sent: {shown(ended.text)}")
+        complain(
+            f"Queue not available, mail saved to spool: {shown(folder)} ({shown(ended.unqueued)}); "
+            f"`spooldeck mail spool retry {shown(ended.mail_id)}` queues it"
+        )
+    return NOT_SENT
+
+
+def enqueue(setup: Setup, description: str, payload: str) -> str:
+    """Queue a task that delivers a spooled mail; answers with its id.
+
+    Raises:
+        StoreError: the queue takes none, or is not there.
+        OSError: it could not be written.
+    """
+    task = verbs.enqueue(SEND, time.time(), os.urandom(4).hex(), description, payload)
+    store = setup.open()
+    try:
+        refused = store.edges[None, task.state].refused
+        if refused:
+            raise StoreError(refused)
+        store.swap(None, task)
+    finally:
+        store.close()
+    return task.id
+
+
+def _content(said: str, settings: MailSettings) -> str:
+    """What is to be sent: as it was said, or, for `-`, what standard input holds.
+
+    Raises:
+        Fail: that is more than may be sent, or no text.
+    """
+    if said != "-":
+        return said
+    most = settings.max_file_size
+    data = sys.stdin.buffer.read(most + 1)
+    if len(data) > most:
+        fail(EX_USAGE, f"standard input: more than {most:,} bytes, which are the most that is sent")
+    # With a line's end it is text, whatever it looks like, and never the path of a file.
+    return data.decode("utf-8", "replace").removesuffix("\n") + "\n"
+
+
+def _make_folders(setup: Setup) -> None:
+    """Make what is written beside the queue; where that cannot be, mail is sent all the same."""
+    queue = setup.queue
+    if not os.path.isdir(queue.pending):
+        return
+    for path in (queue.log_dir, queue.counters, os.path.dirname(queue.mail_metrics)):
+        if not os.path.isdir(path):
+            try:
+                setup.make_folder(path)
+            except OSError as error:
+                complain(f"{shown(path)}: {error.strerror}")
+
+
+class _Stop:
+    """Whether we were told to end; who waits for a while need not wait for that long then."""
+
+    def __init__(self) -> None:
+        # A pipe, and not an event: its lock may be in our own hands when the signal comes.
+        self._heard, self._told = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._asked = False
+
+    def tell(self, number: int, _: FrameType | None) -> None:
+        """End; the same signal once more ends us at once."""
+        self._asked = True
+        os.write(self._told, b".")
+        signal.signal(number, signal.SIG_DFL)
+
+    def asked(self) -> bool:
+        """Whether that was said."""
+        return self._asked
+
+    def pause(self, seconds: float) -> None:
+        """Wait, at most until it is said."""
+        select.select([self._heard], [], [], seconds)
+
+    def close(self) -> None:
+        """Nobody says it any more."""
+        os.close(self._heard)
+        os.close(self._told)
+
+
+@contextmanager
+def _interruptible() -> Iterator[_Stop]:
+    """Told by the first signal that would end us; a second one does."""
+    stop, before = _Stop(), {}
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+            before[number] = signal.signal(number, stop.tell)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        stop.close()
+
+
+def _sign(good: bool) -> str:
+    if chosen(os.environ) is ASCII:
+        return ""
+    return "✓ " if good else "✗ "
+
+
+def _submitted(recipient: str) -> None:
+    # The contract's own words: what a transport has accepted may still come back.
+    said = f"Email submitted to transport for: {shown(recipient)} (delivery not confirmed)"
+    print(f"{_sign(True)}{said}")
+
+
+def _not_sent(error: Exception, beside: str = "") -> int:
+    word = f"{error.word}: " if isinstance(error, NotSent) else beside
+    said = f"Failed to send email: {word}{shown(_words(error))}"
+    print(f"{_sign(False)}{said}", file=sys.stderr)
+    return NOT_SENT
+
+
+def _words(error: Exception) -> str:
+    if not isinstance(error, OSError):
+        return str(error)
+    where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
+    return f"{where}{error.strerror or error}"
+
+
+def _nobody() -> int:
+    # The contract's pattern: no reason for a caller to fail.
+    print("Warning: No recipient configured", file=sys.stderr)
+    return DONE
+
+
+# ---- test
+
+
+def test(setup: Setup, arguments: Namespace) -> int:
+    """Send one mail, and say each step and what came of it."""
+    settings = setup.mail_settings()
+    name = arguments.transport
+    if name:
+        _require_name(name)
+        settings = settings._replace(method=name)
+    return try_out(setup, settings, arguments.email, anyway=bool(name), dry=arguments.dry_run)
+
+
+def try_out(
+    setup: Setup, settings: MailSettings, email: str, *, anyway: bool = False, dry: bool = False
+) -> int:
+    """Send a mail that says it is a test; `anyway` by a transport that is suspended, too."""
+    from engine.mail.address import checked
+    from engine.mail.host import this_host
+
+    recipient = email or settings.recipient
+    if not recipient:
+        return _step("recipient", "none is configured, and none was named", NOT_SENT)
+    try:
+        recipient = checked(recipient, settings.strict)
+    except BadMail as error:
+        return _step("recipient", str(error), NOT_SENT)
+    _step("recipient", recipient)
+    ways = setup.ways(settings)
+    suspended = _suspended(setup)
+    choice = ways.choose(() if anyway else suspended)
+    if choice.transport is None:
+        return _step("transport", why_none(settings, choice.why_not), NOT_SENT)
+    name = choice.transport.name
+    beside = f", though suspended {_since(suspended[name])}" if name in suspended else ""
+    _step("transport", f"{name}{_relay(name, settings)}{beside}")
+    subject = f"spooldeck test from {this_host().name} at {at(time.time())}"
+    _step("subject", subject)
+    if dry:
+        return _step("dry run", "nothing was sent")
+    _make_folders(setup)
+    began = time.monotonic()
+    with _interruptible() as stop:
+        post = setup.post(settings, ways, stop.pause, suspended=not anyway)
+        try:
+            sent = post.send(f"{subject}\n", recipient, subject, cancelled=stop.asked)
+        except (MailError, OSError) as error:
+            took = time.monotonic() - began
+            word = f"{error.word}: " if isinstance(error, NotSent) else ""
+            return _step("failed", f"after {took:.1f} s: {word}{_words(error)}", NOT_SENT)
+    took = time.monotonic() - began
+    assert sent is not None, "there is a recipient"
+    return _step("accepted", f"by {sent.transport} after {took:.1f} s (delivery not confirmed)")
+
+
+def _step(what: str, said: str, code: int = DONE) -> int:
+    print(f"{what:<10} {shown(said)}", flush=True)
+    return code
+
+
+def _relay(name: str, settings: MailSettings) -> str:
+    if name != "curl":
+        return ""
+    login = " with a login" if settings.user else ""
+    return f" to {settings.host}:{settings.port}{login}"
+
+
+# ---- status
+
+
+class _Look(NamedTuple):
+    """How mail goes from here, as of now."""
+
+    settings: MailSettings
+    chosen: str
+    """The transport that the next mail goes by; "" for none."""
+    why_not: Mapping[str, str]
+    suspended: Mapping[str, Suspension]
+    figures: Mapping[str, Mapping[str, int]]
+    """By transport, its counters."""
+    last_success: int
+    last_failure: int
+    """Epoch seconds UTC; 0 for never."""
+    last_reason: str
+    depth: int
+    oldest: float
+    """Seconds."""
+
+    @property
+    def code(self) -> int:
+        """What `status` ends with."""
+        if self.chosen:
+            return WELL
+        return SHUT if any(map(_is_set_up, self.why_not.values())) else NOTHING
+
+
+def _is_set_up(why: str) -> bool:
+    """Whether a transport that is not used for this reason would only have to be started."""
+    return is_suspended(why) or "does not run" in why
+
+
+def status(setup: Setup, arguments: Namespace) -> int:
+    """By what mail goes from here and why not by the others, what waits, how it went."""
+    look = _look(setup)
+    if arguments.json:
+        import json
+
+        print(json.dumps(_as_json(look)))
+    else:
+        print("\n".join(_as_text(look)))
+    return look.code
+
+
+COUNTERS = {"attempts": "mail_attempts", "success": "mail_success", "failures": "mail_failures"}
+"""What is counted of each transport, and how its counter's name begins."""
+
+
+def _look(setup: Setup) -> _Look:
+    settings = setup.mail_settings()
+    suspended = _suspended(setup)
+    ways = setup.ways(settings)
+    choice = ways.choose(suspended)
+    chosen = "" if choice.transport is None else choice.transport.name
+    others = {
+        name: choice.why_not.get(name) or ways.absence(name)
+        for name in (METHODS if not settings.method else choice.why_not)
+    }
+    count = setup.counters().read
+    figures = {
+        name: {what: count(f"{begins}_{name}") for what, begins in COUNTERS.items()}
+        for name in METHODS
+    }
+    depth, oldest = setup.mail_spool().depth_and_oldest(time.time())
+    return _Look(
+        settings,
+        chosen,
+        {name: why for name, why in others.items() if why and name != chosen},
+        suspended,
+        figures,
+        count("mail_last_success_ts"),
+        count("mail_last_failure_ts"),
+        _last_reason(setup),
+        depth,
+        oldest,
+    )
+
+
+def _last_reason(setup: Setup) -> str:
+    """The error of the last mail that was given up on; "" where it cannot be read."""
+    try:
+        with open(f"{setup.queue.counters}/mail_last_failure_reason", "rb") as file:
+            return shown(file.read(200).decode("utf-8", "replace").strip())
+    except OSError:
+        return ""
+
+
+def _as_text(look: _Look) -> list[str]:
+    settings, now = look.settings, time.time()
+    chosen = f"{look.chosen}{_relay(look.chosen, settings)}"
+    forced = " (the only one allowed: mail.method)" if settings.method else ""
+    lines = [
+        f"transport  {chosen + forced if chosen else why_none(settings, look.why_not)}",
+        f"recipient  {shown(settings.recipient) or 'none configured'}",
+        f"spool      {_spooled(look)}",
+        f"success    {_moment(look.last_success, now)}",
+        f"failure    {_moment(look.last_failure, now)}"
+        + (f": {look.last_reason}" if look.last_failure and look.last_reason else ""),
+        "",
+        f"{'':<10} {'attempts':>8} {'success':>8} {'failures':>8}",
+    ]
+    for name in METHODS:
+        figures = "".join(f" {look.figures[name][what]:>8,}" for what in COUNTERS)
+        lines.append(f"{name:<10}{figures}  {_standing(look, name)}".rstrip())
+    return lines
+
+
+def _standing(look: _Look, name: str) -> str:
+    """Why a transport is used, or is not."""
+    if name in look.suspended:
+        own = look.suspended[name]
+        why = f": {shown(own.why)}" if own.why else ""
+        return f"suspended {_since(own)}{why}"
+    if name == look.chosen:
+        return "chosen"
+    ready = "another method is forced" if look.settings.method else "ready, after the chosen one"
+    return shown(look.why_not.get(name, "")) or ready
+
+
+def _since(own: Suspension) -> str:
+    return f"since {at(own.since)} by {shown(own.who)}"
+
+
+def _spooled(look: _Look) -> str:
+    if not look.depth:
+        return "empty"
+    mails = "1 mail" if look.depth == 1 else f"{look.depth:,} mails"
+    return f"{mails}, the oldest for {lasting(look.oldest)}"
+
+
+def _moment(when: int, now: float) -> str:
+    return f"{at(when)}, {lasting(max(0.0, now - when))} ago" if when else "never"
+
+
+def _as_json(look: _Look) -> dict[str, object]:
+    return {
+        "transport": look.chosen or None,
+        "method": look.settings.method or None,
+        "recipient": look.settings.recipient or None,
+        "transports": {
+            name: {
+                **look.figures[name],
+                "why_not": look.why_not.get(name) or None,
+                "suspended": look.suspended[name]._asdict() if name in look.suspended else None,
+            }
+            for name in METHODS
+        },
+        "spool": {"mails": look.depth, "oldest_age": look.oldest if look.depth else None},
+        "last_success": look.last_success or None,
+        "last_failure": look.last_failure or None,
+        "last_failure_reason": look.last_reason or None,
+    }
+
+
+# ---- suspend and resume
+
+
+def suspend(setup: Setup, arguments: Namespace) -> int:
+    """Let nothing be sent by a transport until it is resumed."""
+    name = arguments.name
+    _require_name(name)
+    _require_desk(setup)
+    user, reason = setup.who().name, shown(arguments.reason)
+    _suspended(setup)
+    if not setup.suspensions().suspend(name, time.time(), user, reason):
+        print(f"{name} was suspended already: {_meanwhile(setup)}")
+        return DONE
+    _note(setup, f"Transport {name} suspended by {user}{f': {reason}' if reason else ''}")
+    print(f"{name} suspended: {_meanwhile(setup)}")
+    return DONE
+
+
+def resume(setup: Setup, arguments: Namespace) -> int:
+    """Let mail be sent by a transport again."""
+    name = arguments.name
+    _require_name(name)
+    _require_desk(setup)
+    _suspended(setup)
+    if not setup.suspensions().resume(name):
+        print(f"{name} was not suspended: {_meanwhile(setup)}")
+        return DONE
+    _note(setup, f"Transport {name} resumed by {setup.who().name}")
+    print(f"{name} resumed: {_meanwhile(setup)}")
+    return DONE
+
+
+def _suspended(setup: Setup) -> Mapping[str, Suspension]:
+    """What is suspended.
+
+    Raises:
+        Fail: that is not known.
+    """
+    try:
+        return setup.suspensions().read()
+    except ValueError as error:
+        fail(EX_CONFIG, shown(str(error)))
+
+
+def _require_name(name: str) -> None:
+    if name not in (*METHODS, MEMORY):
+        fail(EX_USAGE, f"transport {shown(name)}: expected one of {', '.join(METHODS)}")
+
+
+def _require_desk(setup: Setup) -> None:
+    setup.require_change()
+    setup.make_folder(setup.spool().desk)
+
+
+def _meanwhile(setup: Setup) -> str:
+    """What becomes of mail now."""
+    settings = setup.mail_settings()
+    choice = setup.ways(settings).choose(_suspended(setup))
+    if choice.transport is not None:
+        return f"mail goes by {choice.transport.name}"
+    why = why_none(settings, choice.why_not).removeprefix("no mail transport: ")
+    return f"mail is spooled and its tasks wait ({why})"
+
+
+def _note(setup: Setup, text: str) -> None:
+    """Add a line to the mail log, for whoever wonders there why nothing is sent by it."""
+    path = f"{setup.queue.log_dir}/mail.log"
+    try:
+        setup.make_folder(setup.queue.log_dir)
+        files.append(path, contract_line("INFO", text, time.time()), root=setup.queue.root)
+    except OSError as error:
+        complain(f"{shown(path)}: {error.strerror}; not logged: {shown(text)}")

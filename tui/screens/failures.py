@@ -1,0 +1,79 @@
+"""The last errors of one transport, one by one, and the words that its server used."""
+
+from __future__ import annotations
+
+from engine.text import shown
+from engine.transports import Failure
+from tui import keys
+from tui.live import Live
+from tui.present import Line
+from tui.screens.face import Copy, Target
+from tui.screens.pages import Board
+from tui.surroundings import Surroundings
+from tui.views import transports as view
+from tui.widgets.lines import LongText
+from tui.widgets.picker import Choice, Picker
+
+
+class FailuresScreen(Board):
+    """Kept up to date while it is looked at; Enter leads to the log at that moment."""
+
+    KIND = keys.FAILURES
+    BINDINGS = keys.bindings(keys.FAILURES)
+
+    def __init__(self, live: Live, around: Surroundings, name: str) -> None:
+        """`name` is the transport, as it was found."""
+        super().__init__(live, around)
+        self._way = name
+
+    def trail(self) -> tuple[str, ...]:
+        """The transport whose errors they are."""
+        return (self.live.place.name, keys.TRANSPORTS, f"{shown(self._way)}: errors")
+
+    @property
+    def _failures(self) -> dict[str, Failure]:
+        """By keys that stay theirs when others come."""
+        ways = self.live.signs.sending.transports
+        found = next((way.failures for way in ways if way.name == self._way), ())
+        keyed: dict[str, Failure] = {}
+        for failure in reversed(found):  # the same one twice: counted from the oldest on
+            same = f"{failure.when} {failure.word}"
+            alike = sum(key.rpartition(" ")[0] == same for key in keyed)
+            keyed[f"{same} {alike}"] = failure
+        return dict(reversed(keyed.items()))
+
+    @property
+    def _here(self) -> Failure | None:
+        """The one under the cursor."""
+        return self._failures.get(self.query_one(Picker).key)
+
+    def lay_out(self, width: int) -> None:
+        """A row for each, and all the words of one."""
+        now, failures = self.around.clock(), self._failures
+        picker = self.query_one(Picker)
+        rows = [Choice(key, view.failure_row(f, now, width)) for key, f in failures.items()]
+        picker.styles.height = 1 + max(1, min(len(rows), self.size.height // 2 - 2))
+        picker.offer(rows, [view.failure_head(width)])
+        here = self._here
+        text: list[Line] = [((" no error of it is known", "dim"),)]
+        if here is not None:
+            text = view.failure(here, now, width)
+        self.query_one(LongText).show(text)
+
+    def action_open(self) -> None:
+        """The log at the moment of the one under the cursor."""
+        here = self._here
+        if here is None:
+            self.say("there is no error to look for")
+        elif here.when is None:
+            self.say("nobody wrote down when that was")
+        else:
+            self.go(Target(keys.LOG, at=here.when))
+
+    def copies(self) -> tuple[Copy, ...]:
+        """What is said of the one under the cursor."""
+        here = self._here
+        if here is None:
+            return ()
+        text = (Copy("t", "the server's words", here.text),) if here.text else ()
+        return (Copy("e", "error", here.word), *text)
