@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 from engine.config import Thresholds
+from engine.events import NOBODY
 from engine.flow import roughly
 from engine.gauges import LAST_RUN, Ours, Reading, contradictions
 from engine.metrics import Samples
@@ -260,9 +261,12 @@ def _transports(sight: Sight, now: float, limits: Thresholds) -> _Found:
         if window is None or window.tally is None or window.share is None:
             continue
         if way.health(limits.transport_failures) is Health.FAILING:
-            mails = window.tally.success + window.tally.failures
+            ended = window.tally.success + window.tally.failures
+            mails = "1 mail" if ended == 1 else f"{ended:,} mails"
             name = _brief(shown(way.name))
-            words = f"{name} failed {window.share:.0%} of {mails:,} mails in {window.name}"
+            words = f"{name} failed {window.share:.0%} of {mails} in {window.name}"
+            if way.name == NOBODY:
+                words = f"no transport was there for {mails} in {window.name}"
             goal = Where.TRANSPORTS, None, way.name
             yield Level.WARN, What.TRANSPORT, words, way.last_success, goal
 

@@ -109,7 +109,10 @@ PATTERNS: tuple[tuple[str, str, What], ...] = (
 )
 """Every kind of line, by its head; of several with one head the first that fits."""
 
-_MAIL_HEADS = {"MAIL_SEND_": "?", "No mail system": "none", "transport=": "?"}
+NOBODY = "none"
+"""What stands for the transport of a mail for which there was none."""
+
+_MAIL_HEADS = {"MAIL_SEND_": "?", "No mail system": NOBODY, "transport=": "?"}
 """Heads of lines on a mail being sent, not on the run of a task, and by which transport; "?" where
 the line itself, or the attempt before it, says.
 """

@@ -266,8 +266,8 @@ COUNTING = (
         "engine/metrics.py",
         (
             (
-                "as lock, files.Flock(lock), _own(name, here) as fd:",
-                "as lock, _own(name, here) as fd:",
+                "            files.Flock(lock),\n            _own(name, here) as fd,\n",
+                "            _own(name, here) as fd,\n",
             ),
         ),
         ("tests/engine/test_counting.py::test_reading_and_writing_a_number_are_one[counter]",),
@@ -909,7 +909,78 @@ ACTING = (
     ),
 )
 
+_POST = "engine/mail/post.py"
+
+
+def _post(test: str) -> tuple[str, ...]:
+    return (f"tests/mail/test_post.py::{test}",)
+
+
+MAILING = (
+    Fault(
+        "asks a transport unmarked",
+        "a crash while a mail is sent has it sent again, and nobody is told",
+        _POST,
+        (("            self._spool.begin(spooled, name, self._clock())\n", ""),),
+        _post("test_the_marks_frame_the_attempt"),
+    ),
+    Fault(
+        "sends what was sent",
+        "a mail whose task comes back arrives twice",
+        _POST,
+        (("        if spooled.sent is not None:", "        if False:"),),
+        _post("test_what_was_sent_is_not_sent_again"),
+    ),
+    Fault(
+        "forgets a doubt",
+        "a mail that a silent transport took arrives twice, and nobody is told",
+        _POST,
+        (("            if not failure.doubtful:", "            if True:"),),
+        _post("test_an_attempt_without_an_answer_leaves_its_doubt"),
+    ),
+    Fault(
+        "asks again after a refusal for good",
+        "a server is asked three times for a user that it does not know",
+        _POST,
+        (("            if failure.permanent or made == most", "            if made == most"),),
+        _post("test_a_refusal_for_good_is_not_retried"),
+    ),
+    Fault(
+        "uses what is suspended",
+        "mail goes by a transport that an operator has stopped",
+        "engine/mail/transports/__init__.py",
+        (("            if not why_not[name] and name in suspended:", "            if False:"),),
+        ("tests/mail/test_ways.py",),
+    ),
+    Fault(
+        "believes who did not read",
+        "a mail that a program never read is taken for sent",
+        "engine/mail/reasons.py",
+        (("        if not ran.unread:", "        if True:"),),
+        ("tests/mail/test_reasons.py::test_a_program_that_did_not_read_has_not_sent",),
+    ),
+    Fault(
+        "names an option",
+        "a recipient becomes an option of sendmail, which opens a file of its choice",
+        "engine/mail/transports/handover.py",
+        (
+            (
+                '        if not address or address.startswith("-") or not _PLAIN',
+                "        if not address or not _PLAIN",
+            ),
+        ),
+        ("tests/mail/test_handover.py::test_no_program_is_told_a_hostile_address",),
+    ),
+    Fault(
+        "speaks without TLS",
+        "a password goes over the line as it is",
+        "engine/mail/transports/curl.py",
+        (('else ("ssl-reqd",))', 'else ("ssl",))'),),
+        ("tests/mail/test_curl.py::test_a_mail_is_encrypted_unless_plain_is_allowed",),
+    ),
+)
+
 FAULTS: tuple[Fault, ...] = (
-    *(*READING, *WRITING, *COUNTING, *MOVING, *RUNNING, *LOCKING, *ACTING),
+    *(*READING, *WRITING, *COUNTING, *MOVING, *RUNNING, *LOCKING, *ACTING, *MAILING),
 )
 """All of them, in the order in which they are listed."""

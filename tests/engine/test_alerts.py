@@ -15,6 +15,7 @@ from engine import files, locks
 from engine.alerts import ROOM, Alert, Goal, Level, Sight, Unfinished, What, Where, alerts
 from engine.config import Thresholds
 from engine.gauges import GAUGES, LAST_RUN
+from engine.logtail import contract_line
 from engine.metrics import QueueGauges, Samples, render_queue
 from engine.model import LockEvidence, State, Verdict
 from engine.transports import Routes, Stopped, Tally, Transport, Window
@@ -300,6 +301,13 @@ def a_failing_transport(root: Path) -> None:
     (root / "log" / "mail.log").write_text("".join(lines))
 
 
+def no_transport(root: Path) -> None:
+    """A mail for which no transport was there."""
+    said = "No mail system available, spooling for later"
+    (root / "log").mkdir(exist_ok=True)
+    (root / "log" / "mail.log").write_bytes(contract_line("ERROR", said, time.time() - 30))
+
+
 def metrics_that_lie(root: Path) -> None:
     """Metrics that name seven tasks where there are none, and were none then."""
     write_metrics(root, 7)
@@ -325,6 +333,7 @@ SPOOLS: list[tuple[Callable[[Path], None], str]] = [
     (nothing_ran, "nothing has run for 31m"),
     (a_stale_lock, "stale lock: PID"),
     (a_failing_transport, "curl failed 100% of 3 mails in 10m"),
+    (no_transport, "no transport was there for 1 mail in 10m"),
     (metrics_that_lie, "queue.prom says pending 7, here 0"),
     (metrics_in_another_language, "queue.prom: not understood"),
     (metrics_from_before, "queue.prom was not written for 31m"),

@@ -137,6 +137,8 @@ HOSTILE = (
     "",
     "-C/tmp/evil",
     "-oQ/tmp@example.com",
+    "-bd",
+    "-bd@example.com",
     "b@example.com\nBcc: evil@example.net",
     "b@example.com\r\nRCPT TO:<evil@example.net>",
     "b@example.com> NOTIFY=NEVER",
