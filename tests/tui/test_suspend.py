@@ -215,7 +215,7 @@ async def test_what_is_none_of_ours_cannot_be_suspended(post: Post) -> None:
 
         await pilot.press("S")
 
-        await sees(pilot, "carrier-pigeon is none of ours")
+        await sees(pilot, "carrier-pigeon: not one of ours")
 
 
 @pytest.mark.parametrize("size", [(40, 12), (60, 15), (80, 24), (120, 40)])

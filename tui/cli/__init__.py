@@ -469,7 +469,7 @@ _WORDS = (
     ),
     _Word(
         ("mail", "suspend"),
-        "mail:suspend",
+        "suspending:suspend",
         "send nothing by NAME until it is resumed",
         (
             _takes("name", metavar="NAME"),
@@ -478,7 +478,7 @@ _WORDS = (
     ),
     _Word(
         ("mail", "resume"),
-        "mail:resume",
+        "suspending:resume",
         "send by NAME again",
         (_takes("name", metavar="NAME"),),
     ),

@@ -1,4 +1,4 @@
-"""`mail send`, `send-with-retry`, `test`, `status`, `suspend` and `resume`."""
+"""`mail send`, `send-with-retry`, `test` and `status`."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NamedTuple
 
-from engine import files, verbs
-from engine.logtail import contract_line
+from engine import verbs
 from engine.mail.model import BadMail, MailError, NotSent
 from engine.mail.post import Ended
 from engine.mail.suspended import Suspension
-from engine.mailconf import MEMORY, METHODS, MailSettings
+from engine.mailconf import METHODS, MailSettings
 from engine.policy import at, lasting
 from engine.store import StoreError
 from engine.text import shown
+from tui.cli import suspending
 from tui.cli.mailing import SEND, is_suspended, why_none
-from tui.cli.wiring import EX_CONFIG, EX_USAGE, Setup, complain, fail
+from tui.cli.wiring import EX_USAGE, Setup, complain, fail
 from tui.glyphs import ASCII, chosen
 
 DONE, NOT_SENT = 0, 1
@@ -222,7 +222,7 @@ def test(setup: Setup, arguments: Namespace) -> int:
     settings = setup.mail_settings()
     name = arguments.transport
     if name:
-        _require_name(name)
+        suspending.require_name(name)
         settings = settings._replace(method=name)
     return try_out(setup, settings, arguments.email, anyway=bool(name), dry=arguments.dry_run)
 
@@ -243,7 +243,7 @@ def try_out(
         return _step("recipient", str(error), NOT_SENT)
     _step("recipient", recipient)
     ways = setup.ways(settings)
-    suspended = _suspended(setup)
+    suspended = suspending.suspended(setup)
     choice = ways.choose(() if anyway else suspended)
     if choice.transport is None:
         return _step("transport", why_none(settings, choice.why_not), NOT_SENT)
@@ -333,7 +333,7 @@ COUNTERS = {"attempts": "mail_attempts", "success": "mail_success", "failures": 
 
 def _look(setup: Setup) -> _Look:
     settings = setup.mail_settings()
-    suspended = _suspended(setup)
+    suspended = suspending.suspended(setup)
     ways = setup.ways(settings)
     choice = ways.choose(suspended)
     chosen = "" if choice.transport is None else choice.transport.name
@@ -435,77 +435,3 @@ def _as_json(look: _Look) -> dict[str, object]:
         "last_failure": look.last_failure or None,
         "last_failure_reason": look.last_reason or None,
     }
-
-
-# ---- suspend and resume
-
-
-def suspend(setup: Setup, arguments: Namespace) -> int:
-    """Let nothing be sent by a transport until it is resumed."""
-    name = arguments.name
-    _require_name(name)
-    _require_desk(setup)
-    user, reason = setup.who().name, shown(arguments.reason)
-    _suspended(setup)
-    if not setup.suspensions().suspend(name, time.time(), user, reason):
-        print(f"{name} was suspended already: {_meanwhile(setup)}")
-        return DONE
-    _note(setup, f"Transport {name} suspended by {user}{f': {reason}' if reason else ''}")
-    print(f"{name} suspended: {_meanwhile(setup)}")
-    return DONE
-
-
-def resume(setup: Setup, arguments: Namespace) -> int:
-    """Let mail be sent by a transport again."""
-    name = arguments.name
-    _require_name(name)
-    _require_desk(setup)
-    _suspended(setup)
-    if not setup.suspensions().resume(name):
-        print(f"{name} was not suspended: {_meanwhile(setup)}")
-        return DONE
-    _note(setup, f"Transport {name} resumed by {setup.who().name}")
-    print(f"{name} resumed: {_meanwhile(setup)}")
-    return DONE
-
-
-def _suspended(setup: Setup) -> Mapping[str, Suspension]:
-    """What is suspended.
-
-    Raises:
-        Fail: that is not known.
-    """
-    try:
-        return setup.suspensions().read()
-    except ValueError as error:
-        fail(EX_CONFIG, shown(str(error)))
-
-
-def _require_name(name: str) -> None:
-    if name not in (*METHODS, MEMORY):
-        fail(EX_USAGE, f"transport {shown(name)}: expected one of {', '.join(METHODS)}")
-
-
-def _require_desk(setup: Setup) -> None:
-    setup.require_change()
-    setup.make_folder(setup.spool().desk)
-
-
-def _meanwhile(setup: Setup) -> str:
-    """What becomes of mail now."""
-    settings = setup.mail_settings()
-    choice = setup.ways(settings).choose(_suspended(setup))
-    if choice.transport is not None:
-        return f"mail goes by {choice.transport.name}"
-    why = why_none(settings, choice.why_not).removeprefix("no mail transport: ")
-    return f"mail is spooled and its tasks wait ({why})"
-
-
-def _note(setup: Setup, text: str) -> None:
-    """Add a line to the mail log, for whoever wonders there why nothing is sent by it."""
-    path = f"{setup.queue.log_dir}/mail.log"
-    try:
-        setup.make_folder(setup.queue.log_dir)
-        files.append(path, contract_line("INFO", text, time.time()), root=setup.queue.root)
-    except OSError as error:
-        complain(f"{shown(path)}: {error.strerror}; not logged: {shown(text)}")

@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from engine import files
 from engine.checks import ConfigError
-from engine.logtail import contract_line
 from engine.store import Unavailable
-from engine.text import shown
 from engine.transports import Routes, Stopped
+from tui.cli import suspending
 from tui.cli.wiring import Fail, Setup
 from tui.place import MailDesk
 
@@ -55,41 +53,24 @@ class _Desk:
             return self._ways()[0].delivery_log
 
     def suspend(self, name: str, why: str) -> str:
-        setup = self._setup
-        who = setup.who().name
         with _told():
-            setup.require_change()
-            setup.make_folder(setup.spool().desk)
-            if not setup.suspensions().suspend(name, time.time(), who, why):
-                raise Unavailable(f"{name} was suspended meanwhile, and stays so")
-        reason = f": {shown(why)}" if why else ""
-        return self._note(f"Transport {name} suspended by {shown(who)}{reason}")
+            new, trouble = suspending.stop(self._setup, name, why)
+        if not new:
+            raise Unavailable(f"{name} was suspended meanwhile, and stays so")
+        return trouble
 
     def resume(self, name: str) -> str:
-        setup = self._setup
         with _told():
-            setup.require_change()
-            if not setup.suspensions().resume(name):
-                raise Unavailable(f"{name} was resumed meanwhile")
-        return self._note(f"Transport {name} resumed by {shown(setup.who().name)}")
+            new, trouble = suspending.start(self._setup, name)
+        if not new:
+            raise Unavailable(f"{name} was resumed meanwhile")
+        return trouble
 
     def _ways(self) -> tuple[MailSettings, Ways]:
         if self._known is None or self._clock() - self._looked >= AGAIN:
             settings = self._setup.mail_settings()
             self._known, self._looked = (settings, self._setup.ways(settings)), self._clock()
         return self._known
-
-    def _note(self, text: str) -> str:
-        """Add a line to the mail log, for whoever wonders there why nothing is sent by it; answers
-        with why it could not be added, "" when it was."""
-        path = f"{self._setup.queue.log_dir}/mail.log"
-        try:
-            self._setup.make_folder(self._setup.queue.log_dir)
-            line = contract_line("INFO", text, time.time())
-            files.append(path, line, root=self._setup.queue.root)
-        except OSError as error:
-            return f"{path} does not say so: {error.strerror}"
-        return ""
 
 
 @contextmanager

@@ -100,7 +100,7 @@ class TransportsScreen(Board):
         if routes.unknown:
             return f"by what mail goes is not known: {routes.unknown}"
         if routes.use(way.name) is Use.FOREIGN:
-            return f"{way.name} is none of ours: only the log or the metrics know it"
+            return f"{way.name}: {view.foreign(way.name)}"
         if action == "trial" and (place.mail is None or not place.mail.test):
             return "no command is known that sends a test mail here"
         return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
+from engine.events import NOBODY
 from engine.mailconf import NOWHERE
 from engine.text import shown
 from engine.transports import (
@@ -369,6 +370,13 @@ def failure(failure: Failure, now: float, width: int) -> list[Line]:
 _BARRED = {NOWHERE: "not used: the configuration sends no mail at all (mail.method none)"}
 
 
+def foreign(name: str) -> str:
+    """What a row is that is no transport of ours."""
+    if name == NOBODY:
+        return "mail for which no transport was there, and which was spooled at once"
+    return "not one of ours: only the log or the metrics know it"
+
+
 def used(name: str, routes: Routes, now: float) -> Run:
     """Whether mail goes by a transport now, and why not."""
     use = routes.use(name)
@@ -379,7 +387,7 @@ def used(name: str, routes: Routes, now: float) -> Run:
         Use.SUSPENDED: "" if stop is None else stopped_words(stop, now),
         Use.ABSENT: f"not used: {why}",
         Use.BARRED: _BARRED.get(routes.forced, f"not used: {shown(routes.forced)} is forced"),
-        Use.FOREIGN: "not one of ours: only the log or the metrics know it",
+        Use.FOREIGN: foreign(name),
         Use.UNKNOWN: f"whether it is used is not known: {shown(routes.unknown)}",
     }
     return words[use], USES[use]

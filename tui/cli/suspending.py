@@ -1,0 +1,118 @@
+"""Suspending a transport and resuming it: by command, or for the console; the mail log says so."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from collections.abc import Mapping
+
+from engine import files
+from engine.logtail import contract_line
+from engine.mail.suspended import Suspension
+from engine.mailconf import MEMORY, METHODS
+from engine.text import shown
+from tui.cli.mailing import why_none
+from tui.cli.wiring import EX_CONFIG, EX_USAGE, Setup, complain, fail
+
+DONE = 0
+
+
+def suspend(setup: Setup, arguments: Namespace) -> int:
+    """Let nothing be sent by a transport until it is resumed."""
+    name = arguments.name
+    require_name(name)
+    suspended(setup)
+    new, trouble = stop(setup, name, arguments.reason)
+    return _said(setup, f"{name} {'suspended' if new else 'was suspended already'}", trouble)
+
+
+def resume(setup: Setup, arguments: Namespace) -> int:
+    """Let mail be sent by a transport again."""
+    name = arguments.name
+    require_name(name)
+    suspended(setup)
+    new, trouble = start(setup, name)
+    return _said(setup, f"{name} {'resumed' if new else 'was not suspended'}", trouble)
+
+
+def _said(setup: Setup, words: str, trouble: str) -> int:
+    if trouble:
+        complain(trouble)
+    print(f"{words}: {_meanwhile(setup)}")
+    return DONE
+
+
+def stop(setup: Setup, name: str, why: str) -> tuple[bool, str]:
+    """Suspend a transport; whether it was not suspended already, and what went wrong with the log.
+
+    Raises:
+        Fail: we may not.
+        OSError: it could not be written down, and goes on.
+        ValueError: what is written down there is none of ours.
+    """
+    _require_desk(setup)
+    who, why = shown(setup.who().name), shown(why)
+    if not setup.suspensions().suspend(name, time.time(), who, why):
+        return False, ""
+    return True, _note(setup, f"Transport {name} suspended by {who}{f': {why}' if why else ''}")
+
+
+def start(setup: Setup, name: str) -> tuple[bool, str]:
+    """Resume a transport; whether it was suspended, and what went wrong with the log.
+
+    Raises:
+        Fail, OSError, ValueError: as `stop`.
+    """
+    _require_desk(setup)
+    if not setup.suspensions().resume(name):
+        return False, ""
+    return True, _note(setup, f"Transport {name} resumed by {shown(setup.who().name)}")
+
+
+def suspended(setup: Setup) -> Mapping[str, Suspension]:
+    """What is suspended.
+
+    Raises:
+        Fail: that is not known.
+    """
+    try:
+        return setup.suspensions().read()
+    except ValueError as error:
+        fail(EX_CONFIG, shown(str(error)))
+
+
+def require_name(name: str) -> None:
+    """Make sure that this is a transport.
+
+    Raises:
+        Fail: it is none; the text has their names.
+    """
+    if name not in (*METHODS, MEMORY):
+        fail(EX_USAGE, f"transport {shown(name)}: expected one of {', '.join(METHODS)}")
+
+
+def _require_desk(setup: Setup) -> None:
+    setup.require_change()
+    setup.make_folder(setup.spool().desk)
+
+
+def _meanwhile(setup: Setup) -> str:
+    """What becomes of mail now."""
+    settings = setup.mail_settings()
+    choice = setup.ways(settings).choose(suspended(setup))
+    if choice.transport is not None:
+        return f"mail goes by {choice.transport.name}"
+    why = why_none(settings, choice.why_not).removeprefix("no mail transport: ")
+    return f"mail is spooled and its tasks wait ({why})"
+
+
+def _note(setup: Setup, text: str) -> str:
+    """Add a line to the mail log, for whoever wonders there why nothing is sent by it; answers
+    with why it could not be added, "" when it was."""
+    path = f"{setup.queue.log_dir}/mail.log"
+    try:
+        setup.make_folder(setup.queue.log_dir)
+        files.append(path, contract_line("INFO", text, time.time()), root=setup.queue.root)
+    except OSError as error:
+        return f"{shown(path)} does not say so: {error.strerror}"
+    return ""
