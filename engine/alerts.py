@@ -52,6 +52,7 @@ class What(StrEnum):
     OLDEST = "an old task"
     TRANSPORT = "a failing transport"
     SUSPENDED = "a suspended transport"
+    LOST = "mail without a task"
     PROBLEMS = "problems"
     CONTRADICTION = "metrics that contradict"
     OLD_METRICS = "old metrics"
@@ -141,6 +142,8 @@ class Sight(NamedTuple):
     unfinished: Sequence[Unfinished] = ()
     routes: Routes | None = None
     """By which way its mail goes; None where nothing is known of that."""
+    lost: int = 0
+    """Spooled mails that no task sends, as far as is known."""
 
 
 def alerts(sight: Sight, now: float, limits: Thresholds) -> tuple[Alert, ...]:
@@ -280,9 +283,17 @@ def _suspended(sight: Sight, now: float, limits: Thresholds) -> _Found:
         # A clock that is set back, or another host's, must not make it begin in the future.
         lasts = roughly(max(0.0, now - stopped.since))
         words = f"{name} suspended by {who} for {lasts}"
-        words += ": mail waits" if routes.waits else ""
+        words += ", mail waits" if routes.waits else ""
+        words += f": {shown(stopped.why)}" if stopped.why else ""
         goal = Where.TRANSPORTS, None, stopped.name
         yield Level.WARN, What.SUSPENDED, words, stopped.since, goal
+
+
+def _lost(sight: Sight, now: float, limits: Thresholds) -> _Found:
+    if sight.lost:
+        mails = "1 spooled mail has" if sight.lost == 1 else f"{sight.lost:,} spooled mails have"
+        words = f"{mails} no task: see `mail spool list`"
+        yield Level.WARN, What.LOST, words, None, (Where.TRANSPORTS,)
 
 
 def _metrics(sight: Sight, now: float, limits: Thresholds) -> _Found:
@@ -314,7 +325,7 @@ def _is_whole(sight: Sight) -> bool:
 
 _RULES: tuple[_Rule, ...] = (
     *(_unreadable, _lock, _abandoned, _interrupted, _dead, _problems, _oldest, _idle),
-    *(_transports, _suspended, _metrics),
+    *(_transports, _suspended, _lost, _metrics),
 )
 
 

@@ -27,6 +27,7 @@ from engine.stores.nftban.form import SUFFIX
 from engine.stores.nftban.recovery import UNCHANGED
 from engine.stores.nftban.spool import DUE_IN_MTIME, STATES
 from engine.text import shown
+from engine.transports import stopped_words
 
 OLDEST_CLOCK = 1_577_836_800.0
 """2020-01-01: a clock before it was never set, as on a board without a battery."""
@@ -614,21 +615,37 @@ def _kinds(patient: Patient) -> Iterator[Finding]:
 
 
 def _mail(patient: Patient) -> Iterator[Finding]:
-    """Looks at what is found out beforehand: whether mail that waits can ever be sent."""
-    mail, status = patient.mail, f"{patient.spooldeck} mail status"
+    """Looks at what is found out beforehand: whether mail can be sent, and what waits for that."""
+    mail = patient.mail
     if mail.hidden:
         yield _hidden(mail.hidden)
     if mail.problem:
         yield Finding(Grade.BAD, mail.problem, "correct it there")
-    waiting = patient.sight.kinds.get("mail_send", 0)
-    if mail.shut and waiting:
-        many = "1 mail waits" if waiting == 1 else f"{waiting:,} mails wait"
-        yield Finding(Grade.WARN, f"{many}, and none can be sent: {mail.shut}", status)
-    if mail.relay_trouble:
-        yield Finding(Grade.BAD, mail.relay_trouble, "mend it, or name another file")
+    if mail.shut:
+        yield _shut(patient)
+    for what, mend in mail.settings:
+        yield Finding(Grade.WARN, what, mend)
     for path in mail.secrets:
         said = f"{path} holds a password, and everybody may read it"
         yield Finding(Grade.BAD, said, f"chmod o= {shlex.quote(path)}")
+
+
+def _shut(patient: Patient) -> Finding:
+    """Why no mail can be sent, and what to do; whether that matters depends on who wants any."""
+    mail, waiting = patient.mail, patient.sight.kinds.get("mail_send", 0)
+    many = f"{waiting:,} mails wait" if waiting > 1 else "1 mail waits" if waiting else ""
+    if mail.token_at is not None:
+        said = f"the next token comes {at(mail.token_at)}"
+        return Finding(Grade.OK, ": ".join(filter(None, (many, f"{mail.shut}, {said}"))))
+    if mail.stopped:
+        said = "; ".join(stopped_words(each) for each in mail.stopped)
+        names = [each.name for each in mail.stopped]
+        mend = " ".join(f"{patient.spooldeck} mail resume {name};" for name in names).rstrip(";")
+        return Finding(Grade.WARN, f"{many or 'no mail can be sent'}: {said}", mend)
+    said = f"{many}, and none can be sent: {mail.shut}" if many else mail.shut
+    if waiting or mail.wanted:
+        return Finding(Grade.WARN, said, f"{patient.spooldeck} mail status")
+    return Finding(Grade.OK, said)
 
 
 def _mail_spool(patient: Patient) -> Iterator[Finding]:

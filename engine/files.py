@@ -11,7 +11,7 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import stat_result
 
 rename = os.rename
@@ -527,9 +527,10 @@ def plain_files(fd: int) -> Iterator[tuple[str, stat_result]]:
             yield name, seen
 
 
-def remove_folder(name: str, dir_fd: int, last: Collection[str] = ()) -> None:
+def remove_folder(name: str, dir_fd: int, last: Sequence[str] = ()) -> None:
     """Remove a folder and the regular files directly in it; those named `last` in that order.
 
+    Of these the order holds after a power cut as well: each goes once the disk has the others gone.
     What else lies in it stays, and the folder with it. One that is gone already is no error.
 
     Raises:
@@ -544,6 +545,8 @@ def remove_folder(name: str, dir_fd: int, last: Collection[str] = ()) -> None:
         for file in [file for file in found if file not in last]:
             forget(file, fd)
         for file in [file for file in last if file in found]:
+            if file != last[0]:
+                fsync(fd)
             forget(file, fd)
     finally:
         os.close(fd)
@@ -553,21 +556,47 @@ def remove_folder(name: str, dir_fd: int, last: Collection[str] = ()) -> None:
         return  # somebody else removes it as well
 
 
-def open_below(root: str, path: str) -> tuple[int, str]:
+def open_below(root: str, path: str, under: str = "") -> tuple[int, str]:
     """The folder that holds `path` (as a descriptor) and the last name, if it lies below `root`.
 
-    Component by component, through no symbolic link and no `..`.
+    Component by component, through no symbolic link and no `..`; `root` itself is found below
+    `under` as by `reach`.
 
     Raises:
         Refused: the path lies elsewhere, or is written in another way than plainly.
         OSError: a component is missing or is no folder.
+    """
+    parts = plainly_below(root, path)
+    fd = enter(root, under)
+    try:
+        return descend(fd, parts)
+    finally:
+        os.close(fd)
+
+
+def plainly_below(root: str, path: str) -> list[str]:
+    """The components of a path behind `root`.
+
+    Raises:
+        Refused: as `open_below`.
     """
     prefix = root.rstrip("/") + "/"
     parts = path[len(prefix) :].split("/")
     plain = path.isprintable() and not any(part in ("", ".", "..") for part in parts)
     if not plain or not path.startswith(prefix):
         raise Refused(f"does not lie plainly below {root}")
-    fd = open_folder(root)
+    return parts
+
+
+def descend(dir_fd: int, parts: Sequence[str]) -> tuple[int, str]:
+    """The folder in which the last of these components lies, as a descriptor, and its name.
+
+    From an open folder, through no symbolic link.
+
+    Raises:
+        OSError: a component is missing or is no folder.
+    """
+    fd = open_folder(".", dir_fd)
     try:
         for part in parts[:-1]:
             deeper = open_folder(part, fd)
@@ -579,7 +608,7 @@ def open_below(root: str, path: str) -> tuple[int, str]:
     return fd, parts[-1]
 
 
-def is_below(root: str, path: str) -> bool:
+def is_below(root: str, path: str, under: str = "") -> bool:
     """Whether a file lies at `path`, below `root` as `open_below` has it; it is not opened.
 
     Raises:
@@ -588,7 +617,7 @@ def is_below(root: str, path: str) -> bool:
         OSError: it cannot be looked at now.
     """
     try:
-        fd, name = open_below(root, path)
+        fd, name = open_below(root, path, under)
     except NotADirectoryError as error:
         raise Refused(f"lies behind {error.filename}, a symbolic link or no folder") from error
     try:

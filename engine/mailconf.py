@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from engine import checks
 from engine.checks import At, Check
-from engine.foreign import PAIR, SECRET, Foreign, Table
+from engine.foreign import PAIR, SECRET, Foreign, Said, Table
 from engine.policy import Rate
 
 METHODS = ("postfix", "sendmail", "exim", "msmtp", "curl", "mailx")
@@ -89,14 +89,23 @@ class MailSettings(NamedTuple):
 
 
 def mail_for(
-    said: Mapping[str, Any], root: str, log_dir: str, environ: Mapping[str, str]
+    said: Mapping[str, Any],
+    root: str,
+    log_dir: str,
+    environ: Mapping[str, str],
+    planned: Mapping[str, str] = {},
 ) -> MailSettings:
-    """How mail is sent from the data folder `root`; `said` is what YAML says of it.
+    """How mail is sent from the data folder `root`; `said` is what YAML says of it. `planned` are
+    variables as if the last of the files had set them already.
 
     Raises:
         ConfigError: a value from the environment or from a file that cannot be meant.
     """
-    values = {**Foreign.read(environ, _TABLE, FILES).values(root, _TABLE)}
+    told = Foreign.read(environ, _TABLE, FILES)
+    if planned:
+        set_last = {name: Said(text, At(FILES[-1], name)) for name, text in planned.items()}
+        told = told._replace(conf={**told.conf, **set_last})
+    values = told.values(root, _TABLE)
     programs = {
         key.partition(":")[2]: values.pop(key) for key in list(values) if key.startswith("program:")
     }
@@ -115,6 +124,9 @@ def said(value: object, at: At) -> dict[str, Any]:
     Raises:
         ConfigError: it cannot be meant.
     """
+    for key in value if isinstance(value, dict) else ():
+        if key in _RELAY and key not in _MAIL:
+            raise at.below(key).error(f"unknown key here; expected under {at.key}.relay")
     fields = checks.mapping(value, at, _MAIL)
     fields |= fields.pop("relay", {})
     return fields
@@ -177,7 +189,12 @@ def _programs(value: object, at: At) -> dict[str, str]:
     return checks.mapping(value, at, dict.fromkeys(PROGRAMS, checks.path))
 
 
-_method = checks.one_of("", *METHODS, MEMORY, NOWHERE)
+_named_method = checks.one_of(*METHODS, MEMORY, NOWHERE)
+
+
+def _method(value: object, at: At) -> str:
+    return "" if value == "" else _named_method(value, at)
+
 
 _RELAY: Mapping[str, Check] = {
     "host": _host,

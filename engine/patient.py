@@ -21,6 +21,7 @@ from engine.store import Unavailable
 from engine.stores.nftban import NftbanStore
 from engine.stores.nftban.corrupt import NAME as CORRUPT
 from engine.stores.nftban.desk import NAME as DESK
+from engine.transports import Stopped
 
 SLACK = 60.0
 """Seconds by which a time may lie ahead of our clock: hosts and programs round differently."""
@@ -71,10 +72,17 @@ class Mail(NamedTuple):
     """Why its settings mean nothing; "" when they do."""
     shut: str = ""
     """Why no mail can be sent now; "" when it can, or when a program is named for that."""
+    wanted: bool = False
+    """Whether anything of the configuration says that mail is to be sent from here."""
+    stopped: Sequence[Stopped] = ()
+    """The transports that an operator has suspended."""
+    token_at: float | None = None
+    """When the transport that would be used holds a token again, epoch seconds UTC; None where
+    that is not what mail waits for."""
+    settings: Sequence[tuple[str, str]] = ()
+    """What is wrong with single settings, each with what to do about it."""
     secrets: Sequence[str] = ()
     """Files with a password in them that others than their owner and group may read."""
-    relay_trouble: str = ""
-    """Why the password file of the relay is of no use; "" when it is, or when there is none."""
     kept: Sequence[str] = ()
     """By the payload that a task would name, the spooled mails that are not sent."""
     broken: Sequence[tuple[str, str]] = ()

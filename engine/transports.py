@@ -12,7 +12,10 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
+from engine.events import NOBODY
 from engine.metrics import Samples
+from engine.policy import at
+from engine.text import shown
 
 WINDOWS = (("1m", 60.0), ("10m", 600.0), ("1h", 3600.0))
 """Over what each figure is given: a name, and seconds."""
@@ -42,6 +45,8 @@ class Health(StrEnum):
     OK = "ok"
     FAILING = "failing"
     IDLE = "idle"
+    OVER = "over"
+    """It failed, and why is known, or past: see `settled`."""
     UNKNOWN = "unknown"
 
 
@@ -119,6 +124,8 @@ class Transport(NamedTuple):
     """Attempts in each of the last ten minutes, the latest last; None where it is not known."""
     failures: tuple[Failure, ...] = ()
     """Its errors one by one, the latest first, as far as they are kept."""
+    settled: bool = False
+    """Whether what failed is no news: a transport is there again, or an operator suspended it."""
 
     @property
     def judged(self) -> Window | None:
@@ -135,7 +142,9 @@ class Transport(NamedTuple):
         """How it does, where a share of failures of `limit` means that it fails."""
         window = self.judged
         if window is not None and window.share is not None:
-            return Health.FAILING if window.share >= limit else Health.OK
+            if window.share < limit:
+                return Health.OK
+            return Health.OVER if self.settled else Health.FAILING
         known = any(window.tally is not None for window in self.windows[LATELY:])
         return Health.IDLE if known else Health.UNKNOWN
 
@@ -152,6 +161,15 @@ class Told(NamedTuple):
     """Why it says nothing; "" when it does."""
 
 
+class Heap(NamedTuple):
+    """What lies in a mail spool."""
+
+    mails: int
+    """Those that wait to be sent."""
+    oldest: float
+    """Seconds since the oldest of them was put there; 0 where there is none."""
+
+
 class Sending(NamedTuple):
     """How mail is sent from one place."""
 
@@ -159,6 +177,8 @@ class Sending(NamedTuple):
     others: int = 0
     """Transports that the metrics name besides."""
     told: tuple[Told, ...] = ()
+    heap: Heap | str | None = None
+    """What its mail spool holds; why that is not known, in words; None where there is none."""
 
     @property
     def reading(self) -> bool:
@@ -175,6 +195,12 @@ class Stopped(NamedTuple):
     who: str
     why: str = ""
     """"" when no reason was given."""
+
+
+def stopped_words(stop: Stopped) -> str:
+    """Which one, by whom, since when and why, safe to show: `curl suspended by root since ...`."""
+    why = f": {shown(stop.why)}" if stop.why else ", no reason given"
+    return f"{shown(stop.name)} suspended by {shown(stop.who)} since {at(stop.since)}{why}"
 
 
 class Use(StrEnum):
@@ -229,6 +255,16 @@ class Routes(NamedTuple):
     def waits(self) -> bool:
         """Whether mail waits because of an operator: one is suspended, and none can be used."""
         return bool(self.stopped) and not self.selected and not self.unknown
+
+
+def settled(sending: Sending, routes: Routes | None) -> Sending:
+    """The same, but that mail for which no transport was there is no news any more: one is there
+    again, or it is known who suspended it."""
+    explained = routes is not None and (bool(routes.selected) or routes.waits)
+    ways = tuple(
+        way._replace(settled=explained) if way.name == NOBODY else way for way in sending.transports
+    )
+    return sending._replace(transports=ways)
 
 
 def log_among(paths: Iterable[str]) -> str:

@@ -71,9 +71,10 @@ class Services(NamedTuple):
     tidy: Callable[[], None] = lambda: None
     """Sets aside what the last take met and could not read; called only under the lock."""
     limits: Limits | None = None
-    gate: Callable[[str], str] = lambda kind: ""
-    """Why no task of a kind may be claimed now, whoever handles it; "" when one may. Raises
-    nothing, and is asked once for each look at the queue.
+    gate: Callable[[str], tuple[str, float | None]] = lambda kind: ("", None)
+    """Why no task of a kind may be claimed now, whoever handles it, "" when one may; and from when
+    on one may, epoch seconds UTC, None where nobody knows. Raises nothing, and is asked once for
+    each look at the queue.
     """
     slots: Mapping[str, int] = {}
     """How many tasks of a kind may run at once, where more than one may or fewer than all."""
@@ -89,7 +90,9 @@ class Run(NamedTuple):
     refused: Mapping[str, str] = {}
     """Kinds of which a due task was passed over or given back, and why."""
     token_at: float | None = None
-    """When the first of those that lack only a token may go on, epoch seconds UTC."""
+    """When the first of those that lack only a token may go on, whether it is their kind's or, as
+    the gate says, one of what would handle them; epoch seconds UTC.
+    """
     next_due: float | None = None
     """When the next of those that wait comes due, epoch seconds UTC."""
     lost: str = ""
@@ -142,7 +145,7 @@ class Worker:
         self._stopping = self._cancelled = False
         self._done = self._failed = self._gone = 0
         self._refused: dict[str, str] = {}
-        self._gates: dict[str, str] = {}
+        self._gates: dict[str, tuple[str, float | None]] = {}
         """What the gate said of each kind at this look."""
         self._put_off = 0
         """Tasks of this run that were given back without having been attempted."""
@@ -337,14 +340,13 @@ class Worker:
             return "one is running already" if slots == 1 else f"{slots} are running already"
         if kind not in self._gates:
             self._gates[kind] = self._services.gate(kind)
-        if self._gates[kind]:
-            return self._gates[kind]
+        shut, until = self._gates[kind]
         limits = self._services.limits
-        if limits is not None and not limits.ready(kind):
-            moment = limits.token_at(kind)
-            self._token_at = moment if self._token_at is None else min(self._token_at, moment)
-            return "no token"
-        return ""
+        if not shut and limits is not None and not limits.ready(kind):
+            shut, until = "no token", limits.token_at(kind)
+        if shut and until is not None:
+            self._token_at = until if self._token_at is None else min(self._token_at, until)
+        return shut
 
     def _start(self, task: Task) -> int:
         limits = self._services.limits

@@ -6,11 +6,12 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from engine import recorder
+from engine import filters, recorder
 from engine.alerts import Alert, Sight, alerts
 from engine.events import Event
 from engine.flow import LATELY, SPAN, Course, Flow
 from engine.forecast import Basis, Forecast, expected
+from engine.index import Query
 from engine.inspector import Inspector
 from engine.journal import Intent
 from engine.lane import Lane
@@ -26,7 +27,7 @@ from engine.recording import Sample, sample
 from engine.rewind import Tape
 from engine.store import Unavailable
 from engine.text import shown
-from engine.transports import Routes
+from engine.transports import Heap, Routes, settled
 from engine.waiting import Standing
 from tui import works
 from tui.child import Worker
@@ -39,6 +40,13 @@ from tui.works import Work
 
 COUNTED = 300
 """Counts that are remembered, one a second: metrics are compared with those of their own time."""
+
+MAIL = Query(filter=filters.parse("kind=mail_send"))
+"""The tasks that send mail, of whatever state."""
+
+ON_ITS_WAY = 30.0
+"""Seconds for which there must have been more spooled mails than tasks that send them: whoever has
+just spooled a mail queues the task for it, and whoever has just sent one removes both."""
 
 AT_WORK = 5.0
 """Seconds for which a task must have been in work to count as such: a run that just began or ended
@@ -88,6 +96,8 @@ class Live:
         self.signs = Signs()
         self.counted: deque[tuple[float, Mapping[State, int]]] = deque(maxlen=COUNTED)
         self.flow = Flow()
+        self.unsent: deque[tuple[float, int]] = deque([(clock(), 0)], maxlen=COUNTED)
+        """By how many there were more spooled mails than tasks that send them, at which times."""
         self.standing: Standing | None = None
         """What waits, and for how long; None until that is known."""
         self.alerts: tuple[Alert, ...] = ()
@@ -156,7 +166,17 @@ class Live:
         tokens = () if isinstance(self.signs.tokens, str) else self.signs.tokens
         kinds = tuple(left.name for left in tokens if left.name != WHOLE)
         self.standing = await self.inspector.standing(self.clock(), kinds)
+        heap = self.signs.sending.heap
+        if isinstance(heap, Heap):
+            tasks = await self.inspector.count(MAIL) if heap.mails else 0
+            self.unsent.append((self.clock(), max(0, heap.mails - tasks)))
         self.judge()
+
+    def _lost(self, now: float) -> int:
+        """Spooled mails that no task sends: so many there were all the time."""
+        lately = [more for when, more in self.unsent if abs(now - when) <= ON_ITS_WAY]
+        watched = now - self.unsent[0][0] >= ON_ITS_WAY
+        return min(lately, default=0) if watched else 0
 
     # What is done there
 
@@ -333,6 +353,7 @@ class Live:
             signs.ran,
             tuple(map(unfinished, self.history.interrupted)),
             signs.routes,
+            self._lost(now),
         )
 
     @property
@@ -368,7 +389,8 @@ class Live:
             return change(), routes_of(self.place)
 
         said, routes = await asyncio.to_thread(act)
-        self.signs = self.signs._replace(routes=routes)
+        sending = settled(self.signs.sending, routes)
+        self.signs = self.signs._replace(routes=routes, sending=sending)
         self.judge()
         return said
 

@@ -12,7 +12,7 @@ from engine.model import LockEvidence
 from engine.notes import Notes
 from engine.recorder import Spot
 from engine.store import Store
-from engine.transports import Routes, Stopped
+from engine.transports import Heap, Routes, Stopped
 from engine.vitals import Vitals
 
 
@@ -33,6 +33,8 @@ class MailDesk(NamedTuple):
     """Let mail go by it again; answers in the same way."""
     records: Callable[[], str] = lambda: ""
     """Path of the delivery records; "" where none are kept."""
+    heap: Callable[[], Heap | None] = lambda: None
+    """What its mail spool holds; None where there is none."""
     delivers: bool = True
     """Whether its mail tasks are sent by these ways, and not by a program of the configuration."""
     test: tuple[str, ...] = ()

@@ -22,7 +22,7 @@ from engine.mailwatch import NO_RECORDS, Transports
 from engine.model import LockEvidence, Verdict
 from engine.notes import NOTHING, Noted
 from engine.store import StoreError, Unavailable
-from engine.transports import Failure, Routes, Sending, log_among
+from engine.transports import Failure, Heap, Routes, Sending, log_among, settled
 from tui.doings import Doings
 from tui.place import Place
 
@@ -79,6 +79,14 @@ def routes_of(place: Place) -> Routes | None:
         return Routes(unknown=str(error))
 
 
+def heap_of(place: Place) -> Heap | str | None:
+    """What the mail spool of a place holds now; why that is not known, in words."""
+    try:
+        return None if place.mail is None else place.mail.heap()
+    except Unavailable as error:
+        return str(error)
+
+
 class Watch:
     """Looks at one place; reads a file again only when it has changed."""
 
@@ -101,6 +109,7 @@ class Watch:
         routes = routes_of(self._place)
         names = () if routes is None else routes.order
         sending = self._transports.look(mail, self._clock(), names, self._read_records())
+        sending = settled(sending, routes)._replace(heap=heap_of(self._place))
         log = self._follow()
         self.doings.look(self._clock())
         tokens = tokens_of(self._place)

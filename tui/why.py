@@ -9,6 +9,8 @@ from engine.inspector import Inspector
 from engine.model import LockEvidence, State, Task
 from engine.text import shown
 from tui.place import Place
+from tui.views.suspending import stopped_words
+from tui.watch import routes_of
 
 
 async def why_waiting(
@@ -24,7 +26,7 @@ async def reasons(
     """The same, sentence by sentence: first what keeps it now."""
     about = policy.Circumstances(lock=lock, handled=place.handled)
     if place.shut is not None:
-        about = about._replace(shut=await asyncio.to_thread(place.shut, task.kind))
+        about = about._replace(shut=await asyncio.to_thread(_shut, place, task.kind, now))
     if task.state is not State.PENDING:
         return policy.why_waiting(task, now, about)
     last_run = await asyncio.to_thread(_last_run, place.queue_metrics)
@@ -38,6 +40,18 @@ async def reasons(
         unknown = f"whether there is a token is not known: {shown(str(error))}"
         return (unknown, *policy.why_waiting(task, now, about))
     return policy.why_waiting(task, now, about)
+
+
+def _shut(place: Place, kind: str, now: float) -> str:
+    """Why no task of a kind would be claimed now; of what was suspended: by whom, and what then."""
+    why = "" if place.shut is None else place.shut(kind)
+    routes = routes_of(place) if why else None
+    if routes is None or not routes.waits:
+        return why
+    stopped = routes.stopped.values()
+    said = ", ".join(f"{stop.name} {stopped_words(stop, now)}" for stop in stopped)
+    resume = ", ".join(f"`mail resume {stop.name}`" for stop in stopped)
+    return f"no mail transport: {said} ({resume}, or S on the transports screen)"
 
 
 def _last_run(path: str) -> float | None:

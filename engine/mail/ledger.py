@@ -67,13 +67,13 @@ class Ledger:
         whom = f"transport={transport} to={private(to)}"
         self._log("INFO", f"MAIL_SEND_ATTEMPT task_id={task_id} attempt={n} {whom}")
 
-    def accepted(self, task_id: str, n: int, transport: str, to: str) -> None:
-        """The transport has the mail."""
+    def accepted(self, task_id: str, n: int, transport: str, to: str, after: str = "") -> None:
+        """The transport has the mail; `after` is what was said to the attempt before, made safe."""
         result = f"status=success transport={transport} attempt={n}"
         self._log("INFO", f"MAIL_SEND_RESULT task_id={task_id} {result}")
         self._count(f"mail_success_{transport}")
         self._put(_LAST_SUCCESS, str(int(self._clock())))
-        self._record(transport, to, SUCCESS)
+        self._record(transport, to, SUCCESS, f"after {after}" if after else "")
 
     def attempt_failed(self, n: int, of: int, word: str) -> None:
         """The n-th of so many attempts failed, for a reason in one word."""
@@ -93,6 +93,16 @@ class Ledger:
         self._put(_LAST_FAILURE, str(int(self._clock())))
         self._put(_LAST_REASON, word)
         self._record(transport, to, FAILED, f"{word}: {text}" if text else word)
+
+    def unsendable(self, task_id: str, n: int, word: str, to: str, text: str) -> None:
+        """A queued mail is given up on without being tried again; n attempts were made before.
+
+        `to` is "" where nobody knows whom it was for. The line names no transport: none was asked,
+        and none is missing, which is what a reader takes `none` for.
+        """
+        result = f"status=failed retries={n} last_error={word}: {text}"
+        self._log("ERROR", f"MAIL_SEND_RESULT task_id={task_id} {result}")
+        self._record(NONE, to, FAILED, f"{word}: {text}")
 
     def spooled(self, task_id: str, to: str, why: str, transport: str = "") -> None:
         """The mail lies in the spool and has a task."""

@@ -48,21 +48,39 @@ class NotSent(MailError):
 
     @property
     def doubtful(self) -> bool:
-        """Whether the transport may have accepted it all the same, and only could not say so."""
-        return self.word in DOUBTFUL or self.word.startswith("unavailable_signal")
+        """Whether the transport may have accepted it all the same, and only could not say so.
+
+        So it is unless the word says for certain that it was not accepted: nobody was reached, a
+        server answered no, or the program never had the mail.
+        """
+        answer = self.word.removeprefix("unavailable_")
+        refused = answer.isdecimal() or self.word.startswith(_NEVER_BEGINNINGS)
+        return not refused and self.word not in _NEVER
 
 
-DOUBTFUL = frozenset({"timeout", "connect_lost", "unavailable_stopped"})
-"""Failures that leave open what became of the mail: no answer came, whatever it would have been."""
+_NEVER_BEGINNINGS = ("dns_", "tls_", "auth_", "rejected_")
+
+_NEVER = frozenset(
+    {
+        *(f"connect_{why}" for why in ("refused", "unreachable", "timeout", "failed", "interface")),
+        *(f"unavailable_no_{what}" for what in ("transport", "token", "input", "space")),
+        *(f"unavailable_not_{what}" for what in ("started", "read")),
+        # Of sysexits.h: not for_now, with which sendmail(8) says that it has queued the mail, and
+        # none that says that something broke on the way.
+        *("unavailable_usage", "unavailable_service", "unavailable_file"),
+        *("unavailable_cannot_write", "unavailable_permission", "unavailable_configuration"),
+    }
+)
+"""Words for a mail that nobody has accepted, besides those that begin so."""
 
 
 class Waits(MailError):
     """Nothing was attempted: no transport may be used now, or no token is there for it."""
 
-    def __init__(self, until: float, text: str) -> None:
-        """`until` is when it makes sense to ask again, epoch seconds UTC."""
+    def __init__(self, until: float, text: str, word: str = "unavailable_no_token") -> None:
+        """`until` is when it makes sense to ask again, epoch seconds UTC; `word` is for logs."""
         super().__init__(text)
-        self.until = until
+        self.until, self.word = until, word
 
 
 class Mail(NamedTuple):

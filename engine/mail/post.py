@@ -7,7 +7,8 @@ transport that never answers. The next attempt says so in the log, and sends the
 more, with the same Message-ID.
 """
 
-from collections.abc import Callable, Collection, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
@@ -16,8 +17,10 @@ from engine.mail.compose import compose
 from engine.mail.content import Content, given, of_body
 from engine.mail.host import Host
 from engine.mail.ledger import INLINE, Ledger
-from engine.mail.model import Mail, MailError, NotSent, Reason, Transport, Waits
+from engine.mail.letter import Mark
+from engine.mail.model import BadMail, Mail, MailError, NotSent, Reason, Transport, Waits
 from engine.mail.spool import MailSpool, Spooled
+from engine.mail.suspended import Suspension
 from engine.mail.transports import Ways
 from engine.mailconf import NOWHERE, MailSettings
 from engine.policy import HOUR, Rate
@@ -28,6 +31,13 @@ DEFAULT_SUBJECT = "NFTBan Alert"
 
 ASK_AGAIN = 60.0
 """Seconds after which a mail that found no transport to use asks once more."""
+
+FARTHEST = 86400.0
+"""Seconds for which a mail that waits in line for a token is put off at the most: the rate, or the
+line, may be another one by then."""
+
+NO_TRANSPORT, BAD_MAIL = "unavailable_no_transport", "rejected_bad_mail"
+"""Words, as those of `NotSent`, for what no transport was asked."""
 
 
 class Tokens(Protocol):
@@ -90,7 +100,7 @@ class Post:
         spool: MailSpool,
         ledger: Ledger,
         ways: Ways,
-        suspensions: Callable[[], Collection[str]],
+        suspensions: Callable[[], Mapping[str, Suspension]],
         limits: Tokens | None,
         clock: Callable[[], float],
         pause: Callable[[float], object],
@@ -130,13 +140,13 @@ class Post:
         said, now = given(content, self._settings), self._clock()
         transport, why = self._chosen()
         if transport is None:
-            raise NotSent(Reason.UNAVAILABLE, "unavailable_no_transport", why)
+            raise NotSent(Reason.UNAVAILABLE, NO_TRANSPORT, why)
         ident = self._spool.fresh_id(now)
         mail = self._composed(said, to, subject, now, ident, transport)
         try:
             self._spend(transport.name, to)
         except Waits as wait:
-            raise NotSent(Reason.UNAVAILABLE, NO_TOKEN, str(wait)) from wait
+            raise NotSent(Reason.UNAVAILABLE, wait.word, str(wait)) from wait
         self._attempt(INLINE, 1, transport, mail, cancelled)
         return Sent(transport.name, mail.id, to)
 
@@ -179,33 +189,36 @@ class Post:
         """As many attempts as are allowed and make sense, with waits only between them."""
         name, to, most = transport.name, mail.recipient, self._settings.attempts
         failure: NotSent | None = None
-        made, since = 0, 0.0
+        made, doubt, ends = 0, 0.0, ""
         while made < most:
             try:
                 self._spend(name, to)
             except Waits as wait:
                 if failure is None:
-                    return Ended(False, name, made, NO_TOKEN, str(wait), mail.id)
+                    return Ended(False, name, made, wait.word, str(wait), mail.id)
+                ends = f"; then {wait}"
                 break
             made += 1
-            if failure is not None and failure.doubtful:
-                self._ledger.in_doubt(INLINE, name, since)
+            if doubt:
+                self._ledger.in_doubt(INLINE, name, doubt)
             since = self._clock()
             self._ledger.attempt(INLINE, made, name, to)
             try:
                 transport.send(mail, cancelled)
             except NotSent as refusal:
                 failure = refusal
+                # Once in doubt it stays so, whatever is answered to an attempt that follows.
+                doubt = since if failure.doubtful else doubt
             else:
-                self._ledger.accepted(INLINE, made, name, to)
+                after = "" if failure is None else f"{failure.word}: {failure}"
+                self._ledger.accepted(INLINE, made, name, to, after)
                 return Ended(True, name, made, mail_id=mail.id)
             self._ledger.attempt_failed(made, most, failure.word)
             if failure.permanent or made == most or not self._waited(made, cancelled):
                 break
         assert failure is not None
-        word, text = failure.word, str(failure)
+        word, text = failure.word, f"{failure}{ends}"
         self._ledger.gave_up(INLINE, name, made, word, to, text)
-        doubt = since if failure.doubtful else 0.0
         permanent = failure.permanent
         return Ended(False, name, made, word, text, mail.id, permanent=permanent, doubt=doubt)
 
@@ -228,13 +241,15 @@ class Post:
         enqueue: Callable[[str, str], str],
     ) -> Ended:
         """Spool what was not sent, and have it queued once it is there as a whole."""
-        # That no attempt can succeed stands there from the first moment: with the task a worker may
-        # come at once.
+        # That no attempt can succeed, or that one may have, stands there from the first moment:
+        # with the task a worker may come at once, and without one an operator.
         refused = f"{ended.word}: {ended.text}" if ended.permanent else ""
-        payload = self._spool.keep(ended.mail_id, to, subject, said, refused)
-        if ended.doubt:
-            with self._told(f"{ended.mail_id} may arrive twice, which is not written down"):
-                self._spool.begin(self._spool.read(payload), ended.transport, ended.doubt)
+        trying = Mark(ended.transport, ended.doubt) if ended.doubt else None
+        try:
+            payload = self._spool.keep(ended.mail_id, to, subject, said, refused, trying)
+        except OSError as error:
+            error.add_note(f"{ended.word}: {ended.text}")  # it is lost: both reasons are wanted
+            raise
         try:
             task_id = enqueue(f"Spooled mail to {private(to)}", payload)
         except Exception as error:
@@ -261,12 +276,23 @@ class Post:
             NotSent: the attempt failed.
             MailError: nothing was attempted, because the spool cannot be read or written.
         """
-        with _readable():
-            spooled = self._spool.read(payload)
+        to = ""
+        try:
+            with _readable():
+                spooled = self._spool.read(payload)
+            to = spooled.to
+            self._deliver(spooled, task_id, attempt, cancelled)
+        except BadMail as bad:
+            self._ledger.unsendable(task_id, attempt - 1, BAD_MAIL, to, str(bad))
+            raise
+
+    def _deliver(
+        self, spooled: Spooled, task_id: str, attempt: int, cancelled: Callable[[], bool]
+    ) -> None:
         if spooled.sent is not None:
             self._ledger.already_sent(task_id, spooled.sent.transport, spooled.sent.at)
             return
-        self._refuse_once(spooled)
+        self._refuse_once(spooled, task_id, attempt)
         transport, why = self._chosen()
         if transport is None:
             raise Waits(self._clock() + ASK_AGAIN, why)
@@ -277,8 +303,7 @@ class Post:
             said = of_body(self._spool.body(spooled, limit), spooled.html)
             to = address.checked(spooled.to, self._settings.strict)
             # Of its own time, not of now: what may arrive twice is the same to the byte.
-            made, subject = spooled.created, spooled.subject
-            mail = self._composed(said, to, subject, made, spooled.id, transport)
+            mail = self._composed(said, to, spooled.subject, spooled.made, spooled.id, transport)
             self._spend_or_wait(name, to)
             if spooled.trying is not None:
                 self._ledger.in_doubt(task_id, spooled.trying.transport, spooled.trying.at)
@@ -291,7 +316,7 @@ class Post:
                     self._spool.failed(spooled)
             raise
 
-    def _refuse_once(self, spooled: Spooled) -> None:
+    def _refuse_once(self, spooled: Spooled, task_id: str, attempt: int) -> None:
         """Fail what was refused for good before it was spooled, without asking once more.
 
         The mark is used up by that: whoever retries the mail after all has it attempted.
@@ -304,6 +329,9 @@ class Post:
         with _readable():
             self._spool.refused_once(spooled)
         word, _, text = spooled.refused.partition(": ")
+        if not _is_word(word):
+            word, text = "rejected_for_good", spooled.refused
+        self._ledger.unsendable(task_id, attempt - 1, word, spooled.to, text)
         raise NotSent(Reason.REJECTED, word, text, permanent=True)
 
     def _spend_or_wait(self, name: str, to: str) -> None:
@@ -317,31 +345,44 @@ class Post:
         # Else a thousand mails to one domain would be taken up at each token, for one of them.
         now, per_hour = self._clock(), max(1, lack.rate.per_hour)
         after = self._turns.get(lack.bucket, 0.0) + HOUR / per_hour
-        # No further than an hour: the rate, or the queue, may be another one by then.
-        self._turns[lack.bucket] = min(max(lack.until, after), max(lack.until, now + HOUR))
+        self._turns[lack.bucket] = max(lack.until, min(after, now + FARTHEST))
         return self._turns[lack.bucket]
 
     # ---- whether anything may be sent
 
-    def closed(self) -> str:
-        """Why no mail can be sent now, whoever it is for; "" when one can."""
+    def shut(self) -> tuple[str, float | None]:
+        """Why no mail can be sent now, whoever it is for, "" when one can; and when the token that
+        lacks is there, epoch seconds UTC, None where no time will mend it.
+        """
         transport, why = self._chosen()
         if transport is None:
-            return why
+            return why, None
+        bucket = f"transport:{transport.name}"
         try:
-            if self._limits is None or self._limits.ready(f"transport:{transport.name}"):
-                return ""
+            if self._limits is None or self._limits.ready(bucket):
+                return "", None
+            return f"no token for transport {transport.name}", self._limits.token_at(bucket)
         except OSError as error:
-            return f"the tokens of transports cannot be read: {error.strerror}"
-        return f"no token for transport {transport.name}"
+            return f"the tokens of transports cannot be read: {error.strerror}", None
+
+    def _suspended(self) -> Mapping[str, Suspension]:
+        """What an operator has suspended.
+
+        Raises:
+            Waits: nobody knows. To send by what is suspended would be worse than to wait.
+        """
+        try:
+            return self._suspensions()
+        except (OSError, ValueError) as error:
+            why = f"which transports are suspended cannot be read: {shown(str(error))}"
+            raise Waits(self._clock() + ASK_AGAIN, why, NO_TRANSPORT) from error
 
     def _chosen(self) -> tuple[Transport | None, str]:
         """The transport to use now, and why there is none."""
         try:
-            suspended = self._suspensions()
-        except (OSError, ValueError) as error:
-            # To send by what an operator has suspended would be worse than to wait.
-            return None, f"which transports are suspended cannot be read: {shown(str(error))}"
+            suspended = self._suspended()
+        except Waits as unknown:
+            return None, str(unknown)
         transport, why_not = self._ways.choose(suspended)
         if transport is not None:
             return transport, ""
@@ -350,17 +391,21 @@ class Post:
             return None, "no mail transport is set up: the method is none"
         held = [name for name, why in why_not.items() if why.startswith("suspended")]
         if held:
-            return None, f"no mail transport: {', '.join(held)} suspended by operator"
+            return None, _held_by(suspended[name] for name in held)
         if forced in why_not:
             return None, f"no mail transport: {forced}: {why_not[forced]}"
         return None, "no mail transport is set up"
 
     def _spend(self, name: str, to: str) -> None:
-        """Take a token of the transport and one of the recipient's domain.
+        """Take a token of the transport and one of the recipient's domain, for an attempt that is
+        made right now.
 
         Raises:
-            Waits: one lacks, or they cannot be counted.
+            Waits: one lacks, or they cannot be counted, or an operator has suspended the transport
+                since it was chosen.
         """
+        if held := self._suspended().get(name):
+            raise Waits(self._clock() + ASK_AGAIN, _held_by([held]), NO_TRANSPORT)
         if self._limits is None:
             return
         domain = address.domain_of(to)
@@ -436,7 +481,14 @@ class Post:
             self._complain(f"{why or shown(str(error))}; {consequence}")
 
 
-NO_TOKEN = "unavailable_no_token"
+def _held_by(held: Iterable[Suspension]) -> str:
+    names = (f"{each.name} suspended by {shown(each.who) or 'an operator'}" for each in held)
+    return f"no mail transport: {', '.join(names)}"
+
+
+def _is_word(text: str) -> bool:
+    """Whether this may stand as a word in the log; what a mark says is foreign."""
+    return re.fullmatch(r"[a-z0-9_.]{1,40}", text) is not None
 
 
 class _NoToken(Waits):

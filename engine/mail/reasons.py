@@ -35,15 +35,20 @@ _PHRASES: Mapping[str, str] = {
     "connect_refused": "connection refused",
     "connect_unreachable": "network is (?:unreachable|down)|host is (?:unreachable|down)"
     "|network unreachable|no route to host",
-    "connect_timeout": "connection timed out|connection timeout|failed to connect .*timeout",
+    # Whoever read from it had a connection, and may have handed the mail over by it.
+    "connect_timeout": "^(?!.*network (?:read|write) error)"
+    ".*(?:connection timed out|connection timeout|failed to connect .*timeout)",
     "dns_not_found": "(?:couldn't|could not) resolve|cannot locate host|name or service not known"
     "|unknown host|host (?:name )?(?:not found|lookup)|name resolution|no address associated",
     "tls_certificate": "certificate",
     "tls_missing": "starttls|does not support tls|tls (?:is )?required",
-    "tls_failed": r"\b(?:tls|ssl)\b.*(?:handshake|packet|error|fail|version|init|session)|x\.?509",
+    # Of a connection that was there, and broke, the lines below tell more.
+    "tls_failed": r"^(?!.*(?:read from|write to) tls)"
+    r".*\b(?:tls|ssl)\b.*(?:handshake|packet|error|fail|version|init|session)|x\.?509",
     "timeout": "timed out|timeout",
     "auth_failed": "authenticat|login denied|credentials|password",
-    "connect_lost": "empty reply|network (?:read|write) error|reset by peer|broken pipe"
+    "connect_lost": "empty reply|invalid reply|network (?:read|write) error|reset by peer"
+    "|(?:read from|write to) tls connection|broken pipe"
     "|lost connection|connection (?:lost|closed)|closed the connection",
     "connect_failed": "(?:couldn't|could not|cannot|failed to) connect",
     "rejected_too_large": "message (?:file |size )?(?:is )?too (?:big|large)|exceeds .*size",
@@ -90,8 +95,9 @@ def of_program(name: str, ran: Ran) -> NotSent | None:
     """
     text = ran.output.decode("utf-8", "replace")
     if ran.ended:
-        word = "timeout" if ran.ended.startswith("timeout") else "unavailable_stopped"
-        return not_sent(word, _joined(ran.ended, text))
+        _, late, time = ran.ended.partition("timeout after ")
+        why = f"{name} did not end within {time}" if late else f"{name} was stopped"
+        return not_sent("timeout" if late else "unavailable_stopped", _joined(why, text))
     if ran.status == 0:
         if not ran.unread:
             return None
@@ -112,6 +118,8 @@ _CURL: Mapping[int, str] = {
     5: "dns_proxy",
     6: "dns_not_found",
     7: "connect_refused",
+    # An answer that is none; where it is a no, that counts. Nobody knows what became of the mail.
+    8: "connect_lost",
     26: "unavailable_no_input",
     27: "unavailable_memory",
     28: "timeout",
@@ -134,7 +142,9 @@ _REACHING = frozenset({7, 28})
 """Statuses of which only curl's words tell whether anybody was there."""
 
 _last_lines_of_answers = re.compile(r"(?m)^([2-5]\d\d)(?: .*)?\r?$").findall
-_curls_own = re.compile(r"(?m)^curl: \(\d+\) (.*)$").findall
+_curls_own = re.compile(r"(?m)^curl: \(\d+\) (.*?)(?: \(errno: \d+\))?$").findall
+
+_PLAIN = "(expected TLS of every host that is not in mail.plain_hosts)"
 
 
 def of_curl(code: int, output: bytes, secrets: Collection[str] = ()) -> NotSent:
@@ -155,7 +165,8 @@ def of_curl(code: int, output: bytes, secrets: Collection[str] = ()) -> NotSent:
     heard = _of_phrases(own) if code in _REACHING else ""
     if heard.startswith(("connect_", "timeout")) and heard != "connect_failed":
         word = heard
-    return not_sent(word, told(own, secrets))
+    said = told(own, secrets)
+    return not_sent(word, f"{said} {_PLAIN}"[:ERROR_LIMIT] if word == "tls_missing" else said)
 
 
 def _refusal(text: str) -> int:

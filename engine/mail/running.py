@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import termios
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
@@ -41,7 +42,8 @@ class Ran(NamedTuple):
     """What a program left behind."""
 
     status: int | None
-    """Its exit status; the number of a signal that ended it, negative; None: nobody knows."""
+    """Its exit status; the number of a signal that ended it, negative; None: nobody knows, or it
+    could not be ended."""
     output: bytes
     """What it said last on standard output and standard error, together."""
     ended: str = ""
@@ -73,7 +75,8 @@ def run(
     grace: float = GRACE,
     account: Account | None = None,
 ) -> Ran:
-    """Run a program to its end, at most `timeout` seconds; `cancelled` ends it as well.
+    """Run a program to its end, at most `timeout` seconds; `cancelled` ends it as well. One that
+    cannot be ended is left to itself two graces later.
 
     `account` is whom to run it as, which only root can; None: as we are.
 
@@ -108,16 +111,16 @@ def run(
             raise _not_started(argv[0], error) from error
         given = _Given(reading, writing, stdin)
         writing = -1
-        with process:
-            try:
-                return _Following(process, given, grace).to_its_end(timeout, cancelled)
-            except OSError as error:
-                text = shown(f"cannot follow {argv[0]}: {error.strerror}")
-                raise NotSent(Reason.UNAVAILABLE, "unavailable_not_followed", text) from error
-            finally:
-                given.close()
-                # Its number is still its own, because it has not been waited for.
-                _signal_group(process, signal.SIGKILL)
+        try:
+            return _Following(process, given, grace).to_its_end(timeout, cancelled)
+        except OSError as error:
+            text = shown(f"cannot follow {argv[0]}: {error.strerror}")
+            raise NotSent(Reason.UNAVAILABLE, "unavailable_not_followed", text) from error
+        finally:
+            given.close()
+            # Its number is still its own, because it has not been waited for.
+            _signal_group(process, signal.SIGKILL)
+            _let_go(process)
     finally:
         os.close(reading)
         if writing >= 0:
@@ -202,9 +205,13 @@ class _Following:
                 ended = f"timeout after {timeout:g} s" if left <= 0 else "stopped"
                 _signal_group(self._process, signal.SIGTERM)
                 deadline = time.monotonic() + self._grace
-            elif ended and left <= 0 and not killing:
+            elif left <= 0 and killing:
+                # Beyond our reach: it became another user's (setuid), or hangs in the system.
+                return ended, 0.0
+            elif left <= 0:
                 killing = True
                 _signal_group(self._process, signal.SIGKILL)
+                deadline = time.monotonic() + self._grace
             ready = dict(poll.poll(1000 * min(_TICK, max(left, 0.01))))
             pipe = self._given.pipe
             if pipe in ready and not self._given.write():
@@ -216,13 +223,14 @@ class _Following:
 
     def _status(self, pidfd: int) -> int | None:
         try:
-            end = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT)
+            end = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT | os.WNOHANG)
         except ChildProcessError:
             # Where SIGCHLD is ignored the system waits for it and keeps its status to itself;
             # once that is noted, nobody signals what may be another's number by now.
             self._process.poll()
             return None
-        assert end is not None, "who is waited for without WNOHANG has ended"
+        if end is None:
+            return None  # it goes on, and we do not wait
         return end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
 
     def _read_on(self, seconds: float) -> None:
@@ -254,3 +262,11 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
         os.killpg(process.pid, number)
     except (ProcessLookupError, PermissionError):
         return  # nobody left, or it became another user's and is beyond our reach
+
+
+def _let_go(process: subprocess.Popen[bytes]) -> None:
+    """Take note that it ended, whenever that is."""
+    assert process.stdout is not None
+    process.stdout.close()
+    if process.poll() is None:
+        threading.Thread(target=process.wait, daemon=True).start()

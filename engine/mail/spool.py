@@ -55,6 +55,13 @@ class Spooled(NamedTuple):
     refused: str = ""
     """Why no attempt would help; "" where nobody said so."""
 
+    @property
+    def made(self) -> float:
+        """When it was composed, before the first attempt: as its name says, else when it was
+        spooled; epoch seconds UTC."""
+        named = letter.stamp_of(self.id)
+        return self.created if named is None else named
+
 
 class Broken(NamedTuple):
     """What has a mail's name in the spool and cannot be read as one."""
@@ -85,10 +92,19 @@ class MailSpool:
 
     # ---- keeping
 
-    def keep(self, id: str, to: str, subject: str, content: Content, refused: str = "") -> str:
+    def keep(
+        self,
+        id: str,
+        to: str,
+        subject: str,
+        content: Content,
+        refused: str = "",
+        trying: Mark | None = None,
+    ) -> str:
         """Store a new mail; answers with the path of its meta.sh once the disk has all of it.
 
-        `refused` says why no attempt would help, as `refuse` does.
+        `refused` says why no attempt would help, as `refuse` does; `trying` is an attempt that was
+        made already, and of which no end is known.
 
         Raises:
             BadMail: that is no name for a mail.
@@ -112,6 +128,8 @@ class MailSpool:
         }
         if refused:
             parts[REFUSED] = letter.refusal(refused)
+        if trying is not None:
+            parts[TRYING] = letter.attempt(*trying)
         spool = files.enter(self.folder, self._root, make=True)
         try:
             letter.place(id, parts, spool)
@@ -270,7 +288,8 @@ class MailSpool:
                 files.fsync(here)
 
     def failed(self, spooled: Spooled) -> None:
-        """The attempt has ended and the transport does not have the mail.
+        """The attempt has ended and the transport does not have the mail; `spooled` is as it was
+        before. The mark of an earlier attempt of which no end is known stands again.
 
         Not durable: a mark that comes back after a crash warns of a doubt that there is not.
 
@@ -278,7 +297,10 @@ class MailSpool:
             OSError: the mark could not be removed.
         """
         with self._letter(spooled.id) as (here, _):
-            files.forget(TRYING, here)
+            if spooled.trying is not None:
+                files.replace(TRYING, here, letter.attempt(*spooled.trying))
+            else:
+                files.forget(TRYING, here)
 
     def refuse(self, spooled: Spooled, why: str) -> None:
         """Write down that no attempt would help: whoever reads it next need not make one.

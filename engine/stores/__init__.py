@@ -26,7 +26,7 @@ def open_store(place: str, clock: Callable[[], float] = time.time) -> Store:
     # Payloads are named by absolute paths.
     root = os.path.abspath(os.path.dirname(queue) if queue != place else place)
     pending, work, dlq = (f"{queue}/{word}" for word in QUEUE)
-    return NftbanStore(Spool(pending, work, dlq, mail_spool=f"{root}/mailspool"), clock)
+    return NftbanStore(Spool(pending, work, dlq, mail_spool=f"{root}/mailspool", root=root), clock)
 
 
 def queue_folder(place: str) -> str:

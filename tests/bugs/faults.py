@@ -202,9 +202,10 @@ WRITING = (
         "a reader of the metrics sees half of them",
         _FILES,
         (
-            ('    new = f"{name}.', '    new = name or f"{name}.'),
             (
+                '    new = f"{name}.{os.urandom(6).hex()}.tmp"\n    try:\n'
                 "        fd = create(new, dir_fd, owner_for(os.fstat(dir_fd)), mode)",
+                "    new = name\n    try:\n"
                 "        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode, dir_fd=dir_fd)",
             ),
         ),
@@ -428,9 +429,11 @@ MOVING = (
         "engine/stores/nftban/spool.py",
         (
             (
-                "            yield from self._group(group)",
-                "            yield from map(Outcome, group)\n            self._group(group)",
+                "                outcomes = self._group(group)\n",
+                "                yield from map(Outcome, group)\n"
+                "                outcomes = self._group(group)\n",
             ),
+            ("                yield from outcomes\n", ""),
         ),
         _power("enqueue, 3 together"),
     ),

@@ -106,7 +106,7 @@ def run(words: list[str]) -> int:
     if rest[0].startswith("@"):
         with replaced(cli, "_run", lambda words: apply(root, rest[0][1:], rest[1:])):
             return cli.main([])
-    with replaced(Setup, "handlers", lambda setup, store: handlers(root)):
+    with replaced(Setup, "handlers", lambda setup, store, mailing: handlers(root)):
         return cli.main(["--root", root, *rest])
 
 

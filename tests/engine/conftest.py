@@ -1,10 +1,12 @@
-"""Children for the engine's tests: real processes, none of which outlives its test."""
+"""What the engine's tests have in common: no child and no open store outlives its test."""
 
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 
 import pytest
+
+from engine.stores.nftban import NftbanStore
 
 Child = subprocess.Popen[str]
 
@@ -29,3 +31,19 @@ def start() -> Iterator[Callable[..., Child]]:
     for child in children:
         child.kill()
         child.communicate()
+
+
+@pytest.fixture(autouse=True)
+def closed_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close each store that a test has opened and left so: a descriptor for each folder."""
+    opened: list[NftbanStore] = []
+    begin = NftbanStore.__init__
+
+    def noted(store: NftbanStore, *args: object, **settings: object) -> None:
+        begin(store, *args, **settings)  # type: ignore[arg-type]
+        opened.append(store)
+
+    monkeypatch.setattr(NftbanStore, "__init__", noted)
+    yield
+    for store in opened:
+        store.close()

@@ -14,14 +14,16 @@ import pytest
 from engine import files, locks
 from engine.alerts import ROOM, Alert, Goal, Level, Sight, Unfinished, What, Where, alerts
 from engine.config import Thresholds
+from engine.events import NOBODY
 from engine.gauges import GAUGES, LAST_RUN
 from engine.logtail import contract_line
 from engine.metrics import QueueGauges, Samples, render_queue
 from engine.model import LockEvidence, State, Verdict
-from engine.transports import Routes, Stopped, Tally, Transport, Window
+from engine.transports import Heap, Routes, Stopped, Tally, Transport, Window
 from tests.engine.lockers import later
 from tests.engine.test_transports import attempt, given_up
-from tests.tui.spools import Clock, disk_place, make_spool
+from tests.tui.mailrooms import Mailroom
+from tests.tui.spools import Clock, a_task, disk_place, make_spool, put_file
 from tests.tui.test_cli import Run, spooldeck
 from tui.live import Live
 
@@ -120,12 +122,20 @@ TABLE = [
     (a_sight(routes=Routes(("curl",), stopped=HALTED, unknown="Permission denied")), ""),
     (
         a_sight(routes=Routes(("curl", "mailx"), "mailx", stopped=HALTED)),
-        "WARN a suspended transport: curl suspended by ana for 2h00m -> transports curl",
+        "WARN a suspended transport: curl suspended by ana for 2h00m: the relay is moved -> "
+        "transports curl",
     ),
     (
         a_sight(routes=Routes(("curl",), stopped=HALTED)),
-        "WARN a suspended transport: curl suspended by ana for 2h00m: mail waits -> transports",
+        "WARN a suspended transport: curl suspended by ana for 2h00m, mail waits: the relay ",
     ),
+    (a_sight(transports=[a_way(0, 4, NOBODY)]), "no transport was there for 4 mails in 10m"),
+    (a_sight(transports=[a_way(0, 4, NOBODY)._replace(settled=True)]), ""),
+    (
+        a_sight(lost=1),
+        "WARN mail without a task: 1 spooled mail has no task: see `mail spool list` -> transports",
+    ),
+    (a_sight(lost=3000), "3,000 spooled mails have no task"),
     (a_sight(queue=prom(pending=5), counts={State.PENDING: 7}), ""),
     (
         a_sight(queue=prom(pending=12), before=[(NOW - 20, {State.PENDING: 40})]),
@@ -391,7 +401,9 @@ class Follower:
     def __init__(self, root: Path) -> None:
         make_spool(root, [])
         self.clock = Clock(time.time())
-        self.live = Live(disk_place(root, clock=self.clock), self.clock)
+        self.room = Mailroom(root, self.clock)
+        place = disk_place(root, clock=self.clock)._replace(mail=self.room.desk())
+        self.live = Live(place, self.clock)
 
     def _second(self) -> float:
         self.clock.now += 1
@@ -434,6 +446,29 @@ async def test_dead_tasks_that_come_are_noticed(tmp_path: Path) -> None:
         assert alert.words == "dlq +10 in 10m"
         assert alert.leads_to == Goal(str(tmp_path), Where.STATE, State.DEAD)
         assert What.DEAD not in [alert.what for alert in place.live.alerts]
+
+
+async def test_mail_that_no_task_sends_is_noticed(tmp_path: Path) -> None:
+    """Two mails lie in the spool for longer than whoever spooled them takes to queue a task, until
+    there are tasks, of whatever state.
+    """
+    async with Follower(tmp_path) as place:
+        place.room.heap = Heap(2, 3600)
+        while place.live.signs.sending.heap != place.room.heap:
+            await place.live.next_look()
+        place.clock.now += 40
+        await place.live.inspector.refresh()
+        await place.live.count_what_waits()
+
+        alert = await place.until(What.LOST)
+        assert alert is not None
+        assert alert.words.startswith("2 spooled mails have no task")
+
+        for number, state in enumerate((State.PENDING, State.DEAD)):
+            put_file(tmp_path, a_task(number, state, kind="mail_send"))
+        await place.live.inspector.refresh()
+        await place.live.count_what_waits()
+        await place.until(What.LOST, there=False)
 
 
 async def test_a_place_that_goes_away_is_said_and_comes_back(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from engine.model import State
 from engine.mounts import Mount
 from engine.patient import Program
 from engine.stores.nftban import NftbanStore, Spool, make_spool
+from engine.transports import Stopped
 
 ROOT = os.geteuid() == 0
 as_root = pytest.mark.skipif(not ROOT, reason="only root can give files away")
@@ -45,11 +46,16 @@ def store_at(root: Path) -> NftbanStore:
     return NftbanStore(spool_at(root))
 
 
+NO_MAIL = patient.Mail()
+"""Nothing was found out about mail."""
+
+
 def findings(
     root: Path,
     check: str,
     *,
     later: float = 0.0,
+    mail: patient.Mail = NO_MAIL,
     handlers: Mapping[str, Program] | None = None,
     **changes: object,
 ) -> list[Finding]:
@@ -67,6 +73,7 @@ def findings(
         now=now,
         sight=patient.walk(lambda: store_at(root), now),
         seen=patient.found_at(patient.paths_of(queue)),
+        mail=mail,
     )
     return [finding for name, finding in doctor.examine(seen) if name == check]
 
@@ -811,3 +818,42 @@ def test_what_one_walk_sees(root: Path) -> None:
     assert sight.kinds == {"report": 1, "other": 1}
     assert (sight.due, sight.due_since) == (2, int(began - 90))
     assert [problem.where for problem in sight.broken] == ["pending/x.task"]
+
+
+SHUT = patient.Mail(shut="no mail transport is set up")
+HALTED = Stopped("curl", 1_795_167_600.0, "ana", "the relay moves")
+
+
+@pytest.mark.parametrize(
+    ("mail", "waiting", "expected"),
+    [
+        (SHUT, 0, "ok no mail transport is set up"),
+        (SHUT._replace(wanted=True), 0, "warn no mail transport is set up"),
+        (SHUT, 2, "warn 2 mails wait, and none can be sent: no mail transport is set up"),
+        (
+            patient.Mail(shut="no mail transport: curl suspended", stopped=[HALTED]),
+            1,
+            "warn 1 mail waits: curl suspended by ana since 2026-11-20 09:40:00Z: the relay moves",
+        ),
+        (
+            patient.Mail(shut="no token for transport curl", token_at=1_795_167_600.0),
+            2,
+            "ok 2 mails wait: no token for transport curl, the next token comes 2026-11-20",
+        ),
+        (patient.Mail(settings=[("mail.sender: no", "correct it")]), 0, "warn mail.sender: no"),
+    ],
+)
+def test_what_keeps_mail_from_being_sent(
+    root: Path, mail: patient.Mail, waiting: int, expected: str
+) -> None:
+    """It is said in any case; somebody has to act where mail is wanted or waits, and not where
+    only its turn has not come. What is suspended is resumed.
+    """
+    for _ in range(waiting):
+        add(root, "mail_send")
+
+    found = the_one(root, "mail", mail=mail)
+
+    assert f"{found.grade} {found.what}".startswith(expected)
+    if mail.stopped:
+        assert found.mend == f"spooldeck --root {root} mail resume curl"

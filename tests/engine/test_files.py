@@ -124,6 +124,49 @@ def test_a_path_below_is_opened_folder_by_folder(tmp_path: Path) -> None:
         files.open_below(str(root), f"{root}/none/c")
 
 
+def test_the_root_itself_is_found_through_no_link_below_the_data_folder(tmp_path: Path) -> None:
+    """Below a data folder a link leads nowhere; above it the way does not matter."""
+    real = tmp_path / "real"
+    (real / "mail" / "spool").mkdir(parents=True)
+    (real / "mail" / "spool" / "x").touch()
+    (real / "link").symlink_to("mail")
+    (tmp_path / "data").symlink_to("real")
+    data = f"{tmp_path}/data"
+
+    assert files.is_below(f"{data}/mail/spool", f"{data}/mail/spool/x", data)
+    with pytest.raises(Refused, match="link"):
+        files.is_below(f"{data}/link/spool", f"{data}/link/spool/x", data)
+    with pytest.raises(Refused, match="does not lie plainly below"):
+        files.is_below(f"{data}/none", "/etc/passwd", data)
+
+
+def test_a_folder_s_last_files_go_in_an_order_that_the_disk_keeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them goes once the disk has it that what came before is gone; none is waited for
+    where there are no two.
+    """
+    steps: list[str] = []
+    forget = files.forget
+
+    def forgotten(name: str, dir_fd: int) -> None:
+        steps.append(name)
+        forget(name, dir_fd)
+
+    monkeypatch.setattr(files, "forget", forgotten)
+    monkeypatch.setattr(files, "fsync", lambda fd: steps.append("fsync"))
+    folder = files.open_folder(str(tmp_path))
+    for names in ("abxy", "abx", "ab"):
+        (tmp_path / "mail").mkdir()
+        for name in names:
+            (tmp_path / "mail" / name).touch()
+        files.remove_folder("mail", folder, ("x", "y"))
+        steps.append("-")
+    os.close(folder)
+
+    assert "".join(step[0] for step in steps) == "abxfy-abx-ab-"
+
+
 @pytest.mark.parametrize(
     ("tail", "said"),
     [

@@ -147,6 +147,33 @@ def test_what_cannot_be_meant_is_one_line(said: dict[str, object], words: str) -
     assert "\n" not in str(caught.value)
 
 
+def test_what_may_be_said_is_listed_without_the_empty_word() -> None:
+    """Whoever reads the names of the methods reads names; nothing at all is still no method."""
+    with pytest.raises(ConfigError, match="expected one of postfix, sendmail"):
+        settings(None, method="pigeon")
+
+    assert settings(None, method="").method == ""
+
+
+def test_a_key_of_the_relay_says_where_it_belongs() -> None:
+    """One level too high, it is not taken for a misspelt one."""
+    with pytest.raises(ConfigError, match=r"mail\.connect_timeout: .*under mail\.relay$"):
+        settings(None, connect_timeout=3)
+
+
+def test_what_is_planned_counts_as_the_last_of_the_files() -> None:
+    """Behind the environment and YAML, as if it had been written already."""
+
+    def recipient(environ: dict[str, str], **said: object) -> str:
+        environ |= {"NFTBAN_CONFIG_DIR": NOTHING}
+        planned = {"NFTBAN_MAIL_RECIPIENT": "new@example.com"}
+        return mailconf.mail_for(said, ROOT, f"{ROOT}/log", environ, planned).recipient
+
+    assert recipient({}) == "new@example.com"
+    assert recipient({"NFTBAN_MAIL_RECIPIENT": "env@example.com"}) == "env@example.com"
+    assert recipient({}, recipient="yaml@example.com") == "yaml@example.com"
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

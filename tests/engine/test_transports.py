@@ -10,18 +10,22 @@ from pathlib import Path
 import pytest
 
 from engine import metrics
+from engine.events import NOBODY
 from engine.gauges import Reading
 from engine.logtail import parse
 from engine.mailwatch import FAULTS, Transports, heard
 from engine.transports import (
     FOLLOWED,
     Health,
+    Routes,
     Sending,
     Source,
+    Stopped,
     Tally,
     Transport,
     Window,
     log_among,
+    settled,
 )
 
 NOW = 1_795_167_600.0
@@ -388,6 +392,32 @@ def test_a_pipe_in_place_of_the_log_is_said(post: Post) -> None:
     (log, _) = post.look().told
 
     assert "expected a regular file" in log.problem or "nvalid" in log.problem
+
+
+@pytest.mark.parametrize(
+    ("routes", "health"),
+    [
+        (None, Health.FAILING),
+        (Routes(("curl",), unknown="Permission denied"), Health.FAILING),
+        (Routes(("curl",), why_not={"curl": "no relay"}), Health.FAILING),
+        (Routes(("curl",), stopped={"curl": Stopped("curl", NOW, "ana")}), Health.OVER),
+        (Routes(("curl",), "curl"), Health.OVER),
+    ],
+)
+def test_mail_that_found_no_transport_is_news_while_it_is_not_known_why(
+    routes: Routes | None, health: Health
+) -> None:
+    """A suspension explains it, and a transport that is there again ends it; of a transport that
+    fails neither is true.
+    """
+    window = Window("10m", 600, Tally(4, 0, 4))
+    lately = (Window("1m", 60), window, Window("1h", 3600))
+    seen = Sending((Transport(NOBODY, None, lately), Transport("curl", None, lately)))
+
+    nobody, curl = settled(seen, routes).transports
+
+    assert nobody.health(0.5) is health
+    assert curl.health(0.5) is Health.FAILING
 
 
 def test_the_mail_log_is_found_among_logs() -> None:

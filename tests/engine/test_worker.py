@@ -54,7 +54,7 @@ class Desk:
         lock: locks.PidLock | None = None,
         concurrency: int = 1,
         limits: Limits | None = None,
-        gate: Callable[[str], str] = lambda kind: "",
+        gate: Callable[[str], tuple[str, float | None]] = lambda kind: ("", None),
         slots: Mapping[str, int] | None = None,
         store: Store | None = None,
         retire: Callable[[], None] = lambda: None,
@@ -574,9 +574,9 @@ def test_a_shut_gate_keeps_its_kind_and_no_other(desk: Desk) -> None:
     behind = desk.add(kind="zebra")
     asked = Counter[str]()
 
-    def gate(kind: str) -> str:
+    def gate(kind: str) -> tuple[str, float | None]:
         asked[kind] += 1
-        return "no mail transport is set up" if kind == "mail" else ""
+        return "no mail transport is set up" if kind == "mail" else "", None
 
     run = desk.worker({"mail": does, "zebra": does}, gate=gate).process_next()
 
@@ -584,6 +584,24 @@ def test_a_shut_gate_keeps_its_kind_and_no_other(desk: Desk) -> None:
     assert behind.id not in desk.tasks()
     assert run.refused == {"mail": "no mail transport is set up"}
     assert asked == {"mail": 1, "zebra": 1}
+    assert run.token_at is None
+
+
+def test_a_gate_that_says_when_it_opens_is_asked_again_then(desk: Desk) -> None:
+    """A worker waits for that moment, and no longer, to look again."""
+    desk.add(kind="mail")
+    answers = [("no token for transport curl", NOW), ("", None)]
+    waited: list[Run] = []
+
+    def done(task: Task, context: Context) -> None:
+        worker.stop()
+
+    shut = desk.worker({"mail": done}, gate=lambda kind: answers[0])
+    waited.append(shut.work(until_idle=True))
+    worker = desk.worker({"mail": done}, gate=lambda kind: answers.pop(0))
+    waited.append(worker.work())
+
+    assert [(run.done, run.token_at) for run in waited] == [(0, NOW), (1, None)]
 
 
 # ---- who was there before

@@ -3,9 +3,10 @@
 `killed_mail.py FOLDER WAY` makes a place for each step below FOLDER, in each a child that goes the
 way and is killed there: before a call that changes a file, or, where it writes, with half of the
 data written; or in which that call fails as on a broken disk, or it and all that follow find the
-disk full. The ways: `spool`, a mail that is refused, spooled and queued; `deliver`, a worker's run
-for one that was; `fail`, such a run in which it is refused once more. A transport accepts a mail by
-adding it to the file `accepted`.
+disk full. The ways: `spool`, a mail that is refused, spooled and queued; `doubt`, the same with one
+that is accepted, which nobody is told; `deliver`, a worker's run for one that was refused; `fail`,
+such a run in which it is refused once more. A transport accepts a mail by adding it to the file
+`accepted`.
 
 Then the next worker comes and does all that is due. Answers with a line of JSON for each step, the
 fields of a `Result`.
@@ -46,6 +47,8 @@ ERRORS = {"broken": errno.EIO, "full": errno.ENOSPC}
 
 NEED_NO_ROOM = frozenset({"unlink", "rmdir", "fchown", "fchmod", "utime"})
 
+REFUSED = "unavailable_450"
+
 UNDISTURBED = "undisturbed"
 
 MARK = b"\n=== the end of a mail ===\n"
@@ -84,12 +87,14 @@ class Result(NamedTuple):
 
 
 class Scribe:
-    """A transport that accepts a mail by adding it to a file, or refuses it."""
+    """A transport that accepts a mail by adding it to a file, and fails with a word, if it has one:
+    for `timeout` after it has accepted it, else instead.
+    """
 
     name = "sendmail"
 
-    def __init__(self, root: Path, refuses: bool) -> None:
-        self._path, self._refuses = root / "accepted", refuses
+    def __init__(self, root: Path, word: str) -> None:
+        self._path, self._word = root / "accepted", word
 
     def absence(self) -> str:
         """It is there."""
@@ -97,11 +102,13 @@ class Scribe:
 
     def send(self, mail: Mail, cancelled: Callable[[], bool]) -> None:
         """Accept it, or not."""
-        if self._refuses:
-            raise busy()
+        if self._word and self._word != "timeout":
+            raise busy(self._word)
         fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         _append(fd, mail.data + MARK)
         os.close(fd)
+        if self._word:
+            raise busy(self._word)
 
 
 class Place:
@@ -117,15 +124,15 @@ class Place:
         for path in self.spool[:4]:
             Path(str(path)).mkdir(parents=True)
 
-    def office(self, later: float = 0, refuses: bool = False) -> Office:
-        """Its post office, at a time after the beginning."""
-        office = Office(self.root, Scribe(self.root, refuses), attempts=1)
+    def office(self, later: float = 0, word: str = "") -> Office:
+        """Its post office, at a time after the beginning, with a transport that fails so."""
+        office = Office(self.root, Scribe(self.root, word), attempts=1)
         office.now = NOW + later
         return office
 
-    def send(self) -> int:
-        """Go the way `spool`; answers as the command does."""
-        office, store = self.office(refuses=True), NftbanStore(self.spool, lambda: NOW)
+    def send(self, word: str = REFUSED) -> int:
+        """Go the way `spool`, or `doubt`; answers as the command does."""
+        office, store = self.office(word=word), NftbanStore(self.spool, lambda: NOW)
 
         def enqueue(description: str, payload: str) -> str:
             task = verbs.enqueue("mail_send", NOW, "00000001", description, payload)
@@ -136,9 +143,9 @@ class Place:
         assert ended is not None
         return 1 if ended.task_id else 5
 
-    def work(self, later: float, *, until_idle: bool = False, refuses: bool = False) -> int:
+    def work(self, later: float, *, until_idle: bool = False, word: str = "") -> int:
         """Go the way `deliver`, or `fail`; answers as the command does."""
-        office, store = self.office(later, refuses), NftbanStore(self.spool, lambda: NOW + later)
+        office, store = self.office(later, word), NftbanStore(self.spool, lambda: NOW + later)
         store.recover()
         worker = Worker(
             store,
@@ -190,7 +197,8 @@ class Place:
 WAYS: dict[str, Callable[[Place], int]] = {
     "spool": Place.send,
     "deliver": lambda place: place.work(60),
-    "fail": lambda place: place.work(60, refuses=True),
+    "doubt": lambda place: place.send("timeout"),
+    "fail": lambda place: place.work(60, word=REFUSED),
 }
 
 
@@ -225,7 +233,7 @@ def run(root: Path, way: str, step: int, how: str) -> Result:
     """One place, one child, one death; and who comes after it."""
     place = Place(root)
     place.lay()
-    if way != "spool":
+    if way in ("deliver", "fail"):
         place.send()
     child = os.fork()
     if child == 0:
@@ -291,6 +299,8 @@ def main(root: str, way: str) -> None:
     run(first, way, 0, UNDISTURBED)
     steps = first.with_suffix(".steps").read_text().split()
     for step, how in faults(steps):
+        if way == "doubt" and how in ERRORS:
+            continue  # what these do to a mail that is spooled the way `spool` has seen
         result = run(Path(root, f"{way}-{how}-{step}"), way, step, how)
         sys.stdout.write(json.dumps(result) + "\n")
 

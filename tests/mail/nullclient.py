@@ -70,6 +70,10 @@ class NullClient:
         shutil.chown(folder / "data", "postfix", "postfix")
         self._process: subprocess.Popen[bytes] | None = None
         self._postconf = postconf
+        self.root = str(folder)
+        """The folder that is `/` to whoever looks for it: its queue is where main.cf says."""
+        (self._config / "postfix").mkdir()
+        (self._config / "postfix/main.cf").write_text("queue_directory = /queue\n")
         self.sendmail = a_script(folder / "sendmail", f'exec {sendmail} -C {self._config} "$@"')
         """Its sendmail program."""
 

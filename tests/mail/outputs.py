@@ -252,6 +252,45 @@ LEFT = (
     ),
     Left(
         "curl",
+        "dropped after the mail, TLS",
+        56,
+        b"220 mx.example.org scripted\r\n"
+        b"250-mx.example.org\r\n"
+        b"250-8BITMIME\r\n"
+        b"250-STARTTLS\r\n"
+        b"250 HELP\r\n"
+        b"220 Ready to start TLS\r\n"
+        b"250-mx.example.org\r\n"
+        b"250-8BITMIME\r\n"
+        b"250 HELP\r\n"
+        b"250 OK\r\n"
+        b"250 OK\r\n"
+        b"354 End data with <CR><LF>.<CR><LF>\r\n"
+        b"curl: (56) response reading failed (errno: 0)\n",
+        "connect_lost",
+    ),
+    Left(
+        "curl",
+        "no answer after the mail: 999",
+        8,
+        b"220 mx.example.org scripted\r\n"
+        b"250-mx.example.org\r\n"
+        b"250-8BITMIME\r\n"
+        b"250-STARTTLS\r\n"
+        b"250 HELP\r\n"
+        b"220 Ready to start TLS\r\n"
+        b"250-mx.example.org\r\n"
+        b"250-8BITMIME\r\n"
+        b"250 HELP\r\n"
+        b"250 OK\r\n"
+        b"250 OK\r\n"
+        b"354 End data with <CR><LF>.<CR><LF>\r\n"
+        b"999 what\r\n"
+        b"curl: (8) Weird server reply\n",
+        "connect_lost",
+    ),
+    Left(
+        "curl",
         "stalls at RCPT",
         28,
         b"220 mx.example.org scripted\r\n"
@@ -536,6 +575,23 @@ LEFT = (
         "dropped after the mail",
         76,
         b"msmtp: the server sent an empty reply\n"
+        b"msmtp: could not send mail (account default from /home/us/.msmtprc)\n",
+        "connect_lost",
+    ),
+    Left(
+        "msmtp",
+        "dropped after the mail, TLS",
+        74,
+        b"msmtp: cannot read from TLS connection: The TLS connection was non-properly te"
+        b"rminated.\n"
+        b"msmtp: could not send mail (account default from /home/us/.msmtprc)\n",
+        "connect_lost",
+    ),
+    Left(
+        "msmtp",
+        "no answer after the mail: some words",
+        76,
+        b"msmtp: the server sent an invalid reply\n"
         b"msmtp: could not send mail (account default from /home/us/.msmtprc)\n",
         "connect_lost",
     ),

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from engine import files, metrics
+from engine.events import event
+from engine.logtail import parse
 from engine.mail.figures import MailFigures, render
 from engine.mail.ledger import Ledger, Places
 from engine.metrics import Counters
@@ -173,6 +175,21 @@ def test_queued_mail_is_told_by_its_task(book: Book) -> None:
         "an earlier attempt was accepted, the mail is not sent again",
         "[WARN] Queue not available, mail saved to spool: /var/lib/nftban/mailspool/mail-1",
     ]
+
+
+def test_a_mail_that_is_given_up_on_blames_no_transport(book: Book) -> None:
+    """Its line has the task and the reason; for whoever counts failures it is none of a transport,
+    nor of a lack of one.
+    """
+    book.at("09:46:05").unsendable(TASK, 2, "rejected_bad_mail", ADMIN, "Mail body file not found")
+
+    (line,) = book.log
+    assert line.endswith(
+        f" [ERROR] MAIL_SEND_RESULT task_id={TASK} status=failed retries=2 "
+        "last_error=rejected_bad_mail: Mail body file not found"
+    )
+    assert event(parse(line.encode(), "mail.log")) is None
+    assert json.loads(book.records)["reason"] == "rejected_bad_mail: Mail body file not found"
 
 
 def test_what_a_transport_said_is_recorded(book: Book) -> None:

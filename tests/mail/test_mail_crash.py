@@ -59,6 +59,21 @@ def test_spooling_is_all_or_nothing(folder: str) -> None:
             assert result.visible == result.queued == 0, result
 
 
+def test_a_mail_in_doubt_is_never_in_the_spool_without_its_doubt(folder: str) -> None:
+    """Killed at any step of spooling a mail that was accepted without a word of it, whoever comes
+    after finds it in doubt, and says so before it is sent once more.
+    """
+    results = swept(folder, "doubt")
+
+    assert {result.ended for result in results} == {"killed", "done"}
+    for result in results:
+        assert result.doubtful == bool(result.visible), result
+        assert result.said == result.visible, result
+        assert result.finally_accepted == result.accepted + result.visible, result
+        assert result.same, result
+        assert result.half == result.left == [], result
+
+
 def test_a_killed_worker_loses_no_mail_and_doubles_only_what_was_in_hand(folder: str) -> None:
     """Killed or refused by the disk at any step of a run that delivers a mail, the worker leaves a
     mail that the next one delivers: at least once, the same to the byte, and a second time only if

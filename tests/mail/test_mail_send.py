@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,17 @@ from engine.worker import Run, Services, Worker
 from tests.mail.office import NOW, Office, Recorder, busy, refusal
 from tests.mail.test_post import buckets, full_disk, marks, spooled
 
+DESKS: list[Desk] = []
+"""What a test has opened."""
+
+
+@pytest.fixture(autouse=True)
+def closing() -> Iterator[None]:
+    """Closes it when the test is over."""
+    yield
+    while DESKS:
+        DESKS.pop().store.close()
+
 
 class Desk:
     """A queue beside a post office, and a worker that delivers."""
@@ -34,6 +45,7 @@ class Desk:
         self.store = NftbanStore(spool, self.office.clock)
         self.post = self.office.post(buckets(self.office))
         self.log: list[str] = []
+        DESKS.append(self)
 
     def add(self, payload: str, number: int = 1) -> Task:
         """A task for what lies there."""
@@ -45,7 +57,7 @@ class Desk:
         """One run of a timer."""
         services = Services(
             log=lambda level, text: self.log.append(f"{level} {text}"),
-            gate=lambda kind: self.post.closed() if kind == "mail_send" else "",
+            gate=lambda kind: self.post.shut() if kind == "mail_send" else ("", None),
         )
         handled = {"mail_send": MailSend(self.post)}
         worker = Worker(self.store, handled, contract(), services=services, clock=self.office.clock)
@@ -139,7 +151,7 @@ def test_a_broken_mail_is_given_up_on_in_the_contracts_words(
     tmp_path: Path, spoil: Callable[[Path], object], error: str
 ) -> None:
     """A spool folder without its parts is bad for good, and the task says so as the real program
-    does; nothing is attempted.
+    does; nothing is attempted. Log and delivery records say what became of it.
     """
     desk = Desk(tmp_path)
     meta = Path(spooled(tmp_path))
@@ -152,6 +164,12 @@ def test_a_broken_mail_is_given_up_on_in_the_contracts_words(
     assert dead.state is State.DEAD
     assert dead.error == error.format(meta=meta)
     assert desk.way.asked == []
+    assert desk.office.log() == [
+        f"[ERROR] MAIL_SEND_RESULT task_id={task.id} status=failed retries=0 "
+        f"last_error=rejected_bad_mail: {dead.error}"
+    ]
+    record = (tmp_path / "mail/delivery.jsonl").read_text().splitlines()[-1]
+    assert '"result":"failed","reason":"rejected_bad_mail: Mail ' in record
 
 
 def test_a_task_without_payload_is_given_up_on(tmp_path: Path) -> None:
@@ -282,7 +300,7 @@ def test_while_nothing_can_be_sent_no_mail_is_claimed(tmp_path: Path) -> None:
     run = desk.run()
 
     assert run == Run(
-        refused={"mail_send": "no mail transport: sendmail suspended by operator"},
+        refused={"mail_send": "no mail transport: sendmail suspended by root@web1"},
     )
     assert desk.now(task) == task
     desk.office.suspensions.resume("sendmail")

@@ -151,7 +151,7 @@ def test_a_transport_with_a_bug_is_not_hushed_up(tmp_path: Path) -> None:
 
 def test_the_third_attempt_delivers(tmp_path: Path) -> None:
     """Refused twice, a mail is accepted the third time: waits between the attempts, the same mail
-    each time, and nothing in the spool.
+    each time, and nothing in the spool. What was said to the second stands in the record.
     """
     way = Recorder(busy(), busy())
     office = Office(tmp_path, way)
@@ -173,6 +173,8 @@ def test_the_third_attempt_delivers(tmp_path: Path) -> None:
         "[INFO] MAIL_SEND_ATTEMPT task_id=inline attempt=3 transport=sendmail to=admin@...",
         "[INFO] MAIL_SEND_RESULT task_id=inline status=success transport=sendmail attempt=3",
     ]
+    (record,) = (tmp_path / "mail/delivery.jsonl").read_text().splitlines()
+    assert '"result":"success","reason":"after unavailable_450: 450 try again later"' in record
     assert [office.metric(name) for name in (ATTEMPTS, SUCCESS, FAILURES)] == [3, 1, 0]
 
 
@@ -232,7 +234,7 @@ def test_the_last_wait_counts_on(
 
 def test_a_refusal_for_good_is_not_retried(tmp_path: Path) -> None:
     """A permanent refusal ends the attempts at once; the mail is spooled, and its task gives up on
-    it without asking again, once: who retries it has it attempted.
+    it without asking again, once, as the log says: who retries it has it attempted.
     """
     way = Recorder(refusal())
     office = Office(tmp_path, way)
@@ -246,8 +248,26 @@ def test_a_refusal_for_good_is_not_retried(tmp_path: Path) -> None:
     assert (told.value.permanent, told.value.word) == (True, "rejected_550")
     assert str(told.value) == "550 no such user"
     assert len(way.asked) == 1
+    assert office.log()[-1] == (
+        f"[ERROR] MAIL_SEND_RESULT task_id={TASK} status=failed retries=0 "
+        "last_error=rejected_550: 550 no such user"
+    )
     office.post().deliver(ended.payload, TASK, 1, never)
     assert len(way.accepted) == 1
+
+
+@pytest.mark.parametrize("why", ["no word", "a=b status=success: x", "", "x" * 50 + ": y"])
+def test_a_mark_of_somebody_else_says_nothing_in_our_words(tmp_path: Path, why: str) -> None:
+    """What stands in the mark of a refusal is foreign: the word for it in the log is ours."""
+    payload = spooled(tmp_path)
+    Path(payload).with_name("refused").write_text(f'WHY="{why}"\n')
+    office = Office(tmp_path, Recorder())
+
+    with pytest.raises(NotSent) as told:
+        office.post().deliver(payload, TASK, 1, never)
+
+    assert told.value.word == "rejected_for_good"
+    assert " last_error=rejected_for_good: " in office.log()[-1]
 
 
 @pytest.mark.parametrize(
@@ -257,7 +277,7 @@ def test_a_refusal_for_good_is_not_retried(tmp_path: Path) -> None:
         ({"method": "sendmail"}, "no program", (), "no mail transport: sendmail: no program"),
         ({"method": "none"}, "", ("sendmail",), "no mail transport is set up: the method is none"),
         ({}, "not installed", ("sendmail",), "no mail transport is set up"),
-        ({}, "", ("sendmail",), "no mail transport: sendmail suspended by operator"),
+        ({}, "", ("sendmail",), "no mail transport: sendmail suspended by root@web1"),
     ],
 )
 def test_without_a_transport_a_mail_is_spooled_at_once(
@@ -277,7 +297,7 @@ def test_without_a_transport_a_mail_is_spooled_at_once(
         "[ERROR] No mail system available, spooling for later",
         f"[INFO] Mail spooled to queue: {ended.task_id} (recipient: admin@...)",
     ]
-    assert office.post().closed() == why
+    assert office.post().shut()[0] == why
     with pytest.raises(NotSent, match=why):
         office.post().send("the disk is full")
 
@@ -289,10 +309,64 @@ def test_what_is_suspended_is_never_guessed(tmp_path: Path) -> None:
     payload = spooled(tmp_path)
     (tmp_path / "suspended").write_text("sendm")
 
-    assert "which transports are suspended cannot be read" in post.closed()
+    assert "which transports are suspended cannot be read" in post.shut()[0]
     with pytest.raises(Waits, match="suspended"):
         post.deliver(payload, TASK, 1, never)
     assert way.asked == []
+
+
+def test_a_transport_that_is_suspended_in_a_wait_is_not_asked_again(tmp_path: Path) -> None:
+    """Suspended between two attempts, a transport gets no other one: the mail is spooled at once,
+    and who asked for it is told of both.
+    """
+    way = Recorder(busy())
+    office = Office(tmp_path, way)
+    office.watch = lambda: office.suspend("sendmail")
+
+    ended = retried(office)
+
+    assert (ended.sent, ended.attempts, len(way.asked)) == (False, 1, 1)
+    assert (office.pauses, len(office.queued)) == ([5], 1)
+    assert (ended.word, ended.text) == (
+        "unavailable_450",
+        "450 try again later; then no mail transport: sendmail suspended by root@web1",
+    )
+
+
+class SuspendedMeanwhile(Recorder):
+    """A transport that is suspended while it is being chosen."""
+
+    office: Office
+
+    def absence(self) -> str:
+        """It is there; and so is an operator."""
+        self.office.suspend(self.name)
+        return ""
+
+
+@pytest.mark.parametrize("deed", ["send", "send_with_retry", "deliver"])
+def test_what_is_suspended_is_looked_at_right_before_each_attempt(
+    tmp_path: Path, deed: str
+) -> None:
+    """A transport that is suspended after it was chosen is not asked; nothing is marked."""
+    payload = spooled(tmp_path)
+    way = SuspendedMeanwhile()
+    way.office = office = Office(tmp_path, way)
+
+    if deed == "send":
+        with pytest.raises(NotSent, match="sendmail suspended by root@web1") as told:
+            office.post().send("the disk is full")
+        assert told.value.word == "unavailable_no_transport"
+    elif deed == "send_with_retry":
+        ended = retried(office)
+        assert (ended.attempts, ended.word) == (0, "unavailable_no_transport")
+        assert len(office.queued) == 1
+    else:
+        with pytest.raises(Waits, match="sendmail suspended by root@web1"):
+            office.post().deliver(payload, TASK, 1, never)
+
+    assert way.asked == []
+    assert marks(payload) == set()
 
 
 def test_a_limited_transport_spools_at_once(tmp_path: Path) -> None:
@@ -488,7 +562,30 @@ def test_a_failed_attempt_leaves_no_doubt(tmp_path: Path) -> None:
     assert [office.metric(name) for name in (ATTEMPTS, SUCCESS, FAILURES)] == [2, 0, 2]
 
 
-@pytest.mark.parametrize("word", ["timeout", "connect_lost", "unavailable_signal_9"])
+def test_what_is_spooled_is_the_same_to_the_byte(tmp_path: Path) -> None:
+    """A mail that was tried, spooled, and is delivered much later is the one that was tried: what
+    may arrive twice must not look like two mails.
+    """
+    way = Recorder(*[busy("timeout")] * 3)
+    office = Office(tmp_path, way)
+    ended = retried(office, "<p>the disk is <b>full</b>, Grüße</p>", subject="Grüße")
+
+    office.now += 3600
+    office.post().deliver(ended.payload, TASK, 1, never)
+
+    assert len(way.asked) == 4
+    assert len(set(way.asked)) == 1
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("timeout", "connect_lost", "unavailable_signal_9", "unavailable_stopped"),
+        *("unavailable_no_status", "unavailable_not_followed", "unavailable_io"),
+        *("connect_protocol", "unavailable_curl_8", "unavailable_status_1", "unavailable_for_now"),
+        "never_heard_of",
+    ],
+)
 def test_an_attempt_without_an_answer_leaves_its_doubt(tmp_path: Path, word: str) -> None:
     """An attempt that nobody answered may have sent the mail: the next one says so in the log."""
     payload = spooled(tmp_path)
@@ -501,6 +598,46 @@ def test_an_attempt_without_an_answer_leaves_its_doubt(tmp_path: Path, word: str
 
     assert [TASK in line for line in office.log() if "may arrive twice" in line] == [True]
     assert marks(payload) == {"sent"}
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("dns_not_found", "tls_certificate", "auth_535", "rejected_550", "rejected_too_large"),
+        *("connect_refused", "connect_unreachable", "connect_timeout", "connect_failed"),
+        *("unavailable_450", "unavailable_554", "unavailable_not_started", "unavailable_not_read"),
+        *("unavailable_usage", "unavailable_permission", "unavailable_configuration"),
+        *("unavailable_no_space", "unavailable_no_token", "unavailable_no_transport"),
+    ],
+)
+def test_a_mail_that_nobody_can_have_is_not_in_doubt(word: str) -> None:
+    """Where nobody was reached, a server said no, or the program never had the mail, none arrives
+    twice.
+    """
+    assert not busy(word).doubtful
+
+
+@pytest.mark.parametrize("then", ["unavailable_450", "connect_refused"])
+def test_once_in_doubt_a_mail_stays_in_doubt(tmp_path: Path, then: str) -> None:
+    """An attempt that is answered takes nothing back of the one before it that was not: each that
+    follows says so, with the moment of the one in doubt, until the mail is accepted.
+    """
+    office = Office(tmp_path, Recorder(busy("timeout"), *[busy(then)] * 3))
+
+    ended = retried(office)
+    assert ended.doubt == NOW
+    assert marks(ended.payload) == {"trying"}
+    with pytest.raises(NotSent):
+        office.post().deliver(ended.payload, TASK, 1, never)
+    assert marks(ended.payload) == {"trying"}
+    office.post().deliver(ended.payload, TASK, 2, never)
+
+    doubts = [line for line in office.log() if "may arrive twice" in line]
+    assert [line.split()[2] for line in doubts] == [
+        *("task_id=inline", "task_id=inline", f"task_id={TASK}", f"task_id={TASK}"),
+    ]
+    assert all("transport=sendmail since=2026-11-20T10:20:00Z" in line for line in doubts)
+    assert marks(ended.payload) == {"sent"}
 
 
 def test_a_doubt_is_told_between_attempts_and_goes_into_the_spool(tmp_path: Path) -> None:
@@ -659,15 +796,15 @@ def test_each_domain_has_its_own_tokens(tmp_path: Path) -> None:
     assert told.value.until == NOW + 60
     assert [mail.recipient for mail in way.accepted] == ["admin@example.com", "ops@example.org"]
     assert marks(again) == set()
-    assert post.closed() == ""
+    assert post.shut()[0] == ""
 
 
 def test_those_that_wait_for_one_domain_come_back_one_by_one(tmp_path: Path) -> None:
     """Mails that find no token come back a token apart, so that not all of them are taken up again
-    for one; never later than in an hour, or the first token.
+    for one, however slow they are; never later than in a day, or the first token.
     """
-    payloads = [spooled(tmp_path, str(n)) for n in range(5)]
-    office = Office(tmp_path, Recorder(), domains={"example.com": Rate(2, 1)})
+    payloads = [spooled(tmp_path, str(n)) for n in range(27)]
+    office = Office(tmp_path, Recorder(), domains={"example.com": Rate(1, 1)})
     post = office.post(buckets(office))
     post.deliver(payloads[0], TASK, 1, never)
 
@@ -677,19 +814,24 @@ def test_those_that_wait_for_one_domain_come_back_one_by_one(tmp_path: Path) -> 
             post.deliver(payload, TASK, 1, never)
         moments.append(told.value.until - NOW)
 
-    assert moments == [1800, 3600, 3600, 3600]
+    assert moments == [*range(3600, 86400, 3600), 86400, 86400, 86400]
 
 
 def test_an_empty_bucket_of_the_transport_shuts_the_gate(tmp_path: Path) -> None:
-    """While its transport has no token, no mail needs to be looked at."""
+    """While its transport has no token, no mail needs to be looked at, and it is known until when;
+    of a transport that is suspended nobody knows.
+    """
     office = Office(tmp_path, Recorder(), rates={"sendmail": Rate(60, 1)})
     post = office.post(buckets(office))
-    assert post.closed() == ""
+    assert post.shut()[0] == ""
 
     post.send("the disk is full")
-    assert post.closed() == "no token for transport sendmail"
+    assert post.shut()[0] == "no token for transport sendmail"
+    assert post.shut() == ("no token for transport sendmail", NOW + 60)
     office.now += 60
-    assert post.closed() == ""
+    assert post.shut() == ("", None)
+    office.suspend("sendmail")
+    assert post.shut() == ("no mail transport: sendmail suspended by root@web1", None)
 
 
 def test_who_cannot_count_tokens_does_not_send(

@@ -104,6 +104,7 @@ def test_msmtp_delivers_what_it_was_given(body: str, tmp_path: Path) -> None:
         ({"body": "451 4.7.1 greylisted"}, "unavailable_451"),
         ({"body": "554 5.7.1 spam"}, "rejected_554"),
         ({"body": DROP}, "connect_lost"),
+        ({"body": "what?"}, "connect_lost"),
         ({"body": STALL}, "timeout"),
     ],
 )
@@ -120,6 +121,22 @@ def test_what_msmtp_says_today_is_understood(
     assert failure.word == word
     assert failure.permanent == word.startswith("rejected")
     assert server.mails == []
+
+
+def test_a_server_that_leaves_msmtp_within_tls_may_have_the_mail(tmp_path: Path) -> None:
+    """Whether TLS began at once or was asked for, an answer that never came is a doubt."""
+    pem = certificate(tmp_path / "pem")
+    trust = ("tls on", f"tls_trust_file {pem.cert}")
+    failures = []
+    with Server(tls=pem, body=DROP) as asked, Server(tls=pem, smtps=True, body=DROP) as at_once:
+        msmtprc(tmp_path, asked.port, *trust)
+        failures.append(failure_of(an_msmtp(tmp_path)))
+        msmtprc(tmp_path, at_once.port, *trust, "tls_starttls off")
+        failures.append(failure_of(an_msmtp(tmp_path)))
+
+    assert [(failure.word, failure.doubtful) for failure in failures] == [
+        ("connect_lost", True)
+    ] * 2
 
 
 def test_msmtp_and_its_tls_are_understood(tmp_path: Path) -> None:
@@ -251,15 +268,17 @@ def test_postfix_delivers_what_it_was_given(
     assert received[1:3] == (SENDER, (RECIPIENT,))
 
 
-def test_a_postfix_that_runs_is_seen(postfix: NullClient, relay: Server) -> None:
-    """Its master is a process that anybody sees."""
-    settings = MailSettings(programs={"sendmail": postfix.sendmail})
+def test_a_postfix_that_runs_is_seen(postfix: NullClient, relay: Server, tmp_path: Path) -> None:
+    """Its master holds a lock in its queue; the Postfix of another queue does not count."""
+    programs = {"sendmail": postfix.sendmail, "postfix": needs("postfix")}
+    settings = MailSettings(programs=programs)
     relay.mails.clear()
 
     Postfix(settings, System()).send(a_mail(), never)
     assert relay.wait_for(1), postfix.said()
 
-    assert Postfix(settings, System()).absence() == ""
+    assert Postfix(settings, System(postfix.root)).absence() == ""
+    assert Postfix(settings, System(str(tmp_path))).absence() == "Postfix does not run"
 
 
 def test_a_mail_that_is_too_large_for_postfix_is_refused_for_ever(postfix: NullClient) -> None:

@@ -35,6 +35,19 @@ def test_what_real_programs_say_is_understood(left: Left) -> None:
     assert failure.permanent == left.word.startswith(PERMANENT)
 
 
+@pytest.mark.parametrize(
+    "left",
+    [left for left in LEFT if left.what.startswith(("dropped", "no answer"))],
+    ids=lambda left: f"{left.program}: {left.what}",
+)
+def test_what_broke_off_without_an_answer_is_in_doubt(left: Left) -> None:
+    """Where nobody said no the server may have the mail; numbers of the system are not told."""
+    failure = judged(left)
+
+    assert failure.doubtful and not failure.permanent
+    assert "errno" not in str(failure)
+
+
 @pytest.mark.parametrize("left", LEFT, ids=lambda left: f"{left.program}: {left.what}")
 def test_an_operator_reads_one_line_without_whole_addresses(left: Left) -> None:
     """The text says something, on one line of 200 characters, and names nobody's domain."""
@@ -97,8 +110,13 @@ def test_a_program_without_words_is_judged_by_its_status(
         (b"SMTP error from remote mail server after MAIL FROM:<x@example.com> SIZE=1500: "
          b"452 4.2.2 full", "unavailable_452"),
         (b"host mx.example.com[192.0.2.5] said: 450 4.1.1 <x@example.com>", "unavailable_450"),
+        (b"msmtp: network read error: Connection timed out", "timeout"),
+        (b"msmtp: cannot connect to mx, port 25: Connection timed out", "connect_timeout"),
         (b"connect to mx.example.com[192.0.2.5]:25: No route to host", "connect_unreachable"),
         (b"lost connection with mx.example.com[192.0.2.5] while sending RCPT TO", "connect_lost"),
+        (b"msmtp: cannot read from TLS connection: Error in the pull function.", "connect_lost"),
+        (b"msmtp: cannot write to TLS connection: the operation timed out", "timeout"),
+        (b"msmtp: TLS handshake failed: Error in the pull function.", "tls_failed"),
         (b"Unrouteable address", "rejected_unknown_user"),
         (b"write error: No space left on device", "unavailable_no_space"),
         # No answers of a server, though three digits are there.
@@ -134,9 +152,19 @@ def test_a_program_that_was_ended_has_not_sent() -> None:
 
     assert late and stopped
     assert (late.reason, late.word, str(late)) == (
-        *(Reason.TIMEOUT, "timeout", "timeout after 30 s: 250 ok"),
+        *(Reason.TIMEOUT, "timeout", "exim did not end within 30 s: 250 ok"),
     )
-    assert (stopped.word, str(stopped)) == ("unavailable_stopped", "stopped")
+    assert (stopped.word, str(stopped)) == ("unavailable_stopped", "exim was stopped")
+
+
+def test_a_relay_without_tls_is_told_with_what_can_be_done() -> None:
+    """The setting that allows plain mail is named; the text is not longer for it than any."""
+    (short,) = (left for left in LEFT if left[:2] == ("curl", "no STARTTLS"))
+
+    assert str(judged(short)) == (
+        "STARTTLS not supported. (expected TLS of every host that is not in mail.plain_hosts)"
+    )
+    assert len(str(reasons.of_curl(64, b"curl: (64) " + b"x" * 500))) == 200
 
 
 def test_nothing_secret_is_told() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +18,7 @@ from engine import accounts
 from engine.mail.model import NotSent, Reason
 from engine.mail.running import HANDED_ON, KEPT, PATH, Ran, environment, found, run
 from engine.mail.transports.system import System
-from tests.mail.programs import needs_root
+from tests.mail.programs import a_script, needs, needs_root
 
 SMALL, LARGE = b"From: us\n\n.\nlast", b"x" * 3_000_000
 """What fits into a pipe's buffer, and what does not."""
@@ -312,6 +314,75 @@ def test_where_nobody_may_know_the_status_it_is_unknown(program: Callable[[str],
         signal.signal(signal.SIGCHLD, before)
 
     assert result == Ran(None, b"no\n")
+
+
+IGNORING = """
+import os, signal, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
+def test_whoever_ignores_the_end_of_children_runs_us_all_the_same(tmp_path: Path) -> None:
+    """A caller may hand on to us that SIGCHLD is ignored: a mail that was sent is sent, once."""
+    sendmail = a_script(tmp_path / "sendmail", f"cat > /dev/null; echo sent >> {tmp_path}/sent")
+    said = f"mail: {{method: sendmail, programs: {{sendmail: {sendmail}}}}}\n"
+    (tmp_path / "config.yaml").write_text(said)
+    ours = ["-P", "-m", "tui.cli", "--config", f"{tmp_path}/config.yaml"]
+    words = ["--root", str(tmp_path), "mail", "send", "a text", "admin@example.com"]
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("NFTBAN_")}
+
+    done = subprocess.run(
+        [sys.executable, "-c", IGNORING, *ours, *words],
+        cwd=Path(__file__).parents[2],
+        env={**environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "sent").read_text() == "sent\n"
+
+
+BEYOND_REACH = """
+import os, sys
+import encodings.idna
+from engine.mail.running import run
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+pid, *argv = sys.argv[1:]
+print(tuple(run(argv, b"", 60, lambda: os.path.exists(pid), grace=0.1)))
+"""
+
+
+def test_a_program_that_cannot_be_killed_is_left_to_itself() -> None:
+    """One that has become root, as Exim does, ends for nobody else: the attempt is over in time
+    all the same, and what became of the mail nobody knows."""
+    needs_root("to make a program that becomes root")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        pid, becoming = folder / "pid", folder / "setpriv"
+        becoming.write_bytes(Path(needs("setpriv")).read_bytes())
+        becoming.chmod(0o4755)
+        script = a_script(folder / "script", f"echo $$ > {pid}; echo ready; exec sleep 600")
+        argv = [str(pid), str(becoming), "--reuid=0", "--regid=0", "--clear-groups", script]
+        try:
+            done = subprocess.run(
+                [sys.executable, "-P", "-c", BEYOND_REACH, *argv],
+                env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+            alive = not is_gone(int(pid.read_text()))
+        finally:
+            os.kill(int(pid.read_text()), signal.SIGKILL)
+
+    assert done.stdout == "(None, b'ready\\n', 'stopped', False)\n", done.stderr
+    assert alive
 
 
 def test_programs_are_found_where_they_belong(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -468,6 +468,27 @@ def test_an_attempt_leaves_its_mark_until_its_end(spool: MailSpool) -> None:
     assert names(mail.folder) == ["body.txt", "meta.sh", "sent"]
 
 
+def test_a_doubt_outlives_the_attempt_that_follows(spool: MailSpool) -> None:
+    """A mail may come with a doubt; an attempt that fails leaves the one that stood before it."""
+    said = Content("x", html=False)
+    meta = spool.keep(ID, "a@example.com", "", said, trying=Mark("curl", NOW - 9))
+    mail = spool.read(meta)
+    assert mail.trying == Mark("curl", NOW - 9)
+
+    spool.begin(mail, "exim", NOW)
+    spool.failed(mail)
+
+    assert spool.read(meta) == mail
+
+
+def test_a_mail_is_as_old_as_its_name_says(spool: MailSpool) -> None:
+    """It is spooled after it was composed; where no name says when that was, it was then."""
+    mail, odd = kept(spool, "mail-20260107T120102Z-a1b2c3d4"), kept(spool, "mail-odd")
+
+    assert (mail.made, mail.created) == (1_767_787_262.0, NOW)
+    assert odd.made == NOW
+
+
 def test_what_was_sent_is_sent_even_without_a_beginning(spool: MailSpool) -> None:
     """A mark that somebody removed meanwhile is made anew."""
     mail = kept(spool)

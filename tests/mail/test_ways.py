@@ -4,24 +4,28 @@ operator suspended.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engine import accounts
 from engine.mail.model import Mail, NotSent, Reason
 from engine.mail.transports import Ways
 from engine.mail.transports.memory import Memory
 from engine.mail.transports.system import System
 from engine.mailconf import METHODS, MailSettings
+from tests.mail.programs import needs_root
 
 TRAP = '#!/bin/sh\necho "$0" >> {folder}/run\n'
 """What every program of the machines below would do, were it run."""
 
-POSTFIX = ("/usr/sbin/postfix", "/usr/sbin/sendmail", "master")
+POSTFIX = ("/usr/sbin/postfix", "/usr/sbin/sendmail", "/etc/postfix/main.cf", "Postfix")
 SENDMAIL = ("/usr/sbin/sendmail", "sendmail")
 EXIM4 = ("/usr/sbin/exim4", "/usr/sbin/sendmail", "exim4")
 MSMTP = ("/usr/bin/msmtp", "/etc/msmtprc")
@@ -34,40 +38,72 @@ class Machine:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._pid = 0
+        self._held: list[int] = []
         self.process("init")
 
     def has(self, things: Iterable[str]) -> None:
         """Put there what begins with `/`: a program where programs are, else a file; what does
-        not is the name of a process."""
+        not is the name of a process, or Postfix, which holds its lock."""
         for thing in things:
-            if not thing.startswith("/"):
+            if thing == "Postfix":
+                self.runs_postfix()
+            elif not thing.startswith("/"):
                 self.process(thing)
-                continue
-            path = self.folder / thing[1:]
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(TRAP.format(folder=self.folder))
-            path.chmod(0o755 if "bin/" in thing or "lib/" in thing else 0o644)
+            else:
+                path = self._file(thing)
+                path.write_text(TRAP.format(folder=self.folder))
+                path.chmod(0o755 if "bin/" in thing or "lib/" in thing else 0o644)
 
-    def process(self, name: str) -> int:
-        """Start one that is named so; answers with its number."""
+    def _file(self, path: str) -> Path:
+        found = self.folder / path[1:]
+        found.parent.mkdir(parents=True, exist_ok=True)
+        return found
+
+    def process(
+        self, name: str, state: str = "S", uid: int = 0, within: str = "", line: str = ""
+    ) -> int:
+        """Start one that is named so; answers with its number. `within` is its number in a
+        container, `line` its command line."""
         self._pid += 1
         folder = self.folder / "proc" / str(self._pid)
         folder.mkdir(parents=True)
-        (folder / "comm").write_text(f"{name}\n")
+        said = f"Name:\t{name}\nState:\t{state} (as it is)\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n"
+        (folder / "status").write_text(f"{said}NSpid:\t{self._pid}{within}\n")
+        (folder / "cmdline").write_text(line.replace(" ", "\0"))
         return self._pid
 
-    def ways(self, method: str = "", host: str = "", **settings: Any) -> Ways:
+    def runs_postfix(self, queue: str = "/var/spool/postfix") -> Path:
+        """Start one with this queue; answers with the path of its lock."""
+        path = self._file(f"{queue}/pid/master.pid")
+        self._held.append(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        fcntl.flock(self._held[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return path
+
+    def stop_postfix(self) -> None:
+        """Stop all of them; their files stay."""
+        while self._held:
+            os.close(self._held.pop())
+
+    def ways(
+        self,
+        method: str = "",
+        host: str = "",
+        account: accounts.Account | None = None,
+        **settings: Any,
+    ) -> Ways:
         """Its ways of sending mail; without curl, which is looked for elsewhere."""
         environ = {"HOME": "/root", "XDG_CONFIG_HOME": "/root/config"}
         programs = {"curl": str(self.folder / "usr/bin/curl")}
         said = MailSettings(method=method, host=host, programs=programs)._replace(**settings)
-        return Ways(said, system=System(str(self.folder), environ))
+        return Ways(said, system=System(str(self.folder), environ, account))
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
+def machine(tmp_path: Path) -> Iterator[Machine]:
     """A machine with nothing but its first process."""
-    return Machine(tmp_path)
+    machine = Machine(tmp_path)
+    yield machine
+    machine.stop_postfix()
 
 
 def chosen(ways: Ways, suspended: Collection[str] = ()) -> str:
@@ -81,10 +117,12 @@ def chosen(ways: Ways, suspended: Collection[str] = ()) -> str:
     [
         ((), ""),
         (POSTFIX, "postfix"),
-        (POSTFIX[:2], ""),
-        (("/usr/sbin/postfix", "master"), ""),
-        (("/usr/sbin/postfix", "/usr/lib/sendmail", "master"), "postfix"),
-        (("/usr/sbin/sendmail", "master"), ""),
+        (POSTFIX[:3], ""),
+        ((*POSTFIX[:3], "master"), ""),
+        ((*POSTFIX[:3], "sendmail"), ""),
+        (("/usr/sbin/postfix", "Postfix"), ""),
+        (("/usr/sbin/postfix", "/usr/lib/sendmail", "Postfix"), "postfix"),
+        (("/usr/sbin/sendmail", "Postfix"), ""),
         (SENDMAIL, "sendmail"),
         (("/usr/lib/sendmail", "sendmail-mta"), "sendmail"),
         (SENDMAIL[:1], ""),
@@ -99,7 +137,8 @@ def chosen(ways: Ways, suspended: Collection[str] = ()) -> str:
         (("/bin/mailx", "/usr/lib/sendmail"), "mailx"),
         (MAILX[:1], ""),
         # It would take the mail, and keep it until somebody starts Postfix.
-        ((*MAILX, "/usr/sbin/postfix"), ""),
+        ((*MAILX, *POSTFIX[:3]), ""),
+        ((*MAILX, "/usr/sbin/postfix"), "mailx"),
         (("/usr/bin/curl",), ""),
         ((*POSTFIX, *SENDMAIL, *EXIM4, *MSMTP, *MAILX), "postfix"),
         ((*SENDMAIL, *EXIM4, *MSMTP, *MAILX), "sendmail"),
@@ -145,8 +184,12 @@ def test_curl_is_fifth_or_first(
         # A program that takes mail without a daemon is enough where it is meant.
         (SENDMAIL[:1], "sendmail", "sendmail"),
         (EXIM4[:1], "exim", "exim"),
+        (POSTFIX, "sendmail", "sendmail"),
+        # Of a Postfix that is stopped it would be taken, and lie there.
+        (POSTFIX[:3], "sendmail", ""),
+        ((*POSTFIX[:3], "/usr/bin/mailx"), "mailx", ""),
         # Nothing takes the place of what was meant.
-        (POSTFIX[:2], "postfix", ""),
+        (POSTFIX[:3], "postfix", ""),
         ((*POSTFIX, "/usr/bin/msmtp"), "msmtp", ""),
         (POSTFIX, "exim", ""),
         (POSTFIX, "curl", ""),
@@ -196,7 +239,7 @@ def test_why_each_is_not_used_is_told(machine: Machine) -> None:
     why_not = machine.ways().choose().why_not
 
     assert why_not == {
-        "postfix": "Postfix does not run: no process named master",
+        "postfix": "Postfix does not run",
         "sendmail": "its daemon does not run: no process named sendmail, none by "
         "/var/run/sendmail.pid",
         "exim": "Exim does not run: no process named exim, exim4",
@@ -208,12 +251,16 @@ def test_why_each_is_not_used_is_told(machine: Machine) -> None:
 
 
 def test_a_pid_file_counts_while_its_process_lives(machine: Machine) -> None:
-    """A sendmail by another name is known by the file that names it; an old file is nothing."""
+    """A sendmail by another name is known by the file that names it; an old file is nothing, not
+    even when its number has become another's, or its process is dead and not buried."""
     machine.has(("/usr/sbin/sendmail", "/var/run/sendmail.pid"))
     file = machine.folder / "var/run/sendmail.pid"
+    alive = machine.process("smtpd", line="sendmail: accepting connections")
 
     for text, name in (
-        (f"{machine.process('smtpd')}\n/usr/sbin/sendmail -bd\n", "sendmail"),
+        (f"{alive}\n/usr/sbin/sendmail -bd\n", "sendmail"),
+        (f"{machine.process('nginx', line='nginx: master process')}\n", ""),
+        (f"{machine.process('smtpd', 'Z')}\n", ""),
         ("99999\n", ""),
         ("", ""),
         ("../../etc\n", ""),
@@ -223,14 +270,146 @@ def test_a_pid_file_counts_while_its_process_lives(machine: Machine) -> None:
         assert chosen(machine.ways()) == name
 
 
-def test_where_processes_are_hidden_a_forced_postfix_is_believed(machine: Machine) -> None:
-    """Under hidepid nobody can tell whether Postfix runs: only who forces it knows."""
-    machine.has(POSTFIX[:2])
-    (machine.folder / "proc/1").rename(machine.folder / "proc/self")
+@pytest.mark.parametrize(
+    ("process", "name"),
+    [({}, "exim"), ({"state": "Z"}, ""), ({"state": "X"}, ""), ({"within": "\t7"}, "")],
+)
+def test_a_daemon_lives_and_is_not_a_containers(
+    machine: Machine, process: dict[str, str], name: str
+) -> None:
+    """A dead process that nobody buried sends nothing, and one in a container not from here."""
+    machine.has(EXIM4[:2])
+    machine.process("exim4", **process)  # type: ignore[arg-type]
 
+    assert chosen(machine.ways()) == name
+
+
+@pytest.mark.parametrize(
+    ("said", "queue"),
+    [
+        ("", "/var/spool/postfix"),
+        ("queue_directory = /srv/queue\n", "/srv/queue"),
+        ("#queue_directory = /old\nqueue_directory=/a\nqueue_directory =  /srv/b \n", "/srv/b"),
+    ],
+)
+def test_postfix_runs_while_the_lock_of_its_master_is_held(
+    machine: Machine, said: str, queue: str
+) -> None:
+    """The lock lies in the queue that main.cf names; a file that nobody holds is an old one."""
+    machine.has(POSTFIX[:3])
+    main_cf = machine.folder / "etc/postfix/main.cf"
+    main_cf.unlink()
+    main_cf.symlink_to("main.cf.here")  # as who keeps configurations elsewhere has it
+    main_cf.write_text(f"compatibility_level = 3.6\n{said}")
+    lock = machine.runs_postfix(queue)
+
+    assert chosen(machine.ways()) == "postfix"
+    machine.stop_postfix()
+    assert lock.exists()
     assert chosen(machine.ways()) == ""
-    assert "that we may see" in machine.ways().absence("postfix")
+
+
+@pytest.mark.parametrize(
+    ("process", "name"),
+    [({}, "postfix"), ({"uid": 1000}, ""), ({"state": "Z"}, ""), ({"within": "\t1"}, "")],
+)
+def test_where_the_lock_is_not_for_us_its_process_counts(
+    machine: Machine, process: dict[str, Any], name: str
+) -> None:
+    """Who may not ask for the lock looks for root's own master; anybody can name a process so."""
+    machine.has(POSTFIX[:3])
+    lock = machine.runs_postfix()
+    lock.rename(lock.with_name("elsewhere"))
+    lock.symlink_to("elsewhere")  # a link is what nobody, not even root, opens here
+    machine.process("master", **process)
+
+    assert chosen(machine.ways()) == name
+
+
+@pytest.mark.parametrize("hidden", ["folders", "files", "all"])
+def test_where_processes_are_hidden_a_forced_postfix_is_believed(
+    machine: Machine, hidden: str
+) -> None:
+    """Where others' processes are not seen (hidepid=2), not read (hidepid=1) or there is no /proc
+    nobody can tell whether Postfix runs, unless by its lock: only who forces it knows."""
+    machine.has((*POSTFIX[:3], *EXIM4[:1]))
+    lock = machine.runs_postfix()
+    lock.rename(lock.with_name("elsewhere"))
+    lock.symlink_to("elsewhere")
+    if hidden == "files":
+        (machine.folder / "proc/1/status").unlink()
+    else:
+        (machine.folder / f"proc{'/1' if hidden == 'folders' else ''}").rename(
+            machine.folder / "hidden"
+        )
+
+    assert machine.ways().absence("postfix").endswith("force the method postfix if it does")
     assert chosen(machine.ways("postfix")) == "postfix"
+    assert chosen(machine.ways("sendmail")) == "sendmail"
+    assert machine.ways().absence("exim").startswith("Exim does not run")
+
+
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        ("sendmail.postfix", ""),
+        ("sendmail.sendmail", "sendmail"),
+        ("../bin/msmtp", "sendmail"),
+        ("../../opt/dma/sendmail", "sendmail"),
+    ],
+)
+def test_whose_sendmail_is_tells_the_end_of_its_link(
+    machine: Machine, target: str, name: str
+) -> None:
+    """Beside a Postfix that is stopped another's sendmail may be installed, and chosen."""
+    machine.has(POSTFIX[:3])
+    sendmail = machine.folder / "usr/sbin/sendmail"
+    there = sendmail.parent / target
+    there.parent.mkdir(parents=True, exist_ok=True)
+    sendmail.rename(there)
+    sendmail.symlink_to(target)
+
+    assert chosen(machine.ways("sendmail")) == name
+
+
+SOMEBODY = accounts.Account(4711, 4711, (4711, 4712), "somebody", "/home/somebody")
+
+
+@pytest.mark.parametrize(
+    ("owner", "group", "mode", "above", "name"),
+    [
+        (0, 0, 0o600, 0o755, ""),
+        (0, 0, 0o644, 0o755, "msmtp"),
+        (0, 0, 0o644, 0o700, ""),
+        (0, 4712, 0o640, 0o755, "msmtp"),
+        (0, 4713, 0o640, 0o755, ""),
+        (4711, 0, 0o400, 0o755, "msmtp"),
+        (4711, 0, 0o044, 0o755, ""),
+    ],
+)
+def test_root_asks_for_whom_it_runs_programs(
+    machine: Machine, owner: int, group: int, mode: int, above: int, name: str
+) -> None:
+    """A configuration that root alone may read is none for a program that runs as somebody."""
+    needs_root("to give files away")
+    machine.has(MSMTP)
+    file = machine.folder / "etc/msmtprc"
+    os.chown(file, owner, group)
+    file.chmod(mode)
+    file.parent.chmod(above)
+
+    assert chosen(machine.ways(account=SOMEBODY)) == name
+    assert chosen(machine.ways()) == "msmtp"
+
+
+def test_root_asks_whether_they_may_run_a_program(machine: Machine) -> None:
+    """A program in a folder that only root enters is not installed for anybody else."""
+    needs_root("to do what others may not")
+    machine.has(SENDMAIL)
+    (machine.folder / "usr/sbin").chmod(0o700)
+
+    assert chosen(machine.ways(account=SOMEBODY)) == ""
+    assert chosen(machine.ways()) == "sendmail"
 
 
 def test_a_program_may_lie_elsewhere(machine: Machine) -> None:

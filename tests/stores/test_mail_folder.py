@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from engine import files, verbs
-from engine.model import Move, State, Task
+from engine.model import Move, Problem, State, Task
 from engine.stores.nftban import NftbanStore, Spool, form
 
 Opener = Callable[..., NftbanStore]
@@ -186,3 +186,280 @@ def test_another_payload_weighs_itself(spool: Spool, open_spool: Opener, mail: P
     (mail / "body.txt").unlink()
 
     assert store.size(task) == len(store.read(task))
+
+
+# ---- what another task needs
+
+
+def add(store: NftbanStore, payload: object, number: int = 2, kind: str = "mail_send") -> Task:
+    """One more task that names a payload, waiting."""
+    ident = f"20261120T094115Z-{kind}-{number:08x}"
+    store.swap(None, Task(ident, kind, State.PENDING, NOW, payload=str(payload)))
+    (task,) = store.look({ident})
+    assert isinstance(task, Task)
+    return task
+
+
+def tasks_in(store: NftbanStore, state: State) -> list[Task]:
+    """Every task of a state."""
+    return [item for item in store.look({store.states[state]}) if isinstance(item, Task)]
+
+
+@pytest.fixture
+def unsent(mail: Path) -> Path:
+    """A mail that nobody has sent yet."""
+    (mail / "sent").unlink()
+    return mail
+
+
+@pytest.mark.parametrize("file", ["meta.sh", "body.txt"])
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("state", [State.DEAD, State.TRASH])
+def test_a_mail_stays_for_the_other_task_that_names_it(
+    spool: Spool, open_spool: Opener, unsent: Path, state: State, many: bool, file: str
+) -> None:
+    """Who is deleted for good takes no unsent mail from another; the last one takes it along."""
+    store = open_spool()
+    gone = put(spool, store, unsent / file, state)
+    other = add(store, unsent / "meta.sh")
+    before = sorted(unsent.iterdir())
+
+    if many:
+        assert [outcome.error for outcome in store.swap_all([Move(gone, None)])] == [None]
+    else:
+        store.swap(gone, None)
+
+    assert sorted(unsent.iterdir()) == before
+
+    (claimed,) = store.take(NOW, "me", 1)
+    assert claimed.id == other.id
+    store.swap(claimed, None)
+    assert not unsent.exists()
+
+
+def test_of_several_that_leave_together_the_last_one_takes_the_mail(
+    spool: Spool, open_spool: Opener, unsent: Path
+) -> None:
+    """Two dead tasks of one mail, deleted at once, leave nothing of it."""
+    store = open_spool()
+    first = put(spool, store, unsent / "meta.sh", State.DEAD)
+    second = add(store, unsent / "meta.sh")
+    store.swap(second, replace(second, state=State.TRASH))
+    (second,) = tasks_in(store, State.TRASH)
+
+    assert not any(o.error for o in store.swap_all([Move(first, None), Move(second, None)]))
+
+    assert not unsent.exists()
+
+
+@pytest.mark.parametrize("where", ["D.{}.pending.held.00000000.1-0-1", "T.{}.1-0-1", "twice/{}.1"])
+def test_a_task_that_is_on_its_way_keeps_its_mail(
+    spool: Spool, open_spool: Opener, unsent: Path, where: str
+) -> None:
+    """One that is being moved, added, or was set aside is a task as well."""
+    store = open_spool()
+    gone = put(spool, store, unsent / "meta.sh", State.DEAD)
+    other = add(store, unsent / "meta.sh")
+    there = Path(spool.desk, where.format(other.id))
+    there.parent.mkdir(exist_ok=True)
+    Path(spool.pending, f"{other.id}.task").rename(there)
+
+    store.swap(gone, None)
+
+    assert (unsent / "meta.sh").exists()
+    assert list(store.named([str(unsent / "meta.sh")]).values()) == [
+        str(there.relative_to(Path(spool.pending).parent))
+    ]
+
+
+def test_a_task_that_moves_while_it_is_looked_for_is_found(
+    spool: Spool, open_spool: Opener, unsent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Put into a folder that had been listed, from one that was not yet, it is found there."""
+    store, rival = open_spool(), open_spool()
+    task = add(store, unsent / "meta.sh")
+    rival.swap(task, replace(task, state=State.TRASH))
+    (trashed,) = tasks_in(store, State.TRASH)
+    other = add(store, "", 3)
+    opened = files.open_guarded
+
+    def moved(name: str, dir_fd: int) -> int:
+        monkeypatch.setattr(files, "open_guarded", opened)
+        assert name == f"{other.id}.task", "pending/ comes first"
+        rival.swap(trashed, replace(trashed, state=State.PENDING))
+        return opened(name, dir_fd)
+
+    monkeypatch.setattr(files, "open_guarded", moved)
+
+    named = store.named([str(unsent / "meta.sh"), "/elsewhere"])
+
+    assert list(named) == [str(unsent / "meta.sh")]
+    assert store.counts()[State.PENDING] == 2
+
+
+def test_what_is_done_is_removed_without_a_look_at_others(
+    spool: Spool, open_spool: Opener, mail: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An outcome costs the same in a full queue: after a success, and for what is marked as sent,
+    nobody else's task file is read.
+    """
+    store = open_spool()
+    dead = put(spool, store, mail / "meta.sh", State.DEAD)
+    folder = mail.with_name("mail-20261120T094604Z-00000000")
+    folder.mkdir()
+    (folder / "meta.sh").write_text("m")
+    add(store, folder / "meta.sh")
+    (done,) = store.take(NOW, "me", 1)
+    monkeypatch.setattr(store, "named", None)
+
+    store.swap(dead, None)
+    store.swap(done, None)
+
+    assert list(Path(spool.mail_spool).iterdir()) == []
+
+
+def test_a_thousand_are_looked_for_at_once(
+    spool: Spool, open_spool: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To delete many tasks for good is not to read the queue once for each of them."""
+    store = open_spool()
+    payloads = [Path(spool.mail_spool, f"mail-{n}", "meta.sh") for n in range(250)]
+    for number, payload in enumerate(payloads):
+        payload.parent.mkdir()
+        payload.write_text("m")
+        add(store, payload, number)
+    moves = [Move(t, replace(t, state=State.TRASH)) for t in tasks_in(store, State.PENDING)]
+    assert not any(outcome.error for outcome in store.swap_all(moves))
+    looks: list[int] = []
+    named = store.named
+
+    def counted(some: Collection[str]) -> dict[str, str]:
+        looks.append(len(some))
+        return named(some)
+
+    monkeypatch.setattr(store, "named", counted)
+
+    outcomes = store.swap_all(Move(task, None) for task in tasks_in(store, State.TRASH))
+    assert not any(outcome.error for outcome in outcomes)
+
+    assert looks == [250]
+    assert list(Path(spool.mail_spool).iterdir()) == []
+
+
+def test_who_cannot_look_takes_no_mail_away(
+    spool: Spool, open_spool: Opener, unsent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the lock of the desk is not to be had the task leaves, and its mail stays."""
+    store = open_spool()
+    gone = put(spool, store, unsent / "meta.sh", State.DEAD)
+
+    def refused(some: object) -> object:
+        raise TimeoutError("its holder may be stopped")
+
+    monkeypatch.setattr(store, "named", refused)
+    store.swap(gone, None)
+
+    assert list(store.look()) == []
+    assert (unsent / "meta.sh").exists()
+
+
+# ---- a power cut
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_power_cut_after_a_delivery_brings_no_mail_back_unmarked(
+    spool: Spool, open_spool: Opener, mail: Path, many: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk has it that the task has left before its mail goes, and that the mail has gone
+    before its mark does.
+    """
+    store = open_spool(durable=True)
+    task = put(spool, store, mail / "meta.sh")
+    steps: list[str] = []
+    unlink, fsync = files.unlink, files.fsync
+
+    def unlinked(name: str, *, dir_fd: int) -> None:
+        steps.append(name)
+        unlink(name, dir_fd=dir_fd)
+
+    def synced(fd: int) -> None:
+        steps.append(f"fsync {Path(f'/proc/self/fd/{fd}').resolve().name}")
+        fsync(fd)
+
+    monkeypatch.setattr(files, "unlink", unlinked)
+    monkeypatch.setattr(files, "fsync", synced)
+
+    if many:
+        assert [outcome.error for outcome in store.swap_all([Move(task, None)])] == [None]
+    else:
+        store.swap(task, None)
+
+    assert steps[:2] == [f"{IDENT}.task", "fsync work"]
+    assert steps[2:] == ["body.html", "body.txt", "meta.sh", f"fsync {mail.name}", "sent"]
+
+
+@pytest.mark.parametrize("payload", ["", "/elsewhere/x", "{}/plain.txt"])
+def test_a_task_without_a_mail_pays_for_no_fsync(
+    spool: Spool, open_spool: Opener, payload: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is acknowledged is one unlink, as before."""
+    Path(spool.mail_spool, "plain.txt").write_text("x")
+    store = open_spool(durable=True)
+    task = put(spool, store, payload.format(spool.mail_spool))
+    monkeypatch.setattr(files, "fsync", None)
+
+    store.swap(task, None)
+
+    assert list(store.look()) == []
+    assert Path(spool.mail_spool, "plain.txt").exists() == (payload != "{}/plain.txt")
+
+
+def test_where_the_disk_does_not_confirm_the_mark_stays(
+    spool: Spool, open_spool: Opener, mail: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task may come back then, and finds its mail marked as sent."""
+    store = open_spool(durable=True)
+    task = put(spool, store, mail / "meta.sh")
+
+    def refused(fd: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(files, "fsync", refused)
+    store.swap(task, None)
+
+    assert (mail / "sent").exists() and (mail / "meta.sh").exists()
+
+
+# ---- where the mail spool lies
+
+
+def test_a_link_above_the_mail_spool_leads_nowhere(
+    spool: Spool, open_spool: Opener, tmp_path: Path
+) -> None:
+    """Whoever owns the data folder leads nobody astray who may delete more than they may."""
+    root, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    precious = elsewhere / "spool" / "mail-1"
+    precious.mkdir(parents=True)
+    (precious / "meta.sh").write_text("m")
+    (root / "mail").symlink_to(elsewhere)
+    place = spool._replace(mail_spool=f"{root}/mail/spool", root=str(root))
+    store = NftbanStore(place, lambda: NOW)
+    task = put(spool, store, f"{root}/mail/spool/mail-1/meta.sh")
+
+    assert store.size(task) < 1000
+    (_, payload) = store.parts(task)
+    store.swap(task, None)
+    store.close()
+
+    assert "symbolic link" in payload.refused
+    assert (precious / "meta.sh").exists()
+
+
+def test_a_mail_spool_that_no_task_can_name_is_a_problem(spool: Spool, tmp_path: Path) -> None:
+    """With letters in its path that a task file may not hold, no spooled mail gets a task."""
+    store = NftbanStore(spool._replace(mail_spool=f"{tmp_path}/Köln/mailspool"), lambda: NOW)
+    (problem,) = store.look()
+    store.close()
+
+    assert isinstance(problem, Problem)
+    assert "no task can name a mail there" in problem.what

@@ -9,7 +9,7 @@ from pathlib import Path
 from engine.mail.suspended import Suspensions
 from engine.mailconf import METHODS
 from engine.store import Unavailable
-from engine.transports import Routes, Stopped
+from engine.transports import Heap, Routes, Stopped
 from tui.place import MailDesk
 
 HERE = ("postfix", "curl")
@@ -31,6 +31,7 @@ class Mailroom:
         self.records = folder / "delivery.jsonl"
         self.noted: list[str] = []
         self.fails = ""
+        self.heap = Heap(0, 0.0)
 
     def routes(self, stopped: Mapping[str, Stopped]) -> Routes:
         """The first that is there, and is not suspended."""
@@ -46,6 +47,12 @@ class Mailroom:
         """Those that are suspended."""
         read = self.suspensions.read()
         return {name: Stopped(*suspension) for name, suspension in read.items()}
+
+    def look(self) -> Heap:
+        """What lies in the spool."""
+        if self.fails:
+            raise Unavailable(self.fails)
+        return self.heap
 
     def suspend(self, name: str, why: str) -> str:
         """As ana; what could not be written down about it."""
@@ -69,5 +76,6 @@ class Mailroom:
             self.suspend,
             self.resume,
             lambda: str(self.records),
+            self.look,
             test=(sys.executable, "-c", says),
         )

@@ -161,9 +161,9 @@ NEEDS = {
     "metrics": {"folders", "modes", "owners", "litter", "worker", "beside"},
     "queue/dlq": {"owners", "desk", "broken", "clock", "kinds", "dead", "worker"},
     "queue/.spooldeck": {"modes", "owners", "litter", "desk", "corrupt", "broken", "clock"}
-    | {"kinds", "dead", "worker", "beside"},
+    | {"mail", "kinds", "dead", "worker", "beside"},
     "queue": {"folders", "modes", "owners", "nesting", "devices", "disk", "room", "litter"}
-    | {"desk", "corrupt", "broken", "clock", "kinds", "dead", "worker", "beside"},
+    | {"mail", "desk", "corrupt", "broken", "clock", "kinds", "dead", "worker", "beside"},
     "queue/pending/*.task": {"tasks", "desk", "broken", "clock", "kinds", "dead", "worker"},
 }
 """Which checks need to see what; `tasks` is bad where a whole folder is hidden."""
@@ -405,3 +405,59 @@ def test_each_task_is_opened_once(tmp_path: Path) -> None:
     )
 
     assert run.stderr.split()[-1] == "300"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ("{method: curl}", "no relay: mail.relay.host (NFTBAN_SMTP_HOST) is not set"),
+        ("{method: memory}", "each mail is lost with the process that sends it"),
+        ("{recipient: a b}", "mail.recipient: "),
+        ("{sender: a b}", "mail.sender: "),
+        ("{programs: {msmtp: /nonexistent}}", "mail.programs.msmtp: /nonexistent: no such program"),
+        ("{relay: {host: mx.example.com, user: ana}}", "the relay has a user and no password"),
+    ],
+)
+def test_settings_by_which_no_mail_can_be_sent_are_told_before_any_waits(
+    place: Path, capsys: pytest.CaptureFixture[str], settings: str, said: str
+) -> None:
+    """Whoever set mail up wants to know before the first one is to be sent."""
+    said_of = _mail_lines(place, settings, capsys)
+
+    assert any(line.startswith("warn  mail ") and said in line for line in said_of)
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "said", "mend"),
+    [
+        ("secret\n", 0o600, "", ""),
+        ("secret\n", 0o640, "others may read", "chmod 600 "),
+        ("", 0o600, "expected one line of text", "write the password into "),
+        ("one\ntwo\n", 0o600, "expected one line of text", "write the password into "),
+    ],
+)
+def test_a_password_file_is_judged_as_whoever_reads_it_does(
+    place: Path, capsys: pytest.CaptureFixture[str], text: str, mode: int, said: str, mend: str
+) -> None:
+    """By the rules of the transport itself, and with the command that mends it."""
+    file = place.parent / "password"
+    file.write_text(text)
+    file.chmod(mode)
+
+    lines = _mail_lines(
+        place, f"{{relay: {{host: mx.example.com, user: ana, password_file: {file}}}}}", capsys
+    )
+
+    found = [at for at, line in enumerate(lines) if "password_file" in line]
+    assert bool(found) == bool(said)
+    for at in found:
+        assert said in lines[at]
+        assert f"mend: {mend}" in lines[at + 1]
+
+
+def _mail_lines(place: Path, settings: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    config = place.parent / "mail.yaml"
+    config.write_text(f"mail: {settings}\n")
+    capsys.readouterr()
+    main(["--config", str(config), "doctor", str(place)])
+    return capsys.readouterr().out.splitlines()

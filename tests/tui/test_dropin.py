@@ -273,6 +273,7 @@ def test_mail_is_sent_by_the_functions(place: Place) -> None:
             rc=0; nftban_mail_send 'first' || rc=$?; echo $rc
             nftban_mail_send 'second' 'a@example.com'
             nftban_mail_send_with_retry 'third' '' '--it failed'
+            while read -r to; do nftban_mail_send - "$to"; done <<<$'c@example.com\nd@example.com'
             NFTBAN_MAIL_METHOD=none
             rc=0; nftban_mail_send_with_retry 'fourth' 'b@example.com' || rc=$?; echo $rc
             rc=0; nftban_mail_send || rc=$?; echo $rc
@@ -285,7 +286,7 @@ def test_mail_is_sent_by_the_functions(place: Place) -> None:
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines() == [
         "1",
-        *(sent.format(f"{name}@example.com") for name in ("a", "all")),
+        *(sent.format(f"{name}@example.com") for name in ("a", "all", "c", "d")),
         f"Mail spooled for later delivery: {task.id}",
         *("1", "1", "1"),
     ]
@@ -298,6 +299,8 @@ def test_mail_is_sent_by_the_functions(place: Place) -> None:
     assert [mail.recipients for mail in server.mails] == [
         ("a@example.com",),
         ("all@example.com",),
+        # A dash is a text like any other: the rest of a loop's input is nobody's mail.
+        *(("c@example.com",), ("d@example.com",)),
     ]
     assert b"Subject: --it failed" in server.mails[1].data
 

@@ -7,6 +7,7 @@ import email.policy
 import io
 import json
 import os
+import pwd
 import re
 import signal
 import subprocess
@@ -23,11 +24,13 @@ import pytest
 
 from engine import config, files, verbs
 from engine.inotify import Ear
+from engine.mailconf import MailSettings
 from engine.model import State, Task
 from engine.stores.nftban import NftbanStore, Spool, make_spool
 from tests.mail.programs import needs, needs_root
-from tests.mail.smtpd import HOST, Server, refusing
+from tests.mail.smtpd import DROP, HOST, Server, refusing
 from tui.cli import main
+from tui.cli.mailing import LOOK_AGAIN, Mailing, why_none
 from tui.cli.wiring import Setup
 
 COMMAND = [sys.executable, "-P", "-m", "tui.cli"]
@@ -192,7 +195,8 @@ def office(tmp_path: Path) -> Office:
 
 
 def masked(lines: Sequence[str]) -> list[str]:
-    """Lines without what differs from run to run."""
+    """Lines without what differs from run to run, and without what only we say besides."""
+    lines = [line for line in lines if "MAIL_SEND_SAID" not in line]
     said = [re.sub(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\]", "[STAMP]", line) for line in lines]
     return [re.sub(r"\d{8}T\d{6}Z-mail_send-[0-9a-f]{8}", "TASK", line) for line in said]
 
@@ -254,9 +258,9 @@ def test_refused_twice_it_is_delivered_the_third_time(office: Office, name: str)
     assert figures(prom) == figures_of(name, attempts=3, success=1)
     (record,) = (office.root / "mail" / "delivery.jsonl").read_text().splitlines()
     told = json.loads(record)
-    told.pop("ts")
+    told = {key: told[key] for key in told if key not in ("ts", "reason")}
     expected_record = {"transport": name, "recipient": "admin@…", "result": "success"}
-    assert told == {**expected_record, "reason": ""}
+    assert told == expected_record
 
 
 def figures(text: str) -> list[str]:
@@ -371,7 +375,8 @@ def test_a_mail_that_cannot_be_spooled_is_said_to_be_lost(office: Office) -> Non
     run = office.mail("send-with-retry", "hello", "admin@example.com")
 
     assert (run.returncode, run.stdout) == (1, "")
-    assert run.stderr.startswith("✗ Failed to send email: nor could it be spooled: ")
+    assert run.stderr.startswith("✗ Failed to send email: no_transport_available: ")
+    assert "; the mail is lost, it could not be spooled: " in run.stderr
     assert "mailspool" in run.stderr
     assert office.tasks() == []
 
@@ -386,7 +391,42 @@ def test_what_is_refused_for_good_is_tried_once_and_lies_in_the_dlq(office: Offi
 
     task = office.task()
     assert (run.returncode, connections, server.connections) == (1, 1, 1)
+    assert "refused for good: " in run.stderr and "no such user" in run.stderr
+    said = "Mail kept in the spool, its task will be given up on: "
+    assert run.stdout == f"{said}{task.id}\n"
     assert (task.state, task.error[:12]) == (State.DEAD, "rejected_550")
+
+
+@pytest.mark.parametrize("word", ["send", "send-with-retry"])
+def test_what_may_have_been_accepted_is_not_said_to_be_unsent(office: Office, word: str) -> None:
+    """The line breaks after the mail was handed over: nobody knows, and whoever sends it again is
+    told what may come of it.
+    """
+    with Server(body=DROP) as server:
+        office.goes_by("curl", server.port)
+        run = office.mail(word, "hello", "a@example.com", NFTBAN_MAIL_RETRY_ATTEMPTS="1")
+
+    assert run.returncode == 1
+    assert "may have been accepted; sent again, it may arrive twice" in run.stderr
+    assert "not sent:" not in run.stderr
+
+
+def test_what_was_accepted_is_a_success_though_nobody_can_be_told(office: Office) -> None:
+    """With a full disk behind standard output, or signs that it cannot show, the mail has gone out,
+    and whoever takes the exit code for the truth does not send it again.
+    """
+    with Server() as server, Path("/dev/full").open("w") as full:
+        office.goes_by("curl", server.port)
+        argv = office.argv("mail", "send", "hello", "a@example.com")
+        lost = subprocess.run(
+            argv, stdout=full, stderr=subprocess.PIPE, text=True, env=office.environ, check=False
+        )
+        environ = office.environ | {"PYTHONIOENCODING": "ascii"}
+        plain = subprocess.run(argv, capture_output=True, text=True, env=environ, check=False)
+
+    assert (lost.returncode, plain.returncode, len(server.mails)) == (0, 0, 2)
+    assert "the answer could not be written: No space left on device" in lost.stderr
+    assert (plain.stderr, plain.stdout[:16]) == ("", "Email submitted ")
 
 
 # ---- send
@@ -454,6 +494,30 @@ def test_a_dash_is_standard_input_and_never_a_path(office: Office) -> None:
     assert plain is not None and "/etc/hostname" in plain.get_content()
 
 
+@pytest.mark.parametrize("word", ["send", "send-with-retry"])
+def test_nothing_at_all_is_not_sent(office: Office, word: str) -> None:
+    """Neither an empty text nor an empty or closed standard input is a mail."""
+    office.environ["NFTBAN_MAIL_RECIPIENT"] = "a@example.com"
+    text, stream = office.mail(word, ""), office.mail(word, "-", stdin="\n")
+    argv = ["bash", "-c", 'exec "$@" <&-', "bash", *office.argv("mail", word, "-")]
+    closed = subprocess.run(argv, capture_output=True, text=True, env=office.environ, check=False)
+
+    assert text.stderr.startswith("spooldeck: CONTENT is empty")
+    assert (text.returncode, stream.returncode, closed.returncode) == (64, 64, 64)
+    assert stream.stderr == closed.stderr
+    assert stream.stderr.startswith("spooldeck: standard input is empty or closed")
+    assert office.spooled == []
+
+
+def test_a_mail_kept_in_memory_only_is_none(office: Office) -> None:
+    """A method that loses every mail with its process is refused before one is handed to it."""
+    run = office.mail("send", "hello", "a@example.com", NFTBAN_MAIL_METHOD="memory")
+    status = office.mail("status", NFTBAN_MAIL_METHOD="memory")
+
+    assert (run.returncode, status.returncode) == (78, 78)
+    assert "method memory would lose every mail" in run.stderr
+
+
 def test_where_the_locale_has_no_sign_there_is_none(office: Office) -> None:
     """In a plain locale the words stand alone."""
     run = office.mail("send", "hello", "bad", LC_ALL="C")
@@ -491,7 +555,7 @@ def test_a_named_transport_is_tried_though_it_is_suspended(office: Office) -> No
         run = office.mail("test", "a@example.com", "--transport", "curl")
 
     assert run.returncode == 0, run.stdout
-    assert "though suspended since" in run.stdout
+    assert "though suspended by root since" in run.stdout.replace(_us(), "root")
     assert len(server.mails) == 1
 
 
@@ -513,7 +577,36 @@ def test_status_says_by_what_mail_goes_and_why_not_by_others(office: Office) -> 
     assert told["transport"] is None
     assert told["transports"]["curl"]["attempts"] == told["transports"]["curl"]["success"] == 1
     assert told["transports"]["curl"]["suspended"]["why"] == "full"
-    assert told["transports"]["msmtp"]["why_not"]
+    assert told["transports"]["msmtp"]["why_not"] == "another method is forced: curl"
+    assert told["transports"]["mailx"]["why_not"] == "another method is forced: curl"
+
+
+def test_status_says_what_would_only_have_to_be_started(office: Office) -> None:
+    """Its words say what its exit code says: it is there, and does not run."""
+    why = {"postfix": "Postfix does not run", "curl": "no relay is configured"}
+
+    assert why_none(MailSettings(), why, {}) == "no mail transport: postfix: Postfix does not run"
+    assert why_none(MailSettings(), {"curl": "no relay"}, {}) == "no mail transport is set up"
+
+
+def test_status_opens_nothing_that_is_no_plain_file(office: Office) -> None:
+    """Whoever owns the counters cannot have root show another file, or wait for them."""
+    counters = office.root / "metrics" / "counters"
+    (office.folder / "secret").write_text("hunter2\n")
+    (counters / "mail_last_failure_ts").write_text("1795170000\n")
+    reason = counters / "mail_last_failure_reason"
+    reason.symlink_to(office.folder / "secret")
+    link = office.mail("status")
+    reason.unlink()
+    os.mkfifo(reason)
+    fifo = office.mail("status")
+    reason.unlink()
+    reason.write_text("timeout\n")
+    plain = office.mail("status")
+
+    assert "hunter2" not in link.stdout + link.stderr
+    assert "mail_last_failure_reason: " in link.stderr and "no plain file" in fifo.stderr
+    assert ": timeout" in plain.stdout and plain.stderr == ""
 
 
 def test_status_tells_what_only_has_to_be_started(office: Office) -> None:
@@ -566,14 +659,55 @@ def test_what_is_suspended_sends_nothing_until_it_is_resumed(office: Office) -> 
         resumed = office.mail("resume", "curl")
         office.run_apart("queue", "work", "--until-idle")
 
-    assert suspended.stdout.startswith("curl suspended: mail is spooled and its tasks wait")
-    assert again.stdout.startswith("curl was suspended already")
+    assert suspended.stdout.startswith("curl suspended: nothing is sent, and what is spooled waits")
+    assert re.match(r"curl was suspended by \w+ since .*: relay moves already: ", again.stdout)
     assert (kept.returncode, waits.returncode, attempts, before) == (1, 1, 0, [])
-    assert "curl suspended by operator" in waits.stderr
+    assert f"no mail transport: curl suspended by {_us()}" in waits.stderr
     assert resumed.stdout == "curl resumed: mail goes by curl\n"
     assert len(server.mails) == 1 and office.tasks() == []
     log = office.lines("mail.log")
     assert re.match(r"\[STAMP\] \[INFO\] Transport curl suspended by \w+: relay moves$", log[0])
+
+
+def test_the_metrics_of_mail_go_on_while_none_is_sent(office: Office) -> None:
+    """What waits, and by what mail would go, is told by each run of a worker and by whoever
+    suspends or resumes: not only by an attempt.
+    """
+    prom = office.root / "metrics" / "mail.prom"
+    with Server() as server:
+        office.goes_by("curl", server.port)
+        office.spool()
+        office.mail("suspend", "curl")
+        selected = [_selected(prom)]
+        prom.unlink()
+        office.run("queue", "process-next")
+        selected.append(_selected(prom))
+        depth = "nftban_mail_spool_depth 1\n" in prom.read_text()
+        office.mail("resume", "curl")
+        selected.append(_selected(prom))
+
+    assert (selected, depth) == ([set(), set(), {"curl"}], True)
+    assert server.mails == []
+
+
+def _selected(prom: Path) -> set[str]:
+    found = re.findall(r'_transport_selected{transport="(\w+)"} 1', prom.read_text())
+    return {name for name in found if name != "none"}
+
+
+def _us() -> str:
+    return pwd.getpwuid(os.geteuid()).pw_name
+
+
+def test_what_cannot_be_suspended_says_where(office: Office) -> None:
+    """A disk that takes nothing is named by the file that was to be written."""
+    desk = office.root / "queue" / ".spooldeck"
+    (desk / "suspended.lock").mkdir()
+
+    run = office.mail("suspend", "curl")
+
+    assert run.returncode in (74, 77)
+    assert run.stderr.startswith(f"spooldeck: {desk}/suspended: ")
 
 
 def test_a_transport_that_is_none_is_refused(office: Office) -> None:
@@ -611,7 +745,7 @@ def test_the_spool_is_listed_in_the_real_one_s_words(office: Office) -> None:
     lines = run.stdout.splitlines()
     folder = f"{office.root}/mailspool"
     head = [line.replace("/var/lib/nftban/mailspool", folder) for line in sample[:6]]
-    assert lines[:6] == [line.replace("mails: 2", "mails: 3") for line in head]
+    assert lines[:6] == [line.replace("mails: 2", "mails: 3 (2 pending, 1 empty)") for line in head]
     tasks = {line.split(" | ")[0].strip(): line.split(" | ") for line in lines[6:]}
     assert {id: row[1] for id, row in tasks.items()} == dict.fromkeys(
         [first, second], "To: admin@..."
@@ -739,13 +873,118 @@ def test_setup_keeps_other_lines_and_a_copy(office: Office) -> None:
 
     (copy,) = folder.glob("mail.conf.local.bak-*")
     assert untouched == copy.read_text() == before
-    assert "hunter2" not in dry.stdout and 'NFTBAN_SMTP_PASS="***"' in dry.stdout
+    assert "hunter2" not in dry.stdout and "(other lines that stay: 1)" in dry.stdout
     assert f"kept what was there: {copy}" in run.stdout
     assert (folder / "mail.conf.local").read_text() == (
         'NFTBAN_SMTP_PASS="hunter2"\nNFTBAN_MAIL_ENABLED="YES"\n'
         'NFTBAN_MAIL_RECIPIENT="new@example.com"\n'
     )
     assert "nothing was changed" in again.stdout
+
+
+def setup_beside(office: Office, before: str, email: str = "new@example.com") -> tuple[Ran, str]:
+    """What `mail setup` says to a file that is there, and what the file is then."""
+    folder = office.folder / "etc" / "conf.d"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "mail.conf.local").write_bytes(before.encode())
+    run = office.mail("setup", email, NFTBAN_CONFIG_DIR=str(office.folder / "etc"))
+    return run, (folder / "mail.conf.local").read_bytes().decode()
+
+
+OURS = 'NFTBAN_MAIL_ENABLED="YES"\nNFTBAN_MAIL_RECIPIENT="new@example.com"\n'
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "# a comment\u2028touch x\x0ctouch y\x85touch z\n",
+        "if true; then\n NFTBAN_MAIL_ENABLED=NO\nfi\n",
+        "if true; then\nNFTBAN_MAIL_ENABLED=NO\nfi",
+        "NFTBAN_MAIL_RECIPIENT=old\\\ntouch\\ x\n",
+        'FOO="a\nNFTBAN_MAIL_ENABLED=NO\nb"\n',
+        "FOO=(\nNFTBAN_MAIL_ENABLED=NO\n)\n",
+        "cat <<END\nNFTBAN_MAIL_ENABLED=NO\nEND\n",
+        "A=1 \\\n",
+        "A=1\u2028# x\nNFTBAN_MAIL_ENABLED=NO\n",
+    ],
+)
+def test_setup_changes_nothing_of_what_only_a_shell_understands(
+    office: Office, before: str
+) -> None:
+    """Each line of it stays, ours come last and count; the same again adds nothing."""
+    run, after = setup_beside(office, before)
+    again, same = setup_beside(office, after)
+
+    shell = (
+        'eval "$(</dev/stdin)" >/dev/null 2>&1; echo $NFTBAN_MAIL_ENABLED,$NFTBAN_MAIL_RECIPIENT'
+    )
+    argv = ["bash", "--norc", "-c", shell]
+    means = subprocess.run(
+        argv, input=after, capture_output=True, text=True, cwd=office.folder, check=True
+    )
+    assert (run.returncode, again.returncode) == (0, 0), run.stderr
+    assert after.startswith(before) and after.endswith(OURS)
+    assert means.stdout == "YES,new@example.com\n"
+    assert after == same or before.startswith("#")
+    assert not (office.folder / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        ('OTHER="open\n', "bash cannot read it"),
+        (': "${A:=x\\}"\nNFTBAN_MAIL_ENABLED=NO\n: "${B:=}"\n', "bash cannot read it"),
+        ("cat <<END\nNFTBAN_MAIL_ENABLED=NO\n", "bash cannot read it"),
+        ("readonly X=1 NFTBAN_MAIL_RECIPIENT=old\n", "line 1: readonly"),
+        ("A=$(id)\nreturn 0\n", "line 2: ends the file"),
+    ],
+)
+def test_setup_refuses_a_file_in_which_its_lines_would_not_count(
+    office: Office, before: str, said: str
+) -> None:
+    """It is left as it is, in one line that quotes nothing of it."""
+    run, after = setup_beside(office, before)
+
+    assert (run.returncode, run.stdout, after) == (78, "", before)
+    assert said in run.stderr and "mend it by hand first" in run.stderr
+    assert len(run.stderr.splitlines()) == 1
+
+
+def test_setup_opens_a_file_to_nobody_else(office: Office) -> None:
+    """A file that only its owner reads stays so, and copies are for nobody but the owner; a
+    password is not shown, however it is written.
+    """
+    folder = office.folder / "etc" / "conf.d"
+    folder.mkdir(parents=True)
+    own = folder / "mail.conf.local"
+    own.write_text("OTHER_PASS=$'a\\'b\nhunter2'\n")
+    own.chmod(0o600)
+    where = {"NFTBAN_CONFIG_DIR": str(office.folder / "etc")}
+
+    dry = office.mail("setup", "new@example.com", "--dry-run", **where)
+    run = office.mail("setup", "new@example.com", **where)
+    own.chmod(0o644)
+    office.mail("setup", "other@example.com", **where)
+
+    modes = {f.name[:20]: f.stat().st_mode & 0o777 for f in folder.iterdir()}
+    assert (dry.returncode, run.returncode) == (0, 0)
+    assert "hunter2" not in dry.stdout + dry.stderr
+    assert modes == {"mail.conf.local": 0o644, "mail.conf.local.bak-": 0o600}
+
+
+def test_a_dry_run_of_setup_promises_nothing_that_fails(office: Office) -> None:
+    """It is refused where the real one would be, and says beforehand what overrules the file."""
+    nowhere = {"NFTBAN_CONFIG_DIR": str(office.folder / "etc")}
+    refused = office.mail("setup", "new@example.com", "--dry-run", **nowhere)
+    (office.folder / "etc").mkdir()
+    old = {"NFTBAN_MAIL_RECIPIENT": "old@example.com"}
+    dry = office.mail("setup", "new@example.com", "--dry-run", **nowhere, **old)
+    well = office.mail("setup", "new@example.com", "--dry-run", **nowhere)
+
+    assert (refused.returncode, refused.stdout) == (69, "")
+    assert "goes to old@example.com all the same" in dry.stderr
+    assert (dry.returncode, well.returncode, well.stderr) == (0, 0, "")
+    assert list((office.folder / "etc").iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -799,6 +1038,60 @@ def test_a_rate_without_a_program_is_the_built_in_handler_s(office: Office) -> N
 
     assert run.returncode == 0
     assert len(server.mails) == len(office.tasks()) == len(office.spooled) == 1
+
+
+def test_where_a_transport_lacks_a_token_the_worker_knows_when_it_comes(office: Office) -> None:
+    """It goes on at that moment, and not whenever it happens to look again."""
+    office.config.write_text(
+        f"mail: {{plain_hosts: ['{HOST}'], rates: {{curl: {{per_hour: 1, burst: 1}}}}}}\n"
+    )
+    for _ in range(2):
+        office.spool()
+    with Server() as server:
+        office.goes_by("curl", server.port)
+        run = office.run_apart("queue", "work", "--until-idle")
+
+    assert len(server.mails) == len(office.tasks()) == 1
+    assert "no token for transport curl for mail_send; next token " in run.stderr
+
+
+def test_a_worker_looks_again_at_how_mail_is_sent(office: Office) -> None:
+    """A transport that goes while one is believed to be there, one that comes, another setting: a
+    worker that runs for weeks knows each a minute later.
+    """
+    program = office.folder / "sendmail"
+    setup = Setup(config.Config(), config.queue_for(config.Config(), str(office.root), {}))
+    settings = [MailSettings(method="sendmail", programs={"sendmail": str(program)})]
+    now, said = [0.0], []
+
+    def look(seconds: float) -> None:
+        now[0] += seconds
+        said.append(mailing.shut())
+
+    mailing = Mailing(
+        lambda: settings[0],
+        setup.ways,
+        setup.post,
+        setup.queue.mail_spool,
+        ours=True,
+        complain=said.append,
+        clock=lambda: now[0],
+    )
+    program.write_text("")
+    program.chmod(0o755)
+    look(0)
+    program.unlink()
+    look(LOOK_AGAIN - 1)
+    look(1)
+    program.write_text("")
+    program.chmod(0o755)
+    look(LOOK_AGAIN)
+    settings[0] = MailSettings(method="none")
+    look(LOOK_AGAIN)
+
+    none = "no mail transport"
+    assert [why[: len(none)] for why in said] == ["", "", none, "", none]
+    assert said[-1].endswith("the method is none")
 
 
 def test_a_program_named_for_mail_is_run_as_before(office: Office) -> None:
@@ -873,7 +1166,7 @@ def test_the_doctor_says_what_keeps_mail_from_being_sent(office: Office) -> None
 
     assert run.returncode == 1
     assert "warn  mail      1 mail waits, and none can be sent: no mail transport" in run.stdout
-    assert f"{secret}: mode 644, others may read it" in run.stdout
+    assert f"others may read {secret} (mode 0644)" in run.stdout
     assert f"{lost}: no task sends this mail" in run.stdout
     assert f"mail spool retry -- {lost}" in run.stdout
     assert "mail-20260107T120102Z-broken: no mail: " in run.stdout

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import time
 from pathlib import Path
 
 import pytest
 
 from engine import config
+from engine.mail.content import Content
+from engine.mail.spool import MailSpool
 from engine.store import Unavailable
 from engine.transports import Use
 from tests.tui.spools import make_spool
+from tui.cli import main
 from tui.cli.maildesk import mail_desk
 from tui.cli.wiring import Setup
 from tui.place import MailDesk
@@ -90,3 +95,61 @@ def test_it_knows_where_the_records_are_and_how_a_test_mail_is_sent(
     assert desk.records() == f"{tmp_path}/mail/delivery.jsonl"
     assert desk.test == ("spooldeck", "mail", "test")
     assert desk.delivers
+
+
+def test_what_lies_in_the_spool_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many mails, anew once one comes or goes; None where there is no spool."""
+    desk = a_desk(tmp_path, monkeypatch)
+    assert desk.heap() is None
+
+    spool = MailSpool(str(tmp_path / "mailspool"), str(tmp_path))
+    found = []
+    for _ in range(2):
+        ident = spool.fresh_id(time.time() - 3600)
+        spool.keep(ident, "ana@example.com", "hello", Content("text", html=False))
+        found.append(desk.heap())
+
+    assert [heap and heap.mails for heap in found] == [1, 2]
+    assert all(heap and 3599 <= heap.oldest <= 3700 for heap in found)
+
+
+def test_why_a_barred_transport_could_not_send_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A test mail may go by each: that another one is forced does not say whether it would."""
+    desk = a_desk(tmp_path, monkeypatch, NFTBAN_MSMTP_BIN=str(tmp_path / "nowhere"))
+
+    routes = desk.routes({})
+
+    assert routes.use("msmtp") is Use.BARRED
+    assert "nowhere" in routes.why_not["msmtp"]
+
+
+def test_status_tells_of_the_spool_and_of_what_is_suspended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """How many mails, for how long, and what no task sends; who suspended what, why, and how it is
+    resumed; in words and for programs.
+    """
+    desk = a_desk(tmp_path, monkeypatch)
+    desk.suspend("curl", "the relay moves")
+    spool = MailSpool(str(tmp_path / "mailspool"), str(tmp_path), lambda: time.time() - 7200)
+    spool.keep(
+        spool.fresh_id(time.time() - 7200), "ana@example.com", "hello", Content("text", html=False)
+    )
+    capsys.readouterr()
+
+    code = main(["--root", str(tmp_path), "status"])
+    said = capsys.readouterr().out
+    main(["--root", str(tmp_path), "status", "--json"])
+    told = json.loads(capsys.readouterr().out)["mail"]
+
+    assert code == 1
+    assert "mail      1 spooled, the oldest for 2 h 0 min" in said
+    assert "mail      curl suspended by " in said
+    assert "attention 1 spooled mail has no task: see `mail spool list`" in said
+    assert ": the relay moves (spooldeck mail resume curl)" in said
+    assert (told["spooled"], told["without_task"]) == (1, 1)
+    assert [(stop["name"], stop["why"]) for stop in told["suspended"]] == [
+        ("curl", "the relay moves")
+    ]

@@ -19,6 +19,7 @@ from engine import config, verbs
 from engine.logtail import contract_line
 from engine.model import State, Task
 from engine.stores import open_store
+from tests.tui.mailrooms import Mailroom
 from tests.tui.spools import (
     NOW,
     Clock,
@@ -164,7 +165,27 @@ async def test_a_waiting_task_says_why(tmp_path: Path) -> None:
         await desk.sees("attempts 1 of 4", f"--filter id={task.id}")
 
         desk.clock.now = NOW + 660
-        await desk.sees("Ready to be run since 09:52:08Z", "why not run due for 1 min")
+        await desk.sees("Due since 09:52:08Z", "why not run due for 1 min")
+
+
+async def test_mail_that_is_kept_back_is_not_said_to_be_ready(tmp_path: Path) -> None:
+    """Whoever suspended what would send it is named, with the reason and how to resume it; and
+    what cannot be planned for it is grey.
+    """
+    room = Mailroom(tmp_path, lambda: NOW, here=("curl",))
+    task = a_task(5, due=NOW - 60, kind="mail_send")
+    shut = "no mail transport: curl suspended by operator"
+    async with a_desk(tmp_path, [task], shut=lambda kind: shut, mail=room.desk()) as desk:
+        said = ("curl", NOW - 300, "ana", "the relay moves")
+        await asyncio.to_thread(room.suspensions.suspend, *said)
+        await desk.open(task.id)
+
+        await desk.sees("Due since 09:41:08Z", "why not run no mail transport: curl suspended by")
+        await desk.sees("by ana since 09:37:08Z (5m ago): the relay moves (`mail resume curl`")
+        hints = desk.console.screen.query_one("#hints", Lines).lines
+        grey = "".join(text for line in hints for text, look in line if look == "grey")
+        assert "retry" in grey
+        assert "hold" not in grey
 
 
 async def test_every_field_is_shown(tmp_path: Path) -> None:
@@ -447,7 +468,7 @@ async def test_a_task_that_is_done_is_kept_on_screen(tmp_path: Path) -> None:
     task = a_task(4)
     async with a_desk(tmp_path, [task]) as desk:
         await desk.open(task.id)
-        await desk.sees("Ready to be run")
+        await desk.sees("Due since")
         desk.log("SUCCESS", f"Task completed: {task.id} ({task.kind})")
         (tmp_path / "queue" / "pending" / f"{task.id}.task").unlink()
 

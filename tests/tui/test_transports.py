@@ -12,7 +12,7 @@ import pytest
 from textual.pilot import Pilot
 
 from engine.mail.suspended import Suspensions
-from engine.transports import Tally, Transport, Window
+from engine.transports import Heap, Tally, Transport, Window
 from tests.engine.test_transports import attempt, given_up, missed, prom, sent
 from tests.tui.mailrooms import Mailroom
 from tests.tui.spools import Clock, a_console, disk_place, make_spool, some_tasks, until
@@ -190,17 +190,17 @@ async def test_each_says_whether_it_is_used_and_why_not(mail: Mail) -> None:
     async with mail.console(desk=True).run_test(size=(80, 40)) as pilot:
         screen = await opened(pilot)
         word = screen.query_one("#word", Lines)
-        await until(pilot, lambda: "SUSPENDED" in rows(screen))
+        await until(pilot, lambda: "suspended by" in rows(screen))
 
         listed = {row.split()[0]: row for row in rows(screen).replace("!", " ").splitlines()}
         assert [*listed] == ["curl", "postfix", "sendmail", "exim", "msmtp", "mailx"]
         assert listed["curl"].split()[1:3] == ["now", "failing"]
-        assert "SUSPENDED since 07:40:00Z (2h00m ago) by ben: relay" in listed["postfix"]
+        assert "suspended by ben since 07:40:00Z (2h00m ago): relay" in listed["postfix"]
         assert listed["sendmail"].split()[1:4] == ["absent", "idle", "0"]
         assert "mail goes by curl; 6 transports, 1 failing: curl" in text_of(word.lines)
         assert "mail goes by it now" in below(screen)
         await pilot.press("j")
-        await until(pilot, lambda: "ben: relay \ufffd[31mred moves" in below(screen))
+        await until(pilot, lambda: "ago): relay \ufffd[31mred moves" in below(screen))
         await pilot.press("j")
         await until(pilot, lambda: "not used: no sendmail is installed" in below(screen))
 
@@ -225,6 +225,19 @@ async def test_it_is_said_why_mail_goes_by_none(
 
         await until(pilot, lambda: why in below(screen))
         assert said in text_of(screen.query_one("#word", Lines).lines)
+
+
+async def test_what_lies_in_the_spool_is_told(mail: Mail) -> None:
+    """How many mails, and for how long the oldest; or why that is not known."""
+    async with mail.console(desk=True).run_test(size=(80, 40)) as pilot:
+        screen = await opened(pilot)
+        await until(pilot, lambda: "mail spool empty" in below(screen))
+
+        mail.room.heap = Heap(3000, 7200)
+        await until(pilot, lambda: "mail spool 3,000 mails, the oldest for 2h00m" in below(screen))
+
+        mail.room.fails = "spool: Permission denied"
+        await until(pilot, lambda: "mail spool ? spool: Permission denied" in below(screen))
 
 
 async def test_what_is_not_known_of_the_ways_is_told(mail: Mail) -> None:
@@ -389,8 +402,8 @@ def test_the_plain_twin_says_by_which_way_mail_goes(tmp_path: Path, spooldeck: R
     plain = spooldeck("transports", str(tmp_path / "spool"))
     told = json.loads(spooldeck("transports", str(tmp_path / "spool"), "--json").stdout)
 
-    assert "SUSPENDED since" in plain.stdout
-    assert "by ben: \ufffd[31mred" in plain.stdout
+    assert "suspended by ben since" in plain.stdout
+    assert "): \ufffd[31mred" in plain.stdout
     assert "\x1b" not in plain.stdout
     ways = {way["transport"]: way for way in told["transports"]}
     assert told["selected"] == ""

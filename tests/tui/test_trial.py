@@ -136,3 +136,26 @@ async def test_a_suspended_one_can_be_tried(tmp_path: Path) -> None:
 def test_what_is_no_address_is_refused(text: str, is_wrong: bool) -> None:
     """Neither an option nor two addresses come to be words of a command."""
     assert bool(wrong_address(text)) is is_wrong
+
+
+@pytest.mark.parametrize(
+    ("here", "said"),
+    [
+        (("postfix", "curl"), "this mail goes by it all the same. It is sent"),
+        (("curl",), "all the same. It will hardly go: no postfix is installed"),
+    ],
+)
+async def test_one_that_is_not_used_for_another_is_tried_all_the_same(
+    tmp_path: Path, here: tuple[str, ...], said: str
+) -> None:
+    """The configuration forces curl: postfix is only not chosen, or it is not there either."""
+    make_spool(tmp_path, [])
+    clock = Clock()
+    room = Mailroom(tmp_path, clock, here)
+    room.forced = "curl"
+    place = disk_place(tmp_path, "here", clock)._replace(mail=room.desk())
+    async with a_console(place, clock=clock, start_armed=True).run_test(size=(80, 24)) as pilot:
+        await at_trial(pilot)
+
+        await sees(pilot, "postfix is not used, curl is forced", said.replace("It is sent", ""))
+        assert ("hardly" in page(pilot)) == ("hardly" in said)

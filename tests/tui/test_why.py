@@ -191,7 +191,7 @@ async def test_mail_waits_for_a_transport_unless_a_program_sends_it(root: Path) 
 
     for text in (
         "mail: {method: none}\n",
-        "mail: {method: memory}\n",
+        "mail: {method: sendmail, programs: {sendmail: /bin/true}}\n",
         "handlers: {mail_send: {command: [/bin/true]}}\n",
     ):
         (root / "spooldeck.yaml").write_text(text)

@@ -11,6 +11,7 @@ import os
 import sys
 from argparse import SUPPRESS, Action, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from signal import SIG_DFL, SIGCHLD, signal
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from engine import config
@@ -39,6 +40,7 @@ _WITH_VALUE = ("--config", "--root", "--theme", "--open")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and answer with its exit code; never a traceback."""
     _stand_in()
+    signal(SIGCHLD, SIG_DFL)  # ignored by our caller, no program that we run would have a status
     code = _answer(list(sys.argv[1:] if argv is None else argv))
     try:
         sys.stdout.flush()
@@ -237,6 +239,7 @@ _CONTENT = _takes(
 _RECIPIENT = _takes(
     "recipient", nargs="?", default="", metavar="RECIPIENT", help="default: as configured"
 )
+_LITERAL = _takes("--literal", action="store_true", help="a CONTENT of - is a text as well")
 _SUBJECT = "default: as configured, else PREFIX Report from HOST"
 
 _WORDS = (
@@ -417,13 +420,19 @@ _WORDS = (
         ("mail", "send"),
         "mail:send",
         "send CONTENT in one attempt; exit 0 handed over, 1 not",
-        (_CONTENT, _RECIPIENT, _takes("--subject", metavar="TEXT", default="", help=_SUBJECT)),
+        (
+            *(_CONTENT, _RECIPIENT, _LITERAL),
+            _takes("--subject", metavar="TEXT", default="", help=_SUBJECT),
+        ),
     ),
     _Word(
         ("mail", "send-with-retry"),
         "mail:send_with_retry",
         "send CONTENT, tried again, and at last kept and queued; exit 0 handed over, 1 kept",
-        (_CONTENT, _RECIPIENT, _takes("subject", nargs="?", default="", metavar="SUBJECT")),
+        (
+            *(_CONTENT, _RECIPIENT, _LITERAL),
+            _takes("subject", nargs="?", default="", metavar="SUBJECT"),
+        ),
     ),
     _Word(
         ("mail", "setup"),

@@ -13,8 +13,12 @@ from engine import doctor as checks
 from engine import patient
 from engine.checks import ConfigError
 from engine.foreign import CONFIG_DIR, SECRET
+from engine.mail.address import checked
+from engine.mail.model import BadMail
 from engine.mail.spool import Broken
-from engine.mailconf import FILES
+from engine.mailconf import FILES, MEMORY, NOWHERE, MailSettings
+from engine.store import Unavailable
+from tui.cli.maildesk import mail_desk
 from tui.cli.mailing import ON_ITS_WAY
 from tui.cli.wiring import Fail, Setup
 
@@ -64,12 +68,8 @@ def _mail(setup: Setup, now: float) -> patient.Mail:
                 kept.append(mail.meta)
     except OSError as error:
         found = found._replace(hidden=f"{setup.queue.mail_spool}: {error.strerror}")
-    return found._replace(
-        shut=setup.mailing().shut(),
-        relay_trouble=_relay_trouble(settings.password_file),
-        kept=kept,
-        broken=broken,
-    )
+    found = found._replace(settings=list(_wrong(setup, settings)), kept=kept, broken=broken)
+    return _shut(setup, settings, found)
 
 
 def _with_passwords() -> Iterator[str]:
@@ -92,22 +92,87 @@ def _may_be_read(path: str) -> bool:
         return False
 
 
-def _relay_trouble(path: str) -> str:
-    """Why a password file is of no use; "" when it is, or when none is named."""
-    if not path:
-        return ""
+def _shut(setup: Setup, settings: MailSettings, found: patient.Mail) -> patient.Mail:
+    """The same, with why no mail can be sent now, where that is so."""
+    found = found._replace(wanted=_is_wanted(settings))
+    if not setup.sends_mail:
+        return found
+    desk = mail_desk(setup, [])
     try:
-        seen = os.stat(path)
+        routes = desk.routes(desk.stopped())
+        token_at = _token_at(setup, settings, routes.selected)
+    except (Unavailable, OSError) as error:
+        if isinstance(error.__cause__ or error, PermissionError):
+            return found._replace(hidden=found.hidden or "which transports are suspended")
+        return found._replace(problem=str(error))
+    if token_at is not None:
+        return found._replace(shut=f"no token for transport {routes.selected}", token_at=token_at)
+    if routes.selected:
+        return found
+    # To resume what could not be used all the same would help nobody.
+    usable = {name for name in routes.order if name not in routes.why_not}
+    usable &= {routes.forced} if routes.forced else usable
+    stopped = [each for name, each in routes.stopped.items() if name in usable]
+    return found._replace(shut=setup.mailing().shut(), stopped=stopped)
+
+
+def _is_wanted(settings: MailSettings) -> bool:
+    """Whether anybody has set up how mail is to be sent, or whom to."""
+    named = (settings.recipient, settings.method, settings.host, settings.programs)
+    return settings.method != NOWHERE and any(named)
+
+
+def _token_at(setup: Setup, settings: MailSettings, name: str) -> float | None:
+    """When a transport may send again; None where it may now."""
+    from engine.limits import Buckets
+
+    rate, bucket = settings.rates.get(name), f"transport:{name}"
+    if rate is None:
+        return None
+    path = f"{setup.queue.run_dir}/queue.buckets"
+    buckets = Buckets(path, {bucket: rate}, time.time, setup.queue.root)
+    now = time.time()
+    when = buckets.token_at(bucket)
+    return when if when > now else None
+
+
+def _wrong(setup: Setup, settings: MailSettings) -> Iterator[tuple[str, str]]:
+    """What is wrong with single settings, by the rules of those who use them."""
+    for name, text, strict in (
+        ("recipient", settings.recipient, settings.strict),
+        ("sender", settings.sender, False),
+    ):
+        try:
+            if text:
+                checked(text, strict)
+        except BadMail as error:
+            yield f"mail.{name}: {error}", f"correct mail.{name}"
+    if settings.method == MEMORY:
+        yield "mail.method memory: each mail is lost with the process that sends it", "name another"
+    for name, path in settings.programs.items():
+        if not (os.path.isfile(path) and os.access(path, os.X_OK)):
+            yield f"mail.programs.{name}: {path}: no such program", "correct it, or install it"
+    relay = list(_wrong_secret(settings.password_file)) if settings.password_file else []
+    yield from relay
+    if settings.host and not relay and (why := setup.ways(settings).absence("curl")):
+        yield f"mail.relay.host is {settings.host}, and not used: {why}", "spooldeck mail status"
+
+
+def _wrong_secret(path: str) -> Iterator[tuple[str, str]]:
+    """Why the relay's password file is of no use, by the judgement of whoever reads it."""
+    from engine.mail.transports.curl import read_secret
+
+    mend = f"write the password into {path}, on one line and nothing else"
+    try:
+        read_secret(path)
     except PermissionError:
-        return ""  # who may read it is the worker; whether we may says nothing
+        return  # who may read it is the worker; whether we may says nothing
     except OSError as error:
-        return f"mail.relay.password_file: {path}: {error.strerror}"
-    if not stat.S_ISREG(seen.st_mode):
-        return f"mail.relay.password_file: {path}: expected a plain file"
-    if seen.st_mode & (stat.S_IRGRP | stat.S_IROTH):
-        mode = stat.S_IMODE(seen.st_mode)
-        return f"mail.relay.password_file: {path}: mode {mode:o}, others may read it: chmod 600"
-    return ""
+        yield f"mail.relay.password_file: {path}: {error.strerror}", "name the file itself"
+    except ValueError as error:
+        if os.stat(path).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            mend = f"chmod 600 {shlex.quote(path)}"
+        yield f"mail.relay.password_file: {path}: {error}", mend
 
 
 def _program(setup: Setup, kind: str) -> patient.Program:

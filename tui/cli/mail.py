@@ -11,9 +11,9 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
-from engine import verbs
+from engine import files, verbs
 from engine.mail.model import BadMail, MailError, NotSent
 from engine.mail.post import Ended
 from engine.mail.suspended import Suspension
@@ -22,8 +22,8 @@ from engine.policy import at, lasting
 from engine.store import StoreError
 from engine.text import shown
 from tui.cli import suspending
-from tui.cli.mailing import SEND, is_suspended, why_none
-from tui.cli.wiring import EX_USAGE, Setup, complain, fail
+from tui.cli.mailing import SEND, is_stopped, is_suspended, why_none
+from tui.cli.wiring import EX_USAGE, Setup, complain, drop, fail
 from tui.glyphs import ASCII, chosen
 
 DONE, NOT_SENT = 0, 1
@@ -36,7 +36,7 @@ or was suspended.
 def send(setup: Setup, arguments: Namespace) -> int:
     """Send a mail in one attempt (contract, `nftban_mail_send`)."""
     settings = setup.mail_settings()
-    text = _content(arguments.content, settings)
+    text = _content(arguments, settings)
     _make_folders(setup)
     with _interruptible() as stop:
         post = setup.post(settings, setup.ways(settings), stop.pause)
@@ -53,7 +53,7 @@ def send(setup: Setup, arguments: Namespace) -> int:
 def send_with_retry(setup: Setup, arguments: Namespace) -> int:
     """Send a mail in several attempts, and at last spool and queue it (contract)."""
     settings = setup.mail_settings()
-    text = _content(arguments.content, settings)
+    text = _content(arguments, settings)
     _make_folders(setup)
     with _interruptible() as stop:
         post = setup.post(settings, setup.ways(settings), stop.pause)
@@ -68,7 +68,9 @@ def send_with_retry(setup: Setup, arguments: Namespace) -> int:
         except MailError as error:
             return _not_sent(error)
         except OSError as error:
-            return _not_sent(error, "nor could it be spooled: ")
+            # Why no transport took it comes with it: it is lost, and whoever sent it has to know.
+            why = "".join(f"{shown(note)}; " for note in getattr(error, "__notes__", ()))
+            return _not_sent(error, f"{why}the mail is lost, it could not be spooled: ")
     if ended is None:
         return _nobody()
     return _said(ended, arguments.recipient or settings.recipient)
@@ -78,17 +80,27 @@ def _said(ended: Ended, recipient: str) -> int:
     if ended.sent:
         _submitted(recipient)
         return DONE
-    if ended.task_id:
-        print(f"Mail spooled for later delivery: {ended.task_id}")
+    if ended.permanent:
+        complain(f"refused for good: {shown(ended.text)}")
+    elif ended.doubt:
+        complain(f"{_DOUBT}: {shown(ended.text)}")
+    else:
         complain(f"not sent: {shown(ended.text)}")
+    if ended.task_id and ended.permanent:
+        _say(f"Mail kept in the spool, its task will be given up on: {ended.task_id}")
+    elif ended.task_id:
+        _say(f"Mail spooled for later delivery: {ended.task_id}")
     else:
         folder = os.path.dirname(ended.payload)
-        complain(f"not sent: {shown(ended.text)}")
         complain(
             f"Queue not available, mail saved to spool: {shown(folder)} ({shown(ended.unqueued)}); "
             f"`spooldeck mail spool retry {shown(ended.mail_id)}` queues it"
         )
     return NOT_SENT
+
+
+_DOUBT = "may have been accepted; sent again, it may arrive twice"
+"""What is said of a mail of which no transport said that it was not accepted."""
 
 
 def enqueue(setup: Setup, description: str, payload: str) -> str:
@@ -110,18 +122,23 @@ def enqueue(setup: Setup, description: str, payload: str) -> str:
     return task.id
 
 
-def _content(said: str, settings: MailSettings) -> str:
+def _content(arguments: Namespace, settings: MailSettings) -> str:
     """What is to be sent: as it was said, or, for `-`, what standard input holds.
 
     Raises:
-        Fail: that is more than may be sent, or no text.
+        Fail: that is more than may be sent, or nothing at all.
     """
-    if said != "-":
+    said: str = arguments.content
+    if said != "-" or arguments.literal:
+        if not said.strip():
+            fail(EX_USAGE, "CONTENT is empty: nothing was sent, expected a text or the path of one")
         return said
     most = settings.max_file_size
     data = sys.stdin.buffer.read(most + 1)
     if len(data) > most:
         fail(EX_USAGE, f"standard input: more than {most:,} bytes, which are the most that is sent")
+    if not data.strip():
+        fail(EX_USAGE, "standard input is empty or closed: nothing was sent, expected a text there")
     # With a line's end it is text, whatever it looks like, and never the path of a file.
     return data.decode("utf-8", "replace").removesuffix("\n") + "\n"
 
@@ -182,23 +199,45 @@ def _interruptible() -> Iterator[_Stop]:
         stop.close()
 
 
-def _sign(good: bool) -> str:
-    if chosen(os.environ) is ASCII:
+def _sign(good: bool, stream: TextIO) -> str:
+    sign = "✓ " if good else "✗ "
+    try:
+        sign.encode(stream.encoding)
+    except UnicodeEncodeError:
         return ""
-    return "✓ " if good else "✗ "
+    return "" if chosen(os.environ) is ASCII else sign
+
+
+def _say(text: str, stream: TextIO | None = None) -> None:
+    """Tell how it ended. That is settled whether anybody can read it or not: a mail that was
+    accepted would be sent again by whoever takes an unwritten word for a failure.
+    """
+    stream = stream or sys.stdout
+    line = f"{text}\n".encode(stream.encoding, "backslashreplace").decode(stream.encoding)
+    try:
+        stream.write(line)
+        stream.flush()
+    except OSError as error:
+        if stream is sys.stdout and not isinstance(error, BrokenPipeError):
+            complain(f"the answer could not be written: {error.strerror}: {shown(text)}")
+        drop(stream)
 
 
 def _submitted(recipient: str) -> None:
     # The contract's own words: what a transport has accepted may still come back.
     said = f"Email submitted to transport for: {shown(recipient)} (delivery not confirmed)"
-    print(f"{_sign(True)}{said}")
+    _say(f"{_sign(True, sys.stdout)}{said}")
 
 
 def _not_sent(error: Exception, beside: str = "") -> int:
-    word = f"{error.word}: " if isinstance(error, NotSent) else beside
-    said = f"Failed to send email: {word}{shown(_words(error))}"
-    print(f"{_sign(False)}{said}", file=sys.stderr)
+    _say(f"{_sign(False, sys.stderr)}Failed to send email: {beside}{_why(error)}", sys.stderr)
     return NOT_SENT
+
+
+def _why(error: Exception) -> str:
+    if not isinstance(error, NotSent):
+        return shown(_words(error))
+    return f"{error.word}: {shown(str(error))}{f' ({_DOUBT})' if error.doubtful else ''}"
 
 
 def _words(error: Exception) -> str:
@@ -210,7 +249,7 @@ def _words(error: Exception) -> str:
 
 def _nobody() -> int:
     # The contract's pattern: no reason for a caller to fail.
-    print("Warning: No recipient configured", file=sys.stderr)
+    _say("Warning: No recipient configured", sys.stderr)
     return DONE
 
 
@@ -246,9 +285,9 @@ def try_out(
     suspended = suspending.suspended(setup)
     choice = ways.choose(() if anyway else suspended)
     if choice.transport is None:
-        return _step("transport", why_none(settings, choice.why_not), NOT_SENT)
+        return _step("transport", why_none(settings, choice.why_not, suspended), NOT_SENT)
     name = choice.transport.name
-    beside = f", though suspended {_since(suspended[name])}" if name in suspended else ""
+    beside = f", though {suspending.standing(suspended[name])}" if name in suspended else ""
     _step("transport", f"{name}{_relay(name, settings)}{beside}")
     subject = f"spooldeck test from {this_host().name} at {at(time.time())}"
     _step("subject", subject)
@@ -262,15 +301,14 @@ def try_out(
             sent = post.send(f"{subject}\n", recipient, subject, cancelled=stop.asked)
         except (MailError, OSError) as error:
             took = time.monotonic() - began
-            word = f"{error.word}: " if isinstance(error, NotSent) else ""
-            return _step("failed", f"after {took:.1f} s: {word}{_words(error)}", NOT_SENT)
+            return _step("failed", f"after {took:.1f} s: {_why(error)}", NOT_SENT)
     took = time.monotonic() - began
     assert sent is not None, "there is a recipient"
     return _step("accepted", f"by {sent.transport} after {took:.1f} s (delivery not confirmed)")
 
 
 def _step(what: str, said: str, code: int = DONE) -> int:
-    print(f"{what:<10} {shown(said)}", flush=True)
+    _say(f"{what:<10} {shown(said)}")
     return code
 
 
@@ -312,7 +350,7 @@ class _Look(NamedTuple):
 
 def _is_set_up(why: str) -> bool:
     """Whether a transport that is not used for this reason would only have to be started."""
-    return is_suspended(why) or "does not run" in why
+    return is_suspended(why) or is_stopped(why)
 
 
 def status(setup: Setup, arguments: Namespace) -> int:
@@ -337,10 +375,8 @@ def _look(setup: Setup) -> _Look:
     ways = setup.ways(settings)
     choice = ways.choose(suspended)
     chosen = "" if choice.transport is None else choice.transport.name
-    others = {
-        name: choice.why_not.get(name) or ways.absence(name)
-        for name in (METHODS if not settings.method else choice.why_not)
-    }
+    only = f"another method is forced: {settings.method}" if settings.method else ""
+    others = {name: choice.why_not.get(name) or only or ways.absence(name) for name in METHODS}
     count = setup.counters().read
     figures = {
         name: {what: count(f"{begins}_{name}") for what, begins in COUNTERS.items()}
@@ -361,12 +397,26 @@ def _look(setup: Setup) -> _Look:
     )
 
 
+LAST_REASON = "mail_last_failure_reason"
+
+
 def _last_reason(setup: Setup) -> str:
-    """The error of the last mail that was given up on; "" where it cannot be read."""
+    """The error of the last mail that was given up on; "" where there is none."""
+    queue = setup.queue
     try:
-        with open(f"{setup.queue.counters}/mail_last_failure_reason", "rb") as file:
-            return shown(file.read(200).decode("utf-8", "replace").strip())
-    except OSError:
+        here = files.reach(queue.counters, queue.root)
+        try:
+            fd = files.open_plain(LAST_REASON, here)
+        finally:
+            os.close(here)
+        try:
+            return shown(os.pread(fd, 200, 0).decode("utf-8", "replace").strip())
+        finally:
+            os.close(fd)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        complain(f"{shown(queue.counters)}/{LAST_REASON}: {error.strerror}")
         return ""
 
 
@@ -374,8 +424,9 @@ def _as_text(look: _Look) -> list[str]:
     settings, now = look.settings, time.time()
     chosen = f"{look.chosen}{_relay(look.chosen, settings)}"
     forced = " (the only one allowed: mail.method)" if settings.method else ""
+    none = why_none(settings, look.why_not, look.suspended)
     lines = [
-        f"transport  {chosen + forced if chosen else why_none(settings, look.why_not)}",
+        f"transport  {chosen + forced if chosen else none}",
         f"recipient  {shown(settings.recipient) or 'none configured'}",
         f"spool      {_spooled(look)}",
         f"success    {_moment(look.last_success, now)}",
@@ -393,17 +444,10 @@ def _as_text(look: _Look) -> list[str]:
 def _standing(look: _Look, name: str) -> str:
     """Why a transport is used, or is not."""
     if name in look.suspended:
-        own = look.suspended[name]
-        why = f": {shown(own.why)}" if own.why else ""
-        return f"suspended {_since(own)}{why}"
+        return suspending.standing(look.suspended[name])
     if name == look.chosen:
         return "chosen"
-    ready = "another method is forced" if look.settings.method else "ready, after the chosen one"
-    return shown(look.why_not.get(name, "")) or ready
-
-
-def _since(own: Suspension) -> str:
-    return f"since {at(own.since)} by {shown(own.who)}"
+    return shown(look.why_not.get(name, "")) or "ready, after the chosen one"
 
 
 def _spooled(look: _Look) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from engine.checks import ConfigError
 from engine.store import Unavailable
-from engine.transports import Routes, Stopped
+from engine.transports import Heap, Routes, Stopped
 from tui.cli import suspending
 from tui.cli.wiring import Fail, Setup
 from tui.place import MailDesk
@@ -29,6 +30,9 @@ class _Desk:
         self._setup, self._clock = setup, clock
         self._known: tuple[MailSettings, Ways] | None = None
         self._looked = float("-inf")
+        self._heap: tuple[int, float, float, int] | None = None
+        """The spool's own mtime, when it was looked at, when its oldest mail came, and how many
+        there are; times in seconds of the clock, but for the first."""
 
     def stopped(self) -> Mapping[str, Stopped]:
         with _told():
@@ -41,16 +45,28 @@ class _Desk:
         with _told():
             settings, ways = self._ways()
             chosen = ways.choose(tuple(stopped)).transport
-            order, only = ways.names(), settings.method
-            # Of those that are not allowed it does not matter whether they are there.
-            asked = [name for name in order if only in ("", name)]
-            why_not = {name: why for name in asked if (why := ways.absence(name))}
+            order = ways.names()
+            # Also of those that the configuration bars: a test mail may go by each of them.
+            why_not = {name: why for name in order if (why := ways.absence(name))}
         selected = "" if chosen is None else chosen.name
-        return Routes(order, selected, why_not, stopped, only, settings.recipient)
+        return Routes(order, selected, why_not, stopped, settings.method, settings.recipient)
 
     def records(self) -> str:
         with _told():
             return self._ways()[0].delivery_log
+
+    def heap(self) -> Heap | None:
+        with _told():
+            try:
+                changed = os.stat(self._setup.queue.mail_spool).st_mtime_ns
+            except FileNotFoundError:
+                return None
+            now, known = self._clock(), self._heap
+            # Mails come and go with their folders: where none does, a full spool costs little.
+            if known is None or known[0] != changed or not 0 <= now - known[1] < AGAIN:
+                mails, oldest = self._setup.mail_spool().depth_and_oldest(time.time())
+                self._heap = known = changed, now, now - oldest, mails
+        return Heap(known[3], now - known[2] if known[3] else 0.0)
 
     def suspend(self, name: str, why: str) -> str:
         with _told():
@@ -98,6 +114,7 @@ def mail_desk(setup: Setup, argv: list[str]) -> MailDesk:
         suspend=desk.suspend,
         resume=desk.resume,
         records=desk.records,
+        heap=desk.heap,
         delivers=setup.sends_mail,
         test=(*argv, "mail", "test"),
     )

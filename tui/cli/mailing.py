@@ -13,6 +13,7 @@ from engine.text import shown
 
 if TYPE_CHECKING:
     from engine.mail.post import Post
+    from engine.mail.suspended import Suspension
     from engine.mail.transports import Ways
     from engine.mailconf import MailSettings
 
@@ -23,16 +24,21 @@ ON_ITS_WAY = 30.0
 """Seconds for which whoever spooled a mail may still be about to queue the task for it."""
 
 LOOK_AGAIN = 60.0
-"""Seconds after which a worker that found no transport looks once more: one that starts together
-with the system may start before what sends its mail does.
+"""Seconds after which a worker looks once more which transports are there, and how mail is to be
+sent: what sends mail may be started after it, stopped or set up anew.
 """
+
+PUBLISHING = 5.0
+"""Seconds between two writings of the metrics: each looks at the whole spool."""
 
 
 class _Built(NamedTuple):
+    settings: MailSettings
+    ways: Ways
     post: Post
     handler: Handler
     at: float
-    """When it was put together, by the clock."""
+    """When it was put together, or found to be as it should, by the clock."""
 
 
 class Mailing:
@@ -46,28 +52,46 @@ class Mailing:
         mail_spool: str,
         *,
         ours: bool,
+        complain: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`settings` says how mail is sent, `ways` by what; both raise ConfigError where that means
         nothing. `post` sends it. With `ours` False a program does all that, and none is shut out.
         """
         self._settings, self._ways, self._post = settings, ways, post
-        self._mail_spool = mail_spool
+        self._mail_spool, self._complain = mail_spool, complain
         self._ours, self._clock = ours, clock
         self._built: _Built | None = None
+        self._published = float("-inf")
+        self._complained = ""
+
+    def gate(self, kind: str) -> tuple[str, float | None]:
+        """Why no task of this kind may be claimed now, "" when one may; and when the token that it
+        lacks is there, epoch seconds UTC, None where no time will mend it. Raises nothing.
+        """
+        if kind != SEND or not self._ours:
+            return "", None
+        try:
+            return self._current().post.shut()
+        except (ConfigError, OSError) as error:
+            return f"no mail transport: {shown(str(error))}", None
 
     def shut(self, kind: str = SEND) -> str:
         """Why no task of this kind may be claimed now; "" when one may. Raises nothing."""
-        if kind != SEND or not self._ours:
-            return ""
+        return self.gate(kind)[0]
+
+    def publish(self) -> None:
+        """Write the metrics of mail, unless that was done just now; what goes wrong is told."""
+        now = self._clock()
+        if not self._ours or now - self._published < PUBLISHING:
+            return
+        self._published = now
         try:
-            built = self._built or self._build()
-            why = built.post.closed()
-            if why and self._clock() - built.at >= LOOK_AGAIN:
-                why = self._build().post.closed()
+            self._current().post.publish()
         except (ConfigError, OSError) as error:
-            return f"no mail transport: {shown(str(error))}"
-        return why
+            if self._complained != str(error):
+                self._complained = str(error)
+                self._complain(f"{shown(str(error))}; the metrics of mail are not written")
 
     def __call__(self, task: Task, context: Context) -> None:
         """Deliver the mail of a task, in one attempt.
@@ -76,34 +100,66 @@ class Mailing:
             Failed: it was not accepted.
             Later: it was not tried.
         """
-        built = self._built or self._build()
+        built = self._built or self._build(self._settings())
         built.handler(task, context)
 
-    def _build(self) -> _Built:
+    def _current(self) -> _Built:
+        """What sends mail as things stand, or stood a short while ago.
+
+        Raises:
+            ConfigError, OSError: nobody can say.
+        """
+        built = self._built
+        if built is not None and self._clock() - built.at < LOOK_AGAIN:
+            return built
+        settings = self._settings()
+        if built is None or settings != built.settings:
+            return self._build(settings)
+        ways = self._ways(settings)
+        if any(ways.absence(name) != built.ways.absence(name) for name in ways.names()):
+            return self._build(settings, ways)
+        # The same one goes on: it knows whose turn it is where tokens are short.
+        self._built = built._replace(at=self._clock())
+        return self._built
+
+    def _build(self, settings: MailSettings, ways: Ways | None = None) -> _Built:
         from engine.handlers.mail_send import MailSend
         from engine.handlers.payload import guarded
 
-        settings = self._settings()
-        post = self._post(settings, self._ways(settings))
+        ways = ways or self._ways(settings)
+        post = self._post(settings, ways)
         handler = guarded(MailSend(post), self._mail_spool)
-        self._built = _Built(post, handler, self._clock())
+        self._built = _Built(settings, ways, post, handler, self._clock())
         return self._built
 
 
-def why_none(settings: MailSettings, why_not: Mapping[str, str]) -> str:
+def why_none(
+    settings: MailSettings, why_not: Mapping[str, str], suspended: Mapping[str, Suspension]
+) -> str:
     """Why nothing can send mail, in a few words, from why each transport cannot."""
     from engine.mailconf import NOWHERE
 
     if settings.method == NOWHERE:
-        return "no mail transport: the method is none"
+        return "no mail transport is set up: the method is none"
+    held = [name for name, why in why_not.items() if is_suspended(why) and name in suspended]
+    if held:
+        return f"no mail transport: {', '.join(f'{n} {held_by(suspended[n])}' for n in held)}"
     if settings.method:
         return f"no mail transport: {settings.method}: {shown(why_not.get(settings.method, ''))}"
-    suspended = [name for name, why in why_not.items() if is_suspended(why)]
-    if suspended:
-        return f"no mail transport: {', '.join(suspended)} suspended by an operator"
-    return "no mail transport is installed and set up here"
+    stopped = [f"{name}: {shown(why)}" for name, why in why_not.items() if is_stopped(why)]
+    return f"no mail transport: {'; '.join(stopped)}" if stopped else "no mail transport is set up"
+
+
+def held_by(own: Suspension) -> str:
+    """That a transport is suspended, and by whom."""
+    return f"suspended by {shown(own.who) or 'an operator'}"
 
 
 def is_suspended(why: str) -> bool:
     """Whether this is why a transport is not used that could be."""
     return why.startswith("suspended")
+
+
+def is_stopped(why: str) -> bool:
+    """Whether this is why a transport is not used that would only have to be started."""
+    return "does not run" in why

@@ -7,7 +7,7 @@ import sys
 import time
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from engine.alerts import Alert, Sight, alerts
@@ -15,11 +15,14 @@ from engine.flow import SPAN, Flow
 from engine.forecast import Basis, Forecast, as_row, expected
 from engine.index import died_at
 from engine.limits import Left
+from engine.mail.spool import Spooled
 from engine.model import LockEvidence, Problem, State, Task
 from engine.store import Unavailable
 from engine.stores.nftban import make_spool
 from engine.text import shown
+from engine.transports import Heap, Stopped, stopped_words
 from tui.cli.maildesk import mail_desk
+from tui.cli.mailing import ON_ITS_WAY, SEND
 from tui.cli.wiring import Setup, complain
 from tui.place import Place
 from tui.watch import Signs, Watch
@@ -40,6 +43,9 @@ class Look(NamedTuple):
     alerts: tuple[Alert, ...]
     """What somebody should see to; empty when all is well."""
     forecasts: tuple[Forecast, ...]
+    signs: Signs
+    lost: int
+    """Spooled mails that no task sends."""
 
 
 def status(setup: Setup, arguments: Namespace) -> int:
@@ -64,12 +70,15 @@ def _look(setup: Setup) -> Look:
     due: list[float] = []
     died: list[float] = []
     kinds: Counter[str] = Counter()
+    payloads: set[str] = set()
     problems: dict[str, Problem] = {}
     try:
         # By the states' words: without the peek, so that each task comes once.
         for found in store.look(store.states.values()):
             if isinstance(found, Task):
                 counts[found.state] += 1
+                if found.kind == SEND:
+                    payloads.add(found.payload)
                 if found.state is State.PENDING:
                     kinds[found.kind] += 1
                     oldest = found.created if oldest is None else min(oldest, found.created)
@@ -84,6 +93,7 @@ def _look(setup: Setup) -> Look:
         store.close()
     signs = _signs(setup)
     lock = signs.lock or setup.examine_lock()
+    lost = _lost(setup, signs.sending.heap, payloads, now)
     sight = Sight(
         name=setup.queue.root,
         states=store.states,
@@ -99,6 +109,7 @@ def _look(setup: Setup) -> Look:
         transports=tuple(way for way in signs.sending.transports if way.spoken_of),
         ran=signs.ran,
         routes=signs.routes,
+        lost=lost,
     )
     words = {store.states[state]: number for state, number in counts.items()}
     age = max(0.0, now - oldest) if oldest is not None else 0.0
@@ -108,7 +119,21 @@ def _look(setup: Setup) -> Look:
     first = min(died, default=None)
     known = Basis(counts, store.states, past.drain(now), growth, first, _tokens(setup), kinds)
     forecasts = expected(known, setup.config.alerts, setup.queue.retention_days, now)
-    return Look(words, age, lock, list(problems.values()), found_alerts, forecasts)
+    found_problems = list(problems.values())
+    return Look(words, age, lock, found_problems, found_alerts, forecasts, signs, lost)
+
+
+def _lost(setup: Setup, heap: Heap | str | None, payloads: Collection[str], now: float) -> int:
+    """Spooled mails that no task sends; looked for only where there are more mails than tasks."""
+    if not isinstance(heap, Heap) or heap.mails <= len(payloads):
+        return 0
+    unnamed = [
+        mail.meta
+        for mail in setup.mail_spool().letters()
+        if isinstance(mail, Spooled) and mail.sent is None and mail.meta not in payloads
+        if not 0 <= now - mail.created < ON_ITS_WAY
+    ]
+    return sum(os.path.exists(path) for path in unnamed)  # else sent while we looked
 
 
 def _past(setup: Setup, now: float) -> Flow:
@@ -170,6 +195,7 @@ def _as_text(setup: Setup, look: Look) -> list[str]:
     lines = [f"queue     {shown(os.path.dirname(setup.queue.pending))}", f"tasks     {counts}"]
     if look.counts["pending"]:
         lines.append(f"oldest    {_age(look.oldest)} pending")
+    lines += _mail(look)
     lines.append(f"lock      {look.lock.verdict}: {shown(look.lock.reason)}")
     lines += [
         f"problem   {shown(where)}: {shown(what)}"
@@ -185,6 +211,24 @@ def _as_text(setup: Setup, look: Look) -> list[str]:
     return lines if look.alerts else [*lines, "well      nothing needs attention"]
 
 
+def _mail(look: Look) -> list[str]:
+    """What lies in the mail spool, and which transports are suspended; nothing where none is."""
+    heap, lines = look.signs.sending.heap, []
+    if isinstance(heap, Heap) and heap.mails:
+        lines.append(f"mail      {heap.mails:,} spooled, the oldest for {_age(heap.oldest)}")
+    elif isinstance(heap, str):
+        lines.append(f"mail      ? {shown(heap)}")
+    lines += [
+        f"mail      {stopped_words(stop)} (spooldeck mail resume {shown(stop.name)})"
+        for stop in _stopped(look)
+    ]
+    return lines
+
+
+def _stopped(look: Look) -> Sequence[Stopped]:
+    return [] if look.signs.routes is None else [*look.signs.routes.stopped.values()]
+
+
 def _age(seconds: float) -> str:
     minutes = int(seconds) // 60
     days, hours = minutes // 1440, minutes // 60 % 24
@@ -196,6 +240,7 @@ def _age(seconds: float) -> str:
 def _as_json(setup: Setup, look: Look) -> str:
     import json
 
+    heap = look.signs.sending.heap
     lock = look.lock._asdict() | {"verdict": str(look.lock.verdict)}
     return json.dumps(
         {
@@ -203,6 +248,12 @@ def _as_json(setup: Setup, look: Look) -> str:
             "tasks": look.counts,
             "oldest_pending_age": look.oldest if look.counts["pending"] else None,
             "lock": lock,
+            "mail": {
+                "spooled": heap.mails if isinstance(heap, Heap) else None,
+                "oldest_age": heap.oldest if isinstance(heap, Heap) and heap.mails else None,
+                "without_task": look.lost,
+                "suspended": [stop._asdict() for stop in _stopped(look)],
+            },
             "problems": [{"where": p.where, "what": p.what} for p in look.problems],
             "attention": [alert.words for alert in look.alerts],
             "forecasts": as_row(look.forecasts),

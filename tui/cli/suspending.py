@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from engine import files
+from engine.checks import ConfigError
 from engine.logtail import contract_line
 from engine.mail.suspended import Suspension
 from engine.mailconf import MEMORY, METHODS
+from engine.policy import at
 from engine.text import shown
-from tui.cli.mailing import why_none
+from tui.cli.mailing import held_by, why_none
 from tui.cli.wiring import EX_CONFIG, EX_USAGE, Setup, complain, fail
 
 DONE = 0
@@ -23,7 +26,10 @@ def suspend(setup: Setup, arguments: Namespace) -> int:
     require_name(name)
     suspended(setup)
     new, trouble = stop(setup, name, arguments.reason)
-    return _said(setup, f"{name} {'suspended' if new else 'was suspended already'}", trouble)
+    words = "suspended" if new else f"was {standing(suspended(setup)[name])} already"
+    if not new and arguments.reason:
+        complain(f"{name}: the reason stays as it was; resume it first to give another one")
+    return _said(setup, f"{name} {words}", trouble)
 
 
 def resume(setup: Setup, arguments: Namespace) -> int:
@@ -52,9 +58,11 @@ def stop(setup: Setup, name: str, why: str) -> tuple[bool, str]:
     """
     _require_desk(setup)
     who, why = shown(setup.who().name), shown(why)
-    if not setup.suspensions().suspend(name, time.time(), who, why):
-        return False, ""
-    return True, _note(setup, f"Transport {name} suspended by {who}{f': {why}' if why else ''}")
+    with _at_its_place(setup):
+        if not setup.suspensions().suspend(name, time.time(), who, why):
+            return False, ""
+    said = f"Transport {name} suspended by {who}{f': {why}' if why else ''}"
+    return True, _note(setup, said) or _publish(setup)
 
 
 def start(setup: Setup, name: str) -> tuple[bool, str]:
@@ -64,9 +72,31 @@ def start(setup: Setup, name: str) -> tuple[bool, str]:
         Fail, OSError, ValueError: as `stop`.
     """
     _require_desk(setup)
-    if not setup.suspensions().resume(name):
-        return False, ""
-    return True, _note(setup, f"Transport {name} resumed by {shown(setup.who().name)}")
+    with _at_its_place(setup):
+        if not setup.suspensions().resume(name):
+            return False, ""
+    said = f"Transport {name} resumed by {shown(setup.who().name)}"
+    return True, _note(setup, said) or _publish(setup)
+
+
+@contextmanager
+def _at_its_place(setup: Setup) -> Iterator[None]:
+    """What cannot be written in the block names the folder where it was to be.
+
+    Raises:
+        OSError: that.
+    """
+    try:
+        yield
+    except OSError as error:
+        desk = setup.spool().desk
+        raise OSError(error.errno, error.strerror or str(error), f"{desk}/suspended") from error
+
+
+def standing(own: Suspension) -> str:
+    """That a transport is suspended: by whom, since when and why."""
+    why = f": {shown(own.why)}" if own.why else ""
+    return f"{held_by(own)} since {at(own.since)}{why}"
 
 
 def suspended(setup: Setup) -> Mapping[str, Suspension]:
@@ -98,12 +128,13 @@ def _require_desk(setup: Setup) -> None:
 
 def _meanwhile(setup: Setup) -> str:
     """What becomes of mail now."""
-    settings = setup.mail_settings()
-    choice = setup.ways(settings).choose(suspended(setup))
+    settings, held = setup.mail_settings(), suspended(setup)
+    choice = setup.ways(settings).choose(held)
     if choice.transport is not None:
         return f"mail goes by {choice.transport.name}"
-    why = why_none(settings, choice.why_not).removeprefix("no mail transport: ")
-    return f"mail is spooled and its tasks wait ({why})"
+    return (
+        f"nothing is sent, and what is spooled waits ({why_none(settings, choice.why_not, held)})"
+    )
 
 
 def _note(setup: Setup, text: str) -> str:
@@ -116,3 +147,15 @@ def _note(setup: Setup, text: str) -> str:
     except OSError as error:
         return f"{shown(path)} does not say so: {error.strerror}"
     return ""
+
+
+def _publish(setup: Setup) -> str:
+    """Let the metrics of mail say by what it goes now; answers as `_note` does."""
+    told: list[str] = []
+    if setup.has_mail():
+        try:
+            settings = setup.mail_settings()
+            setup.post(settings, setup.ways(settings), tell=told.append).publish()
+        except (ConfigError, OSError) as error:
+            told.append(f"{shown(str(error))}; the metrics of mail do not say so")
+    return "; ".join(told)

@@ -80,6 +80,7 @@ class Setup(NamedTuple):
             mail_spool=queue.mail_spool,
             max_pending=queue.max_pending,
             durable=queue.durable,
+            root=queue.root,
         )
 
     def open(self) -> NftbanStore:
@@ -216,7 +217,10 @@ class Setup(NamedTuple):
         from tui.cli.mailing import Mailing
 
         spool = self.queue.mail_spool
-        return Mailing(self.mail_settings, self.ways, self.post, spool, ours=self.sends_mail)
+        ours = self.sends_mail
+        return Mailing(
+            self.mail_settings, self.ways, self.post, spool, ours=ours, complain=complain
+        )
 
     def counters(self) -> metrics.Counters:
         """Its counter files."""
@@ -234,8 +238,8 @@ class Setup(NamedTuple):
         path = f"{self.queue.run_dir}/queue.buckets"
         return Buckets(path, rates, time.time, self.queue.root)
 
-    def mail_settings(self) -> "MailSettings":
-        """How mail is sent from here.
+    def mail_settings(self, planned: Mapping[str, str] = {}) -> "MailSettings":
+        """How mail is sent from here; `planned` as in `engine.mailconf.mail_for`.
 
         Raises:
             ConfigError: a value from the environment or from mail.conf that cannot be meant.
@@ -243,7 +247,8 @@ class Setup(NamedTuple):
         from engine import mailconf
 
         queue, own = self.queue, self.config.handlers.get("mail_send")
-        settings = mailconf.mail_for(self.config.mail, queue.root, queue.log_dir, os.environ)
+        said, environ = self.config.mail, os.environ
+        settings = mailconf.mail_for(said, queue.root, queue.log_dir, environ, planned)
         if own is None or own.command:
             return settings
         return settings._replace(max_time=min(settings.max_time, own.timeout))
@@ -264,10 +269,16 @@ class Setup(NamedTuple):
         """The transports of this machine, their programs run as whom the queue is worked on.
 
         Raises:
-            ConfigError: we cannot run them as that user.
+            ConfigError: we cannot run them as that user, or all mail would be lost.
         """
         from engine.mail.transports import Ways
         from engine.mail.transports.system import System
+        from engine.mailconf import MEMORY, METHODS
+
+        if settings.method == MEMORY:
+            # For tests of what stands on it: no command or worker of ours reads it again.
+            why = "method memory would lose every mail with the process that sends it"
+            raise config.ConfigError(f"mail: {why}, expected one of {', '.join(METHODS)}")
 
         try:
             account = accounts.chosen(self.queue.run_as, os.stat(self.queue.pending))
@@ -278,8 +289,13 @@ class Setup(NamedTuple):
             account = None  # there is no queue, or none that we may see: mail goes as we are
         return Ways(settings, system=System(account=account))
 
-    def ledger(self, settings: "MailSettings") -> "Ledger":
-        """Where what becomes of mail is written down: log, counters, metrics, delivery records."""
+    def ledger(
+        self, settings: "MailSettings", tell: Callable[[str], None] | None = None
+    ) -> "Ledger":
+        """Where what becomes of mail is written down: log, counters, metrics, delivery records.
+
+        `tell` is told what cannot be written; None: as `complain`.
+        """
         from engine.mail.ledger import Ledger, Places
 
         queue = self.queue
@@ -291,7 +307,7 @@ class Setup(NamedTuple):
             most=settings.delivery_log_max,
             root=queue.root,
         )
-        return Ledger(places, complain, time.time)
+        return Ledger(places, tell or complain, time.time)
 
     def post(
         self,
@@ -300,8 +316,11 @@ class Setup(NamedTuple):
         pause: Callable[[float], object] = time.sleep,
         *,
         suspended: bool = True,
+        tell: Callable[[str], None] | None = None,
     ) -> "Post":
-        """What sends a mail by one of these ways; without `suspended`, even by one that is."""
+        """What sends a mail by one of these ways; without `suspended`, even by one that is. `tell`
+        as for `ledger`.
+        """
         from engine.limits import Buckets
         from engine.mail.host import this_host
         from engine.mail.post import Post
@@ -313,13 +332,13 @@ class Setup(NamedTuple):
             settings,
             this_host(),
             self.mail_spool(),
-            self.ledger(settings),
+            self.ledger(settings, tell),
             ways,
             self.suspensions().read if suspended else dict,
             Buckets(path, rates, time.time, self.queue.root) if rates else None,
             time.time,
             pause,
-            complain=complain,
+            complain=tell or complain,
         )
 
     def journal(self) -> "Journal":
@@ -446,6 +465,7 @@ class Setup(NamedTuple):
     def services(self, store: NftbanStore, mailing: "Mailing | None" = None) -> Services:
         """What a worker on this queue is handed."""
         counters = self.counters()
+        mailing = mailing or self.mailing()
 
         def publish() -> None:
             try:
@@ -453,6 +473,8 @@ class Setup(NamedTuple):
                 files.publish(self.queue.queue_metrics, text, root=self.queue.root)
             except OSError as error:
                 complain(f"{self.queue.queue_metrics}: {error.strerror}")
+            if self.has_mail():
+                mailing.publish()
 
         def tally(name: str) -> None:
             try:
@@ -474,7 +496,7 @@ class Setup(NamedTuple):
             limits=self.limits(),
             slots={kind: h.concurrency for kind, h in self.config.handlers.items()},
             timeouts={kind: h.timeout for kind, h in self.config.handlers.items()},
-            gate=(mailing or self.mailing()).shut,
+            gate=mailing.gate,
         )
 
     def keep_house(self, store: NftbanStore) -> None:
@@ -502,6 +524,13 @@ class Setup(NamedTuple):
         sweeping.mark(desk, self.queue.root, sweeping.MAIL_MARKER)
         for line in self.mail_spool().sweep(now):
             self.log("INFO", f"Mail spool: {line}")
+
+    def has_mail(self) -> bool:
+        """Whether mail lies in the spool, or figures of mail are there that must not grow old."""
+        try:
+            return self._keeps_mail() or os.path.exists(self.queue.mail_metrics)
+        except OSError:
+            return True  # whoever looks into the spool says why they cannot
 
     def _keeps_mail(self) -> bool:
         try:

@@ -307,7 +307,13 @@ class TaskScreen(Acting, Page):
         self.query_one(TopLine).tell(self.around, (live.place.name, word, self._task_id))
         self.query_one("#parts", Lines).show([view.tabs(TITLES, self._at, width)])
         self.query_one("#word", Lines).show([present.cut(self._word(), width)])
-        self.show_hints()
+        self.show_hints(self._grey())
+
+    def _grey(self) -> set[str]:
+        """What cannot be planned for the task as it stands."""
+        scene = self._scene
+        state = None if scene is None or self._gone else scene.task.state
+        return {key.action for key in keys.verbs() if self.no_verb(key.verb, state)}
 
     def _word(self) -> Line:
         text, look = self._said

@@ -74,9 +74,11 @@ class TrialScreen(Deed):
         use = Use.UNKNOWN if routes is None else routes.use(self._way)
         if use is Use.SUSPENDED:
             words.append(f"{name} is suspended: this mail goes by it all the same, no other does.")
-        elif routes is not None and use in (Use.ABSENT, Use.BARRED):
-            why = shown(routes.why_not.get(self._way, use.value))
-            words.append(f"It will hardly go: {name} is not to be used: {why}.")
+        elif use is Use.BARRED and routes is not None:
+            forced = f"{shown(routes.forced)} is forced"
+            words.append(f"{name} is not used, {forced}: this mail goes by it all the same.")
+        if routes is not None and (why := shown(routes.why_not.get(self._way, ""))):
+            words.append(f"It will hardly go: {why}.")
         lines: list[Line] = [present.heading("what would happen", width)]
         for text in words:
             lines += [((f"  {piece}", ""),) for piece in present.folded(text, room)]

@@ -85,7 +85,8 @@ def plan(
         look = "" if after.selected else "warning"
         said.append((words[0].upper() + words[1:] + ".", look))
     if waiting:
-        said.append((f"{present.count(waiting, 'task')} that send mail are pending now.", ""))
+        many = f"{waiting:,} tasks that send mail are"
+        said.append((f"{'1 task that sends mail is' if waiting == 1 else many} pending now.", ""))
     for text, look in said:
         lines += [((f"  {piece}", look),) for piece in present.folded(text, room)]
     if stop is not None:
@@ -96,9 +97,9 @@ def plan(
 
 
 def stopped_words(stop: Stopped, now: float) -> str:
-    """Since when, by whom and why."""
+    """By whom, since when and why."""
     why = f": {shown(stop.why)}" if stop.why else ", no reason given"
-    return f"SUSPENDED since {present.moment(stop.since, now)} by {shown(stop.who)}{why}"
+    return f"suspended by {shown(stop.who)} since {present.moment(stop.since, now)}{why}"
 
 
 def others(name: str, routes: Routes, width: int) -> list[Line]:
@@ -109,6 +110,7 @@ def others(name: str, routes: Routes, width: int) -> list[Line]:
             continue
         use = routes.use(other)
         why = routes.why_not.get(other, "") if use in (Use.ABSENT, Use.SUSPENDED) else ""
+        why = f"{routes.forced} is forced" if use is Use.BARRED else why
         row = f"  {present.fit(shown(other), 9)} {present.fit(use.value, 9)} {shown(why)}"
         lines.append(present.cut(((row.rstrip(), ""),), width))
     return lines

@@ -120,7 +120,7 @@ def _pending(task: Task, now: float) -> str:
     if task.due > now:
         return f"Waits until {present.moment(task.due, now)}"
     created = task.created if task.created > 0 else None
-    return _since("Ready to be run", task.due or created, now)
+    return _since("Due", task.due or created, now)
 
 
 _STANDS: Mapping[State, Callable[[Task, float], str]] = {

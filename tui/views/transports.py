@@ -14,6 +14,7 @@ from engine.transports import (
     Failure,
     Fault,
     Health,
+    Heap,
     Routes,
     Sending,
     Source,
@@ -31,6 +32,7 @@ LOOKS = {
     Health.OK: "good",
     Health.FAILING: "bad",
     Health.IDLE: "dim",
+    Health.OVER: "dim",
     Health.UNKNOWN: "unknown",
 }
 
@@ -212,7 +214,7 @@ def rows(
     return head(width, routes), [(w.name, row(w, limit, now, width, routes)) for w in ways]
 
 
-_RANK = (Health.FAILING, Health.OK, Health.UNKNOWN, Health.IDLE)
+_RANK = (Health.FAILING, Health.OK, Health.UNKNOWN, Health.OVER, Health.IDLE)
 
 
 def ordered(sending: Sending, limit: float, routes: Routes | None = None) -> list[Transport]:
@@ -404,10 +406,22 @@ def sources(sending: Sending, now: float, width: int) -> list[Line]:
     """Where the figures are from, and how old each of them is."""
     lines = [present.heading("where this is from", width)]
     lines += [present.cut(_told(told, now), width) for told in sending.told]
+    lines += [present.cut(heap(sending), width)] if sending.heap is not None else []
     if sending.others:
         more = f" mail.prom names {sending.others:,} more; {FOLLOWED} are followed"
         lines.append(((more, "warning"),))
     return lines
+
+
+def heap(sending: Sending) -> Line:
+    """What lies in the mail spool."""
+    found, name = sending.heap, (" mail spool ", "dim")
+    if not isinstance(found, Heap):
+        return name, ("? ", "unknown"), (shown(found or ""), "")
+    if not found.mails:
+        return name, ("empty", "")
+    mails = present.count(found.mails, "mail")
+    return name, (f"{mails}, the oldest for {present.span(found.oldest)}", "")
 
 
 def _told(told: Told, now: float) -> Line:

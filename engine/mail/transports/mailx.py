@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from engine.mail.model import Mail, NotSent, Reason
 from engine.mail.transports.handover import guarded, hand_over
-from engine.mail.transports.postfix import MASTER
+from engine.mail.transports.postfix import is_stopped
 from engine.mail.transports.system import System
 from engine.mailconf import MailSettings
 
@@ -43,10 +43,8 @@ class Mailx:
         sendmail = self._system.program({}, "sendmail")
         if sendmail.absence:
             return f"sendmail, which it hands mail to, is {sendmail.absence}"
-        # Of a Postfix that is stopped it would be taken, and lie there until somebody starts that.
-        stopped = not self._system.blind and not self._system.runs(MASTER)
-        if stopped and not self._system.program(self._settings.programs, "postfix").absence:
-            return "sendmail, which it hands mail to, is Postfix's, and that does not run"
+        if is_stopped(sendmail.path, self._system):
+            return "sendmail, which it hands mail to, is Postfix's, and Postfix does not run"
         return ""
 
     def send(self, mail: Mail, cancelled: Callable[[], bool]) -> None:

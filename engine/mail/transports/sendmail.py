@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from engine.mail.model import Mail
 from engine.mail.transports.handover import submit
+from engine.mail.transports.postfix import is_stopped
 from engine.mail.transports.system import System
 from engine.mailconf import MailSettings
 
@@ -26,9 +27,11 @@ class Sendmail:
 
     def absence(self) -> str:
         """Why it cannot be used here. `sendmail -bv` is never asked: Postfix answers by mail."""
-        if self._sendmail.absence or self._settings.method == self.name:
+        if self._sendmail.absence:
             return self._sendmail.absence
-        if self._system.runs(PROCESSES, PID_FILE):
+        if is_stopped(self._sendmail.path, self._system):
+            return "it is Postfix's, and Postfix does not run"
+        if self._settings.method == self.name or self._system.runs(PROCESSES, PID_FILE):
             return ""
         return f"its daemon does not run: no process named sendmail, none by {PID_FILE}"
 

@@ -30,6 +30,13 @@ class Program(NamedTuple):
     """Why it cannot be run; "" when it can."""
 
 
+class _Process(NamedTuple):
+    """A process that lives, as /proc shows it."""
+
+    name: str
+    uid: int
+
+
 class System:
     """This machine, as far as it matters for mail; its processes are looked at once."""
 
@@ -58,7 +65,7 @@ class System:
         """The first of these programs that may be run; `said` tells where some of them are."""
         paths = [path for name in names for path in self._places(said, name)]
         for path in paths:
-            if os.path.isfile(path) and os.access(path, os.X_OK):
+            if os.path.isfile(path) and self._permits(path, os.X_OK):
                 return Program(path, "")
         return Program("", f"not installed: no {' or '.join(paths)} that may be run")
 
@@ -69,42 +76,92 @@ class System:
             yield from (self._root + path for path in PLACES[name])
 
     def readable(self, path: str) -> bool:
-        """Whether a file is there that we may read."""
+        """Whether a file is there that may be read by whom programs are run as."""
         path = self._root + path
-        return os.path.isfile(path) and os.access(path, os.R_OK)
+        return os.path.isfile(path) and self._permits(path, os.R_OK)
 
-    def runs(self, names: Collection[str], pid_file: str = "") -> bool:
-        """Whether a process of one of these names lives, or the one that a file names."""
-        if not self._names.isdisjoint(names):
-            return True
-        pid = self._pid(pid_file) if pid_file else ""
-        return bool(pid) and (self.blind or os.path.exists(f"{self._root}/proc/{pid}"))
+    def _permits(self, path: str, need: int) -> bool:
+        """Whether whom programs are run as may read or run a file.
 
-    @cached_property
-    def blind(self) -> bool:
-        """Whether the processes of others are hidden from us (hidepid, ProtectProc)."""
-        return not os.path.exists(f"{self._root}/proc/1")
-
-    @cached_property
-    def _names(self) -> frozenset[str]:
-        return frozenset(self._name_of(pid) for pid in os.listdir(f"{self._root}/proc"))
-
-    def _name_of(self, pid: str) -> str:
-        if not pid.isdecimal():
-            return ""
+        Root may do all, and asks for somebody else: so the mode bits are read, of the file and of
+        each folder above it, and access lists are not.
+        """
+        who = self.account
+        if who is None or who.uid == 0:
+            return os.access(path, need)
+        path, top = os.path.realpath(path), os.path.realpath(self._root or "/")
         try:
-            with open(f"{self._root}/proc/{pid}/comm", "rb") as file:
-                return file.read(64).decode("utf-8", "replace").rstrip("\n")
+            while _grants(os.stat(path), who, need):
+                path, need = os.path.dirname(path), os.X_OK
+                if path in (top, "/"):
+                    return True
         except OSError:
-            return ""  # it has ended since we listed them, or is hidden from us
+            return False  # it has gone since it was seen, or is hidden from us
+        return False
 
-    def _pid(self, path: str) -> str:
+    def opened(self, path: str, more: int = 0) -> int:
+        """A descriptor for a file of the machine, for reading; it is the caller's to close.
+        `more` are flags beside those that keep us from being held up.
+
+        Raises:
+            OSError: it is not there, or not for us.
+        """
+        return os.open(self._root + path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | more)
+
+    def text(self, path: str, most: int = 65536) -> str:
+        """What a file of the machine begins with, `most` bytes of it; "" when it cannot be read."""
         try:
-            fd = os.open(self._root + path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            fd = self.opened(path)
         except OSError:
             return ""  # it is not there, or not for us
         try:
-            word = os.read(fd, 64).split(maxsplit=1)[:1]
+            return os.read(fd, most).decode("utf-8", "replace")
+        except OSError:
+            return ""  # a folder, or a process that has ended since it was opened
         finally:
             os.close(fd)
-        return word[0].decode("ascii", "replace") if word and word[0].isdigit() else ""
+
+    def runs(self, names: Collection[str], pid_file: str = "", uid: int | None = None) -> bool:
+        """Whether a process of one of these names lives, under `uid` if that is said; or the one
+        that a file names, as long as one of them stands in its command line."""
+        if any(each.name in names and uid in (None, each.uid) for each in self._processes):
+            return True
+        pid = self.text(pid_file, 64).split(maxsplit=1)[:1] if pid_file else []
+        if not pid or not pid[0].isascii() or not pid[0].isdecimal():
+            return False
+        # Its number may be another's by now; and who is dead and not yet buried has no such line.
+        line = self.text(f"/proc/{pid[0]}/cmdline", 4096)
+        return self.blind or any(name in line for name in names)
+
+    @cached_property
+    def blind(self) -> bool:
+        """Whether the processes of others are hidden from us (hidepid, ProtectProc), or all are."""
+        return not self.text("/proc/1/status", 64)
+
+    @cached_property
+    def _processes(self) -> Collection[_Process]:
+        try:
+            pids = os.listdir(f"{self._root}/proc")
+        except OSError:
+            return ()  # there is no /proc: `blind` says so
+        seen = (_alive(self.text(f"/proc/{pid}/status", 4096)) for pid in pids if pid.isdecimal())
+        return [process for process in seen if process]
+
+
+def _alive(status: str) -> _Process | None:
+    """A process by its /proc/PID/status; None when it is dead, or lives in a container of its own,
+    whose mail is not ours. Source: proc(5)."""
+    said = {line.partition(":")[0]: line.partition(":")[2].split() for line in status.split("\n")}
+    name, uid = " ".join(said.get("Name", ())), said.get("Uid", ())
+    if not name or not uid or said.get("State", ["Z"])[0] in "ZX" or len(said.get("NSpid", ())) > 1:
+        return None
+    return _Process(name, int(uid[0]))
+
+
+def _grants(seen: os.stat_result, who: Account, need: int) -> bool:
+    """Whether the mode bits of a file let somebody read or run it."""
+    if seen.st_uid == who.uid:
+        return bool(seen.st_mode >> 6 & need)
+    if seen.st_gid in (who.gid, *who.groups):
+        return bool(seen.st_mode >> 3 & need)
+    return bool(seen.st_mode & need)

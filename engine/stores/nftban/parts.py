@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from os import stat_result
 
@@ -32,14 +32,20 @@ MOST = 20
 """Files of a mail's folder that are shown; the contract puts two there."""
 
 
-def of(path: str, seen: stat_result, payload: str, mail_spool: str) -> Iterator[Part]:
-    """The parts of the task in the file `path`, which was `seen` so."""
+def of(
+    path: str, seen: stat_result, payload: str, mail_spool: str, root: str = ""
+) -> Iterator[Part]:
+    """The parts of the task in the file `path`, which was `seen` so.
+
+    `root`, here and below, is the data folder under which no symbolic link is followed.
+    """
     flocked = files.flocked()
     yield Part(TASK, path, seen.st_size, _facts(seen, flocked))
     if not payload:
         return
     try:
-        with _folder_of(payload, mail_spool) as (fd, name, spool):
+        with _folder_of(payload, mail_spool, root) as (fd, name, spool_fd):
+            spool = os.fstat(spool_fd)
             yield _part(PAYLOAD, payload, name, fd, spool, flocked)
             folder = os.path.dirname(payload)
             if not os.path.basename(folder).startswith(MAIL_FOLDER):
@@ -51,7 +57,7 @@ def of(path: str, seen: stat_result, payload: str, mail_spool: str) -> Iterator[
         yield Part(PAYLOAD, payload, refused=_words(error))
 
 
-def read(part: str, payload: str, mail_spool: str) -> bytes:
+def read(part: str, payload: str, mail_spool: str, root: str = "") -> bytes:
     """The first bytes of a part of a task with that payload.
 
     Raises:
@@ -63,8 +69,8 @@ def read(part: str, payload: str, mail_spool: str) -> bytes:
     if not payload or (part != PAYLOAD and beside == part) or "/" in beside:
         raise Gone(f"no part {part!r}")
     try:
-        with _folder_of(payload, mail_spool) as (fd, name, spool):
-            return _begin(name if part == PAYLOAD else beside, fd, SHOWN, spool)
+        with _folder_of(payload, mail_spool, root) as (fd, name, spool):
+            return _begin(name if part == PAYLOAD else beside, fd, SHOWN, os.fstat(spool))
     except (Refused, OSError) as error:
         raise _answer(part, error) from error
 
@@ -87,48 +93,63 @@ def glimpse(folder: str, name: str) -> bytes:
         raise _answer(name, error) from error
 
 
-def weight(payload: str, mail_spool: str) -> int:
+def weight(payload: str, mail_spool: str, root: str = "") -> int:
     """Bytes of what `discard` would remove.
 
     Raises:
         Refused: as there.
         OSError: that cannot be found out now.
     """
-    with _folder_of(payload, mail_spool) as (fd, name, _):
-        if _is_mail(payload, mail_spool):
+    with _folder_of(payload, mail_spool, root) as (fd, name, _):
+        if is_mail(payload, mail_spool):
             return sum(seen.st_size for _, seen in files.plain_files(fd))
         return os.stat(name, dir_fd=fd, follow_symlinks=False).st_size
 
 
-def discard(payload: str, mail_spool: str) -> None:
+def discard(payload: str, mail_spool: str, root: str = "") -> None:
     """Remove a payload; of a spooled mail the plain files directly in its folder, and the folder.
 
     Raises:
         Refused: it lies elsewhere, or behind a symbolic link.
         OSError: it is gone already, or cannot be removed, or there is more in the mail's folder.
     """
-    with _folder_of(payload, mail_spool) as (fd, name, _):
-        if not _is_mail(payload, mail_spool):
+    with _folder_of(payload, mail_spool, root) as (fd, name, spool):
+        if is_mail(payload, mail_spool):
+            files.remove_folder(os.path.basename(os.path.dirname(payload)), spool, (META, SENT))
+        else:
             files.forget(name, fd)
-            return
-    spool = files.open_folder(mail_spool)
-    try:
-        folder = os.path.basename(os.path.dirname(payload))
-        files.remove_folder(folder, spool, (META, SENT))
-    finally:
-        os.close(spool)
 
 
-def _is_mail(payload: str, mail_spool: str) -> bool:
+def is_mail(payload: str, mail_spool: str) -> bool:
     """Whether this is the path of what a spooled mail's folder is known by."""
-    folder, name = os.path.split(payload)
+    whole = kept_in(payload, mail_spool)
+    return whole != payload and payload == f"{whole}/{META}"
+
+
+def kept_in(payload: str, mail_spool: str) -> str:
+    """The folder of the spooled mail that a payload lies in; itself where it lies in none.
+
+    Two tasks whose payloads are kept in one place may take it from each other.
+    """
+    folder = os.path.dirname(payload)
     above, mail = os.path.split(folder)
-    return name == META and above == mail_spool.rstrip("/") and mail.startswith(MAIL_FOLDER)
+    return folder if above == mail_spool.rstrip("/") and mail.startswith(MAIL_FOLDER) else payload
+
+
+def is_sent(payload: str, mail_spool: str, root: str = "") -> bool:
+    """Whether this is a spooled mail that is marked as sent, so that nobody needs it any more."""
+    if not is_mail(payload, mail_spool):
+        return False
+    try:
+        with _folder_of(payload, mail_spool, root) as (fd, _, _):
+            return stat.S_ISREG(os.stat(SENT, dir_fd=fd, follow_symlinks=False).st_mode)
+    except (OSError, Refused):
+        return False
 
 
 @contextmanager
-def _folder_of(payload: str, mail_spool: str) -> Iterator[tuple[int, str, stat_result]]:
-    """The folder of a payload as a descriptor, its last name, and the state of the mail spool.
+def _folder_of(payload: str, mail_spool: str, root: str) -> Iterator[tuple[int, str, int]]:
+    """The folder of a payload as a descriptor, its last name, and the mail spool as one.
 
     Raises:
         Refused: the payload lies elsewhere, or behind a symbolic link.
@@ -136,14 +157,16 @@ def _folder_of(payload: str, mail_spool: str) -> Iterator[tuple[int, str, stat_r
     """
     if not mail_spool:
         raise Refused("lies nowhere that is known: no mail spool is configured")
-    try:
-        fd, name = files.open_below(mail_spool, payload)
-    except NotADirectoryError as error:
-        raise Refused(f"lies behind {error.filename}, a symbolic link or no folder") from error
-    try:
-        yield fd, name, os.stat(mail_spool)
-    finally:
-        os.close(fd)
+    below = files.plainly_below(mail_spool, payload)
+    with ExitStack() as opened:
+        try:
+            spool = files.enter(mail_spool, root)
+            opened.callback(os.close, spool)
+            fd, name = files.descend(spool, below)
+            opened.callback(os.close, fd)
+        except NotADirectoryError as error:
+            raise Refused(f"lies behind {error.filename}, a symbolic link or no folder") from error
+        yield fd, name, spool
 
 
 def _part(

@@ -56,6 +56,11 @@ MAX_PENDING = 10_000
 GROUP = 100
 """Changes made durable together; each holds at most two descriptors open."""
 
+TOGETHER = 1000
+"""Payloads for which it is found out together whether other tasks name them: each time, all task
+files are read.
+"""
+
 PEEK = 200
 """Tasks of each folder that a whole look shows at once, before it knows their order."""
 
@@ -105,11 +110,13 @@ class Spool(NamedTuple):
     dlq: str
     mail_spool: str = ""
     """Below this folder lie the payload files that a new task may name and that are removed with
-    their tasks; "": it may name any, and none is removed.
+    the last task that names them; "": it may name any, and none is removed.
     """
     max_pending: int = MAX_PENDING
     durable: bool = True
     """Whether an answer waits until the disk has it."""
+    root: str = ""
+    """The data folder: below it the mail spool is reached through no symbolic link."""
 
     @property
     def desk(self) -> str:
@@ -287,6 +294,12 @@ class NftbanStore:
 
     def _on_the_desk(self) -> Iterator[Problem]:
         yield from self.obstacles()
+        if not form.is_plain_path(self._spool.mail_spool):
+            yield Problem(
+                "mail spool",
+                f"{self._spool.mail_spool}: no task can name a mail there, so none is delivered: "
+                "expected letters, digits, space, _ . - : /",
+            )
         yield from self._recovery.problems()
         if self._has_corrupt():
             yield from self._corrupt.problems()
@@ -408,7 +421,7 @@ class NftbanStore:
 
         _, seen = self._held(task)
         path = f"{self._folders[task.state].path}/{task.id}{form.SUFFIX}"
-        yield from parts.of(path, seen, task.payload, self._spool.mail_spool)
+        yield from parts.of(path, seen, task.payload, self._spool.mail_spool, self._spool.root)
 
     def size(self, task: Task) -> int:
         """Bytes of its file, and of its payload where that would be removed with it.
@@ -429,7 +442,7 @@ class NftbanStore:
         from engine.stores.nftban import parts
 
         try:
-            return own + parts.weight(payload, root)
+            return own + parts.weight(payload, root, self._spool.root)
         except (OSError, Refused):
             return own
 
@@ -449,7 +462,7 @@ class NftbanStore:
 
         if part in ("", parts.TASK):
             return data
-        return parts.read(part, task.payload, self._spool.mail_spool)
+        return parts.read(part, task.payload, self._spool.mail_spool, self._spool.root)
 
     def recall(self, task: Task, image: bytes, state: State) -> Task:
         """What the file's bytes say.
@@ -535,16 +548,24 @@ class NftbanStore:
         if isinstance(answer, Exception):
             raise answer
         if new is None and old is not None and old.payload:
-            self._remove_payload(old.payload)
+            self._remove_unnamed(self._remove_payloads([old]))
         return answer
 
     def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
         """Many changes, made durable a hundred at a time."""
         waiting = iter(moves)
+        unsent: list[str] = []
         try:
             while group := list(islice(waiting, GROUP)):
-                yield from self._group(group)
+                outcomes = self._group(group)
+                left = [o.move.old for o in outcomes if o.error is None and o.move.new is None]
+                unsent += self._remove_payloads([old for old in left if old and old.payload])
+                if len(unsent) >= TOGETHER:
+                    self._remove_unnamed(unsent)
+                    unsent = []
+                yield from outcomes
         finally:
+            self._remove_unnamed(unsent)
             self._desk.let_go()
 
     def _group(self, moves: list[Move]) -> list[Outcome]:
@@ -573,14 +594,7 @@ class NftbanStore:
         if changes:
             done = self._desk.change([change for _, change in changes], self._clock())
             answers |= {at: answer for (at, _), answer in zip(changes, done, strict=True)}
-        return [self._outcome(move, answers[at]) for at, move in enumerate(moves)]
-
-    def _outcome(self, move: Move, answer: str | Exception) -> Outcome:
-        if isinstance(answer, Exception):
-            return Outcome(move, error=answer)
-        if move.new is None and move.old is not None and move.old.payload:
-            self._remove_payload(move.old.payload)
-        return Outcome(move, answer)
+        return [_answered(move, answers[at]) for at, move in enumerate(moves)]
 
     def _change(self, move: Move) -> desk.Change:
         old, new, image = move
@@ -630,19 +644,62 @@ class NftbanStore:
         self.has_payload(task.payload)
         return record
 
-    def _remove_payload(self, path: str) -> None:
-        """Remove what a task's payload names, if it lies below the mail spool; else leave it.
+    def _remove_payloads(self, left: list[Task]) -> list[str]:
+        """Remove what the payloads name of tasks that have left, where it lies below the mail
+        spool; of a spooled mail that is its whole folder.
 
-        Of a spooled mail that is its whole folder.
+        Answers with those that another task may need: nothing says that they are done with.
         """
-        if not self._spool.mail_spool or not form.is_plain_path(path):
-            return
+        spool, root = self._spool.mail_spool, self._spool.root
+        below = f"{spool.rstrip('/')}/" if spool else "\0"
+        left = [t for t in left if t.payload.startswith(below) and form.is_plain_path(t.payload)]
+        if not left:
+            return []
         from engine.stores.nftban import parts
 
+        done = [task.payload for task in left if task.state is State.ACTIVE]
+        unsure = [task.payload for task in left if task.state is not State.ACTIVE]
+        if self._spool.durable and any(parts.is_mail(path, spool) for path in done):
+            try:
+                # A task that a power cut brings back has to find the mark that its mail was sent.
+                self._folders[State.ACTIVE].sync()
+            except (OSError, Unavailable):
+                done = []
+        sent = {path for path in unsure if parts.is_sent(path, spool, root)}
+        self._discard([*done, *sent])
+        return [path for path in unsure if path not in sent]
+
+    def _remove_unnamed(self, payloads: list[str]) -> None:
+        """Remove what these name, but for what some other task names as well."""
+        if not payloads:
+            return
         try:
-            parts.discard(path, self._spool.mail_spool)
-        except (OSError, Refused):
-            return  # elsewhere, or gone already; and the task is done, whatever stays behind
+            kept = self.named(payloads)
+        except (OSError, Unavailable):
+            return  # who cannot look must not take a mail from its task
+        self._discard([path for path in payloads if path not in kept])
+
+    def _discard(self, payloads: Iterable[str]) -> None:
+        from engine.stores.nftban import parts
+
+        for path in payloads:
+            # Elsewhere, or gone already; and the task is done, whatever stays behind.
+            with suppress(OSError, Refused):
+                parts.discard(path, self._spool.mail_spool, self._spool.root)
+
+    def named(self, payloads: Collection[str]) -> dict[str, str]:
+        """Those of these payloads that a task names, and where its file lies.
+
+        Also one that is being moved or was set aside; and one that names another file of the same
+        mail. Every task file is read, so ask for many at once. No task escapes by moving.
+
+        Raises:
+            Unavailable: a folder cannot be read.
+            OSError: a file cannot be, or another process keeps the desk's lock.
+        """
+        from engine.stores.nftban.named import named
+
+        return named(payloads, self._spool.mail_spool, self._folders.values(), self._desk)
 
     def control(self, name: str, target: str = "", value: str = "") -> str:
         """This spool as a whole has nothing to control."""
@@ -665,7 +722,7 @@ class NftbanStore:
         if not path or not root:
             return True
         try:
-            return files.is_below(root, path)
+            return files.is_below(root, path, self._spool.root)
         except Refused as refusal:
             why = str(refusal)
         except OSError as error:
@@ -829,6 +886,12 @@ class NftbanStore:
         if refused:
             raise Unsupported(refused)
         return self._corrupt.put_back(name)
+
+
+def _answered(move: Move, answer: str | Exception) -> Outcome:
+    if isinstance(answer, Exception):
+        return Outcome(move, error=answer)
+    return Outcome(move, answer)
 
 
 def _doubles(names: SortedNames) -> Iterator[Problem]:

@@ -73,7 +73,7 @@ nftban_mail_send() {
         printf 'Usage: nftban_mail_send <content> [recipient]\n' >&2
         return 1
     fi
-    __spooldeck 1 mail send -- "${@:1:2}"
+    __spooldeck 1 mail send --literal -- "${@:1:2}"
 }
 
 nftban_mail_send_with_retry() {
@@ -81,7 +81,7 @@ nftban_mail_send_with_retry() {
         printf 'Usage: nftban_mail_send_with_retry <content> [recipient] [subject]\n' >&2
         return 1
     fi
-    __spooldeck 1 mail send-with-retry -- "${@:1:3}"
+    __spooldeck 1 mail send-with-retry --literal -- "${@:1:3}"
 }
 
 export -f __spooldeck nftban_queue_add nftban_queue_process_next nftban_queue_count \
