@@ -25,6 +25,7 @@ fchmod = os.fchmod
 ftruncate = os.ftruncate
 utime = os.utime
 link = os.link
+symlink = os.symlink
 
 TASK_LIMIT = 64 * 1024
 """Bytes of a task file that are read; a longer one is no task (the fields fit in 2 KiB)."""

@@ -9,17 +9,24 @@ from collections.abc import Callable
 from engine.store import Store, Unavailable
 
 QUEUE = ("pending", "work", "dlq")
+LINKED = ("data", "queue", "inflight", "cleanup")
+"""The folders of a Kannader spool, which no data folder of the contract has."""
 
 
 def open_store(place: str, clock: Callable[[], float] = time.time) -> Store:
     """The store at a place, with the format's own defaults.
 
     A place is an nftban data folder (with `queue/{pending,work,dlq}`) or a bare queue folder
-    (with `pending`, `work` and `dlq`).
+    (with `pending`, `work` and `dlq`), or a Kannader spool (with `data`, `queue`, `inflight` and
+    `cleanup`).
 
     Raises:
         Unavailable: nothing is there that any store knows, or it cannot be read.
     """
+    if all(os.path.isdir(os.path.join(place, word)) for word in LINKED):
+        from engine.stores.kannader import KannaderStore
+
+        return KannaderStore(place, clock)
     from engine.stores.nftban import NftbanStore, Spool
 
     queue = queue_folder(place)

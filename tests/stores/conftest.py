@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.store import Store
+from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.memory import Memory, MemoryStore
 from engine.stores.nftban import NftbanStore, Spool
 
@@ -58,14 +59,38 @@ def _memory() -> Callable[[], Store]:
     return lambda: MemoryStore(memory)
 
 
-@pytest.fixture(params=["memory", "nftban", "nftban-durable"])
+@pytest.fixture
+def kannader(tmp_path: Path) -> Path:
+    """An empty spool as Kannader makes it."""
+    root = tmp_path / "kannader"
+    make_spool(str(root))
+    return root
+
+
+@pytest.fixture
+def open_kannader(kannader: Path) -> Iterator[Callable[..., KannaderStore]]:
+    """Open the test's Kannader spool once more, or another one."""
+    with ExitStack() as opened:
+
+        def opener(
+            clock: Callable[[], float] = lambda: NOW, root: Path = kannader
+        ) -> KannaderStore:
+            return opened.enter_context(closing(KannaderStore(str(root), clock)))
+
+        yield opener
+
+
+@pytest.fixture(params=["memory", "nftban", "nftban-durable", "kannader"])
 def open_store(
-    request: pytest.FixtureRequest, open_spool: Callable[..., NftbanStore]
+    request: pytest.FixtureRequest,
+    open_spool: Callable[..., NftbanStore],
+    open_kannader: Callable[..., KannaderStore],
 ) -> Callable[[], Store]:
     """Open a further instance of the store under test, on the same tasks."""
     openers: dict[str, Callable[[], Store]] = {
         "memory": _memory(),
         "nftban": open_spool,
         "nftban-durable": lambda: open_spool(durable=True),
+        "kannader": open_kannader,
     }
     return openers[request.param]

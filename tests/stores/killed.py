@@ -27,7 +27,7 @@ TASK = Task("20261120T094115Z-job-00000001", "job", State.PENDING, NOW, descript
 
 STEPS = (
     *("rename", "unlink", "write", "fsync", "mkdir", "fchown", "fchmod", "ftruncate", "utime"),
-    *("link", "rmdir"),
+    *("link", "rmdir", "symlink"),
 )
 """Everything by which the engine changes a file."""
 

@@ -5,7 +5,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from engine import verbs
 from engine.model import Missing, Move, Problem, State, Task
 from engine.store import Gone, Store, StoreError, Unsupported
+from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.memory import Memory, MemoryStore
 from engine.stores.nftban import NftbanStore, Spool
 
@@ -213,21 +214,31 @@ TestRivals.settings = settings(max_examples=60, stateful_step_count=30, deadline
 # ---- at the same time
 
 
-@pytest.fixture(params=["memory", "nftban"])
+def _memory(folder: str) -> Callable[[], Store]:
+    memory = Memory()
+    return lambda: MemoryStore(memory)
+
+
+def _nftban(folder: str) -> Callable[[], Store]:
+    spool = a_spool(folder)
+    return lambda: NftbanStore(spool, lambda: NOW)
+
+
+def _kannader(folder: str) -> Callable[[], Store]:
+    make_spool(folder)
+    return lambda: KannaderStore(folder, lambda: NOW, durable=False)
+
+
+PLACES = {"memory": _memory, "nftban": _nftban, "kannader": _kannader}
+"""How an empty place of each store is made, and opened once more."""
+
+
+@pytest.fixture(params=PLACES)
 def open_some(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Store]]:
     """Open a further instance on the same tasks; each for a thread of its own."""
-    memory, opened = Memory(), []
-    spool = a_spool(str(tmp_path))
-
-    def opener() -> Store:
-        if request.param == "memory":
-            return MemoryStore(memory)
-        opened.append(NftbanStore(spool, lambda: NOW))
-        return opened[-1]
-
-    yield opener
-    for store in opened:
-        store.close()
+    opener = PLACES[request.param](str(tmp_path))
+    with ExitStack() as opened:
+        yield lambda: opened.enter_context(closing(opener()))
 
 
 class Ledger:
@@ -247,7 +258,8 @@ def busy(store: Store, seed: int, start: threading.Barrier, ledger: Ledger) -> N
         for turn in range(100):
             if chance.random() < 0.3:
                 ident = f"20261120T094115Z-job-{seed:04x}{turn:04x}"
-                store.swap(None, Task(ident, "job", State.PENDING, NOW))
+                task = Task(ident, "job", State.PENDING, NOW, destination="a@example.org")
+                store.swap(None, task)
                 ledger.added[ident] += 1
                 continue
             if chance.random() < 0.4:

@@ -1,0 +1,355 @@
+"""What lies in a Kannader spool as it should not, and what becomes of it.
+
+Kannader spool, section 5. Looking names it, recovery acts on it, both from what is found here;
+nothing here changes anything.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Set
+from enum import StrEnum
+from typing import NamedTuple
+
+from engine import files
+from engine.files import Refused
+from engine.model import Problem, State
+from engine.stores.kannader import form, note, parts
+from engine.stores.kannader.enqueuing import Begun
+from engine.stores.kannader.form import CONTENTS, METADATA, SCHEDULE, Target
+from engine.stores.kannader.spool import (
+    ASIDE,
+    STATES,
+    Dangling,
+    Link,
+    Spool,
+    kept,
+    read_link,
+)
+from engine.text import shown
+
+STALE = 60.0
+"""Seconds after which what somebody may still be writing is taken for left behind (Kannader spool,
+section 5: drafts are there for milliseconds)."""
+
+GRACE = 3600.0
+"""Seconds for which a mail that nothing leads to is left alone: somebody may be receiving it
+(Kannader spool, section 5, "enq1-3")."""
+
+
+class Fate(StrEnum):
+    """What becomes of something damaged."""
+
+    LEFT = "left"
+    """It is named, and nobody but an operator touches it."""
+    ASIDE = "set aside"
+    """Its link is kept where nobody follows it."""
+    ERASED = "erased"
+    """It is deleted: nobody was ever told that it was taken."""
+    ASKED = "asked"
+    """It could be sent: an operator says whether it is."""
+
+
+class Damage(NamedTuple):
+    """One thing, where it lies, and what becomes of it."""
+
+    where: str
+    what: str
+    fate: Fate = Fate.LEFT
+    state: State | None = None
+    target: Target | None = None
+    """The recipient of a mail that nothing leads to, or its mail where `dest` is ""."""
+
+    @property
+    def problem(self) -> Problem:
+        """As the seam has it, for the operator."""
+        return Problem(shown(self.where), f"{self.what}{_ENDINGS[self.fate]}", self.state)
+
+
+_ENDINGS = {
+    Fate.LEFT: "",
+    Fate.ASIDE: "; recovery sets it aside",
+    Fate.ERASED: "; recovery deletes it",
+    Fate.ASKED: "; adopt it, and it is sent, or discard it",
+}
+
+
+def of_link(spool: Spool, name: str, state: State) -> Damage | None:
+    """What is wrong with an entry of a state's folder; None where nothing is.
+
+    Raises:
+        FileNotFoundError: it has moved on.
+        OSError: it cannot be looked at now.
+    """
+    where = f"{STATES[state]}/{name}"
+    try:
+        _, text = read_link(name, spool.states[state])
+        form.require_id(name)
+    except Refused as refusal:
+        return Damage(where, str(refusal), Fate.LEFT, state)
+    try:
+        target = form.target_of(text)
+        what, fate = _behind(spool, target, state)
+    except Refused as refusal:
+        what, fate = str(refusal), Fate.ASIDE
+    if what and read_link(name, spool.states[state])[1] != text:
+        raise FileNotFoundError(name)
+    return Damage(where, what, fate, state) if what else None
+
+
+def _behind(spool: Spool, target: Target, state: State) -> tuple[str, Fate]:
+    """What is wrong behind a link that leads to this recipient; "" where nothing is."""
+    try:
+        with spool.dest(target) as fd:
+            if state is State.DONE:
+                return "", Fate.LEFT
+            schedule = _said(form.parse_schedule, SCHEDULE, fd)
+            metadata = _said(form.parse_metadata, METADATA, fd)
+    except Dangling as refusal:
+        return ("" if state is State.DONE else str(refusal)), Fate.ASIDE
+    if not metadata and parts.contents_seen(spool, target.mail) is None:
+        metadata = f"{CONTENTS}: missing"
+    if metadata:
+        return f"can never be sent: {metadata}", Fate.ASIDE
+    if schedule:
+        return f"Kannader passes it by: {schedule}; repaired, it is due at once", Fate.LEFT
+    return "", Fate.LEFT
+
+
+def _said(parse: Callable[[bytes], object], name: str, fd: int) -> str:
+    """Why a recipient's file cannot be read; "" where it can."""
+    try:
+        found = kept(name, fd)
+    except Refused as refusal:
+        return str(refusal)
+    if found.seen is None:
+        return f"{name}: missing"
+    try:
+        parse(found.data)
+    except Refused as refusal:
+        return f"{name}: {refusal}"
+    return ""
+
+
+RANK = (State.DONE, State.ACTIVE, State.HELD, State.PENDING, State.TRASH)
+"""Of two links to one recipient the one that is further on is right (section 5, "bad6")."""
+
+
+def doubles(links: list[Link]) -> Iterator[Damage]:
+    """Links that lead where one that is further on does, and ids that stand in two places."""
+    first: dict[Target, Link] = {}
+    seen: dict[str, Link] = {}
+    for link in sorted(links, key=lambda one: (RANK.index(one.state), one.id)):
+        before = first.setdefault(link.target, link)
+        same = seen.setdefault(link.id, link)
+        if before is not link:
+            what = f"leads to the same recipient as {before.where}"
+            yield Damage(link.where, what, Fate.ASIDE, link.state)
+        elif same is not link:
+            words = f"{STATES[same.state]} and {STATES[link.state]}"
+            yield Damage(link.where, f"stands in {words} at once", Fate.LEFT, link.state)
+
+
+def set_aside(spool: Spool) -> Iterator[Damage]:
+    """What has been set aside already."""
+    for name in sorted(spool.aside.names()):
+        try:
+            _, text = read_link(name, spool.aside)
+        except (FileNotFoundError, Refused):
+            text = "something else"
+        yield Damage(f"{ASIDE}/{name}", f"was set aside: a link to {shown(text)[:120]}")
+
+
+def interrupted(spool: Spool) -> Iterator[Damage]:
+    """Mails whose enqueuing ended with its process."""
+    held = files.flocked()
+    for name in sorted(spool.begun.names()):
+        try:
+            seen = os.stat(name, dir_fd=spool.begun.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        if seen.st_ino not in held:
+            what = "enqueuing this mail was interrupted; recovery finishes it or takes it away"
+            yield Damage(f"{spool.begun.word}/{name}", what)
+
+
+def aside_targets(spool: Spool) -> Iterator[Target]:
+    """Where the links lead that were set aside: what is behind them is nobody else's."""
+    for name in spool.aside.names():
+        try:
+            yield form.target_of(read_link(name, spool.aside)[1])
+        except (FileNotFoundError, Refused):
+            continue  # leads nowhere in this spool
+
+
+def linked(spool: Spool) -> set[Target]:
+    """Every recipient that something leads to."""
+    return {link.target for link in spool.links()} | set(aside_targets(spool))
+
+
+def orphans(spool: Spool, known: Set[Target], now: float) -> list[Damage]:
+    """What lies in data/ and nothing leads to.
+
+    Looked at once more where something seems to be: a link may have moved past us meanwhile.
+    """
+    found = list(_orphans(spool, known, now))
+    if not found:
+        return []
+    again = linked(spool)
+    return [one for one in found if one.target is None or one.target not in again]
+
+
+def _orphans(spool: Spool, known: Set[Target], now: float) -> Iterator[Damage]:
+    begun = set(spool.begun.names())
+    erasing = {target.mail for target in known}
+    for mail in sorted(spool.data.names()):
+        if mail in begun:
+            continue  # it is being enqueued, or that was interrupted
+        if not form.is_uuid(mail):
+            yield Damage(f"data/{mail}", "is no mail's folder: not a UUID")
+            continue
+        try:
+            for found in _in_mail(spool, mail, known, now):
+                # The last recipient is gone before its mail, and the link after both.
+                if found.target is None or found.target.dest or mail not in erasing:
+                    yield found
+        except FileNotFoundError:
+            continue  # erased since it was listed
+        except NotADirectoryError:
+            yield Damage(f"data/{mail}", "is no folder, expected a mail's")
+        except OSError as error:
+            yield Damage(f"data/{mail}", f"cannot be read now: {error.strerror}")
+
+
+def _in_mail(spool: Spool, mail: str, known: Set[Target], now: float) -> Iterator[Damage]:
+    names = spool.shared(mail)
+    dests = [name for name in names if form.is_uuid(name)]
+    strange = [name for name in names if name != CONTENTS and not form.is_uuid(name)]
+    if strange:
+        what = f"holds {shown(strange[0])!r}, which is nobody's and keeps it from being erased"
+        yield Damage(f"data/{mail}", what)
+    if not dests and not strange:
+        what = "is a mail without a recipient, never accepted"
+        age = now - newest(spool, Target(mail, ""))
+        yield from _aged(Damage(f"data/{mail}", what, target=Target(mail, "")), age)
+    for dest in dests:
+        target = Target(mail, dest)
+        if target not in known:
+            yield from _orphan(spool, target, now)
+
+
+def _orphan(spool: Spool, target: Target, now: float) -> Iterator[Damage]:
+    where, age = f"data/{target.path}", now - newest(spool, target)
+    why = torn(spool, target)
+    if why:
+        what = f"is a recipient that nothing leads to, and no whole one: {why}"
+        yield from _aged(Damage(where, what, target=target), age)
+    elif age > STALE:
+        what = "is a whole mail to a recipient that nothing leads to"
+        yield Damage(where, what, Fate.ASKED, target=target)
+
+
+def _aged(damage: Damage, age: float) -> Iterator[Damage]:
+    """As it is while it is young, and with its end once it is old."""
+    if age > GRACE:
+        yield damage._replace(fate=Fate.ERASED)
+    elif age > STALE:
+        yield damage
+
+
+def torn(spool: Spool, target: Target) -> str:
+    """Why a recipient could not be sent to; "" where all is there that is needed."""
+    try:
+        with spool.dest(target) as fd:
+            why = _said(form.parse_schedule, SCHEDULE, fd) or _said(
+                form.parse_metadata, METADATA, fd
+            )
+    except Refused as refusal:
+        return str(refusal)
+    if not why and parts.contents_seen(spool, target.mail) is None:
+        return f"{CONTENTS}: missing"
+    return why
+
+
+def newest(spool: Spool, target: Target) -> float:
+    """When a recipient or its mail was last written to, epoch seconds UTC.
+
+    Raises:
+        OSError: it is not there any more, or cannot be looked at.
+    """
+    fd = files.open_folder(target.mail, spool.data.fd)
+    try:
+        times = [os.fstat(fd).st_mtime]
+        folders = [".", target.dest] if target.dest else ["."]
+        for folder in folders:
+            inner = files.open_folder(folder, fd)
+            try:
+                times.append(os.fstat(inner).st_mtime)
+                times += [seen.st_mtime for _, seen in files.plain_files(inner)]
+            finally:
+                os.close(inner)
+    finally:
+        os.close(fd)
+    return max(times)
+
+
+def drafts(spool: Spool, now: float) -> Iterator[tuple[Target, str]]:
+    """Drafts of files that their writers did not live to put in place."""
+    for mail in sorted(spool.data.names()):
+        if not form.is_uuid(mail):
+            continue
+        try:
+            dests = [name for name in spool.shared(mail) if form.is_uuid(name)]
+        except OSError:
+            continue  # named among the orphans
+        for dest in dests:
+            target = Target(mail, dest)
+            try:
+                with spool.dest(target) as fd:
+                    for name, seen in files.plain_files(fd):
+                        if form.is_draft(name) and now - seen.st_mtime > STALE:
+                            yield target, name
+            except (Refused, OSError):
+                continue  # the same
+
+
+def idle_notes(spool: Spool, now: float) -> Iterator[str]:
+    """What was noted of recipients that are no more, and drafts of notes."""
+    if not spool.notes.exists():
+        return
+    for name, seen in files.plain_files(spool.notes.fd):
+        target = note.target_of(name)
+        if now - seen.st_mtime <= STALE:
+            continue
+        if target is None:
+            if name.startswith("."):
+                yield name
+            continue
+        try:
+            with spool.dest(target):
+                continue
+        except Refused:
+            yield name
+
+
+def begun_by_the_dead(spool: Spool) -> Iterator[tuple[str, Begun | None, int]]:
+    """Mails whose enqueuing ended with its process: names, what they say (None where torn), and a
+    descriptor of each, whose flock is ours until the next.
+    """
+    for name in sorted(spool.begun.names()):
+        try:
+            fd = files.open_guarded(name, spool.begun.fd)
+        except (FileNotFoundError, Refused):
+            continue
+        try:
+            if not files.claim_flock(fd):
+                continue
+            data, _ = files.read_guarded(fd, limit=1 << 22)
+            try:
+                yield name, Begun.parse(data), fd
+            except Refused:
+                yield name, None, fd
+        except Refused:
+            continue
+        finally:
+            os.close(fd)

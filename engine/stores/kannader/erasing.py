@@ -1,0 +1,81 @@
+"""How a mail that is done is erased: as Kannader's own cleanup does it, to be resumed anywhere.
+
+Kannader spool, section 3, "cleanup". Other than there, the link was checked strictly before
+anything is touched, left-over drafts go as well, and what is nobody's is named, not stumbled over.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from engine import files
+from engine.files import Refused
+from engine.model import State
+from engine.stores.kannader import form, note
+from engine.stores.kannader.form import CONTENTS, METADATA, SCHEDULE, Target
+from engine.stores.kannader.spool import Link, Spool
+
+
+def erase(spool: Spool, link: Link) -> None:
+    """Erase what a link in cleanup/ leads to, the mail with its last recipient, and the link.
+
+    Raises:
+        Refused: something lies there that is nobody's; nothing was erased.
+        OSError: it could not be erased to its end; it may be resumed.
+    """
+    erase_target(spool, link.target)
+    files.forget(link.id, spool.states[State.DONE].fd)
+    forget_notes(spool, link.target)
+
+
+def forget_notes(spool: Spool, target: Target) -> None:
+    """Forget what was noted of a recipient that is no more."""
+    if spool.notes.exists():
+        for name in (note.name_of(target), note.name_of(target) + note.STAGED):
+            files.forget(name, spool.notes.fd)
+
+
+def erase_target(spool: Spool, target: Target) -> None:
+    """Erase one recipient of a mail, and the mail with its last one.
+
+    Raises:
+        Refused, OSError: as `erase`.
+    """
+    try:
+        mail = files.open_folder(target.mail, spool.data.fd)
+    except FileNotFoundError:
+        return
+    try:
+        _erase_dest(mail, target)
+        erase_mail(spool, target.mail, mail)
+    finally:
+        os.close(mail)
+
+
+def _erase_dest(mail: int, target: Target) -> None:
+    try:
+        dest = files.open_folder(target.dest, mail)
+    except FileNotFoundError:
+        return
+    try:
+        # Metadata before schedule, as there; a draft of a dead process would keep the folder.
+        order = {METADATA: 0, SCHEDULE: 1}
+        found = sorted(os.listdir(dest), key=lambda name: order.get(name, 2))
+        for name in found:
+            if name not in order and not form.is_draft(name):
+                raise Refused(f"data/{target.path} holds {name!r}, which is nobody's: move it away")
+        for name in found:
+            files.forget(name, dest)
+    finally:
+        os.close(dest)
+    with suppress(FileNotFoundError):  # somebody else erases it as well
+        files.rmdir(target.dest, dir_fd=mail)
+
+
+def erase_mail(spool: Spool, name: str, mail: int) -> None:
+    """Erase a mail, open as `mail`, if no recipient of it is left and nothing that is nobody's."""
+    if set(os.listdir(mail)) <= {CONTENTS}:
+        files.forget(CONTENTS, mail)
+        with suppress(FileNotFoundError):  # somebody else erases it as well
+            files.rmdir(name, dir_fd=spool.data.fd)

@@ -1,0 +1,317 @@
+"""Ends what others began and mends what can be mended; says beforehand what it would do.
+
+Kannader spool, section 5, in its order: strange links aside, doubled links, left-over drafts,
+mails that are being erased, mails in flight that nobody sends, orphans, and what was noted of
+nobody. A mail that could be sent is never deleted here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from engine import files
+from engine.files import Refused
+from engine.model import State
+from engine.store import Gone, StoreError, Unavailable, Unsupported
+from engine.stores.kannader import damage, enqueuing, form, note
+from engine.stores.kannader.damage import Damage, Fate
+from engine.stores.kannader.desk import Change, Desk, Drafts
+from engine.stores.kannader.erasing import erase, erase_mail, erase_target, forget_notes
+from engine.stores.kannader.form import SCHEDULE, Schedule, Target
+from engine.stores.kannader.spool import INFLIGHT_DELAY, STATES, Link, Spool, kept
+from engine.text import shown
+
+ABANDONED = "found in flight with nobody at work on it: it may have been sent"
+
+
+class Recovery:
+    """Recovers one spool."""
+
+    def __init__(self, spool: Spool, desk: Desk) -> None:
+        self._spool, self._desk = spool, desk
+
+    def recover(self, now: float, *, dry: bool = False) -> list[str]:
+        """Do what is to be done, or with `dry` only say it; a line for each thing.
+
+        What the disk refuses is said as well, and left for the next time.
+
+        Raises:
+            Unavailable: the spool cannot be read, or another process keeps its lock.
+        """
+        try:
+            if dry:
+                return list(self._pass(now, dry=True))
+            with self._desk.locked():
+                self._settle_notes()
+                return list(self._pass(now, dry=False))
+        except OSError as error:
+            raise Unavailable(f"{self._spool.root}: not recovered: {error.strerror}") from error
+
+    def _pass(self, now: float, *, dry: bool) -> Iterator[str]:
+        steps = (
+            self._finish_enqueuing,
+            self._set_aside,
+            self._undouble,
+            self._drop_drafts,
+            self._resume_erasing,
+            self._requeue,
+            self._erase_orphans,
+            self._forget_notes,
+        )
+        for step in steps:
+            yield from step(now, dry)
+
+    def _finish_enqueuing(self, now: float, dry: bool) -> Iterator[str]:
+        if not self._spool.begun.exists():
+            return
+        for name, begun, _ in damage.begun_by_the_dead(self._spool):
+            where = f"{self._spool.begun.word}/{name}"
+            if dry:
+                yield f"{where}: would be finished or taken away"
+                continue
+            try:
+                if begun is None:  # written down first, so nothing of it was built
+                    files.forget(name, self._spool.begun.fd)
+                    said = "was torn: taken away"
+                else:
+                    said = enqueuing.finish(self._spool, begun, damage.linked(self._spool))
+            except (OSError, Refused) as error:
+                yield _left(where, error)
+            else:
+                if said:
+                    yield f"{where}: {said}"
+
+    def _settle_notes(self) -> None:
+        """Put what is noted of finished attempts in its place, and drop what came to nothing."""
+        notes = self._spool.notes
+        staged = {name for name in notes.names() if name.endswith(note.STAGED)}
+        for link in self._spool.links() if staged else ():
+            if note.name_of(link.target) + note.STAGED in staged:
+                self._desk.settle(link)
+
+    def _damaged_links(self) -> Iterator[Damage]:
+        for state, folder in self._spool.states.items():
+            for name in sorted(folder.names()):
+                try:
+                    found = damage.of_link(self._spool, name, state)
+                except FileNotFoundError:
+                    continue  # moved on
+                except OSError as error:
+                    found = Damage(f"{STATES[state]}/{name}", f"cannot be read now: {error}")
+                if found is not None:
+                    yield found
+
+    def _set_aside(self, now: float, dry: bool) -> Iterator[str]:
+        for found in self._damaged_links():
+            if found.fate is Fate.ASIDE:
+                yield from self._aside(found, dry)
+
+    def _undouble(self, now: float, dry: bool) -> Iterator[str]:
+        for found in damage.doubles(list(self._spool.links())):
+            if found.fate is Fate.ASIDE:
+                yield from self._aside(found, dry)
+
+    def _aside(self, found: Damage, dry: bool) -> Iterator[str]:
+        words = f"{shown(found.where)}: {found.what}"
+        if dry:
+            yield f"{words}: would be set aside"
+            return
+        assert found.state is not None
+        folder, aside = self._spool.states[found.state], self._spool.aside
+        name = found.where.partition("/")[2]
+        kept_as = target = f"{STATES[found.state]}.{name}"
+        try:
+            count = 1
+            while aside.holds(target):
+                count += 1
+                target = f"{kept_as}.{count}"
+            files.rename(name, target, src_dir_fd=folder.fd, dst_dir_fd=aside.fd)
+            folder.sync()
+            aside.sync()
+        except FileNotFoundError:
+            return  # moved on
+        except OSError as error:
+            yield _left(found.where, error)
+        else:
+            yield f"{words}: set aside as {aside.word}/{shown(target)}"
+
+    def _drop_drafts(self, now: float, dry: bool) -> Iterator[str]:
+        for target, name in list(damage.drafts(self._spool, now)):
+            where = f"data/{target.path}/{name}"
+            if dry:
+                yield f"{where}: a draft that was left behind: would be deleted"
+                continue
+            try:
+                with self._spool.dest(target) as fd:
+                    files.forget(name, fd)
+            except (OSError, Refused) as error:
+                yield _left(where, error)
+            else:
+                yield f"{where}: a draft that was left behind: deleted"
+
+    def _in(self, state: State) -> list[Link]:
+        return sorted(self._spool.links((state,)), key=lambda link: link.id)
+
+    def _resume_erasing(self, now: float, dry: bool) -> Iterator[str]:
+        for link in self._in(State.DONE):
+            if dry:
+                yield f"{link.where}: would be erased to its end"
+                continue
+            try:
+                erase(self._spool, link)
+            except (OSError, Refused) as error:
+                yield _left(link.where, error)
+            else:
+                yield f"{link.where}: erased to its end"
+
+    def _requeue(self, now: float, dry: bool) -> Iterator[str]:
+        # Where one of two links could not be set aside, the other must not fall behind it.
+        leading = Counter(link.target for link in self._spool.links())
+        for link in self._in(State.ACTIVE):
+            if leading[link.target] > 1 or now - link.seen.st_ctime <= INFLIGHT_DELAY:
+                continue
+            if dry:
+                yield f"{link.where}: {ABANDONED}: would go back to queue"
+                continue
+            try:
+                task = self._spool.task(self._spool.mail(link))
+                attempts = (task.attempts or 0) + 1
+                back = replace(
+                    task, state=State.PENDING, attempts=attempts, due=0.0, error=ABANDONED
+                )
+                _, folders = self._desk.carry_out(Change(task, back), now)
+                for folder in folders:
+                    folder.sync()
+            except Gone:
+                continue  # somebody else has it
+            except (OSError, StoreError, Refused) as error:
+                yield _left(link.where, error)
+            else:
+                yield f"{link.where}: {ABANDONED}: back in queue, counted as an attempt"
+
+    def _erase_orphans(self, now: float, dry: bool) -> Iterator[str]:
+        for found in damage.orphans(self._spool, damage.linked(self._spool), now):
+            if found.fate is not Fate.ERASED or found.target is None:
+                continue
+            if dry:
+                yield f"{found.where}: {found.what}: would be deleted"
+                continue
+            try:
+                remove(self._spool, found.target)
+            except (OSError, Refused) as error:
+                yield _left(found.where, error)
+            else:
+                yield f"{found.where}: {found.what}: deleted"
+
+    def _forget_notes(self, now: float, dry: bool) -> Iterator[str]:
+        for name in list(damage.idle_notes(self._spool, now)):
+            where = f"{self._spool.notes.word}/{name}"
+            if dry:
+                yield f"{where}: noted of a mail that is no more: would be deleted"
+                continue
+            try:
+                files.forget(name, self._spool.notes.fd)
+            except OSError as error:
+                yield _left(where, error)
+                continue
+            yield f"{where}: noted of a mail that is no more: deleted"
+
+    # ---- what only an operator decides
+
+    def adopt(self, where: str, now: float) -> str:
+        """Give a whole mail that nothing leads to its link, so that it is sent; answers in words.
+
+        Raises:
+            Unsupported: there is no such orphan.
+            Unavailable: the lock is kept by another process.
+            OSError: the disk refused.
+        """
+        with self._desk.locked():
+            target = self._orphan(where, now, Fate.ASKED)
+            ident, queue = form.new_uuid(), self._spool.states[State.PENDING]
+            files.symlink(target.text, ident, dir_fd=queue.fd)
+            queue.sync()
+        return f"{where}: in queue as {ident}"
+
+    def discard(self, where: str, now: float) -> str:
+        """Delete a mail that nothing leads to, for good; answers in words.
+
+        Raises:
+            Unsupported: there is no such orphan, or something lies in it that is nobody's.
+            Unavailable: the lock is kept by another process.
+            OSError: the disk refused.
+        """
+        with self._desk.locked():
+            target = self._orphan(where, now, Fate.ASKED, Fate.ERASED)
+            try:
+                remove(self._spool, target)
+            except Refused as refusal:
+                raise Unsupported(str(refusal)) from refusal
+        return f"{where}: deleted"
+
+    def _orphan(self, where: str, now: float, *fates: Fate) -> Target:
+        for found in damage.orphans(self._spool, damage.linked(self._spool), now):
+            if found.where == where and found.fate in fates and found.target is not None:
+                return found.target
+        raise Unsupported(f"{where[:200]!r} is nothing that it could be done to")
+
+    def repair(self, where: str, now: float) -> str:
+        """Give a mail whose schedule cannot be read a new one, due now; answers in words.
+
+        Raises:
+            Unsupported: its schedule can be read, or there is no such mail.
+            Unavailable: the lock is kept by another process.
+            OSError: the disk refused.
+        """
+        with self._desk.locked():
+            word, _, name = where.partition("/")
+            state = next((s for s in (State.PENDING, State.HELD) if STATES[s] == word), None)
+            if state is None:
+                raise Unsupported(f"{where[:200]!r} is no mail in queue or hold")
+            try:
+                link = self._spool.link(name, state)
+                with self._spool.dest(link.target) as fd:
+                    self._reschedule(link, fd, now)
+            except (FileNotFoundError, Refused) as error:
+                raise Unsupported(f"{where[:200]!r}: {error}") from error
+        return f"{where}: due now"
+
+    def _reschedule(self, link: Link, fd: int, now: float) -> None:
+        before = kept(SCHEDULE, fd)
+        try:
+            form.parse_schedule(before.data)
+        except Refused:
+            drafts = Drafts(fd, self._spool.data.owner, {SCHEDULE: before.data}, durable=True)
+            try:
+                drafts.write(SCHEDULE, form.schedule_bytes(Schedule(form.instant(now))))
+                drafts.put()
+            finally:
+                drafts.drop()
+            return
+        raise Refused("its schedule can be read")
+
+
+def remove(spool: Spool, target: Target) -> None:
+    """Delete a recipient that nothing leads to, or a mail without one.
+
+    Raises:
+        Refused: something lies there that is nobody's.
+        OSError: not all of it could be deleted.
+    """
+    if target.dest:
+        erase_target(spool, target)
+        forget_notes(spool, target)
+        return
+    fd = files.open_folder(target.mail, spool.data.fd)
+    try:
+        erase_mail(spool, target.mail, fd)
+    finally:
+        os.close(fd)
+
+
+def _left(where: str, error: Exception) -> str:
+    words = error.strerror if isinstance(error, OSError) else error
+    return f"{shown(where)}: left for the next time: {words}"

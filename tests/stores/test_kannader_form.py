@@ -1,0 +1,264 @@
+"""What Kannader writes, read and written again byte for byte."""
+
+import tarfile
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from engine.files import Refused
+from engine.stores.kannader import form, note
+from engine.stores.kannader.enqueuing import wired
+from engine.stores.kannader.form import Schedule, Target
+
+SAMPLES = Path(__file__).parents[1] / "golden" / "kannader" / "samples.tar.xz"
+MAIL = "11111111-1111-4111-8111-111111111111"
+DEST = "aaaaaaaa-0000-4000-8000-000000000001"
+AT = 1_795_167_419_058_373_202
+"""2026-11-20T09:36:59.058373202Z in nanoseconds."""
+
+
+def good_files(name: str) -> list[bytes]:
+    """Every file of this name in the samples of whole spools."""
+    with tarfile.open(SAMPLES) as samples:
+        found = [
+            samples.extractfile(member)
+            for member in samples
+            if "/good-" in member.name and member.name.endswith(f"/{name}")
+        ]
+        return [file.read() for file in found if file is not None]
+
+
+def test_metadata_is_written_as_it_was() -> None:
+    """The envelopes of the samples come back byte for byte, and so does a new one like them."""
+    found = good_files("metadata")
+
+    assert found
+    assert [form.json_bytes(form.parse_json(data)) for data in found] == found
+    made = form.metadata_bytes("foo@sender.example.org", "bar@example.net")
+    assert made in found
+
+
+def test_a_schedule_is_written_as_it_was() -> None:
+    """The schedules of the samples come back byte for byte, each nanosecond kept."""
+    found = good_files("schedule")
+
+    assert found
+    assert [form.schedule_bytes(form.parse_schedule(data)) for data in found] == found
+    assert Schedule(AT) in [form.parse_schedule(data) for data in found]
+
+
+@given(st.integers(-62_135_596_800 * form.SECOND, 253_402_300_800 * form.SECOND - 1))
+def test_a_time_comes_back_to_the_nanosecond(instant: int) -> None:
+    """Whatever time is written, the same is read."""
+    assert form.parse_time(form.format_time(instant)) == instant
+
+
+@pytest.mark.parametrize(
+    ("instant", "text"),
+    [
+        (0, "1970-01-01T00:00:00Z"),
+        (500_000_000, "1970-01-01T00:00:00.500Z"),
+        (1_000, "1970-01-01T00:00:00.000001Z"),
+        (AT, "2026-11-20T09:36:59.058373202Z"),
+        (-1, "1969-12-31T23:59:59.999999999Z"),
+    ],
+)
+def test_a_time_has_the_fewest_digits(instant: int, text: str) -> None:
+    """A fraction has 0, 3, 6 or 9 digits, as few as are exact."""
+    assert form.format_time(instant) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"last_attempt":null,"at":"2026-11-20T09:36:59.058373202Z"}',
+        '{"at":"2026-11-20T09:36:59.058373202Z"}',
+        '{"at":"2026-11-20T09:36:59.058373202Z","more":[1]}',
+        '{"at":"2026-11-20T11:36:59.058373202+02:00"}',
+        '{"at":"2026-11-20T04:06:59.058373202-0530"}',
+        '{"at":"2026-11-20 09:36:59.0583732029 UTC"}',
+        '\n {"at":"2026-11-20T09:36:59.058373202Z"} \n',
+        '["2026-11-20T09:36:59.058373202Z",null]',
+    ],
+)
+def test_a_schedule_is_read_as_kannader_reads_it(text: str) -> None:
+    """Missing and unknown fields, offsets, more digits, blanks and the form of an array."""
+    assert form.parse_schedule(text.encode()) == Schedule(AT)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", " ", "{}", "[]", "null", "1", '"x"', "{", '["2026-11-20T09:36:59Z"]'),
+        *('{"at":1}', '{"at":"2026-11-20T09:36:59"}', '{"at":"2026-11-20t09:36:59Z"}'),
+        *('{"at":"2026-02-30T09:36:59Z"}', '{"at":"2026-13-01T09:36:59Z"}'),
+        '{"at":"0000-01-01T00:00:00Z"}',
+        '{"at":"2026-11-20T09:36:59Z","at":"2026-11-20T09:36:59Z"}',
+        '{"at":"2026-11-20T09:36:59Z"} more',
+        '{"at":"2026-11-20T09:36:59Z","last_attempt":1}',
+        "[" * 60_000,
+    ],
+)
+def test_what_kannader_cannot_read_is_refused(text: str) -> None:
+    """Each is refused with a reason, however deeply it is nested."""
+    with pytest.raises(Refused):
+        form.parse_schedule(text.encode())
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), 1e18, -1e18])
+def test_a_time_that_no_schedule_holds_is_refused(seconds: float) -> None:
+    """Nothing is written that nobody could read."""
+    with pytest.raises(Refused):
+        form.instant(seconds)
+
+
+ADDRESSES = {
+    "bar@example.net": (
+        '{"localpart":{"Ascii":{"raw":"bar"}},"hostname":{"AsciiDomain":{"raw":"example.net"}}}'
+    ),
+    '"q uo\\"te"@[192.0.2.7]': (
+        r'{"localpart":{"QuotedAscii":{"raw":"\"q uo\\\"te\""}},'
+        r'"hostname":{"Ipv4":{"raw":"[192.0.2.7]","ip":"192.0.2.7"}}}'
+    ),
+    "x@[IPv6:2001:db8::1]": (
+        '{"localpart":{"Ascii":{"raw":"x"}},'
+        '"hostname":{"Ipv6":{"raw":"[IPv6:2001:db8::1]","ip":"2001:db8::1"}}}'
+    ),
+    "üser@élégance.fr": (
+        '{"localpart":{"Utf8":{"raw":"üser"}},'
+        '"hostname":{"Utf8Domain":{"raw":"élégance.fr","punycode":"xn--lgance-9uab.fr"}}}'
+    ),
+    '"é"@x.org': (
+        r'{"localpart":{"QuotedUtf8":{"raw":"\"é\""}},"hostname":{"AsciiDomain":{"raw":"x.org"}}}'
+    ),
+    "postmaster": '{"localpart":{"Ascii":{"raw":"postmaster"}},"hostname":null}',
+    "a@1.2.3.4": (
+        '{"localpart":{"Ascii":{"raw":"a"}},"hostname":{"AsciiDomain":{"raw":"1.2.3.4"}}}'
+    ),
+}
+"""Kannader spool, section 2: addresses and their JSON."""
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_an_address_is_written_as_kannader_does(address: str) -> None:
+    """Each kind of address has its form, and is read back as it was."""
+    data = form.metadata_bytes("", address)
+
+    assert data == b'{"from":null,"to":%s,"metadata":null}' % ADDRESSES[address].encode()
+    assert form.parse_metadata(data)[:2] == ("<>", address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "@",
+        "a@",
+        "@b",
+        "a b@c",
+        "a@b c",
+        "a\n@b",
+        "a@b\r",
+        '"a@b',
+        "a@[1.2.3]",
+        "a@[x]",
+        "<a@b>",
+    ],
+)
+def test_what_is_no_address_is_refused(address: str) -> None:
+    """Nothing is written into an envelope that would end a command or a line."""
+    with pytest.raises(Refused):
+        form.metadata_bytes("", address)
+
+
+def test_an_address_of_another_kind_is_shown_and_not_written() -> None:
+    """What is not known stands there as its JSON, and the envelope stays as it is."""
+    data = b'{"from":null,"to":{"localpart":{"New":{"x":1}},"hostname":null},"metadata":null}'
+
+    assert form.parse_metadata(data).recipient == '{"localpart":{"New":{"x":1}},"hostname":null}'
+    with pytest.raises(Refused, match="not known"):
+        form.readdressed(data, "a@example.org")
+
+
+def test_a_new_recipient_leaves_the_rest() -> None:
+    """Only the recipient changes; what else an envelope says stays where it is."""
+    data = form.metadata_bytes("a@example.org", "b@example.org").replace(b"null", b'{"k":[1]}')
+
+    after = form.readdressed(data, "c@example.org")
+
+    assert after == data.replace(b'"b"', b'"c"')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "x", f"../data/{MAIL}", f"../data/{MAIL}/{DEST}/", f"../data/{MAIL}/{DEST}\n"),
+        *(f"/data/{MAIL}/{DEST}", f"../data/../{MAIL}/{DEST}", f"../data/{MAIL}/../{DEST}"),
+        *(f"../data/{MAIL.upper()}/{DEST.upper()}", f"../../data/{MAIL}/{DEST}"),
+    ],
+)
+def test_a_link_that_leads_elsewhere_is_refused(text: str) -> None:
+    """A link says exactly `../data/<uuid>/<uuid>`."""
+    with pytest.raises(Refused):
+        form.target_of(text)
+
+
+def test_a_link_is_told_by_where_it_leads() -> None:
+    """What is read of a link is what is written into one."""
+    target = form.target_of(f"../data/{MAIL}/{DEST}")
+
+    assert target == Target(MAIL, DEST)
+    assert len(target.text) == 81
+
+
+def test_a_new_uuid_is_one() -> None:
+    """A random UUID of version 4, and never the same."""
+    one, other = form.new_uuid(), form.new_uuid()
+
+    assert form.is_uuid(one) and one != other
+    assert one[14] == "4" and one[19] in "89ab"
+
+
+@pytest.mark.parametrize(
+    ("text", "wire"),
+    [
+        (b"", b".\r\n"),
+        (b"a", b"a\r\n.\r\n"),
+        (b"a\nb\r\n", b"a\r\nb\r\n.\r\n"),
+        (b".\n..\n.a", b"..\r\n...\r\n..a\r\n.\r\n"),
+        (b"\n\n", b"\r\n\r\n.\r\n"),
+        (b"\xff\x00\x80\r", b"\xff\x00\x80\r\r\n.\r\n"),
+    ],
+)
+def test_the_wire_form_of_a_mail(text: bytes, wire: bytes) -> None:
+    """Lines end in CRLF, leading dots are doubled, a dot ends it; no other byte changes."""
+    assert form.wire(text) == wire
+
+
+@given(st.binary(max_size=40).map(lambda b: b.replace(b"\r", b"")), st.integers(1, 7))
+def test_a_mail_comes_back_from_the_wire(text: bytes, size: int) -> None:
+    """What was put on the wire, in pieces of any size, is what was given, but for the line ends."""
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+
+    assert b"".join(wired(pieces)) == form.wire(text)
+    whole = text if not text or text.endswith(b"\n") else text + b"\n"
+    assert form.unwired(form.wire(text)) == whole.replace(b"\n", b"\r\n")
+
+
+def test_a_note_comes_back_as_it_was() -> None:
+    """What is noted is read again, whatever of it is there."""
+    full = note.Note(3, "no\u2028way", "job", "a note", "inflight", 5)
+
+    assert note.parse(note.render(full)) == full
+    assert note.parse(note.render(note.NOTHING)) == note.NOTHING
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b"{", b'{"attempts":"1"}', b'{"error":1}', b'{"attempts":true}']
+)
+def test_what_is_no_note_is_refused(data: bytes) -> None:
+    """A torn note, or one of somebody else's, is none."""
+    with pytest.raises(Refused):
+        note.parse(data)

@@ -1,0 +1,270 @@
+"""Every spool that a crash, an error or a stranger leaves: listed, mended once, left alone then."""
+
+import json
+import tarfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.model import Problem, State, Task
+from engine.stores.kannader import KannaderStore
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "kannader"
+CASES: dict[str, dict[str, list[str]]] = json.loads((GOLDEN / "manifest.json").read_text())
+SHORT = {
+    "11111111-1111-4111-8111-111111111111": "M",
+    "aaaaaaaa-0000-4000-8000-00000000000": "D",
+    "cccccccc-0000-4000-8000-00000000000": "L",
+    "eeeeeeee-0000-4000-8000-00000000000e": "E",
+}
+Opener = Callable[..., KannaderStore]
+
+
+def later() -> float:
+    """A time at which whatever is there has been there for longer than anybody waits."""
+    return time.time() + 7200
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Callable[[str], Path]:
+    """Unpack the spool of a case."""
+
+    def unpack(case: str) -> Path:
+        with tarfile.open(GOLDEN / "samples.tar.xz") as samples:
+            for member in samples:
+                if member.name.split("/")[1] == case:
+                    samples.extract(member, tmp_path, filter="fully_trusted")
+        return tmp_path / "kannader-samples" / case / "queue"
+
+    return unpack
+
+
+def short(text: str) -> str:
+    """With a letter for each of the samples' UUIDs."""
+    for uuid, letter in SHORT.items():
+        text = text.replace(uuid, letter)
+    return text
+
+
+def tree(root: Path) -> set[str]:
+    """What lies in a spool: files, empty folders, and links with where they lead."""
+    found = set()
+    for path in sorted(root.rglob("*")):
+        name = short(str(path.relative_to(root)))
+        if path.is_symlink():
+            found.add(f"{name} -> {short(str(path.readlink()))}")
+        elif path.is_file() or path.parent.name == "data" or len(path.name) > 30:
+            found.add(name)
+    return found - {".spooldeck/.lock"}
+
+
+def everything(root: Path) -> dict[str, tuple[object, ...]]:
+    """Everything below a folder with what betrays a change."""
+    return {
+        str(path): (seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+        for path in root.rglob("*")
+        for seen in [path.lstat()]
+    }
+
+
+WORDS = {State.PENDING: "Q", State.ACTIVE: "I", State.DONE: "C"}
+
+OTHERWISE = {
+    "bad2-link-to-mail-not-dest": {"QERR C L1"},
+    "bad5-subdir-symlink": {"QERR Q sub"},
+    "bad7-metadata-corrupt": {"QERR Q L1"},
+}
+"""What we list otherwise than the real program: it would erase a mail by a link that leads to none,
+follow a folder that is nobody's, and try for ever to send what has no envelope.
+"""
+
+
+def listed(item: object) -> str:
+    """One entry of a look as the real program's listing has it."""
+    if isinstance(item, Problem):
+        word = WORDS[item.state or State.PENDING]
+        return short(f"QERR {word} {item.where.partition('/')[2]}")
+    assert isinstance(item, Task)
+    name = f"{WORDS[item.state]} {short(item.id)}"
+    if item.state is not State.PENDING:
+        return name
+    return f"{name} {item.extra['at']} {item.extra.get('last_attempt')}"
+
+
+def as_listed(line: str) -> str:
+    """A line of the real program's listing, so that both can be compared."""
+    words = short(line).replace('QERR Some(QueueId("', "QERR Q ").replace('"))', " ").split()
+    if words[0] == "QERR":
+        return " ".join(words[:3])
+    if words[0] != "Q":
+        return " ".join(words)
+    last = line.partition("last_attempt: ")[2].removesuffix(" }")
+    at = line.partition("at: ")[2].partition(",")[0]
+    return f"Q {words[1]} {at} {last.removeprefix('Some(').removesuffix(')')}"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_our_listing_is_the_real_programs(
+    case: str, sample: Callable[[str], Path], open_kannader: Opener
+) -> None:
+    """What the real program lists we list, and what it cannot read is a problem; where we know
+    better, a table says so. Whatever else we name is none of its business.
+    """
+    root = sample(case)
+    before = everything(root)
+
+    store = open_kannader(root=root)
+    mine = {
+        listed(item)
+        for item in store.look({"queue", "inflight", "cleanup"})
+        if isinstance(item, Task | Problem)
+    }
+
+    theirs = {as_listed(line) for line in CASES[case]["library_list"]}
+    known = {" ".join(line.split()[-2:]) for line in OTHERWISE.get(case, ())}
+    theirs = {line for line in theirs if " ".join(line.split()[:2]) not in known}
+    theirs = {line for line in theirs if not line.startswith("Q sub/")}
+    foreign = {"QERR Q plain"}
+    assert mine - foreign == theirs | OTHERWISE.get(case, set())
+    assert everything(root) == before
+
+
+D1 = {"data/M", "data/M/D1", "data/M/D1/metadata", "data/M/D1/schedule", "data/M/contents"}
+D2 = {"data/M", "data/M/D2", "data/M/D2/metadata", "data/M/D2/schedule", "data/M/contents"}
+L1, L2 = "queue/L1 -> ../data/M/D1", "queue/L2 -> ../data/M/D2"
+ASIDE = ".spooldeck/aside/queue.L1 -> ../data/M/D1"
+
+RECOVERED: dict[str, tuple[set[str], int]] = {
+    "good-empty": (set(), 0),
+    "good-two-dests": (D1 | D2 | {L1, L2}, 0),
+    "good-rescheduled": (D1 | {L1}, 0),
+    "good-unsent-dup-safe": (D1 | D2 | {L1, L2}, 0),
+    "enq1-maildir-empty": (set(), 0),
+    "enq2-contents-partial": (set(), 0),
+    "enq3-contents-no-dest": (set(), 0),
+    "enq4-dest-empty": (set(), 0),
+    "enq6-metadata-partial": (set(), 0),
+    "enq7-before-symlink": (D1, 1),
+    "enq8-between-dests": (D1 | {L1}, 0),
+    "enqerr-enospc-second-symlink": ({ASIDE}, 1),
+    "res1-tmp-partial": (D1 | {L1}, 0),
+    "res3-schedule-zero-length": (D1 | {L1}, 1),
+    "send1-inflight": (D1 | D2 | {L1, L2, ".spooldeck/notes/M.D1"}, 0),
+    "send2-after-send-done": (D2 | {L2}, 0),
+    "cln1-metadata-gone": (D2 | {L2}, 0),
+    "cln2-schedule-gone": (D2 | {L2}, 0),
+    "cln3-dest-gone": (D2 | {L2}, 0),
+    "cln5-contents-gone": (set(), 0),
+    "cln6-maildir-gone": (set(), 0),
+    "bad1-dangling-queue": ({ASIDE}, 1),
+    "bad2-link-to-mail-not-dest": (D1 | {".spooldeck/aside/cleanup.L1 -> ../data/M"}, 2),
+    "bad4-plain-file-in-queue": (D1 | {L1, "queue/plain"}, 1),
+    "bad5-subdir-symlink": (D1 | {L1, "queue/sub/L2 -> ../../data/M/D1"}, 1),
+    "bad7-metadata-corrupt": (D1 | {ASIDE}, 1),
+    "bad9-not-uuid-name": (D1 | {"queue/.hidden -> ../data/M/D1"}, 0),
+    "bad10-absolute-link": (
+        D1 | {".spooldeck/aside/queue.L1 -> /tmp/kannader-sample-absolute/data/M/D1"},
+        2,
+    ),
+    "bad11-extra-in-maildir": ({"data/M", "data/M/README", "data/M/contents"}, 1),
+}
+"""What recovery leads to (Kannader spool, section 5), and how many problems it leaves to people."""
+
+
+def test_every_sample_has_its_end() -> None:
+    """No sample is listed and not recovered."""
+    assert RECOVERED.keys() == CASES.keys()
+
+
+@pytest.mark.parametrize("case", RECOVERED)
+def test_recovery_leads_to_what_is_right(
+    case: str, sample: Callable[[str], Path], open_kannader: Opener
+) -> None:
+    """Said beforehand without a change, then done, a line for each thing; twice changes nothing
+    more, and what is left is a problem that people decide.
+    """
+    root = sample(case)
+    store = open_kannader(later, root)
+    before = everything(root)
+
+    said_before = store.recover(dry=True)
+    assert everything(root) == before
+    said = store.recover()
+
+    expected, left = RECOVERED[case]
+    assert tree(root) == expected
+    assert len(said_before) == len(said)
+    assert len([item for item in set(store.look()) if isinstance(item, Problem)]) == left
+    after = everything(root)
+    assert store.recover() == store.recover(dry=True) == []
+    assert everything(root) == after
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.startswith("enq")])
+def test_what_may_still_be_coming_in_is_left(
+    case: str, sample: Callable[[str], Path], open_kannader: Opener
+) -> None:
+    """Within the hour in which somebody may be receiving a mail, nothing of it is deleted."""
+    root = sample(case)
+    store = open_kannader(lambda: 1_795_167_600.0 + 3599, root)
+    before = {name for name in tree(root) if name.startswith("data/")}
+
+    store.recover()
+
+    assert {name for name in tree(root) if name.startswith("data/")} == before
+
+
+def test_a_whole_orphan_is_adopted_or_discarded(
+    sample: Callable[[str], Path], open_kannader: Opener
+) -> None:
+    """A mail that could be sent and that nothing leads to is what an operator makes of it."""
+    root = sample("enq7-before-symlink")
+    store = open_kannader(later, root)
+    (problem,) = (item for item in store.look() if isinstance(item, Problem))
+    assert store.glimpse(problem).startswith(b'{"from":')
+
+    said = store.control("adopt", problem.where)
+
+    (task,) = {item for item in store.look() if isinstance(item, Task)}
+    assert said.endswith(f"in queue as {task.id}")
+    assert task.destination == "bar@example.net"
+    with pytest.raises(Exception, match="nothing that it could be done to"):
+        store.control("discard", problem.where)
+    (root / "queue" / task.id).unlink()
+    store.control("discard", problem.where)
+    assert tree(root) == set()
+
+
+def test_a_mail_that_is_passed_by_is_repaired(
+    sample: Callable[[str], Path], open_kannader: Opener
+) -> None:
+    """What the real program ignores for ever is due now, once an operator says so."""
+    root = sample("res3-schedule-zero-length")
+    store = open_kannader(later, root)
+    (problem,) = (item for item in set(store.look()) if isinstance(item, Problem))
+
+    store.control("repair", problem.where)
+
+    (task,) = {item for item in store.look() if isinstance(item, Task)}
+    assert task.due is not None and abs(task.due - later()) < 300
+    with pytest.raises(Exception, match="can be read"):
+        store.control("repair", problem.where)
+
+
+def test_what_was_in_flight_counts_as_an_attempt(
+    sample: Callable[[str], Path], open_kannader: Opener
+) -> None:
+    """A mail found in flight after an hour is tried again, and says that it may have been sent."""
+    root = sample("send1-inflight")
+    early = open_kannader(time.time, root)
+    assert early.recover() == []
+
+    store = open_kannader(later, root)
+    store.recover()
+
+    task = next(t for t in store.look() if isinstance(t, Task) and short(t.id) == "L1")
+    assert (task.state, task.attempts) == (State.PENDING, 1)
+    assert "may have been sent" in task.error
+    assert task.extra["last_attempt"] == task.extra["at"]

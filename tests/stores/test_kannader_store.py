@@ -1,0 +1,899 @@
+"""The store over Kannader's spool: what it may do, in which order, and beside whom."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine import files, verbs
+from engine.model import Missing, Move, Problem, State, Task
+from engine.store import Gone, Store, Unavailable, Unsupported
+from engine.stores import open_store as open_place
+from engine.stores.kannader import KannaderStore, form
+from engine.stores.kannader.store import EDGES
+
+NOW = 1_795_170_000.0
+Opener = Callable[..., KannaderStore]
+TO = ("bar@example.net", "baz@example.org")
+TEXT = b"Subject: hi\n\n.dot, \xff and \x80\n"
+
+
+def tasks_in(store: Store) -> dict[str, Task]:
+    """Every task by its recipient."""
+    return {item.destination: item for item in store.look() if isinstance(item, Task)}
+
+
+def problems(store: Store) -> dict[str, str]:
+    """What is wrong, by where it lies."""
+    return {item.where: item.what for item in store.look() if isinstance(item, Problem)}
+
+
+def send(store: KannaderStore, *to: str) -> Task:
+    """The mail to the first of some recipients, waiting."""
+    ids = store.enqueue("foo@example.org", to or TO[:1], [TEXT])
+    (task,) = (item for item in store.look({ids[0]}) if isinstance(item, Task))
+    return task
+
+
+def again(store: Store, task: Task) -> Task:
+    """The task as it stands now."""
+    (found,) = store.look({task.id})
+    assert isinstance(found, Task)
+    return found
+
+
+def names(folder: Path) -> set[str]:
+    """What lies in a folder."""
+    return {path.name for path in folder.iterdir()} if folder.exists() else set()
+
+
+# ---- what may be done
+
+WAYS = {
+    (None, "queue"),  # enqueue
+    ("queue", "queue"),  # reschedule; retry now, postpone, edit recipient
+    ("inflight", "cleanup"),  # send_done
+    ("inflight", "queue"),  # send_cancel; requeue
+    ("inflight", None),  # send_done and cleanup
+    ("queue", "cleanup"),  # drop
+    ("cleanup", None),  # cleanup
+    ("queue", "hold"),  # hold
+    ("hold", "queue"),  # release
+    ("hold", "hold"),  # postpone, edit recipient
+    ("inflight", "hold"),  # hold what was abandoned
+    ("queue", "trash"),  # delete, to be had back
+    ("hold", "trash"),
+    ("trash", "queue"),
+    ("trash", "hold"),
+    ("trash", None),  # delete
+}
+"""Kannader spool, sections 3 and 6, by the folders' names; send_start is `take`."""
+
+
+def test_the_edges_are_those_of_the_format() -> None:
+    """What the format can do, and what we do beside it, each is an edge; and nothing else is."""
+    words = KannaderStore.states
+
+    named = {(start and words[start], end and words[end]) for start, end in EDGES}
+    assert named == WAYS
+
+
+def test_only_what_can_be_had_back_is_undoable() -> None:
+    """What is being erased, or is erased, does not come back."""
+    final = {way for way, edge in EDGES.items() if not edge.undoable}
+
+    assert final == {way for way in EDGES if way[1] in (None, State.DONE)}
+
+
+def test_a_kannader_spool_is_recognised(kannader: Path) -> None:
+    """A folder with the four of Kannader is one of its spools."""
+    store = open_place(str(kannader), lambda: NOW)
+
+    store.swap(None, Task("x", "mail", State.PENDING, NOW, destination=TO[0]))
+
+    assert [*names(kannader / "queue")] == ["x"]
+    store.close()
+
+
+def test_a_new_spool_is_made_as_kannader_makes_it(kannader: Path) -> None:
+    """Four folders, each its owner's alone; what is ours is made when it is needed."""
+    assert names(kannader) == {"data", "queue", "inflight", "cleanup"}
+    assert {path.stat().st_mode & 0o777 for path in kannader.iterdir()} == {0o700}
+
+
+@pytest.mark.parametrize("missing", ["data", "queue", "inflight", "cleanup"])
+def test_a_spool_without_a_folder_is_not_opened(kannader: Path, missing: str) -> None:
+    """A missing folder, or a link in its place, is named."""
+    (kannader / missing).rmdir()
+    with pytest.raises(Unavailable, match=missing):
+        KannaderStore(str(kannader))
+
+    (kannader / missing).symlink_to("/tmp")
+    with pytest.raises(Unavailable, match=missing):
+        KannaderStore(str(kannader))
+
+
+# ---- enqueuing
+
+
+def test_recipients_share_one_text(kannader: Path, open_kannader: Opener) -> None:
+    """One mail, one text byte for byte on the wire, and for each recipient a folder and a link of
+    their own, under names of their own.
+    """
+    store = open_kannader()
+
+    ids = store.enqueue("foo@example.org", TO, [TEXT[:9], TEXT[9:]])
+
+    (mail,) = (kannader / "data").iterdir()
+    dests = names(mail) - {"contents"}
+    assert (mail / "contents").read_bytes() == form.wire(TEXT)
+    assert names(kannader / "queue") == set(ids)
+    assert len({*ids, *dests, mail.name}) == 5
+    for ident, address in zip(ids, TO, strict=True):
+        link = str((kannader / "queue" / ident).readlink())
+        assert link.startswith(f"../data/{mail.name}/") and link.rpartition("/")[2] in dests
+        dest = kannader / "queue" / link
+        assert (dest / "metadata").read_bytes() == form.metadata_bytes("foo@example.org", address)
+        assert (dest / "schedule").read_bytes() == b'{"at":"%s","last_attempt":null}' % (
+            form.format_time(int(NOW) * form.SECOND).encode()
+        )
+    modes = {path.lstat().st_mode & 0o777 for path in mail.rglob("*") if path.is_file()}
+    assert modes == {0o600}
+    assert {path.stat().st_mode & 0o777 for path in (mail, *mail.iterdir()) if path.is_dir()} == {
+        0o700
+    }
+    assert names(kannader / ".spooldeck") == {".lock", "enqueuing"}
+    assert names(kannader / ".spooldeck" / "enqueuing") == set()
+
+
+def test_nothing_is_visible_before_all_of_it_is_there(
+    kannader: Path, open_kannader: Opener
+) -> None:
+    """While the text still comes, and when it never comes to its end, no link stands."""
+    store, other = open_kannader(), open_kannader()
+    seen: list[object] = []
+
+    def text() -> Iterator[bytes]:
+        yield TEXT
+        seen.append([*tasks_in(other), *problems(other), *other.recover()])
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(Unavailable, match="No space left"):
+        store.enqueue("", TO, text())
+
+    assert seen == [[]]
+    assert names(kannader / "queue") == names(kannader / "data") == set()
+    assert names(kannader / ".spooldeck" / "enqueuing") == set()
+
+
+def test_a_full_disk_at_the_second_link_takes_back_the_first(
+    kannader: Path, open_kannader: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other than with the real program, no link is left dangling and no mail half enqueued."""
+    store, symlink = open_kannader(), files.symlink
+    made: list[object] = []
+
+    def full(*args: object, **options: object) -> None:
+        if made:
+            raise OSError(28, "No space left on device")
+        made.append(args)
+        symlink(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(files, "symlink", full)
+    with pytest.raises(Unavailable, match="No space left"):
+        store.enqueue("", TO, [TEXT])
+
+    assert made
+    assert names(kannader / "queue") == names(kannader / "data") == set()
+
+
+@pytest.mark.parametrize(
+    ("sender", "to"), [("", []), ("no address @", TO), ("", ["a\nb@example.org"]), ("", [""])]
+)
+def test_a_mail_to_nobody_is_refused(
+    kannader: Path, open_kannader: Opener, sender: str, to: list[str]
+) -> None:
+    """Who is no sender or no recipient is refused, with nothing written."""
+    with pytest.raises(Unsupported):
+        open_kannader().enqueue(sender, to, [TEXT])
+
+    assert names(kannader / "data") == set()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"queue": "x"},
+        {"group": "x"},
+        {"priority": 1},
+        {"payload": "/x"},
+        {"destination": ""},
+        {"id": "a/b"},
+        {"id": ".."},
+        {"id": "a\nb"},
+        {"id": "x" * 256},
+        {"due": float("nan")},
+    ],
+)
+def test_what_the_format_cannot_hold_is_refused(
+    kannader: Path, open_kannader: Opener, given: dict[str, object]
+) -> None:
+    """A task that says what neither the format nor our notes have a place for is never stored."""
+    task = Task("x", "mail", State.PENDING, NOW, destination=TO[0])
+
+    with pytest.raises(Unsupported):
+        open_kannader().swap(None, replace(task, **given))  # type: ignore[arg-type]
+
+    assert names(kannader / "data") == names(kannader / "queue") == set()
+
+
+# ---- changing
+
+
+def test_the_new_schedule_is_written_before_the_link_moves_back(
+    kannader: Path, open_kannader: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failed attempt: its draft, the schedule, then the link; `last_attempt` is its end."""
+    store = open_kannader()
+    send(store)
+    (task,) = store.take(NOW, "me", 1)
+    calls: list[str] = []
+    rename = files.rename
+
+    def renamed(source: str, target: str, **folders: int) -> None:
+        rename(source, target, **folders)
+        calls.append(target)
+
+    monkeypatch.setattr(files, "rename", renamed)
+    store.swap(task, verbs.nack(task, NOW + 900, "550 no"))
+
+    # What is noted of the attempt is staged before the link moves, and in its place behind it.
+    assert [c.rpartition(".")[2] for c in calls if not c.startswith(".")][:2] == [
+        "next",
+        "schedule",
+    ]
+    assert calls.index("schedule") < calls.index(task.id) < len(calls) - 1
+    after = again(store, task)
+    assert (after.state, after.attempts, after.error, after.due) == (
+        *(State.PENDING, 1, "550 no", NOW + 900),
+    )
+    assert after.extra["last_attempt"] == form.format_time(int(NOW) * form.SECOND)
+
+
+def test_what_is_not_changed_stays_byte_for_byte(kannader: Path, open_kannader: Opener) -> None:
+    """A schedule with fields that are not ours, and an envelope in another order, stay as they are
+    on every way that changes neither.
+    """
+    store = open_kannader()
+    task = send(store)
+    dest = kannader / "queue" / task.id
+    schedule = b' {"last_attempt":null, "at":"2026-11-20T09:36:59.058373202Z","more":1}\n'
+    metadata = form.metadata_bytes("", TO[0]).replace(b"}", b"} ")
+    (dest / "schedule").write_bytes(schedule)
+    (dest / "metadata").write_bytes(metadata)
+    files_of = next((kannader / "data").glob("*/*-*"))
+
+    for state in (State.HELD, State.TRASH, State.HELD, State.PENDING):
+        seen = again(store, task)
+        store.swap(seen, replace(seen, state=state))
+    (claimed,) = store.take(NOW, "me", 1)
+    store.swap(claimed, verbs.unclaim(claimed))
+    seen = again(store, task)
+    store.swap(seen, replace(seen, description="a note"))
+
+    assert (files_of / "schedule").read_bytes() == schedule
+    assert (files_of / "metadata").read_bytes() == metadata
+    assert again(store, task).extra["at"] == "2026-11-20T09:36:59.058373202Z"
+
+
+def test_a_change_is_taken_back_byte_for_byte(kannader: Path, open_kannader: Opener) -> None:
+    """With the image that was kept, schedule, envelope and notes are what they were."""
+    store = open_kannader()
+    task = send(store)
+    dest = kannader / "queue" / task.id
+    (dest / "schedule").write_bytes(b'["2026-11-20T09:36:59.058373202Z",null]')
+    task = again(store, task)
+    image = store.read(task)
+    store.swap(task, replace(task, due=NOW + 60, destination="x@y.org", description="other"))
+    seen = again(store, task)
+
+    was = store.recall(seen, image, State.HELD)
+    (outcome,) = store.swap_all([Move(seen, was, image)])
+
+    assert outcome.error is None
+    after = again(store, task)
+    assert store.read(after) == image
+    assert replace(after, state=task.state, rev="", extra={}) == replace(task, rev="", extra={})
+    with pytest.raises(Unsupported):
+        store.recall(after, image[:-5], State.HELD)
+    with pytest.raises(Unsupported):
+        store.recall(replace(after, id="another"), image, State.HELD)
+
+
+def test_a_last_recipient_takes_the_mail_along(kannader: Path, open_kannader: Opener) -> None:
+    """Done for one, the text stays for the other; done for both, nothing of the mail is left."""
+    store = open_kannader()
+    send(store, *TO)
+    first, second = store.take(NOW, "me", 2)
+    assert store.size(first) == len(store.read(first))
+
+    store.swap(first, None)
+
+    (mail,) = (kannader / "data").iterdir()
+    assert len(names(mail)) == 2
+    assert store.size(second) == len(store.read(second)) + len(form.wire(TEXT))
+    store.swap(second, None)
+    assert list(store.look()) == []
+    assert names(kannader / "data") == names(kannader / "cleanup") == set()
+
+
+def test_what_is_in_the_trash_keeps_its_mail(kannader: Path, open_kannader: Opener) -> None:
+    """A recipient in the trash or on hold is linked, and no orphan; its mail waits for it."""
+    store = open_kannader(lambda: NOW + 1e7)
+    trashed = send(store, *TO)
+    held = tasks_in(store)[TO[1]]
+    store.swap(trashed, verbs.purge(trashed, NOW))
+    store.swap(held, verbs.hold(held, NOW))
+
+    assert store.recover() == []
+    assert problems(store) == {}
+    assert {task.state for task in tasks_in(store).values()} == {State.TRASH, State.HELD}
+    assert float(tasks_in(store)[TO[0]].extra["trash_since"]) > 0
+
+
+def test_what_is_nobodys_is_not_erased(kannader: Path, open_kannader: Opener) -> None:
+    """A strange file beside a recipient's own keeps all of them, and is named until it goes."""
+    store = open_kannader()
+    task = send(store)
+    dest = next((kannader / "data").glob("*/*-*"))
+    (dest / "README").write_text("precious")
+    store.swap(task, replace(task, state=State.DONE))
+
+    done = again(store, task)
+    with pytest.raises(Unavailable, match="README"):
+        store.swap(done, None)
+
+    assert names(dest) == {"README", "schedule", "metadata"}
+    (dest / "README").unlink()
+    store.swap(again(store, task), None)
+    assert names(kannader / "data") == set()
+
+
+def test_an_unknown_count_is_no_count(kannader: Path, open_kannader: Opener) -> None:
+    """Where the real program has tried, nobody knows how often: our own count begins with ours."""
+    store = open_kannader()
+    task = send(store)
+    schedule = form.schedule_bytes(form.Schedule(0, 0))
+    (kannader / "queue" / task.id / "schedule").write_bytes(schedule)
+
+    assert again(store, task).attempts is None
+    (claimed,) = store.take(NOW, "me", 1)
+    store.swap(claimed, verbs.nack(claimed, NOW + 60, "no"))
+    assert again(store, task).attempts == 1
+
+
+def test_a_broken_note_stops_no_mail(kannader: Path, open_kannader: Opener) -> None:
+    """What we noted and cannot read is said with the mail, which is sent all the same."""
+    store = open_kannader()
+    task = send(store)
+    store.swap(task, replace(task, description="a note"))
+    (noted,) = (kannader / ".spooldeck" / "notes").iterdir()
+    noted.write_bytes(b"{")
+
+    seen = again(store, task)
+
+    assert seen.attempts is None
+    assert "cannot be read" in seen.extra["note"]
+    assert [t.id for t in store.take(NOW, "me", 1)] == [task.id]
+
+
+def test_a_lost_race_against_the_daemon_changes_nothing(
+    kannader: Path, open_kannader: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who finds at the rename that Kannader has the mail puts back what was written."""
+    store = open_kannader()
+    task = send(store)
+    store.swap(task, verbs.hold(task, NOW))
+    held = again(store, task)
+    dest = next((kannader / "data").glob("*/*-*"))
+    before = (dest / "schedule").read_bytes()
+    rename = files.rename
+
+    def lost(source: str, target: str, **folders: int) -> None:
+        if source == task.id:
+            (kannader / "hold" / task.id).rename(kannader / "inflight" / task.id)
+        rename(source, target, **folders)
+
+    monkeypatch.setattr(files, "rename", lost)
+    with pytest.raises(Gone):
+        store.swap(held, replace(held, state=State.PENDING, due=NOW + 60))
+
+    assert (dest / "schedule").read_bytes() == before
+    assert names(dest) == {"schedule", "metadata"}
+
+
+def test_two_links_to_one_recipient_are_sent_once(kannader: Path, open_kannader: Opener) -> None:
+    """A doubled link is a problem, and never claimed beside the other one."""
+    store = open_kannader()
+    task = send(store)
+    link = (kannader / "queue" / task.id).readlink()
+    (kannader / "queue" / "zz").symlink_to(link)
+
+    assert list(problems(store)) == ["queue/zz"]
+    assert [t.id for t in store.take(NOW, "me", 9)] == [task.id]
+    assert list(store.take(NOW, "me", 9)) == []
+    store.recover()
+    assert names(kannader / ".spooldeck" / "aside") == {"queue.zz"}
+
+
+# ---- beside a living Kannader
+
+DAEMON = """
+import os, sys
+flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
+words = ("data", "queue", "inflight", "cleanup")
+kept = [os.open(f"{sys.argv[1]}/{word}", flags) for word in words]
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def daemon(kannader: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds the spool's folders as Kannader does."""
+    with subprocess.Popen(
+        [sys.executable, "-c", DAEMON, str(kannader)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None and process.stdin is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
+        if process.poll() is None:
+            process.stdin.close()
+            process.wait(30)
+
+
+LATER, COPY, TWICE = "at its next start only", "its own copy of the schedule", "sent twice"
+BESIDE: dict[tuple[State | None, State | None], tuple[str, str]] = {
+    (None, State.PENDING): (LATER, ""),
+    (State.HELD, State.PENDING): (LATER, ""),
+    (State.TRASH, State.PENDING): (LATER, ""),
+    (State.PENDING, State.PENDING): (COPY, ""),
+    (State.ACTIVE, State.PENDING): ("", TWICE),
+    (State.ACTIVE, State.HELD): ("", TWICE),
+    (State.ACTIVE, State.DONE): ("", TWICE),
+    (State.ACTIVE, None): ("", TWICE),
+}
+"""Kannader spool, section 6: of which edge it is warned, and which is refused; no other is."""
+
+
+@pytest.mark.parametrize("way", EDGES)
+def test_what_changes_beside_a_living_kannader(
+    way: tuple[State | None, State | None],
+    daemon: subprocess.Popen[str],
+    open_kannader: Opener,
+) -> None:
+    """Each edge says what the daemon makes of it, and names its process."""
+    edge = open_kannader().edges[way]
+
+    warning, refused = BESIDE.get(way, ("", ""))
+    assert warning in edge.warning and bool(warning) == bool(edge.warning)
+    assert refused in edge.refused and bool(refused) == bool(edge.refused)
+    assert edge == EDGES[way] or f"Kannader (PID {daemon.pid})" in edge.warning + edge.refused
+
+
+def test_a_kannader_comes_and_goes(kannader: Path, open_kannader: Opener) -> None:
+    """An open store notices that one was started, and that it has ended."""
+    times = itertools.count(NOW, 5)
+    store = open_kannader(lambda: next(times))
+    task = send(store)
+    assert not store.kannaders
+
+    with subprocess.Popen(
+        [sys.executable, "-c", DAEMON, str(kannader)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        again(store, task)
+        beside = store.kannaders
+        with pytest.raises(Unsupported, match="running"):
+            store.recover()
+        assert store.recover(dry=True) == store.recover(anyway=True) == []
+        process.communicate()
+    again(store, task)
+
+    assert beside == (process.pid,)
+    assert store.kannaders == ()
+
+
+def test_what_a_living_kannader_may_be_sending_is_left(
+    kannader: Path, daemon: subprocess.Popen[str], open_kannader: Opener
+) -> None:
+    """Its mail in flight is moved by nobody else; what a worker of ours has claimed is its own."""
+    store = open_kannader()
+    send(store, *TO)
+    first, second = tasks_in(store).values()
+    (kannader / "queue" / second.id).rename(kannader / "inflight" / second.id)
+    theirs = again(store, second)
+
+    with pytest.raises(Unsupported, match="running"):
+        store.swap(theirs, verbs.release(theirs, NOW))
+    (ours,) = store.take(NOW, "me", 9)
+    with pytest.raises(Unsupported, match="running"):
+        store.swap(theirs, verbs.release(theirs, NOW))
+    with pytest.raises(Unsupported, match="running"):
+        open_kannader().swap(ours, verbs.unclaim(ours))
+    store.swap(ours, verbs.nack(ours, NOW + 60, "no"))
+
+    assert again(store, first).attempts == 1
+    assert again(store, second) == theirs
+
+
+def test_ours_are_no_kannader(kannader: Path, open_kannader: Opener) -> None:
+    """Another process of ours, or a shell that stands in the spool, holds its folders otherwise."""
+    with subprocess.Popen(
+        [sys.executable, "-c", TAKER, str(kannader), str(NOW)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=kannader / "inflight",
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        assert open_kannader().kannaders == ()
+        process.communicate("go\n")
+
+
+# ---- rivals
+
+TAKER = """
+import sys
+from engine.stores import open_store
+store = open_store(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+while batch := list(store.take(float(sys.argv[2]), "me", 2)):
+    for task in batch:
+        store.swap(task, None)
+        print(task.id)
+"""
+
+
+def test_two_engines_send_each_mail_once(kannader: Path, open_kannader: Opener) -> None:
+    """Two processes on one spool of 120 mails send each of them, and none of them twice."""
+    filler = open_kannader()
+    ids = {
+        ident
+        for number in range(40)
+        for ident in filler.enqueue("", [f"{n}@{number}.example" for n in range(3)], [TEXT])
+    }
+    takers = [
+        subprocess.Popen(
+            [sys.executable, "-c", TAKER, str(kannader), str(NOW)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    for taker in takers:
+        assert taker.stdout is not None
+        assert taker.stdout.readline() == "ready\n"
+
+    for taker in takers:
+        assert taker.stdin is not None
+        taker.stdin.write("go\n")
+        taker.stdin.flush()
+    said = [taker.communicate(timeout=120)[0].split() for taker in takers]
+
+    assert [taker.returncode for taker in takers] == [0, 0]
+    assert sorted(itertools.chain(*said)) == sorted(ids)
+    assert list(filler.look()) == []
+    assert names(kannader / "data") == set()
+
+
+def test_of_many_changes_at_once_one_is_done(kannader: Path, open_kannader: Opener) -> None:
+    """Threads that hold, purge, postpone and claim the same mail: it ends in one place, once."""
+    store = open_kannader()
+    seen = [send(store) for _ in range(20)]
+    start = threading.Barrier(4)
+    done: list[list[str]] = [[], [], [], []]
+    changes: list[Callable[[Task], Task]] = [
+        lambda task: verbs.hold(task, NOW),
+        lambda task: verbs.purge(task, NOW),
+        lambda task: replace(task, due=NOW + 60),
+        lambda task: replace(task, description="a note"),
+    ]
+    stores = [open_kannader() for _ in changes]
+
+    def change(which: int) -> None:
+        start.wait(30)
+        for task in seen:
+            try:
+                stores[which].swap(task, changes[which](task))
+            except Gone:
+                continue
+            done[which].append(task.id)
+
+    threads = [threading.Thread(target=change, args=(which,)) for which in range(len(changes))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+
+    assert sorted(itertools.chain(*done)) == sorted(task.id for task in seen)
+    states = {task.id: task.state for task in store.look() if isinstance(task, Task)}
+    assert {ident for ident, state in states.items() if state is State.HELD} == set(done[0])
+    assert {ident for ident, state in states.items() if state is State.TRASH} == set(done[1])
+    assert problems(store) == {}
+
+
+# ---- whatever somebody puts there
+
+
+def test_looking_changes_nothing(kannader: Path, open_kannader: Opener) -> None:
+    """No look and no read writes a byte, moves a link or makes a folder."""
+    task = send(open_kannader())
+    (kannader / "queue" / "strange").symlink_to("/etc/passwd")
+    (kannader / "data" / "README").write_text("not ours")
+    before = every_file(kannader)
+    store = open_kannader()
+
+    for item in [*store.look(), *store.look({"queue", "hold", task.id, "nobody"})]:
+        if isinstance(item, Task):
+            store.read(item)
+            store.size(item)
+            list(store.parts(item))
+            store.read(item, "contents")
+    store.recover(dry=True)
+
+    assert every_file(kannader) == before
+
+
+def every_file(root: Path) -> dict[str, tuple[int, ...]]:
+    """Everything below a folder, itself included, with what betrays a change."""
+    return {
+        str(path): (seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_mode)
+        for path in (root, *root.rglob("*"))
+        for seen in [path.lstat()]
+    }
+
+
+def loop(path: Path) -> None:
+    """A link to itself."""
+    path.unlink(missing_ok=True)
+    path.symlink_to(path.name)
+
+
+def fifo(path: Path) -> None:
+    """A FIFO that nobody writes to."""
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+def huge(path: Path) -> None:
+    """A gigabyte of nothing."""
+    os.truncate(path, 1 << 30)
+
+
+def deep(path: Path) -> None:
+    """More brackets than any parser has a stack for."""
+    path.write_bytes(b"[" * 60_000)
+
+
+def doubled(path: Path) -> None:
+    """A file with a second name."""
+    os.link(path, path.parents[3] / f"other-{path.name}")
+
+
+def folder(path: Path) -> None:
+    """A folder in the place of a file."""
+    path.unlink()
+    path.mkdir()
+
+
+def binary(path: Path) -> None:
+    """No text at all."""
+    path.write_bytes(b"\xff\xfe\x00")
+
+
+@pytest.mark.parametrize("name", ["schedule", "metadata"])
+@pytest.mark.parametrize("make", [loop, fifo, huge, deep, doubled, folder, binary])
+def test_a_hostile_file_is_a_problem(
+    kannader: Path, open_kannader: Opener, name: str, make: Callable[[Path], None]
+) -> None:
+    """Whatever lies in a recipient's folder neither blocks nor ends a look, is never claimed, and
+    the mail behind it comes all the same.
+    """
+    store = open_kannader()
+    bad, good = send(store), send(store)
+    make(kannader / "queue" / bad.id / name)
+
+    shown = problems(store)
+
+    assert [where for where in shown if where.startswith("queue/")] == [f"queue/{bad.id}"]
+    assert name in shown[f"queue/{bad.id}"]
+    assert [task.id for task in store.take(NOW, "me", 9)] == [good.id]
+    with pytest.raises(Gone):
+        store.swap(bad, verbs.hold(bad, NOW))
+    store.recover()
+    assert (name == "metadata") == (names(kannader / ".spooldeck" / "aside") != set())
+    assert not any(word in "".join(store.recover()) for word in ("aside", "deleted"))
+
+
+@pytest.mark.parametrize("which", ["mail", "dest"])
+def test_a_link_in_the_place_of_a_folder_is_not_followed(
+    kannader: Path, open_kannader: Opener, tmp_path: Path, which: str
+) -> None:
+    """A mail's folder that leads out of the spool is neither read nor erased through."""
+    store = open_kannader()
+    task = send(store)
+    mail = next((kannader / "data").iterdir())
+    moved = mail if which == "mail" else next(mail.glob("*-*"))
+    outside = tmp_path / "outside"
+    moved.rename(outside)
+    moved.symlink_to(outside)
+    before = every_file(outside)
+
+    assert "a symbolic link or no folder" in problems(store)[f"queue/{task.id}"]
+    (kannader / "queue" / task.id).rename(kannader / "cleanup" / task.id)
+    store.recover()
+
+    assert every_file(outside) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("outside", "/etc"),
+        ("up", "../data/../../outside"),
+        ("loop", "loop"),
+        ("mail", "../data/11111111-1111-4111-8111-111111111111"),
+        ("long", "../data/" + "x" * 3000),
+        ("control", "../data/\x1b[2J"),
+    ],
+)
+@pytest.mark.parametrize("word", ["queue", "inflight", "cleanup", "hold"])
+def test_a_link_that_leads_elsewhere_is_set_aside(
+    kannader: Path, open_kannader: Opener, word: str, name: str, text: str
+) -> None:
+    """It is named for what it says, in printable characters, never followed, and kept aside."""
+    (kannader / "hold").mkdir(exist_ok=True)
+    (kannader / word / name).symlink_to(text)
+    store = open_kannader()
+
+    ((where, what),) = problems(store).items()
+    assert where == f"{word}/{name}" and what.isprintable()
+    store.recover()
+
+    kept = kannader / ".spooldeck" / "aside" / f"{word}.{name}"
+    assert os.fspath(kept.readlink()) == text
+    (problem,) = (item for item in store.look() if isinstance(item, Problem))
+    assert store.glimpse(problem) == os.fsencode(text)
+
+
+@pytest.mark.parametrize("name", [b"\xff\xfe", b"new\nline", b"\x1b[2J"])
+def test_a_link_that_cannot_be_named_is_left(
+    kannader: Path, open_kannader: Opener, name: bytes
+) -> None:
+    """A whole mail under a name that nobody could type is shown, and not claimed or moved."""
+    store = open_kannader()
+    task = send(store)
+    (kannader / "queue" / task.id).rename(kannader / "queue" / os.fsdecode(name))
+
+    (where,) = problems(store)
+
+    assert where.isprintable()
+    assert list(store.take(NOW, "me", 9)) == []
+    store.recover()
+    assert names(kannader / "queue") == {os.fsdecode(name)}
+
+
+def test_something_in_the_place_of_our_folder_is_named(
+    kannader: Path, open_kannader: Opener
+) -> None:
+    """A link where hold/ should be is named and not entered."""
+    (kannader / "hold").symlink_to("/tmp")
+    store = open_kannader()
+    task = send(store)
+
+    assert "hold" in problems(store)
+    with pytest.raises(Unavailable, match="hold"):
+        store.swap(task, verbs.hold(task, NOW))
+    assert again(store, task) == task
+
+
+def test_a_spool_open_to_everybody_is_refused(kannader: Path, open_kannader: Opener) -> None:
+    """Where anybody may put links, nothing is done, and the way out is said."""
+    (kannader / "queue").chmod(0o777)
+
+    refused = {edge.refused for edge in open_kannader().edges.values()}
+
+    assert refused == {
+        f"{kannader}/queue may be written by everybody: use chmod o-w {kannader}/queue"
+    }
+
+
+not_root = pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everything")
+
+
+@not_root
+@pytest.mark.parametrize("name", ["schedule", "metadata", "", ".."])
+def test_what_may_not_be_read_is_a_problem(
+    kannader: Path, open_kannader: Opener, name: str
+) -> None:
+    """A file or a folder closed to us is named, and the mail behind it comes all the same."""
+    store = open_kannader()
+    bad, good = send(store), send(store)
+    closed = (kannader / "queue" / bad.id / name).resolve()
+    closed.chmod(0)
+
+    shown = problems(store)
+    taken = [task.id for task in store.take(NOW, "me", 9)]
+    closed.chmod(0o700)
+
+    assert f"queue/{bad.id}" in shown
+    assert taken == [good.id]
+
+
+@not_root
+@pytest.mark.parametrize("word", ["data", "queue", "inflight", "cleanup"])
+def test_what_may_not_be_written_is_refused(
+    kannader: Path, open_kannader: Opener, word: str
+) -> None:
+    """A spool that we may only read is shown; every edge says why it is closed."""
+    store = open_kannader()
+    task = send(store)
+    (kannader / word).chmod(0o500)
+
+    other = open_kannader()
+    refused = {edge.refused for edge in other.edges.values()}
+    seen = again(other, task)
+    with pytest.raises(Unsupported, match="not writable"):
+        other.swap(seen, verbs.hold(seen, NOW))
+    (kannader / word).chmod(0o700)
+
+    assert refused == {f"{kannader / word} is not writable for us"}
+
+
+def test_an_id_in_two_places_is_a_problem(kannader: Path, open_kannader: Opener) -> None:
+    """One id in two folders is said, in a whole look and when it is asked for, and neither moves
+    over the other.
+    """
+    store = open_kannader()
+    one, other = send(store), send(store)
+    (kannader / "hold").mkdir(exist_ok=True)
+    (kannader / "queue" / other.id).rename(kannader / "hold" / one.id)
+
+    assert list(problems(store).values()) == ["stands in hold and queue at once"]
+    asked = list(store.look({one.id}))
+    assert [type(item) for item in asked] == [Task, Task, Problem]
+    with pytest.raises(Gone):
+        store.swap(one, verbs.hold(one, NOW))
+    assert list(store.look({other.id})) == [Missing(other.id)]
+
+
+def test_a_view_of_the_text_is_what_was_given(open_kannader: Opener) -> None:
+    """What is sent is the wire form, to the byte; undone, it is what was enqueued."""
+    store = open_kannader()
+    task = send(store)
+
+    with store.contents(task) as contents:
+        sent = contents.read()
+
+    assert sent == form.wire(TEXT) == store.read(task, "contents")
+    assert form.unwired(sent) == TEXT.replace(b"\n", b"\r\n")
+    assert store.envelope(task).recipient == TO[0]
