@@ -44,6 +44,15 @@ def _doubled(base: float, times: int, ceiling: float) -> float:
     return min(ceiling, base * 2.0 ** min(times, 64))
 
 
+def stepped(waits: Sequence[float], limit: int) -> Backoff:
+    """These waits one after the other, the last again and again, for `limit` retries."""
+
+    def backoff(retries: int) -> float | None:
+        return waits[min(max(retries, 0), len(waits) - 1)] if retries < limit else None
+
+    return backoff
+
+
 def contract(base: float = 60, ceiling: float = 900, limit: int = 3) -> RetryPolicy:
     """The queue contract's table: waits of 60, 120, 240 s; the fourth failure buries.
 

@@ -12,13 +12,16 @@ QUEUE = ("pending", "work", "dlq")
 LINKED = ("data", "queue", "inflight", "cleanup")
 """The folders of a Kannader spool, which no data folder of the contract has."""
 
+DATABASE = b"SQLite format 3\0"
+"""How a SQLite database begins, in every version of the format."""
+
 
 def open_store(place: str, clock: Callable[[], float] = time.time) -> Store:
     """The store at a place, with the format's own defaults.
 
-    A place is an nftban data folder (with `queue/{pending,work,dlq}`) or a bare queue folder
-    (with `pending`, `work` and `dlq`), or a Kannader spool (with `data`, `queue`, `inflight` and
-    `cleanup`).
+    A place is an nftban data folder (with `queue/{pending,work,dlq}`), a bare queue folder
+    (with `pending`, `work` and `dlq`), a Kannader spool (with `data`, `queue`, `inflight` and
+    `cleanup`), or a SQLite database with zgb's mail queue in it.
 
     Raises:
         Unavailable: nothing is there that any store knows, or it cannot be read.
@@ -27,6 +30,12 @@ def open_store(place: str, clock: Callable[[], float] = time.time) -> Store:
         from engine.stores.kannader import KannaderStore
 
         return KannaderStore(place, clock)
+
+    if is_database(place):
+        from engine.stores.zgb import Place, ZgbStore
+
+        return ZgbStore(Place(place), clock)
+
     from engine.stores.nftban import NftbanStore, Spool
 
     queue = queue_folder(place)
@@ -34,6 +43,23 @@ def open_store(place: str, clock: Callable[[], float] = time.time) -> Store:
     root = os.path.abspath(os.path.dirname(queue) if queue != place else place)
     pending, work, dlq = (f"{queue}/{word}" for word in QUEUE)
     return NftbanStore(Spool(pending, work, dlq, mail_spool=f"{root}/mailspool", root=root), clock)
+
+
+def is_database(place: str) -> bool:
+    """Whether a place is a SQLite database, by how the file begins; False where that is not known.
+
+    Only a plain file is opened: whoever reads from a pipe may wait for ever.
+    """
+    if not os.path.isfile(place):
+        return False
+    try:
+        fd = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False  # what follows says what is wrong with it
+    try:
+        return os.read(fd, len(DATABASE)) == DATABASE
+    finally:
+        os.close(fd)
 
 
 def queue_folder(place: str) -> str:

@@ -6,7 +6,8 @@ import json
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TypeAlias
+from operator import attrgetter
+from typing import Any, TypeAlias
 
 from engine import policy
 from engine.model import (
@@ -100,8 +101,12 @@ class MemoryStore:
     edges = EDGES
     controls: Mapping[str, Control] = {}
 
-    def __init__(self, memory: Memory | None = None) -> None:
+    def __init__(
+        self, memory: Memory | None = None, order: Callable[[Task], Any] = attrgetter("id")
+    ) -> None:
+        """`order` is by what those that are due are claimed, and then by arrival."""
         self._memory = memory or Memory()
+        self._order = order
         self._heard = self._memory.moves
         self.doorbell = Doorbell(wait=self._wait)
         self.expected = 0
@@ -159,7 +164,7 @@ class MemoryStore:
         raise Gone(problem.where)
 
     def take(self, now: float, owner: str, limit: int, wants: Wants = anything) -> Iterator[Task]:
-        """Due tasks in the order of ids, each claimed as it is asked for."""
+        """Due tasks in their order, each claimed as it is asked for."""
         for _ in range(limit):
             task = self._claim(now, owner, wants)
             if task is None:
@@ -168,7 +173,8 @@ class MemoryStore:
 
     def _claim(self, now: float, owner: str, wants: Wants) -> Task | None:
         with self._memory.changed:
-            for key, task in sorted(self._memory.tasks.items(), key=lambda item: item[1].id):
+            line = sorted(self._memory.tasks.items(), key=lambda item: self._order(item[1]))
+            for key, task in line:
                 waiting = task.state is State.PENDING and policy.is_due(task, now)
                 if waiting and wants(task.kind, task.group):
                     lease = Lease(owner, now)

@@ -1,8 +1,10 @@
 """Places for the tests of the stores: fresh ones, opened as often as a test likes."""
 
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,7 @@ from engine.store import Store
 from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.memory import Memory, MemoryStore
 from engine.stores.nftban import NftbanStore, Spool
+from engine.stores.zgb import Pace, Place, ZgbStore, create
 
 NOW = 1_795_170_000.0
 """The time of every store in these tests, epoch seconds: shortly after the golden files."""
@@ -54,6 +57,49 @@ def open_spool(spool: Spool) -> Iterator[Callable[..., NftbanStore]]:
         yield opener
 
 
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A mail queue that sends as fast as it is asked to, with 400 registrations from 1000 on."""
+    path = str(tmp_path / "zgb.db")
+    create(path)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.executemany(
+            "INSERT INTO registrations VALUES (?, 0)", ((number,) for number in range(1000, 1400))
+        )
+        db.executemany(
+            "INSERT INTO config VALUES (?, ?)",
+            {
+                "mailQueueEnabled": "1",
+                "mailMaxPerHour": "1000000",
+                "mailTokens": "1000000",
+                "mailLastRefill": str(int(NOW)),
+            }.items(),
+        )
+    return Place(path, pace=Pace(1_000_000, 1_000_000), durable=False)
+
+
+@pytest.fixture
+def sql(place: Place) -> Callable[..., list[tuple[Any, ...]]]:
+    """Carry out a statement on the test's mail queue as a program of somebody else's does."""
+
+    def run(statement: str, *values: object) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(place.path)) as db, db:
+            return db.execute(statement, values).fetchall()
+
+    return run
+
+
+@pytest.fixture
+def open_queue(place: Place) -> Iterator[Callable[..., ZgbStore]]:
+    """Open the test's mail queue once more, with other settings if any are given."""
+    with ExitStack() as opened:
+
+        def opener(clock: Callable[[], float] = lambda: NOW, **settings: Any) -> ZgbStore:
+            return opened.enter_context(closing(ZgbStore(place._replace(**settings), clock)))
+
+        yield opener
+
+
 def _memory() -> Callable[[], Store]:
     memory = Memory()
     return lambda: MemoryStore(memory)
@@ -80,11 +126,12 @@ def open_kannader(kannader: Path) -> Iterator[Callable[..., KannaderStore]]:
         yield opener
 
 
-@pytest.fixture(params=["memory", "nftban", "nftban-durable", "kannader"])
+@pytest.fixture(params=["memory", "nftban", "nftban-durable", "kannader", "zgb"])
 def open_store(
     request: pytest.FixtureRequest,
     open_spool: Callable[..., NftbanStore],
     open_kannader: Callable[..., KannaderStore],
+    open_queue: Callable[..., ZgbStore],
 ) -> Callable[[], Store]:
     """Open a further instance of the store under test, on the same tasks."""
     openers: dict[str, Callable[[], Store]] = {
@@ -92,5 +139,6 @@ def open_store(
         "nftban": open_spool,
         "nftban-durable": lambda: open_spool(durable=True),
         "kannader": open_kannader,
+        "zgb": open_queue,
     }
     return openers[request.param]

@@ -5,9 +5,10 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import pytest
 
@@ -18,6 +19,7 @@ from engine.stores.kannader.store import EDGES as KANNADER_EDGES
 from engine.stores.memory import MemoryStore
 from engine.stores.nftban import Spool
 from engine.stores.nftban.spool import EDGES
+from engine.stores.zgb.store import EDGES as ZGB_EDGES
 
 Opener = Callable[[], Store]
 Way = tuple[State | None, State | None]
@@ -28,14 +30,8 @@ TABLES: dict[str, Edges] = {
     "nftban": EDGES,
     "nftban-durable": EDGES,
     "kannader": KANNADER_EDGES,
+    "zgb": ZGB_EDGES,
 }
-OWN: dict[str, frozenset[str]] = {
-    "memory": frozenset(),
-    "nftban": frozenset({"destination"}),
-    "nftban-durable": frozenset({"destination"}),
-    "kannader": frozenset({"group", "payload", "extra"}),
-}
-"""What each store says of a new task by itself, or has no place for, whatever it was given."""
 FOLLOWING = {"destination": {"group"}}
 """What may change with a field because a store makes it of that."""
 PLACES: tuple[State | None, ...] = (None, *State)
@@ -56,17 +52,103 @@ CHANGES = {
 """Another value for each field that a swap is not free to change."""
 
 
-def a_task(number: int = 1, kind: str = "job", **changes: object) -> Task:
-    """A task that is not stored yet and due at once; numbers go by the order of ids."""
-    task = Task(
-        id=f"20261120T094115Z-{kind}-{number:08x}",
-        kind=kind,
-        state=State.PENDING,
-        created=1_795_160_000.0,
-        description="a job",
+class Shape(NamedTuple):
+    """What the tasks of a format are like, where formats differ."""
+
+    ident: Callable[[int, str], str]
+    """The id of a task by its number and kind."""
+    description: Callable[[int, str], str]
+    """What a task says of itself unless it is told otherwise."""
+    kinds: tuple[str, ...]
+    """Kinds in the order in which their tasks come, added in that order."""
+    kind: str
+    """The kind of a task that nobody says anything about."""
+    told: Callable[[Task], Task]
+    """A new task that says "all of it" where it may."""
+    in_line: Callable[[list[Task]], list[Task]]
+    """Tasks that are due alike, as they were added, in the order in which they are claimed."""
+    has_payload: bool = True
+    destination: str = ""
+    """Whom a task is for, where nobody says anything."""
+    own: frozenset[str] = frozenset()
+    """What the store says of a new task by itself, or has no place for, whatever it was given."""
+
+
+def _stamped(number: int, kind: str) -> str:
+    return f"20261120T094115Z-{kind}-{number:08x}"
+
+
+def _by_id(tasks: list[Task]) -> list[Task]:
+    return sorted(tasks, key=lambda task: task.id)
+
+
+_tasks_of_our_own = Shape(
+    ident=_stamped,
+    description=lambda number, kind: "a job",
+    kinds=("a", "b", "c"),
+    kind="job",
+    told=lambda task: replace(task, description="all of it"),
+    in_line=_by_id,
+)
+
+SHAPES: Mapping[str, Shape] = {
+    "memory": _tasks_of_our_own,
+    "nftban": _tasks_of_our_own,
+    "nftban-durable": _tasks_of_our_own,
+    "kannader": _tasks_of_our_own._replace(
+        has_payload=False,
         destination="somebody@example.org",
-    )
-    return replace(task, **changes)  # type: ignore[arg-type]
+        own=frozenset({"group", "payload", "extra"}),
+    ),
+    # A number and one of two kinds are all that there is to a job, and first come is first served.
+    "zgb": Shape(
+        ident=lambda number, kind: f"{1000 + number}-{kind}",
+        description=lambda number, kind: f"{kind} mail of registration {1000 + number}",
+        kinds=("user", "organizer"),
+        kind="user",
+        told=lambda task: replace(task, error="all of it", attempts=3),
+        in_line=list,
+        has_payload=False,
+    ),
+}
+
+
+class Factory(Protocol):
+    """Makes tasks that are not stored yet, in the shape of the store under test."""
+
+    def __call__(self, number: int = 1, kind: str = "", **changes: object) -> Task:
+        """A task that is due at once; numbers go by the order of ids."""
+        ...
+
+
+def factory(shape: Shape) -> Factory:
+    """What makes tasks of a shape."""
+
+    def a_task(number: int = 1, kind: str = "", **changes: object) -> Task:
+        kind = kind or shape.kind
+        task = Task(
+            id=shape.ident(number, kind),
+            kind=kind,
+            state=State.PENDING,
+            created=1_795_160_000.0,
+            description=shape.description(number, kind),
+            destination=shape.destination,
+        )
+        return replace(task, **changes)  # type: ignore[arg-type]
+
+    return a_task
+
+
+@pytest.fixture
+def shape(request: pytest.FixtureRequest) -> Shape:
+    """The shape of the store under test."""
+    return SHAPES[request.node.callspec.params["open_store"]]
+
+
+@pytest.fixture
+def a_task(shape: Shape) -> Factory:
+    """Make a task in that shape."""
+    return factory(shape)
 
 
 def tasks_in(store: Store) -> dict[str, Task]:
@@ -149,7 +231,7 @@ def changeable() -> pytest.MarkDecorator:
 # ---- looking again
 
 
-def test_what_is_still_as_it_was_seen(open_store: Opener) -> None:
+def test_what_is_still_as_it_was_seen(open_store: Opener, a_task: Factory) -> None:
     """Looked at again before a swap: the task as it was seen, whole; what moved, changed or left
     since is left out, and so is what never was there, whatever its name.
     """
@@ -158,7 +240,7 @@ def test_what_is_still_as_it_was_seen(open_store: Opener) -> None:
         ours.swap(None, a_task(number))
     same, held, edited, left = tasks_in(ours).values()
     theirs.swap(held, verbs.hold(held, NOW))
-    theirs.swap(edited, verbs.edit(edited, NOW, "another"))
+    theirs.swap(edited, verbs.edit(edited, NOW, due=NOW + 9))
     theirs.swap(left, verbs.purge(left, NOW))
     seen = [(task.id, task.state, task.rev) for task in (same, held, edited, left)]
     strange = [
@@ -173,7 +255,7 @@ def test_what_is_still_as_it_was_seen(open_store: Opener) -> None:
     assert ours.swap(same, verbs.hold(same, NOW))
 
 
-def test_what_was_looked_at_again_is_nobodys_for_long(open_store: Opener) -> None:
+def test_what_was_looked_at_again_is_nobodys_for_long(open_store: Opener, a_task: Factory) -> None:
     """What was looked at again and not swapped is anybody's once other swaps are over."""
     ours, theirs = open_store(), open_store()
     ours.swap(None, a_task())
@@ -189,7 +271,7 @@ def test_what_was_looked_at_again_is_nobodys_for_long(open_store: Opener) -> Non
 
 
 @ways(lambda table, way: way in table and way[0] is not None)
-def test_an_edge_leads_where_it_says(open_store: Opener, way: Way) -> None:
+def test_an_edge_leads_where_it_says(open_store: Opener, way: Way, a_task: Factory) -> None:
     """A swap along an edge moves the task there, under its id, with everything else on it."""
     store, (start, end) = open_store(), way
     assert start is not None
@@ -207,7 +289,9 @@ def test_an_edge_leads_where_it_says(open_store: Opener, way: Way) -> None:
 
 
 @changeable()
-def test_an_edge_changes_the_fields_it_names(open_store: Opener, way: Way, name: str) -> None:
+def test_an_edge_changes_the_fields_it_names(
+    open_store: Opener, way: Way, name: str, a_task: Factory
+) -> None:
     """A field that an edge names is stored with the move, and nothing else changes with it."""
     store, (start, end) = open_store(), way
     assert start is not None
@@ -223,7 +307,9 @@ def test_an_edge_changes_the_fields_it_names(open_store: Opener, way: Way, name:
 
 
 @ways(lambda table, way: way in table and None not in way)
-def test_a_field_that_no_edge_names_is_refused(open_store: Opener, way: Way) -> None:
+def test_a_field_that_no_edge_names_is_refused(
+    open_store: Opener, way: Way, a_task: Factory
+) -> None:
     """A swap that changes a field its edge does not name is never done, and changes nothing."""
     store, (start, end) = open_store(), way
     assert start is not None
@@ -238,7 +324,7 @@ def test_a_field_that_no_edge_names_is_refused(open_store: Opener, way: Way) -> 
 
 
 @ways(lambda table, way: way not in table)
-def test_where_no_edge_leads_nothing_goes(open_store: Opener, way: Way) -> None:
+def test_where_no_edge_leads_nothing_goes(open_store: Opener, way: Way, a_task: Factory) -> None:
     """A swap along no edge is Unsupported and changes nothing, whatever state it starts from."""
     store, (start, end) = open_store(), way
     here = start if start in store.states else State.PENDING
@@ -278,59 +364,59 @@ def test_an_open_edge_says_no_reason(open_store: Opener) -> None:
 # ---- adding
 
 
-@pytest.mark.parametrize(("open_store", "own"), OWN.items(), ids=OWN, indirect=["open_store"])
-def test_what_is_added_can_be_seen(open_store: Opener, own: frozenset[str], spool: Spool) -> None:
+def test_what_is_added_can_be_seen(
+    open_store: Opener, spool: Spool, a_task: Factory, shape: Shape
+) -> None:
     """A task that was added stands there with every field as given, in the revision answered,
     but for what its store says of it by itself.
     """
     store = open_store()
-    payload = "" if "payload" in own else f"{spool.mail_spool}/one"
-    task = a_task(
-        description="all of it", due=NOW + 60, attempts=2, error="it broke", payload=payload
-    )
+    payload = f"{spool.mail_spool}/one" if shape.has_payload else ""
+    task = shape.told(a_task(payload=payload))
 
     rev = store.swap(None, task)
 
     seen = tasks_in(open_store())
-    said = {name: getattr(seen[task.id], name) for name in own}
+    said = {name: getattr(seen[task.id], name) for name in shape.own}
     assert seen == {task.id: replace(task, rev=rev, **said)}
     assert rev
 
 
 @states(*(s for s in State if s is not State.DONE))
-def test_an_id_is_given_only_once(open_store: Opener, state: State) -> None:
+def test_an_id_is_given_only_once(open_store: Opener, state: State, a_task: Factory) -> None:
     """Adding a task whose id is there, wherever it stands, is Gone and changes nothing."""
     store = open_store()
     put(store, a_task(), state)
     before = tasks_in(store)
 
     with pytest.raises(Gone):
-        open_store().swap(None, a_task(description="another"))
+        open_store().swap(None, a_task(due=NOW + 9))
 
     assert tasks_in(store) == before
 
 
-def test_an_id_may_come_back_after_it_left(open_store: Opener) -> None:
+def test_an_id_may_come_back_after_it_left(open_store: Opener, a_task: Factory) -> None:
     """Once a task has left its store, its id is free again."""
     store = open_store()
     store.swap(put(store, a_task(), State.ACTIVE), None)
 
-    store.swap(None, a_task(description="again"))
+    store.swap(None, a_task(due=NOW + 9))
 
-    assert found(store, a_task()).description == "again"
+    assert found(store, a_task()).due == NOW + 9
 
 
 # ---- rivals
 
 
 @ways(lambda table, way: way in table and way[0] is not None)
-def test_of_two_rivals_one_wins(open_store: Opener, way: Way) -> None:
+def test_of_two_rivals_one_wins(open_store: Opener, way: Way, a_task: Factory) -> None:
     """Of two who saw the same task, the first to swap it wins; for the other it is gone."""
     ours, theirs, (start, end) = open_store(), open_store(), way
     assert start is not None
     seen = put(ours, a_task(), start)
     also_seen = found(theirs, seen)
-    changed = {"description": "by them"} if start is end else {}
+    names = [min(ours.edges[way].fields)] if start is end else []
+    changed = {name: CHANGES[name] for name in names}
     theirs.swap(also_seen, moved(also_seen, end, **changed))
     after = tasks_in(theirs)
 
@@ -340,7 +426,7 @@ def test_of_two_rivals_one_wins(open_store: Opener, way: Way) -> None:
     assert tasks_in(open_store()) == after
 
 
-def test_a_claimed_task_is_gone_for_others(open_store: Opener) -> None:
+def test_a_claimed_task_is_gone_for_others(open_store: Opener, a_task: Factory) -> None:
     """A task that a worker claimed since it was seen cannot be held any more."""
     ours, theirs = open_store(), open_store()
     seen = put(ours, a_task())
@@ -353,15 +439,15 @@ def test_a_claimed_task_is_gone_for_others(open_store: Opener) -> None:
     theirs.swap(claimed, None)
 
 
-def test_a_stale_revision_is_gone(open_store: Opener) -> None:
+def test_a_stale_revision_is_gone(open_store: Opener, a_task: Factory) -> None:
     """A task in the same state, but changed since it was seen, is gone, and stays as it is."""
     store = open_store()
     seen = put(store, a_task())
-    store.swap(seen, replace(seen, description="changed"))
+    store.swap(seen, replace(seen, due=NOW + 9))
     before = tasks_in(store)
 
     with pytest.raises(Gone):
-        store.swap(seen, replace(seen, description="changed otherwise"))
+        store.swap(seen, replace(seen, due=NOW + 8))
     with pytest.raises(Gone):
         store.read(seen)
 
@@ -369,7 +455,7 @@ def test_a_stale_revision_is_gone(open_store: Opener) -> None:
 
 
 @ways(lambda table, way: way in table and way[0] is State.ACTIVE)
-def test_an_outcome_needs_the_claim(open_store: Opener, way: Way) -> None:
+def test_an_outcome_needs_the_claim(open_store: Opener, way: Way, a_task: Factory) -> None:
     """Who was rescued away from a task can neither finish nor fail it any more."""
     store = open_store()
     mine = put(store, a_task(), State.ACTIVE)
@@ -385,21 +471,21 @@ def test_an_outcome_needs_the_claim(open_store: Opener, way: Way) -> None:
 # ---- taking
 
 
-def test_tasks_come_in_the_order_of_ids(open_store: Opener) -> None:
-    """Due tasks are claimed in the order of their ids, whatever the order they were added in."""
-    store = open_store()
-    for number in (3, 1, 2):
-        store.swap(None, a_task(number))
+def test_tasks_come_in_their_order(open_store: Opener, a_task: Factory, shape: Shape) -> None:
+    """Due tasks are claimed in the store's own order: by their ids, or as they were added."""
+    store, added = open_store(), [a_task(number) for number in (3, 1, 2)]
+    for task in added:
+        store.swap(None, task)
 
     taken = [task.id for task in store.take(NOW, "me", 9)]
 
-    assert taken == [a_task(number).id for number in (1, 2, 3)]
+    assert taken == [task.id for task in shape.in_line(added)]
 
 
-def test_what_is_taken_is_claimed(open_store: Opener) -> None:
+def test_what_is_taken_is_claimed(open_store: Opener, a_task: Factory, shape: Shape) -> None:
     """A taken task is active, leased to its taker since now, and otherwise as it was."""
     store = open_store()
-    waiting = put(store, a_task(description="mine"))
+    waiting = put(store, shape.told(a_task()))
 
     (task,) = store.take(NOW, "me", 1)
 
@@ -411,7 +497,9 @@ def test_what_is_taken_is_claimed(open_store: Opener) -> None:
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(0, 0), (1, 1), (2, 2), (3, 3), (4, 3)])
-def test_no_more_than_the_limit_is_taken(open_store: Opener, limit: int, expected: int) -> None:
+def test_no_more_than_the_limit_is_taken(
+    open_store: Opener, limit: int, expected: int, a_task: Factory
+) -> None:
     """At most as many tasks are claimed as were asked for."""
     store = open_store()
     for number in (1, 2, 3):
@@ -422,7 +510,9 @@ def test_no_more_than_the_limit_is_taken(open_store: Opener, limit: int, expecte
 
 
 @pytest.mark.parametrize(("ahead", "comes"), [(-1.0, True), (0.0, True), (1.0, False)])
-def test_only_due_tasks_are_taken(open_store: Opener, ahead: float, comes: bool) -> None:
+def test_only_due_tasks_are_taken(
+    open_store: Opener, ahead: float, comes: bool, a_task: Factory
+) -> None:
     """A task is claimed from the second on in which it is due, and not before."""
     store = open_store()
     store.swap(None, a_task(due=NOW + ahead))
@@ -430,7 +520,7 @@ def test_only_due_tasks_are_taken(open_store: Opener, ahead: float, comes: bool)
     assert [task.id for task in store.take(NOW, "me", 1)] == [a_task().id] * comes
 
 
-def test_waiting_ends_with_time_alone(open_store: Opener) -> None:
+def test_waiting_ends_with_time_alone(open_store: Opener, a_task: Factory) -> None:
     """The same instance that passed a task over claims it once its time has come."""
     store = open_store()
     store.swap(None, a_task(due=NOW + 30))
@@ -440,7 +530,7 @@ def test_waiting_ends_with_time_alone(open_store: Opener) -> None:
     assert [task.id for task in store.take(NOW + 30, "me", 1)] == [a_task().id]
 
 
-def test_a_promoted_task_is_taken_at_once(open_store: Opener) -> None:
+def test_a_promoted_task_is_taken_at_once(open_store: Opener, a_task: Factory) -> None:
     """A task that was passed over as waiting and then promoted comes with the next take."""
     store = open_store()
     seen = put(store, a_task(due=NOW + 900))
@@ -452,7 +542,7 @@ def test_a_promoted_task_is_taken_at_once(open_store: Opener) -> None:
 
 
 @states(State.ACTIVE, State.HELD, State.DEAD, State.TRASH)
-def test_only_pending_tasks_are_taken(open_store: Opener, state: State) -> None:
+def test_only_pending_tasks_are_taken(open_store: Opener, state: State, a_task: Factory) -> None:
     """What is claimed, held, dead or trashed is never claimed."""
     store = open_store()
     put(store, a_task(), state)
@@ -460,7 +550,9 @@ def test_only_pending_tasks_are_taken(open_store: Opener, state: State) -> None:
     assert list(open_store().take(NOW, "me", 1)) == []
 
 
-def test_wants_is_asked_before_each_claim(open_store: Opener) -> None:
+def test_wants_is_asked_before_each_claim(
+    open_store: Opener, a_task: Factory, shape: Shape
+) -> None:
     """Whoever takes may change their mind between two tasks, and what they refuse stays."""
     store = open_store()
     for number in (1, 2, 3):
@@ -480,28 +572,30 @@ def test_wants_is_asked_before_each_claim(open_store: Opener) -> None:
     assert before > 0
     assert list(taking) == []
     assert len(asked) > before
-    assert set(asked) == {"job"}
+    assert set(asked) == {shape.kind}
     assert {t.id for t in tasks_in(store).values() if t.state is State.ACTIVE} == {first.id}
 
 
-def test_an_unwanted_task_blocks_nobody(open_store: Opener) -> None:
+def test_an_unwanted_task_blocks_nobody(open_store: Opener, a_task: Factory, shape: Shape) -> None:
     """A task that is not wanted is passed over; the next one that is wanted comes."""
     store = open_store()
-    for kind in ("a", "b", "c"):
+    for kind in shape.kinds:
         for number in (1, 2):
             store.swap(None, a_task(number, kind))
+    _, *wanted = shape.kinds
 
-    taken = store.take(NOW, "me", 9, lambda kind, group: kind in ("b", "c"))
+    taken = store.take(NOW, "me", 9, lambda kind, group: kind in wanted)
 
-    assert [task.kind for task in taken] == ["b", "b", "c", "c"]
+    assert [task.kind for task in taken] == [kind for kind in wanted for _ in (1, 2)]
 
 
-def test_one_of_each_kind_at_a_time(open_store: Opener) -> None:
-    """A taker that wants no second task of a kind gets the first of each, in the order of ids."""
+def test_one_of_each_kind_at_a_time(open_store: Opener, a_task: Factory, shape: Shape) -> None:
+    """A taker that wants no second task of a kind gets the first of each, in their order."""
     store = open_store()
-    for kind in ("c", "a", "b"):
-        for number in (2, 1):
-            store.swap(None, a_task(number, kind))
+    last, *others = shape.kinds[::-1]
+    added = [a_task(number, kind) for kind in (last, *others[::-1]) for number in (2, 1)]
+    for task in added:
+        store.swap(None, task)
     running: set[str] = set()
 
     taken = []
@@ -509,10 +603,11 @@ def test_one_of_each_kind_at_a_time(open_store: Opener) -> None:
         running.add(task.kind)
         taken.append(task.id)
 
-    assert taken == [a_task(1, kind).id for kind in ("a", "b", "c")]
+    first = {task.kind: task.id for task in reversed(shape.in_line(added))}
+    assert taken == [task.id for task in shape.in_line(added) if task.id in first.values()]
 
 
-def test_nothing_more_is_claimed_than_was_asked_for(open_store: Opener) -> None:
+def test_nothing_more_is_claimed_than_was_asked_for(open_store: Opener, a_task: Factory) -> None:
     """A taker who stops half-way has claimed only what was handed out."""
     store = open_store()
     for number in (1, 2, 3):
@@ -525,7 +620,7 @@ def test_nothing_more_is_claimed_than_was_asked_for(open_store: Opener) -> None:
     assert {t.id for t in tasks_in(store).values() if t.state is State.ACTIVE} == {first.id}
 
 
-def test_two_takers_in_turns_share_nothing(open_store: Opener) -> None:
+def test_two_takers_in_turns_share_nothing(open_store: Opener, a_task: Factory) -> None:
     """Two instances that take in turns get every task, and none of them both."""
     for number in range(20):
         open_store().swap(None, a_task(number))
@@ -542,7 +637,7 @@ def in_turns(*sources: Iterator[Task]) -> Iterator[Task]:
         yield from (task for task in turn if task is not None)
 
 
-def test_threads_share_no_task(open_store: Opener) -> None:
+def test_threads_share_no_task(open_store: Opener, a_task: Factory) -> None:
     """Threads with an instance each get every task, and none of them twice."""
     filler = open_store()
     list(filler.swap_all(Move(None, a_task(number)) for number in range(60)))
@@ -580,6 +675,7 @@ while batch := list(store.take(float(sys.argv[2]), "me", 2)):
 
 def test_processes_share_no_task(spool: Spool, open_spool: Callable[..., Store]) -> None:
     """Processes on one spool get every task between them, and none of them twice."""
+    a_task = factory(SHAPES["nftban"])
     list(open_spool().swap_all(Move(None, a_task(number)) for number in range(200)))
     queue = str(Path(spool.pending).parent)
     takers = [
@@ -608,13 +704,13 @@ def test_processes_share_no_task(spool: Spool, open_spool: Callable[..., Store])
 # ---- many at once
 
 
-def test_many_moves_answer_one_by_one(open_store: Opener) -> None:
+def test_many_moves_answer_one_by_one(open_store: Opener, a_task: Factory) -> None:
     """A mixed lot of moves yields an outcome for each, in order; one failing harms no other."""
     store = open_store()
     held = put(store, a_task(1), State.HELD)
     stale = put(store, a_task(2))
     current = put(open_store(), a_task(3))
-    store.swap(stale, replace(stale, description="changed"))
+    store.swap(stale, replace(stale, due=NOW + 9))
     moves = [
         Move(None, a_task(4)),
         Move(held, verbs.release(held, NOW)),
@@ -642,7 +738,7 @@ def test_many_moves_answer_one_by_one(open_store: Opener) -> None:
     ]
 
 
-def test_the_same_task_moves_once_in_a_lot(open_store: Opener) -> None:
+def test_the_same_task_moves_once_in_a_lot(open_store: Opener, a_task: Factory) -> None:
     """Two moves of one task in one lot: the first is done, for the second it is gone."""
     store = open_store()
     seen = put(store, a_task())
@@ -655,7 +751,7 @@ def test_the_same_task_moves_once_in_a_lot(open_store: Opener) -> None:
     assert found(open_store(), seen).state is State.HELD
 
 
-def test_a_great_many_moves_keep_their_order(open_store: Opener) -> None:
+def test_a_great_many_moves_keep_their_order(open_store: Opener, a_task: Factory) -> None:
     """However many moves there are, outcomes come in their order and account for each."""
     store = open_store()
     list(store.swap_all(Move(None, a_task(number)) for number in range(250)))
@@ -680,7 +776,7 @@ def test_no_moves_are_no_outcomes(open_store: Opener) -> None:
 # ---- looking
 
 
-def test_a_whole_look_ends_in_order(open_store: Opener) -> None:
+def test_a_whole_look_ends_in_order(open_store: Opener, a_task: Factory) -> None:
     """A whole look shows, after its first peek, each state's tasks in the order of their ids."""
     store = open_store()
     for number in (5, 4):
@@ -695,7 +791,7 @@ def test_a_whole_look_ends_in_order(open_store: Opener) -> None:
     assert order == [a_task(number).id for number in (1, 2, 3, 4, 5)]
 
 
-def test_a_look_at_names_shows_only_those(open_store: Opener) -> None:
+def test_a_look_at_names_shows_only_those(open_store: Opener, a_task: Factory) -> None:
     """Asked for some ids, a look shows these tasks, and for each that is nowhere says so."""
     store = open_store()
     for number in (1, 2, 3):
@@ -710,7 +806,7 @@ def test_a_look_at_names_shows_only_those(open_store: Opener) -> None:
 @pytest.mark.parametrize(
     "name", ["nonsense", "no such", "../../etc/passwd", "", "a/b", "\udcff", "\0"]
 )
-def test_a_name_that_is_nowhere_is_missing(open_store: Opener, name: str) -> None:
+def test_a_name_that_is_nowhere_is_missing(open_store: Opener, name: str, a_task: Factory) -> None:
     """Whatever a name looks like: if nothing is there, it is missing, and that is all."""
     store = open_store()
     put(store, a_task())
@@ -718,7 +814,7 @@ def test_a_name_that_is_nowhere_is_missing(open_store: Opener, name: str) -> Non
     assert list(store.look({name})) == [Missing(name)]
 
 
-def test_a_look_at_a_states_word_shows_that_state(open_store: Opener) -> None:
+def test_a_look_at_a_states_word_shows_that_state(open_store: Opener, a_task: Factory) -> None:
     """Asked for a state by the store's own word, a look shows all that stand there."""
     store = open_store()
     for number, state in enumerate(store.states):
@@ -732,7 +828,7 @@ def test_a_look_at_a_states_word_shows_that_state(open_store: Opener) -> None:
         assert set(store.look({word})) == there
 
 
-def test_a_look_at_nothing_shows_nothing(open_store: Opener) -> None:
+def test_a_look_at_nothing_shows_nothing(open_store: Opener, a_task: Factory) -> None:
     """Asked for no names at all, a look shows nothing."""
     store = open_store()
     put(store, a_task())
@@ -740,7 +836,7 @@ def test_a_look_at_nothing_shows_nothing(open_store: Opener) -> None:
     assert list(store.look(set())) == []
 
 
-def test_a_look_goes_on_while_tasks_move(open_store: Opener) -> None:
+def test_a_look_goes_on_while_tasks_move(open_store: Opener, a_task: Factory) -> None:
     """A task that moves during a whole look neither ends it nor makes a Problem of itself."""
     store, other = open_store(), open_store()
     for number in range(5):
@@ -759,6 +855,7 @@ def test_looking_and_reading_write_nothing(
     spool: Spool, open_spool: Callable[..., Store], tmp_path: Path
 ) -> None:
     """No look and no read changes a name, a time or a byte, or makes a folder."""
+    a_task = factory(SHAPES["nftban"])
     put(open_spool(), a_task(1))
     put(open_spool(), a_task(2, due=NOW + 50), State.HELD)
     (Path(spool.pending) / "broken.task").write_text("nothing\n")
@@ -789,10 +886,10 @@ def every_file(root: Path) -> dict[str, tuple[int, ...]]:
 # ---- reading
 
 
-def test_a_task_can_be_read_in_full(open_store: Opener) -> None:
+def test_a_task_can_be_read_in_full(open_store: Opener, a_task: Factory, shape: Shape) -> None:
     """Reading a task answers with all that its store holds of it."""
     store = open_store()
-    seen = put(store, a_task(description="all of it"))
+    seen = put(store, shape.told(a_task()))
 
     data = open_store().read(seen)
 
@@ -801,7 +898,7 @@ def test_a_task_can_be_read_in_full(open_store: Opener) -> None:
 
 
 @pytest.mark.parametrize("state", [State.PENDING, State.HELD, State.DEAD])
-def test_what_has_moved_cannot_be_read(open_store: Opener, state: State) -> None:
+def test_what_has_moved_cannot_be_read(open_store: Opener, state: State, a_task: Factory) -> None:
     """Reading a task that left, or stands somewhere else than it was seen, is Gone."""
     store = open_store()
     seen = put(store, a_task(), State.HELD)
@@ -815,10 +912,12 @@ def test_what_has_moved_cannot_be_read(open_store: Opener, state: State) -> None
 
 
 @states(State.PENDING, State.HELD, State.DEAD)
-def test_what_was_purged_comes_back_as_it_was(open_store: Opener, state: State) -> None:
+def test_what_was_purged_comes_back_as_it_was(
+    open_store: Opener, state: State, a_task: Factory, shape: Shape
+) -> None:
     """Restored from the trash, a task is what it was before it was purged."""
     store = open_store()
-    before = put(store, a_task(description="precious", due=0.0), state)
+    before = put(store, shape.told(a_task(due=0.0)), state)
     store.swap(before, verbs.purge(before, NOW))
     trashed = found(store, before)
 
@@ -839,7 +938,7 @@ def test_an_unknown_control_is_unsupported(open_store: Opener) -> None:
         store.control("no such thing")
 
 
-def test_closing_keeps_the_tasks(open_store: Opener) -> None:
+def test_closing_keeps_the_tasks(open_store: Opener, a_task: Factory) -> None:
     """What an instance stored is there for the next one after it was closed."""
     store = open_store()
     put(store, a_task())
@@ -851,7 +950,7 @@ def test_closing_keeps_the_tasks(open_store: Opener) -> None:
 # Its parts
 
 
-def test_the_first_part_is_the_task(open_store: Opener) -> None:
+def test_the_first_part_is_the_task(open_store: Opener, a_task: Factory) -> None:
     """What there is of a task begins with the task itself, and that is what `read` answers with."""
     store = open_store()
     task = put(store, a_task())
@@ -863,7 +962,7 @@ def test_the_first_part_is_the_task(open_store: Opener) -> None:
     assert not first.refused
 
 
-def test_no_part_is_named_twice(open_store: Opener) -> None:
+def test_no_part_is_named_twice(open_store: Opener, a_task: Factory) -> None:
     """Each can be asked for by its name."""
     store = open_store()
 
@@ -872,7 +971,7 @@ def test_no_part_is_named_twice(open_store: Opener) -> None:
     assert len(names) == len(set(names))
 
 
-def test_a_task_that_has_left_has_no_parts(open_store: Opener) -> None:
+def test_a_task_that_has_left_has_no_parts(open_store: Opener, a_task: Factory) -> None:
     """Whoever asks for what is not there any more, or not as it was seen, is told so."""
     store = open_store()
     task = put(store, a_task())
@@ -884,7 +983,7 @@ def test_a_task_that_has_left_has_no_parts(open_store: Opener) -> None:
         store.read(task)
 
 
-def test_a_part_that_is_not_there(open_store: Opener) -> None:
+def test_a_part_that_is_not_there(open_store: Opener, a_task: Factory) -> None:
     """A part of another name is gone, whatever is asked for."""
     store = open_store()
     task = put(store, a_task())
@@ -900,7 +999,7 @@ def test_a_problem_that_is_not_there_has_no_bytes(open_store: Opener) -> None:
         open_store().glimpse(Problem("dlq/nothing.task", "gone meanwhile"))
 
 
-def test_a_task_has_a_size(open_store: Opener) -> None:
+def test_a_task_has_a_size(open_store: Opener, a_task: Factory) -> None:
     """A task whose parts are nobody else's takes up what they do, in whatever state."""
     store = open_store()
     task = put(store, a_task())
@@ -911,7 +1010,7 @@ def test_a_task_has_a_size(open_store: Opener) -> None:
     assert store.size(now) == sum(part.size or 0 for part in store.parts(now)) > 0
 
 
-def test_what_has_left_has_no_size(open_store: Opener) -> None:
+def test_what_has_left_has_no_size(open_store: Opener, a_task: Factory) -> None:
     """The size of a task that is not there any more is asked in vain."""
     store = open_store()
     task = put(store, a_task(), State.TRASH)

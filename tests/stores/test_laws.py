@@ -1,6 +1,7 @@
 """Laws of every store: nothing is lost, nothing is there twice, whatever happens in any order."""
 
 import random
+import sqlite3
 import tempfile
 import threading
 from collections import Counter
@@ -22,12 +23,11 @@ from engine.store import Gone, Store, StoreError, Unsupported
 from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.memory import Memory, MemoryStore
 from engine.stores.nftban import NftbanStore, Spool
+from engine.stores.zgb import Pace, Place, ZgbStore, create
 
 NOW = 1_795_170_000.0
 Act = Callable[[Task, float], Task | None]
 
-KINDS = ("job", "other")
-IDS = [f"20261120T094115Z-{kind}-{number:08x}" for number in range(3) for kind in KINDS]
 
 ACTS: Mapping[str, Act] = {
     "ack": lambda task, now: None,
@@ -35,6 +35,7 @@ ACTS: Mapping[str, Act] = {
     "unclaim": lambda task, now: verbs.unclaim(task),
     "bury": lambda task, now: verbs.bury(task, "given up: on it", 1),
     "describe": lambda task, now: replace(task, description=f"seen at {now:.0f}"),
+    "delay": lambda task, now: replace(task, due=now + 30),
     "restore": lambda task, now: replace(task, state=State.PENDING),
 } | {name: verb.act for name, verb in verbs.VERBS.items()}
 """Whatever can be tried on a task, in whatever state it is: where no edge leads, it is refused."""
@@ -45,6 +46,89 @@ def a_spool(folder: str) -> Spool:
     for word in ("pending", "work", "dlq"):
         (Path(folder) / word).mkdir()
     return Spool(f"{folder}/pending", f"{folder}/work", f"{folder}/dlq", durable=False)
+
+
+def a_queue(path: str) -> Place:
+    """A mail queue that paces nobody and gives nothing back by itself, with 3,000 registrations."""
+    create(path)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.executemany("INSERT INTO registrations VALUES (?, 0)", ((n,) for n in range(3000)))
+        db.executemany(
+            "INSERT INTO config VALUES (?, ?)",
+            (
+                *(("mailQueueEnabled", "1"), ("mailMaxPerHour", "1000000")),
+                *(("mailTokens", "1000000"), ("mailLastRefill", "0")),
+            ),
+        )
+    pace = Pace(1_000_000, 1_000_000)
+    return Place(path, pace=pace, lease=10_000_000, durable=False, patience=60.0)
+
+
+Opener = Callable[[Callable[[], float]], Store]
+
+
+class World(NamedTuple):
+    """A format under test: how it is opened, and what its tasks are like."""
+
+    make: Callable[[str], Opener]
+    """Makes an empty one in a folder; what opens it takes a clock."""
+    kinds: tuple[str, str]
+    ident: Callable[[int, str], str]
+    description: Callable[[int, str], str]
+    order: Callable[[Task], object]
+    """By what those that are due are claimed, and then by arrival."""
+    destination: str = ""
+
+    def task(self, number: int, kind: str, due: float = 0.0) -> Task:
+        """A new task."""
+        ident, says = self.ident(number, kind), self.description(number, kind)
+        to = self.destination
+        return Task(ident, kind, State.PENDING, NOW, due=due, description=says, destination=to)
+
+
+def _spools(folder: str) -> Opener:
+    spool = a_spool(folder)
+    return lambda clock: NftbanStore(spool, clock)
+
+
+def _queues(folder: str) -> Opener:
+    place = a_queue(f"{folder}/zgb.db")
+    return lambda clock: ZgbStore(place, clock)
+
+
+def _memories(folder: str) -> Opener:
+    memory = Memory()
+    return lambda clock: MemoryStore(memory)
+
+
+def _linked(folder: str) -> Opener:
+    make_spool(folder)
+    return lambda clock: KannaderStore(folder, clock, durable=False)
+
+
+def _stamped(number: int, kind: str) -> str:
+    return f"20261120T094115Z-{kind}-{number:08x}"
+
+
+_ours = World(_spools, ("job", "other"), _stamped, lambda n, kind: "added", lambda task: task.id)
+
+WORLDS: Mapping[str, World] = {
+    "memory": _ours._replace(make=_memories),
+    "nftban": _ours,
+    "zgb": World(
+        _queues,
+        ("organizer", "user"),
+        lambda number, kind: f"{number}-{kind}",
+        lambda number, kind: f"{kind} mail of registration {number}",
+        lambda task: task.due,
+    ),
+}
+
+THREADED: Mapping[str, World] = {
+    **WORLDS,
+    "kannader": _ours._replace(make=_linked, destination="a@example.org"),
+}
+"""Those that several threads work on; not every one of them can say all that the reference does."""
 
 
 def everything(store: Store) -> list[Task | Missing | Problem]:
@@ -62,10 +146,10 @@ def attempted(action: Callable[[], object]) -> type[Exception] | None:
 
 
 class Both(NamedTuple):
-    """An operator's or worker's two hands: the same actions on the reference and on the spool."""
+    """An operator's or worker's two hands: the same actions on the reference and on the tested."""
 
     memory: MemoryStore
-    spool: NftbanStore
+    tested: Store
     seen: dict[str, tuple[Task, Task]]
     """What it has seen last, in each; by id."""
 
@@ -73,21 +157,27 @@ class Both(NamedTuple):
 class Rivals(RuleBasedStateMachine):
     """Three instances of each store, with views of their own, do everything in any order."""
 
+    world: World
+
     def __init__(self) -> None:
         super().__init__()
         self._folder = tempfile.TemporaryDirectory()
         self.now = NOW
         self.present: set[str] = set()
         """What was added and has not left, by the answers alone."""
-        memory, spool = Memory(), a_spool(self._folder.name)
+        memory, opener = Memory(), self.world.make(self._folder.name)
         self.hands = [
-            Both(MemoryStore(memory), NftbanStore(spool, lambda: self.now), {}) for _ in range(3)
+            Both(MemoryStore(memory, self.world.order), opener(lambda: self.now), {})
+            for _ in range(3)
         ]
+        for hand in self.hands:
+            # What the format cannot do, the reference shall not do either.
+            hand.memory.edges = hand.tested.edges
 
     def teardown(self) -> None:
         """Close what was opened."""
         for hand in self.hands:
-            hand.spool.close()
+            hand.tested.close()
         self._folder.cleanup()
 
     def _standing(self) -> dict[str, Task]:
@@ -96,26 +186,26 @@ class Rivals(RuleBasedStateMachine):
     def _refresh(self, hand: Both) -> None:
         hand.seen.clear()
         memory = {t.id: t for t in hand.memory.look() if isinstance(t, Task)}
-        spool = {t.id: t for t in hand.spool.look() if isinstance(t, Task)}
-        hand.seen.update({i: (memory[i], spool[i]) for i in memory})
+        tested = {t.id: t for t in hand.tested.look() if isinstance(t, Task)}
+        hand.seen.update({i: (memory[i], tested[i]) for i in memory})
 
     @rule(
         who=st.integers(0, 2),
-        ident=st.sampled_from(IDS),
+        number=st.integers(0, 2),
+        which=st.integers(0, 1),
         ahead=st.sampled_from([0, 0, 30]),
     )
-    def enqueue(self, who: int, ident: str, ahead: int) -> None:
+    def enqueue(self, who: int, number: int, which: int, ahead: int) -> None:
         """Add a task; of an id that is there, it is refused alike."""
         due = self.now + ahead if ahead else 0.0
-        kind = ident.split("-")[1]
-        task = Task(ident, kind, State.PENDING, NOW, due=due, description="added")
+        task = self.world.task(number, self.world.kinds[which], due)
         hand = self.hands[who]
 
         said = attempted(lambda: hand.memory.swap(None, task))
-        assert attempted(lambda: hand.spool.swap(None, task)) is said
+        assert attempted(lambda: hand.tested.swap(None, task)) is said
 
-        assert (said is Gone) == (ident in self.present)
-        self.present.add(ident)
+        assert (said is Gone) == (task.id in self.present)
+        self.present.add(task.id)
 
     @rule(who=st.integers(0, 2))
     def look(self, who: int) -> None:
@@ -127,16 +217,16 @@ class Rivals(RuleBasedStateMachine):
         """Let time pass."""
         self.now += seconds
 
-    @rule(who=st.integers(0, 2), limit=st.integers(1, 3), kinds=st.sets(st.sampled_from(KINDS)))
-    def take(self, who: int, limit: int, kinds: set[str]) -> None:
+    @rule(who=st.integers(0, 2), limit=st.integers(1, 3), which=st.sets(st.integers(0, 1)))
+    def take(self, who: int, limit: int, which: set[int]) -> None:
         """Claim what is due: the same tasks in the same order."""
-        hand = self.hands[who]
+        hand, kinds = self.hands[who], {self.world.kinds[index] for index in which}
 
         def wants(kind: str, group: str) -> bool:
             return kind in kinds
 
         ours = list(hand.memory.take(self.now, "me", limit, wants))
-        theirs = list(hand.spool.take(self.now, "me", limit, wants))
+        theirs = list(hand.tested.take(self.now, "me", limit, wants))
 
         assert [task.id for task in ours] == [task.id for task in theirs]
         hand.seen.update({a.id: (a, b) for a, b in zip(ours, theirs, strict=True)})
@@ -153,11 +243,11 @@ class Rivals(RuleBasedStateMachine):
         if now is not None and now.state is hand.seen[ident][0].state:
             # Within one tick of an old kernel's clock a file that went and came back is the same.
             self._refresh(hand)
-        memory, spool = hand.seen[ident]
+        memory, tested = hand.seen[ident]
         new, act = ACTS[name](memory, self.now), ACTS[name]
 
         said = attempted(lambda: hand.memory.swap(memory, new))
-        assert attempted(lambda: hand.spool.swap(spool, act(spool, self.now))) is said
+        assert attempted(lambda: hand.tested.swap(tested, act(tested, self.now))) is said
 
         if said is None and new is None:
             self.present.discard(ident)
@@ -172,7 +262,7 @@ class Rivals(RuleBasedStateMachine):
         theirs = [Move(b, act(b, self.now)) for _, b in hand.seen.values()]
 
         said = [type(outcome.error) for outcome in hand.memory.swap_all(ours)]
-        assert [type(outcome.error) for outcome in hand.spool.swap_all(theirs)] == said
+        assert [type(outcome.error) for outcome in hand.tested.swap_all(theirs)] == said
 
         assert set(said) <= {type(None), Unsupported}
         for move, error in zip(ours, said, strict=True):
@@ -183,16 +273,16 @@ class Rivals(RuleBasedStateMachine):
     @invariant()
     def nothing_is_lost_and_nothing_is_there_twice(self) -> None:
         """What was added and did not leave stands in exactly one place, and nothing else does."""
-        shown = everything(self.hands[0].spool)
+        shown = everything(self.hands[0].tested)
         assert all(isinstance(item, Task) for item in shown)
         assert sorted(item.id for item in shown if isinstance(item, Task)) == sorted(self.present)
 
     @invariant()
     def both_stores_say_the_same(self) -> None:
         """Every task reads alike in both stores."""
-        spool = {t.id: t for t in self.hands[1].spool.look() if isinstance(t, Task)}
+        tested = {t.id: t for t in self.hands[1].tested.look() if isinstance(t, Task)}
         memory = self._standing()
-        assert {i: said_of(t) for i, t in spool.items()} == {
+        assert {i: said_of(t) for i, t in tested.items()} == {
             i: said_of(t) for i, t in memory.items()
         }
 
@@ -207,38 +297,39 @@ def said_of(task: Task) -> tuple[object, ...]:
     )
 
 
-TestRivals = Rivals.TestCase
+class RivalsOnFiles(Rivals):
+    """On the spool of files."""
+
+    world = WORLDS["nftban"]
+
+
+class RivalsOnRows(Rivals):
+    """On the database."""
+
+    world = WORLDS["zgb"]
+
+
+TestRivals = RivalsOnFiles.TestCase
 TestRivals.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestRivalsOnRows = RivalsOnRows.TestCase
+TestRivalsOnRows.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 
 
 # ---- at the same time
 
 
-def _memory(folder: str) -> Callable[[], Store]:
-    memory = Memory()
-    return lambda: MemoryStore(memory)
+@pytest.fixture(params=THREADED)
+def world(request: pytest.FixtureRequest) -> World:
+    """Each format in turn, the reference among them."""
+    return THREADED[request.param]
 
 
-def _nftban(folder: str) -> Callable[[], Store]:
-    spool = a_spool(folder)
-    return lambda: NftbanStore(spool, lambda: NOW)
-
-
-def _kannader(folder: str) -> Callable[[], Store]:
-    make_spool(folder)
-    return lambda: KannaderStore(folder, lambda: NOW, durable=False)
-
-
-PLACES = {"memory": _memory, "nftban": _nftban, "kannader": _kannader}
-"""How an empty place of each store is made, and opened once more."""
-
-
-@pytest.fixture(params=PLACES)
-def open_some(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Store]]:
+@pytest.fixture
+def open_some(world: World, tmp_path: Path) -> Iterator[Callable[[], Store]]:
     """Open a further instance on the same tasks; each for a thread of its own."""
-    opener = PLACES[request.param](str(tmp_path))
-    with ExitStack() as opened:
-        yield lambda: opened.enter_context(closing(opener()))
+    opener, opened = world.make(str(tmp_path)), ExitStack()
+    with opened:
+        yield lambda: opened.enter_context(closing(opener(lambda: NOW)))
 
 
 class Ledger:
@@ -250,17 +341,16 @@ class Ledger:
         self.errors: list[BaseException] = []
 
 
-def busy(store: Store, seed: int, start: threading.Barrier, ledger: Ledger) -> None:
+def busy(world: World, store: Store, seed: int, start: threading.Barrier, ledger: Ledger) -> None:
     """Do a hundred things, any of which may come too late."""
     chance = random.Random(seed)
     start.wait(30)
     try:
         for turn in range(100):
             if chance.random() < 0.3:
-                ident = f"20261120T094115Z-job-{seed:04x}{turn:04x}"
-                task = Task(ident, "job", State.PENDING, NOW, destination="a@example.org")
+                task = world.task(100 * seed + turn, world.kinds[0])
                 store.swap(None, task)
-                ledger.added[ident] += 1
+                ledger.added[task.id] += 1
                 continue
             if chance.random() < 0.4:
                 tasks = list(store.take(NOW + 1e6, f"{seed}", 2))
@@ -277,14 +367,14 @@ def busy(store: Store, seed: int, start: threading.Barrier, ledger: Ledger) -> N
 
 
 @pytest.mark.parametrize("round_", range(4))
-def test_threads_lose_nothing(open_some: Callable[[], Store], round_: int) -> None:
+def test_threads_lose_nothing(world: World, open_some: Callable[[], Store], round_: int) -> None:
     """Whatever threads do to the same tasks at the same time, each added one is left or is there
     once, and none has left twice.
     """
     ledger, start = Ledger(), threading.Barrier(4)
     stores = [open_some() for _ in range(4)]
     threads = [
-        threading.Thread(target=busy, args=(store, 4 * round_ + n, start, ledger))
+        threading.Thread(target=busy, args=(world, store, 4 * round_ + n, start, ledger))
         for n, store in enumerate(stores)
     ]
     for thread in threads:

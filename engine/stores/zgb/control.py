@@ -1,0 +1,125 @@
+"""What can be done to the queue as a whole: their three settings, and their one button."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from engine import policy
+from engine.policy import at
+from engine.store import Control, Unsupported
+from engine.stores.zgb import bucket, config, taking
+from engine.stores.zgb.config import Config
+from engine.stores.zgb.schema import Book
+from engine.stores.zgb.wire import Wire
+
+RETRY = "retryFailed"
+ORPHANS = "deleteOrphans"
+
+
+def controls(settings: Config, book: Book, now: float) -> Mapping[str, Control]:
+    """Those that there are, greyed where they are refused now."""
+    most = book.place.pace.most
+    found = {
+        config.ENABLED: Control("let the worker send", value="1 to send, 0 to pause"),
+        config.RATE: Control("how fast it sends", value=f"mails an hour, 1 to {most}"),
+        config.REDIRECT: Control(
+            f"send users' mails to {book.place.redirect_to}, as a test",
+            value="1 to redirect, 0 to send as meant",
+            refused=_in_earnest(settings, book, now),
+        ),
+        RETRY: Control("make every failed and parked job due now, as if new"),
+        ORPHANS: Control("delete the jobs whose registration is gone, however many"),
+    }
+    if book.refused:
+        return {name: control._replace(refused=book.refused) for name, control in found.items()}
+    return found
+
+
+def _in_earnest(settings: Config, book: Book, now: float) -> str:
+    """Why the test mode is not to be had now: registrations are being taken."""
+    during = settings.period(book.shape)
+    if during is None or not during.holds(now):
+        return ""
+    return (
+        f"registrations are taken in earnest from {settings.start} to {settings.end}: "
+        f"the switch does nothing until {at(during.end)}"
+    )
+
+
+def act(book: Book, name: str, value: str, now: float) -> str:
+    """Do one of them; answers with what happened, in words.
+
+    Raises:
+        Unsupported: there is none of that name, it is refused now, or not with this value.
+        Unavailable: the database cannot be written.
+    """
+    if name not in _ACTS:
+        raise Unsupported(f"no control {name!r} here")
+    if book.refused:
+        raise Unsupported(book.refused)
+    with book.writing() as wire:
+        settings = config.load(wire)
+        refused = controls(settings, book, now)[name].refused
+        if refused:
+            raise Unsupported(refused)
+        return _ACTS[name](wire, book, value, now)
+
+
+def _switch(key: str, on: str, off: str) -> Callable[[Wire, Book, str, float], str]:
+    def switch(wire: Wire, book: Book, value: str, now: float) -> str:
+        if value not in ("0", "1"):
+            raise Unsupported(f"{key} is {value!r:.40}, expected 0 or 1")
+        config.put(wire, key, value)
+        return on if value == "1" else off
+
+    return switch
+
+
+def _set_rate(wire: Wire, book: Book, value: str, now: float) -> str:
+    pace, settings = book.place.pace, config.load(wire)
+    if not value.isascii() or not value.isdecimal() or not 1 <= int(value[:20]) <= pace.most:
+        raise Unsupported(
+            f"{config.RATE} is {value!r:.40}, expected mails an hour from 1 to {pace.most}"
+        )
+    # The time until now went by at the old rate.
+    found, _ = bucket.read(settings.tokens, settings.refilled, now)
+    settled = policy.refill(found, bucket.rate(settings.rate, pace), now)
+    if settings.enabled:
+        tokens, refilled = bucket.written(settled)
+        config.put(wire, config.TOKENS, tokens)
+        config.put(wire, config.REFILLED, refilled)
+    config.put(wire, config.RATE, str(int(value)))
+    return f"sends {int(value)} mails an hour, {bucket.rate(value, pace).burst} at once at most"
+
+
+def _retry(wire: Wire, book: Book, value: str, now: float) -> str:
+    """The button of their page; and the attempts begin anew, or a parked job would be parked again
+    after one more failure. What it said last is kept."""
+    names = book.shape.forms
+    values = {
+        "status": "pending",
+        "attempts": 0,
+        "next_attempt_at": names["next_attempt_at"].write(int(now)),
+        "locked_until": None,
+        **taking.stamp(book, now),
+    }
+    sets = ", ".join(f"{name} = ?" for name in values)
+    count = wire.change(
+        f"UPDATE mail_queue SET {sets} WHERE status = 'failed'", tuple(values.values())
+    )
+    return f"{count:,} failed or parked jobs are due now"
+
+
+def _delete_orphans(wire: Wire, book: Book, value: str, now: float) -> str:
+    return f"{len(taking.delete_orphans(wire, book, asked=True)):,} orphans deleted"
+
+
+_ACTS: Mapping[str, Callable[[Wire, Book, str, float], str]] = {
+    config.ENABLED: _switch(config.ENABLED, "the worker sends", "paused: jobs wait"),
+    config.RATE: _set_rate,
+    config.REDIRECT: _switch(
+        config.REDIRECT, "users' mails are redirected", "mails go where they are meant to"
+    ),
+    RETRY: _retry,
+    ORPHANS: _delete_orphans,
+}

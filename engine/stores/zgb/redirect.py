@@ -1,0 +1,68 @@
+"""The test mode that sends users' mails elsewhere, but only outside the registration period."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, time, timedelta, tzinfo
+from enum import StrEnum
+from typing import NamedTuple
+
+UNDECIDABLE = "redirect guard undecidable"
+"""What stands as the error of a user's job that waits for readable dates."""
+
+
+class Period(NamedTuple):
+    """When registrations are taken in earnest; epoch seconds UTC."""
+
+    start: float
+    end: float
+    """The first moment after it."""
+
+    def holds(self, moment: float) -> bool:
+        """Whether a moment lies in it; both of its days count in full."""
+        return self.start <= moment < self.end
+
+
+class Way(StrEnum):
+    """Where a mail goes."""
+
+    PLAIN = "plain"
+    """To whom it is meant for."""
+    REDIRECTED = "redirected"
+    UNDECIDABLE = "undecidable"
+    """Nowhere now: it cannot be known whether it is a test."""
+
+
+def period(start: str | None, end: str | None, zone: tzinfo) -> Period | None:
+    """The period from the first of two days (YYYY-MM-DD) to the end of the second.
+
+    None where one is missing or unreadable, or they stand in the wrong order: nobody may guess.
+    """
+    try:
+        first, last = date.fromisoformat(start or ""), date.fromisoformat(end or "")
+        after = last + timedelta(days=1)
+    except (ValueError, OverflowError):
+        return None
+    if first > last:
+        return None
+    begins, ends = (datetime.combine(day, time(), zone).timestamp() for day in (first, after))
+    return Period(begins, ends)
+
+
+def way(switched: bool, kind: str, created: float, now: float, during: Period | None) -> Way:
+    """Where a mail goes that was enqueued at `created` and is sent `now` (epoch seconds UTC).
+
+    Both must lie outside the period: by the time of sending alone a confirmation that is still
+    being retried when the period ends would go to the test address.
+    """
+    if not switched or kind != "user":
+        return Way.PLAIN
+    if during is None:
+        return Way.UNDECIDABLE
+    return Way.PLAIN if during.holds(now) or during.holds(created) else Way.REDIRECTED
+
+
+def address(to: str, target: str) -> str:
+    """Where a redirected mail goes: `target`, or in a bare domain a local part that tells who it
+    was for: `a@b.org` becomes `a=b.org@schumbi.de`.
+    """
+    return target if "@" in target else f"{to.replace('@', '=')}@{target}"

@@ -1,0 +1,226 @@
+"""What a database must have to be a mail queue; opened as it is, never changed to fit; or made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import tzinfo
+from typing import NamedTuple
+
+from engine import files
+from engine.store import Unavailable
+from engine.stores.zgb.place import Place
+from engine.stores.zgb.times import Cell, Form, zone_of
+from engine.stores.zgb.wire import Wire, quoted
+
+DOCUMENTED = (
+    *("registration_number", "mail_type", "status", "attempts", "next_attempt_at"),
+    *("locked_until", "last_error"),
+)
+"""The columns without which it is no mail queue."""
+
+TIMES = ("next_attempt_at", "locked_until", "created_at", "updated_at")
+"""The columns that hold times, as far as they are there."""
+
+SCHEMA = (
+    "CREATE TABLE config (key TEXT PRIMARY KEY, value TEXT)",
+    "CREATE TABLE registrations (number INTEGER PRIMARY KEY, created_at INTEGER NOT NULL"
+    " DEFAULT (CAST(strftime('%s','now') AS INTEGER)))",
+    # No foreign key: a job may outlive its registration, and is then told to be an orphan.
+    """CREATE TABLE mail_queue (
+  id                  INTEGER PRIMARY KEY AUTOINCREMENT,
+  registration_number INTEGER NOT NULL,
+  mail_type           TEXT    NOT NULL CHECK (mail_type IN ('user','organizer')),
+  status              TEXT    NOT NULL DEFAULT 'pending'
+                      CHECK (status IN ('pending','sending','failed')),
+  attempts            INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+  next_attempt_at     INTEGER NOT NULL DEFAULT 0,
+  locked_until        INTEGER,
+  last_error          TEXT,
+  created_at          INTEGER NOT NULL DEFAULT (CAST(strftime('%s','now') AS INTEGER)),
+  updated_at          INTEGER NOT NULL DEFAULT (CAST(strftime('%s','now') AS INTEGER)))""",
+    "CREATE UNIQUE INDEX ux_mail_queue_reg_type ON mail_queue(registration_number, mail_type)",
+    "CREATE INDEX ix_mail_queue_due ON mail_queue(status, next_attempt_at)",
+)
+"""A new database; times are whole epoch seconds UTC."""
+
+
+def create(path: str) -> None:
+    """Make a new, empty mail queue; it sends nothing until `mailQueueEnabled` is set.
+
+    Raises:
+        FileExistsError: something of that name is there.
+        OSError: it cannot be made.
+    """
+    folder = files.open_folder(os.path.dirname(path) or ".")
+    try:
+        owner = files.owner_for(os.fstat(folder))
+        os.close(files.create(os.path.basename(path), folder, owner))
+    finally:
+        os.close(folder)
+    wire = Wire(path, read_only=False, patience=Place(path).patience, durable=True)
+    try:
+        with wire.writing():
+            for statement in SCHEMA:
+                wire.run(statement)
+    finally:
+        wire.close()
+
+
+class Shape(NamedTuple):
+    """How a database that was opened is built."""
+
+    names: tuple[str, ...]
+    """The columns of the queue, its key left out."""
+    key: str
+    """What a row is addressed by: its rowid, or the column `id` where there is none."""
+    forms: Mapping[str, Form]
+    """How each column that holds times writes them."""
+    zone: tzinfo
+    """In which zone its texts are."""
+    period_zone: tzinfo
+    orphans: str
+    """A condition on `mail_queue` that holds for a job whose registration is gone, or was given
+    out again since; "" where that cannot be told."""
+    identity: str
+    """What tells a registration from a later one of the same number, as a column."""
+
+    @property
+    def columns(self) -> str:
+        """What is selected of a row: its key, and then every column in their order."""
+        return ", ".join((self.key, *map(quoted, self.names)))
+
+
+class Book:
+    """Their database, opened and found to be a mail queue; opened anew when it was replaced."""
+
+    def __init__(self, place: Place) -> None:
+        """Raises Unavailable: it is none, or cannot be read."""
+        self.place = place
+        self.refused = _no_writing(place)
+        """Why nothing may be changed in it by us; "" when it may."""
+        self._wire, self.shape = self._open()
+
+    def _open(self) -> tuple[Wire, Shape]:
+        place = self.place
+        wire = Wire(
+            place.path,
+            read_only=bool(self.refused),
+            patience=place.patience,
+            durable=place.durable,
+        )
+        try:
+            return wire, _shape(wire, place)
+        except BaseException:
+            wire.close()
+            raise
+
+    @property
+    def wire(self) -> Wire:
+        """The connection to the file that the path names now.
+
+        Raises:
+            Unavailable: it names none, or another one that is no mail queue.
+        """
+        if not self._wire.is_current:
+            old = self._wire
+            self._wire, self.shape = self._open()
+            old.close()
+        return self._wire
+
+    @contextmanager
+    def writing(self) -> Iterator[Wire]:
+        """A transaction on the file that the path names, with its write lock."""
+        wire = self.wire
+        with wire.writing():
+            if not wire.is_current:
+                # While we waited for the lock; what we would write, nobody would ever read.
+                raise Unavailable(f"{wire.path}: replaced by another file just now")
+            yield wire
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._wire.close()
+
+
+def _no_writing(place: Place) -> str:
+    if place.read_only:
+        return f"{place.path} was opened to be read only"
+    # SQLite puts its journal beside the database: the folder must be ours to write as well.
+    for path in (place.path, os.path.dirname(place.path) or "."):
+        if os.path.exists(path) and not os.access(path, os.W_OK):
+            return f"{path} is not writable for us"
+    return ""
+
+
+def _shape(wire: Wire, place: Place) -> Shape:
+    try:
+        zone, period_zone = zone_of(place.zone), zone_of(place.period_zone)
+    except ValueError as error:
+        raise Unavailable(f"{place.path}: {error}") from error
+    types = _columns(wire, "mail_queue", DOCUMENTED)
+    _columns(wire, "config", ("key", "value"))
+    forms = {name: Form(_is_text(wire, name, types[name]), zone) for name in TIMES if name in types}
+    key = _key(wire, types)
+    names = tuple(name for name in types if name != key)
+    orphans, identity = _registrations(wire, place.registrations, forms)
+    return Shape(names, key, forms, zone, period_zone, orphans, identity)
+
+
+def _columns(wire: Wire, table: str, needed: tuple[str, ...]) -> dict[str, str]:
+    """The declared types of a table's columns by their names."""
+    found = {str(row[1]): str(row[2]) for row in wire.run(f"PRAGMA table_info({table})")}
+    if not found:
+        raise Unavailable(f"{wire.path}: no mail queue in it, expected a table {table}")
+    missing = [name for name in needed if name not in found]
+    if missing:
+        raise Unavailable(f"{wire.path}: the table {table} lacks {', '.join(missing)}")
+    return found
+
+
+def _key(wire: Wire, types: Mapping[str, str]) -> str:
+    try:
+        wire.run("SELECT rowid FROM mail_queue LIMIT 1")
+    except Unavailable as error:
+        if "no such column" not in str(error):
+            raise
+        if "id" not in types:  # WITHOUT ROWID, and its primary key is anybody's guess
+            raise Unavailable(f"{wire.path}: mail_queue has neither a rowid nor an id") from error
+        return "id"
+    return "rowid"
+
+
+def _is_text(wire: Wire, name: str, declared: str) -> bool:
+    """By what stands in the column, else by what it was declared as."""
+    # What stands there by its default says nothing about how the others were written.
+    for telling in (f"{name} NOT IN (0, '0', '')", f"{name} IS NOT NULL"):
+        found = wire.run(f"SELECT typeof({name}) FROM mail_queue WHERE {telling} LIMIT 1")
+        if found:
+            return found[0][0] == "text"
+    return any(word in declared.upper() for word in ("TEXT", "CHAR", "DATE", "TIMESTAMP"))
+
+
+def _registrations(wire: Wire, table: str, forms: Mapping[str, Form]) -> tuple[str, str]:
+    """The condition of an orphan, and what tells a registration; "" where there is no table."""
+    if not table:
+        return "", ""
+    types = {str(row[1]): str(row[2]) for row in wire.run(f"PRAGMA table_info({quoted(table)})")}
+    if "number" not in types:
+        return "", ""
+    there = f"SELECT 1 FROM {quoted(table)} r WHERE r.number = mail_queue.registration_number"
+    if "created_at" not in types:
+        return f"NOT EXISTS ({there})", "rowid"
+    if "created_at" in forms:
+        # Only where both are written alike: a number given out again has a later registration.
+        there += " AND NOT (typeof(r.created_at) = typeof(mail_queue.created_at)"
+        there += " AND r.created_at > mail_queue.created_at)"
+    return f"NOT EXISTS ({there})", "created_at"
+
+
+def count_registrations(book: Book) -> Cell:
+    """How many registrations there are; None where there is no table of them."""
+    wire = book.wire
+    if not book.shape.identity:
+        return None
+    return wire.run(f"SELECT count(*) FROM {quoted(book.place.registrations)}")[0][0]

@@ -1,0 +1,475 @@
+"""The store over a mail queue's database: each move a guarded change of one row."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from itertools import groupby, islice
+from typing import NamedTuple
+
+from engine import policy
+from engine.model import (
+    Doorbell,
+    Edge,
+    Edges,
+    Missing,
+    Move,
+    Outcome,
+    Part,
+    Problem,
+    State,
+    Task,
+)
+from engine.store import (
+    GLIMPSE,
+    SHOWN,
+    Control,
+    Gone,
+    Seen,
+    Unavailable,
+    Unsupported,
+    Wants,
+    anything,
+    permit,
+)
+from engine.stores.zgb import bucket, config, control, moving, redirect, schema, taking
+from engine.stores.zgb.aside import Aside
+from engine.stores.zgb.moving import Lot, Reach
+from engine.stores.zgb.place import KINDS, Place
+from engine.stores.zgb.row import (
+    STATES,
+    from_image,
+    image_of,
+    parsed_id,
+    stood,
+    task_aside,
+    task_of,
+)
+from engine.stores.zgb.schema import Book
+from engine.stores.zgb.taking import Kept, Taking
+from engine.stores.zgb.walk import Walk
+from engine.stores.zgb.wire import Wire
+
+GROUP = 100
+"""Moves that are made durable together; their write lock is held for so long."""
+
+POLL = 0.2
+"""Seconds between two glances at whether something has changed."""
+
+_outcome = frozenset({"attempts", "due", "error"})
+
+EDGES: Edges = {
+    (None, State.PENDING): Edge(),
+    (State.ACTIVE, None): Edge(undoable=False),
+    (State.ACTIVE, State.PENDING): Edge(_outcome),
+    (State.ACTIVE, State.DEAD): Edge(_outcome),
+    (State.ACTIVE, State.HELD): Edge(_outcome),
+    (State.PENDING, State.PENDING): Edge(frozenset({"due"})),
+    (State.PENDING, State.DEAD): Edge(),
+    (State.DEAD, State.HELD): Edge(),
+    (State.HELD, State.DEAD): Edge(),
+    (State.HELD, State.HELD): Edge(frozenset({"due"})),
+    (State.PENDING, State.HELD): Edge(),
+    (State.HELD, State.PENDING): Edge(frozenset({"due"})),
+    (State.DEAD, State.PENDING): Edge(_outcome),
+    (State.DEAD, State.TRASH): Edge(),
+    (State.PENDING, State.TRASH): Edge(),
+    (State.HELD, State.TRASH): Edge(),
+    (State.TRASH, State.DEAD): Edge(),
+    (State.TRASH, State.PENDING): Edge(),
+    (State.TRASH, State.HELD): Edge(),
+    (State.DEAD, None): Edge(undoable=False),
+    (State.TRASH, None): Edge(undoable=False),
+}
+
+
+class Enqueued(NamedTuple):
+    """What came of asking for one mail."""
+
+    created: bool
+    """False when there was such a job already; where it stands, the task says."""
+    task: Task
+
+
+class Figures(NamedTuple):
+    """What their page shows, and what follows from it."""
+
+    registrations: int | None
+    """None where there is no table of them."""
+    per_hour: int
+    tokens: int
+    """Whole tokens now, if nobody spends."""
+    next_token: float
+    """When there is one; epoch seconds UTC."""
+    drained: float | None
+    """When what is due now would be sent, at this rate; None while it is paused."""
+
+
+class ZgbStore:
+    """Jobs as rows of theirs, and those that are held or in the trash in a database of ours."""
+
+    states: Mapping[State, str] = STATES
+
+    def __init__(
+        self,
+        place: Place,
+        clock: Callable[[], float] = time.time,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`pause` is what the doorbell spends its time with between two glances.
+
+        Raises:
+            Unavailable: it is no mail queue, or cannot be read.
+        """
+        self.place = place
+        self._clock, self._pause = clock, pause
+        self._book = Book(place)
+        self._aside = Aside(place, read_only=bool(self._book.refused))
+        why = self._book.refused
+        self.edges: Edges = (
+            {way: edge._replace(refused=why) for way, edge in EDGES.items()} if why else EDGES
+        )
+        self.expected = 0
+        self.kept = Kept()
+        """What the last take did besides claiming."""
+        try:
+            self.controls: Mapping[str, Control] = self._controls()
+            self.doorbell = Doorbell(wait=self._wait)
+            self._heard = self._stamp()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of both files."""
+        self._aside.close()
+        self._book.close()
+
+    # ---- looking
+
+    def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+        """Everything as a stream, or what is named: ids, rows as problems name them, or a word for
+        all in a state.
+
+        Raises:
+            Unavailable: the database is locked, damaged, or not there.
+        """
+        now = self._clock()
+        self.controls = self._controls()
+        walk = Walk(self._book, self._aside, now)
+        if touched is None:
+            yield from walk.peek()
+            for item in walk.everything():
+                self.expected = walk.expected
+                yield item
+            return
+        by_word = {word: state for state, word in STATES.items()}
+        for name in touched:
+            if name in by_word:
+                yield from walk.standing(by_word[name])
+            else:
+                found = self._look_for(walk, name)
+                yield from found
+                if not found:
+                    yield Missing(name)
+
+    def _look_for(self, walk: Walk, name: str) -> list[Task | Problem]:
+        its = parsed_id(name)
+        if its is not None:
+            # What moves from ours to theirs just now is found by the second time at the latest.
+            return walk.named(*its) or Walk(self._book, self._aside, self._clock()).named(*its)
+        row = name.removeprefix("mail_queue/").removeprefix("row ")
+        if row != name and row.isascii() and row.isdecimal() and int(row) < 1 << 63:
+            return walk.row(int(row))
+        return [problem for problem in walk.problems() if problem.where == name]
+
+    def still(self, seen: Iterable[Seen]) -> Iterator[Task | Problem]:
+        """Those that stand there in this state and revision."""
+        walk = Walk(self._book, self._aside, self._clock())
+        for ident, state, rev in seen:
+            its = parsed_id(ident)
+            for item in walk.named(*its) if its is not None else ():
+                if isinstance(item, Task) and (item.state, item.rev) == (state, rev):
+                    yield item
+
+    # ---- reading
+
+    def parts(self, task: Task) -> Iterator[Part]:
+        """There is nothing but the row."""
+        data = self.read(task)
+        yield Part("row", f"mail_queue/{task.id}", len(data))
+
+    def size(self, task: Task) -> int:
+        """What the row takes as text."""
+        return len(self.read(task))
+
+    def read(self, task: Task, part: str = "") -> bytes:
+        """The row as text: every column by its name, and foreign ones too."""
+        if part not in ("", "row"):
+            raise Gone(f"{task.id} has no part {part!r}")
+        now, token = self._clock(), config.load(self._book.wire).moved
+        if task.state in moving.OURS:
+            kept = self._aside.find(task.id, token)
+            if kept is None or (kept.state, kept.rev) != (task.state, task.rev):
+                raise Gone(task.id)
+            return kept.image[:SHOWN]
+        row = moving.current(self._book.wire, self._book, task, now)
+        return image_of(row, self._book.shape)[:SHOWN]
+
+    def recall(self, task: Task, image: bytes, state: State) -> Task:
+        """The row that the text told of, in nobody's hand."""
+        now, shape = self._clock(), self._book.shape
+        was = from_image(image, shape)
+        if was.id != task.id:
+            raise Unsupported(f"these bytes are not of {task.id}")
+        row = stood(was, state, now, shape, self.place)
+        if state in moving.OURS:
+            return task_aside(row, state, now, task.rev, now, self.place)
+        there = task_of(row, now, self.place)
+        return replace(there, rev=task.rev)
+
+    def glimpse(self, problem: Problem) -> bytes:
+        """The columns of a row that is no job."""
+        key = problem.where.removeprefix("mail_queue/row ")
+        if key == problem.where or not key.isdecimal() or int(key) >= 1 << 63:
+            raise Gone(problem.where)
+        shape = self._book.shape
+        found = self._book.wire.run(
+            f"SELECT {shape.columns} FROM mail_queue WHERE {shape.key} = ?", (int(key),)
+        )
+        if not found:
+            raise Gone(problem.where)
+        lines = (
+            f"{name}: {value!r}" for name, value in zip(shape.names, found[0][1:], strict=True)
+        )
+        return "\n".join(lines).encode("utf-8", "backslashreplace")[:GLIMPSE]
+
+    # ---- taking
+
+    def take(self, now: float, owner: str, limit: int, wants: Wants = anything) -> Iterator[Task]:
+        """Due jobs by when they are due and then by arrival, as many as there are tokens.
+
+        The first claim keeps house; what it did is in `kept`. Afterwards `doorbell.due` says when
+        there will be something to claim. `wants` is asked under the queue's write lock.
+
+        Raises:
+            Unsupported: the database may not be written.
+            Unavailable: it cannot be written now, or most of its jobs have no registration.
+        """
+        if self._book.refused:
+            raise Unsupported(self._book.refused)
+        run = Taking(self._book, now, owner, wants)
+        for turn in range(limit):
+            claim = run.claim()
+            if turn == 0:
+                self.kept = claim.kept
+            if claim.task is None:
+                self.doorbell = self.doorbell._replace(due=claim.kept.due)
+                return
+            yield claim.task
+
+    # ---- changing
+
+    def swap(self, old: Task | None, new: Task | None) -> str:
+        """One change, durable when it returns.
+
+        Raises:
+            Gone: the job is not there as `old` says; nothing changed.
+            Unsupported: no such edge here, a value that a row cannot hold, or a registration that
+                is gone or another one by now.
+            Unavailable: the database cannot be written now; nothing changed.
+        """
+        (outcome,) = self._lot([Move(old, new)])
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.rev
+
+    def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
+        """Many changes, up to a hundred in one transaction."""
+        for _, alike in groupby(moves, moving.reach):
+            while lot := list(islice(alike, GROUP)):
+                yield from self._lot(lot)
+
+    def _lot(self, moves: list[Move]) -> list[Outcome]:
+        """Moves of one reach, together; one that cannot be made leaves the others be."""
+        try:
+            return self._committed(moves)
+        except Unavailable as error:
+            return [Outcome(move, error=error) for move in moves]
+
+    def _committed(self, moves: list[Move]) -> list[Outcome]:
+        reach = moving.reach(moves[0])
+        allowed = [self._forbidden(move) for move in moves]
+        if all(allowed):
+            return [Outcome(move, error=why) for move, why in zip(moves, allowed, strict=True)]
+        now, token = self._clock(), secrets.token_hex(8)
+        ours: Wire | None = None
+        try:
+            with self._book.writing() as theirs:
+                known = config.load(theirs).moved
+                if reach is not Reach.THEIRS:
+                    ours = self._aside.begin(known)
+                lot = Lot(self._book, self._aside, theirs, ours, token, known, now)
+                done = [
+                    Outcome(move, error=why) if why else _made(lot, move)
+                    for move, why in zip(moves, allowed, strict=True)
+                ]
+                moved = reach is Reach.BOTH and any(outcome.error is None for outcome in done)
+                if moved:
+                    config.put(theirs, config.MOVED, token)
+                if ours is not None:
+                    # Ours first: until theirs follows, nothing of it counts.
+                    ours.run("COMMIT")
+        except BaseException:
+            if ours is not None:
+                ours.abandon()
+            raise
+        if moved:
+            with suppress(Unavailable):  # the token in theirs says so until the next move does
+                self._aside.finish(token)
+        return done
+
+    def _forbidden(self, move: Move) -> Unsupported | None:
+        """Why a move leads nowhere; None when it may be tried."""
+        try:
+            permit(self.edges, move.old, move.new, whole=bool(move.image))
+        except Unsupported as error:
+            return error
+        return None
+
+    def renew(self, task: Task, now: float) -> Task:
+        """A claimed job with its lease begun anew; to be done before each mail.
+
+        Raises:
+            Gone: the claim has lapsed, and somebody else has seen to it: send nothing.
+        """
+        with self._book.writing() as wire:
+            row = moving.current(wire, self._book, task, now)
+            until = int(now) + self.place.lease
+            form = self._book.shape.forms["locked_until"]
+            taking.write(wire, self._book, row, locked_until=form.write(until))
+            after = taking.fetch(wire, self._book, row.key)
+        lease = None if task.lease is None else task.lease._replace(until=until, token=after.rev)
+        return replace(task, rev=after.rev, lease=lease)
+
+    # ---- the queue as a whole
+
+    def _controls(self) -> Mapping[str, Control]:
+        settings = config.load(self._book.wire)
+        return control.controls(settings, self._book, self._clock())
+
+    def control(self, name: str, target: str = "", value: str = "") -> str:
+        """Set one of theirs, or press their button.
+
+        Raises:
+            Unsupported: there is no such control, it is refused now, or not with this value.
+            Unavailable: the database cannot be written now.
+        """
+        said = control.act(self._book, name, value, self._clock())
+        self.controls = self._controls()
+        return said
+
+    # ---- when to look again
+
+    def _wait(self, seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while (now := self._stamp()) == self._heard:
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            self._pause(min(left, POLL))
+        self._heard = now
+        return True
+
+    def _stamp(self) -> tuple[object, ...]:
+        """Changes with either database: SQLite's own counters, and the files themselves."""
+        paths = (self.place.path, f"{self.place.path}-wal", self.place.aside)
+        return self._book.wire.version, self._aside.version, *map(_file, paths)
+
+    # ---- beside the seam
+
+    def enqueue(self, number: int, kinds: Iterable[str] = KINDS) -> list[Enqueued]:
+        """Both mails of a registration, or some of them: created, or there already.
+
+        It is the same only while the job is there: once a mail is sent, its job is gone, and
+        enqueuing it once more sends it once more.
+
+        Raises:
+            Unsupported: no such kind, or no registration of that number.
+            Unavailable: the database cannot be written now.
+        """
+        now = self._clock()
+        said = []
+        for kind in kinds:
+            ident = f"{number}-{kind}"
+            new = Task(ident, kind, State.PENDING, float(int(now)), due=float(int(now)))
+            try:
+                self.swap(None, new)
+                created = True
+            except Gone:
+                created = False
+            tasks = [item for item in self.look({ident}) if isinstance(item, Task)]
+            # It may have been sent since: then it is there no more, and was as we left it.
+            said.append(Enqueued(created, tasks[0] if tasks else new))
+        return said
+
+    def figures(self, now: float) -> Figures:
+        """What their page shows: registrations, the pace, tokens, and when the backlog is sent."""
+        wire, shape = self._book.wire, self._book.shape
+        settings = config.load(wire)
+        rate = bucket.rate(settings.rate, self.place.pace)
+        found, _ = bucket.read(settings.tokens, settings.refilled, now)
+        current = policy.refill(found, rate, now)
+        statuses = "'pending', 'failed'" if self.place.auto_retry else "'pending'"
+        ((due,),) = wire.run(
+            f"SELECT count(*) FROM mail_queue WHERE status IN ({statuses})"
+            " AND next_attempt_at <= ?",
+            (shape.forms["next_attempt_at"].write(int(now)),),
+        )
+        count = schema.count_registrations(self._book)
+        assert isinstance(due, int) and isinstance(count, int | None)
+        lacking = max(0, due - current.tokens)
+        drained = now + -(-lacking * 3600 // rate.per_hour)
+        return Figures(
+            count,
+            rate.per_hour,
+            current.tokens,
+            policy.next_token(current, rate),
+            drained if settings.enabled else None,
+        )
+
+    def is_orphan(self, task: Task) -> bool:
+        """Whether a claimed job's registration has gone since: to be asked just before sending."""
+        wire = self._book.wire
+        row = moving.current(wire, self._book, task, self._clock())
+        return taking.is_orphan(wire, self._book, row)
+
+    def way(self, task: Task, now: float) -> redirect.Way:
+        """Where the mail of a job goes that is sent now: as meant, redirected, or nobody knows."""
+        settings = config.load(self._book.wire)
+        during = settings.period(self._book.shape)
+        return redirect.way(settings.redirected, task.kind, task.created, now, during)
+
+
+def _made(lot: Lot, move: Move) -> Outcome:
+    try:
+        return Outcome(move, lot.carry_out(move))
+    except (Gone, Unsupported) as error:
+        if not lot.theirs.is_writing:
+            # Whatever followed would hold by itself, without the others of the lot.
+            raise Unavailable(
+                f"{lot.theirs.path}: a rule there undid everything: {error}"
+            ) from error
+        return Outcome(move, error=error)
+
+
+def _file(path: str) -> tuple[int, ...]:
+    try:
+        seen = os.stat(path)
+    except OSError:
+        return ()  # not there, which is as telling as any time
+    return seen.st_ino, seen.st_size, seen.st_mtime_ns

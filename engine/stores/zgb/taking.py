@@ -1,0 +1,360 @@
+"""One claim: what lapsed is given back, orphans leave, the bucket is refilled, a job is taken and
+its token spent, all in one transaction of which another worker sees everything or nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from engine import policy
+from engine.model import Lease, Task
+from engine.policy import HOUR, Bucket, Rate
+from engine.store import Unavailable, Wants
+from engine.stores.zgb import bucket, config, redirect
+from engine.stores.zgb.config import Config
+from engine.stores.zgb.place import KINDS, PARKED, Place
+from engine.stores.zgb.row import Odd, Row, is_far, parse, task_of
+from engine.stores.zgb.schema import Book
+from engine.stores.zgb.times import Cell, read
+from engine.stores.zgb.wire import Wire
+
+LAPSED = "lease expired"
+"""What stands as the error of a job whose worker did not come back."""
+
+ORPHANS = 10
+"""So many orphans at most go without being asked about when they are more than half of all."""
+
+
+class Kept(NamedTuple):
+    """What a claim did besides, and how it found the bucket; for the worker's log."""
+
+    recovered: tuple[str, ...] = ()
+    """Jobs whose lease had lapsed, by their ids."""
+    orphans: tuple[str, ...] = ()
+    """Jobs that left because their registration is gone."""
+    enabled: bool = True
+    rate: Rate = Rate(0, 0)
+    tokens: int = 0
+    """Whole tokens after the refill."""
+    reset: bool = False
+    """Whether the bucket could not be read, and began anew."""
+    turned_back: bool = False
+    """Whether the clock was behind the last refill."""
+    undecidable: bool = False
+    """Whether users' jobs wait because nobody can tell if they are a test."""
+    due: float | None = None
+    """When the next job can be claimed, as far as is known; epoch seconds UTC."""
+
+
+class Claim(NamedTuple):
+    """What came of one transaction."""
+
+    task: Task | None
+    kept: Kept
+
+
+class Taking:
+    """One take: its first claim keeps house, and each spends a token."""
+
+    def __init__(self, book: Book, now: float, owner: str, wants: Wants) -> None:
+        self._book, self._now, self._owner, self._wants = book, now, owner, wants
+        self._place: Place = book.place
+        self._passed: set[int] = set()
+        """Keys of rows that are due and no jobs."""
+        self._begun = False
+        """Whether the house is kept, and the bucket refilled."""
+
+    def claim(self) -> Claim:
+        """The next job, claimed; `wants` is asked under the queue's write lock.
+
+        Raises:
+            Unavailable: the database cannot be written, or has orphans that must be asked about.
+        """
+        with self._book.writing() as wire:
+            settings = config.load(wire)
+            task, kept = None, Kept(enabled=settings.enabled)
+            if not self._begun:
+                recovered = tuple(self._recovered(wire))
+                orphans = tuple(delete_orphans(wire, self._book))
+                kept = kept._replace(recovered=recovered, orphans=orphans)
+            if settings.enabled:
+                task, kept = self._next(wire, settings, kept)
+        self._begun = True
+        return Claim(task, kept)
+
+    def _next(self, wire: Wire, settings: Config, kept: Kept) -> Claim:
+        current, kept = self._refilled(wire, settings, kept)
+        waiting = self._undecidable(wire, settings)
+        kept = kept._replace(undecidable=bool(waiting))
+        spent = policy.spend(current)
+        row = None if spent is None else self._first(wire, waiting)
+        if spent is None or row is None:
+            return Claim(None, kept._replace(due=self._due(wire, current, kept.rate)))
+        self._write(wire, spent)
+        return Claim(self._claimed(wire, row), kept)
+
+    # ---- the bucket
+
+    def _refilled(self, wire: Wire, settings: Config, kept: Kept) -> tuple[Bucket, Kept]:
+        rate = bucket.rate(settings.rate, self._place.pace)
+        found, reset = bucket.read(settings.tokens, settings.refilled, self._now)
+        if self._begun:
+            # A take that goes on has the time of its beginning: by that, what a rival refilled
+            # since would be refilled once more.
+            current = found._replace(units=min(found.units, rate.burst * HOUR))
+            return current, kept._replace(rate=rate, tokens=current.tokens)
+        current = policy.refill(found, rate, self._now)
+        self._write(wire, current)
+        turned_back = found.stamp > int(self._now)
+        return current, kept._replace(
+            rate=rate, tokens=current.tokens, reset=reset, turned_back=turned_back
+        )
+
+    def _write(self, wire: Wire, current: Bucket) -> None:
+        tokens, refilled = bucket.written(current)
+        config.put(wire, config.TOKENS, tokens)
+        config.put(wire, config.REFILLED, refilled)
+
+    # ---- keeping house
+
+    def _recovered(self, wire: Wire) -> list[str]:
+        """Give back what nobody works on; it counts as a failed attempt, or would go on for ever
+        with a mail that ends its worker each time."""
+        shape, now = self._book.shape, self._now
+        form = shape.forms["locked_until"]
+        rows = wire.run(
+            f"SELECT {shape.columns} FROM mail_queue WHERE status = 'sending'"
+            " AND (locked_until IS NULL OR locked_until < ?)",
+            (form.write(int(now)),),
+        )
+        said = []
+        for values in rows:
+            try:
+                row = parse(values, shape)
+            except Odd:
+                continue  # a look says what is wrong with it
+            wait = self._place.retry.backoff(max(0, row.attempts - 1))
+            status, due = ("failed", float(PARKED)) if wait is None else ("pending", now + wait)
+            write(
+                wire,
+                self._book,
+                row,
+                status=status,
+                next_attempt_at=shape.forms["next_attempt_at"].write(due),
+                locked_until=None,
+                last_error=LAPSED,
+                **stamp(self._book, now),
+            )
+            said.append(row.id)
+        return said
+
+    # ---- the next job
+
+    def _first(self, wire: Wire, unwanted: set[str]) -> Row | None:
+        """The first due job of a wanted kind; none of a kind in `unwanted`."""
+        while (row := self._candidate(wire, unwanted)) is not None:
+            if is_orphan(wire, self._book, row):  # since the house was kept
+                wire.change(f"DELETE FROM mail_queue WHERE {self._book.shape.key} = ?", (row.key,))
+            elif self._wants(row.kind, ""):
+                return row
+            else:
+                unwanted = {*unwanted, row.kind}
+        return None
+
+    def _undecidable(self, wire: Wire, settings: Config) -> set[str]:
+        """The kinds that must wait because the test mode's guard cannot decide."""
+        during = settings.period(self._book.shape)
+        if redirect.way(settings.redirected, "user", 0.0, self._now, during) is not (
+            redirect.Way.UNDECIDABLE
+        ):
+            return set()
+        wire.change(
+            "UPDATE mail_queue SET last_error = ? WHERE mail_type = 'user'"
+            " AND status IN ('pending', 'failed') AND last_error IS NOT ?",
+            (redirect.UNDECIDABLE, redirect.UNDECIDABLE),
+        )
+        return {"user"}
+
+    def _candidate(self, wire: Wire, unwanted: set[str]) -> Row | None:
+        """The first due job of a wanted kind: by when it is due, then by arrival."""
+        shape, kinds = self._book.shape, [kind for kind in KINDS if kind not in unwanted]
+        marks = ", ".join("?" * len(kinds))
+        while True:
+            found = [
+                values
+                for status in self._statuses
+                for values in wire.run(
+                    f"SELECT next_attempt_at, {shape.columns} FROM mail_queue"
+                    f" WHERE status = ? AND next_attempt_at <= ? AND mail_type IN ({marks})"
+                    f" {self._passing} ORDER BY next_attempt_at, {shape.key} LIMIT 1",
+                    (status, shape.forms["next_attempt_at"].write(int(self._now)), *kinds),
+                )
+            ]
+            if not found:
+                return None
+            first = min(found, key=lambda values: (_order(values[0]), values[1]))
+            try:
+                return parse(first[1:], shape)
+            except Odd:
+                assert isinstance(first[1], int)
+                self._passed.add(first[1])  # a look says what is wrong with it
+
+    @property
+    def _statuses(self) -> tuple[str, ...]:
+        return ("pending", "failed") if self._place.auto_retry else ("pending",)
+
+    @property
+    def _passing(self) -> str:
+        keys = ", ".join(map(str, sorted(self._passed)))
+        return f"AND {self._book.shape.key} NOT IN ({keys})" if keys else ""
+
+    def _claimed(self, wire: Wire, row: Row) -> Task:
+        shape = self._book.shape
+        until = int(self._now) + self._place.lease
+        write(
+            wire,
+            self._book,
+            row,
+            status="sending",
+            locked_until=shape.forms["locked_until"].write(until),
+            attempts=row.attempts + 1,
+            **stamp(self._book, self._now),
+        )
+        task = task_of(fetch(wire, self._book, row.key), self._now, self._place)
+        return replace(task, lease=Lease(self._owner, self._now, float(until), task.rev))
+
+    def _due(self, wire: Wire, current: Bucket, rate: Rate) -> float | None:
+        """When to come again: a token is lacking, a job comes due, or a claim lapses."""
+        shape, now = self._book.shape, self._now
+        found: list[float] = []
+        if current.tokens <= 0 and self._candidate(wire, set()) is not None:
+            found.append(policy.next_token(current, rate))
+        waits = ", ".join(f"'{status}'" for status in self._statuses)
+        for name, where, bound in (
+            ("next_attempt_at", f"status IN ({waits})", int(now)),
+            ("locked_until", "status = 'sending'", 0),
+        ):
+            after = shape.forms[name].write(bound)
+            ((cell,),) = wire.run(
+                f"SELECT min({name}) FROM mail_queue WHERE {where} AND {name} > ?", (after,)
+            )
+            found += [at for at in moments(name, cell, self._book) if not is_far(at, now)]
+        return min(found, default=None)
+
+
+def _order(value: Cell) -> tuple[bool, float | str]:
+    """As SQLite sorts: numbers before text."""
+    text = isinstance(value, str)
+    return text, value if isinstance(value, int | float | str) else 0.0
+
+
+def moments(name: str, cell: Cell, book: Book) -> list[float]:
+    """The moment that a column says, if it is one."""
+    try:
+        return [] if cell is None else [read(cell, book.shape.forms[name].zone)]
+    except (ValueError, OverflowError):
+        return []  # a look says what is wrong with it
+
+
+# ---- rows
+
+
+def fetch(wire: Wire, book: Book, key: int) -> Row:
+    """One row as it stands now.
+
+    Raises:
+        Odd: it is no job.
+        Unavailable: there is none of that key.
+    """
+    shape = book.shape
+    found = wire.run(f"SELECT {shape.columns} FROM mail_queue WHERE {shape.key} = ?", (key,))
+    if not found:
+        raise Unavailable(f"{wire.path}: the row {key} is not there any more")
+    return parse(found[0], shape)
+
+
+def write(wire: Wire, book: Book, row: Row, **values: Cell) -> None:
+    """Change some columns of a row."""
+    sets = ", ".join(f"{name} = ?" for name in values)
+    wire.change(
+        f"UPDATE mail_queue SET {sets} WHERE {book.shape.key} = ?", (*values.values(), row.key)
+    )
+
+
+def stamp(book: Book, now: float) -> dict[str, Cell]:
+    """That a row was touched, where it has a column for it."""
+    form = book.shape.forms.get("updated_at")
+    return {} if form is None else {"updated_at": form.write(int(now))}
+
+
+# ---- orphans
+
+
+def is_orphan(wire: Wire, book: Book, row: Row) -> bool:
+    """Whether a job's registration is gone, or its number was given out again since."""
+    shape = book.shape
+    return bool(
+        shape.orphans
+        and wire.run(
+            f"SELECT 1 FROM mail_queue WHERE {shape.key} = ? AND {shape.orphans}", (row.key,)
+        )
+    )
+
+
+class Orphans(NamedTuple):
+    """How many jobs have no registration, of all."""
+
+    orphans: int
+    jobs: int
+
+    @property
+    def too_many(self) -> str:
+        """Why they must be asked about; "" when they may go."""
+        if self.orphans <= ORPHANS or self.orphans * 2 <= self.jobs:
+            return ""
+        return (
+            f"{self.orphans:,} of {self.jobs:,} jobs have no registration: nothing is sent until "
+            "somebody has seen to that, or has them deleted"
+        )
+
+
+def count_orphans(wire: Wire, book: Book) -> Orphans | None:
+    """How many there are; None where there is no table of registrations to tell by."""
+    if not book.shape.orphans:
+        return None
+    ((orphans,),) = wire.run(
+        f"SELECT count(*) FROM mail_queue WHERE status <> 'sending' AND {book.shape.orphans}"
+    )
+    ((jobs,),) = wire.run("SELECT count(*) FROM mail_queue")
+    assert isinstance(orphans, int) and isinstance(jobs, int)
+    return Orphans(orphans, jobs)
+
+
+def no_registrations(book: Book) -> str:
+    """That orphans cannot be told from others, in words."""
+    return (
+        f"no table {book.place.registrations} with a column number: it cannot be told which jobs "
+        "are orphans"
+    )
+
+
+def delete_orphans(wire: Wire, book: Book, *, asked: bool = False) -> list[str]:
+    """Delete the jobs whose registration is gone, before they cost a token; says which.
+
+    Raises:
+        Unavailable: that table is missing, or they are so many that somebody must have `asked`.
+    """
+    if not book.place.registrations:
+        return []
+    counted = count_orphans(wire, book)
+    if counted is None:
+        raise Unavailable(f"{wire.path}: {no_registrations(book)}")
+    if counted.too_many and not asked:
+        raise Unavailable(f"{wire.path}: {counted.too_many}")
+    if not counted.orphans:
+        return []
+    where = f"status <> 'sending' AND {book.shape.orphans}"
+    gone = wire.run(f"SELECT registration_number, mail_type FROM mail_queue WHERE {where}")
+    wire.change(f"DELETE FROM mail_queue WHERE {where}")
+    return ["-".join(map(str, values)) for values in gone]
