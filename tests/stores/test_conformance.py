@@ -87,7 +87,7 @@ _tasks_of_our_own = Shape(
     description=lambda number, kind: "a job",
     kinds=("a", "b", "c"),
     kind="job",
-    told=lambda task: replace(task, description="all of it"),
+    told=lambda task: replace(task, description="all of it", attempts=2, error="it broke"),
     in_line=_by_id,
 )
 
@@ -372,7 +372,7 @@ def test_what_is_added_can_be_seen(
     """
     store = open_store()
     payload = f"{spool.mail_spool}/one" if shape.has_payload else ""
-    task = shape.told(a_task(payload=payload))
+    task = shape.told(a_task(payload=payload, due=NOW + 60))
 
     rev = store.swap(None, task)
 
