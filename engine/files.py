@@ -568,7 +568,11 @@ def open_below(root: str, path: str, under: str = "") -> tuple[int, str]:
         OSError: a component is missing or is no folder.
     """
     parts = plainly_below(root, path)
-    fd = enter(root, under)
+    try:
+        fd = enter(root, under)
+    except OSError as error:
+        error.filename = root  # whoever is told of it knows no components
+        raise
     try:
         return descend(fd, parts)
     finally:

@@ -54,6 +54,7 @@ from tui.screens.overview import OverviewScreen
 from tui.screens.palette import PaletteScreen
 from tui.screens.transports import TransportsScreen
 from tui.widgets.picker import Picker
+from tui.widgets.task_list import TaskList
 
 
 async def shows(pilot: Pilot[None], *texts: str) -> None:
@@ -197,6 +198,23 @@ def begin(console: Console) -> None:
     console.goto(Target(keys.OPERATION))
 
 
+async def press_on(pilot: Pilot[None], console: Console, key: str) -> None:
+    """Press a key that leads elsewhere, and again where the list has something else to say: that
+    the task under the cursor is another one since just now, as it is looked at anew at any time.
+    """
+    before = console.screen
+    while console.screen is before:
+        for tasks in before.query(TaskList):
+            await until(pilot, partial(lambda each: not (each.unseen or each.altered), tasks))
+        said = getattr(before, "_said", None)
+        await pilot.press(key)
+
+        def answered(said: object = said) -> bool:
+            return console.screen is not before or getattr(before, "_said", None) != said
+
+        await until(pilot, answered, lambda: text_of(console.screen))
+
+
 async def lead(pilot: Pilot[None], console: Console, screen: str) -> None:
     """From the overview to a screen, as an operator goes."""
     await pilot.press("2")
@@ -207,12 +225,11 @@ async def lead(pilot: Pilot[None], console: Console, screen: str) -> None:
             begin(console)
             continue
         on_tab = getattr(before, "KIND", "") == keys.LIST and key.isdigit()
-        await pilot.press(key)
         if on_tab:
+            await pilot.press(key)
             await until(pilot, lambda: is_done(console))
         else:
-            elsewhere = partial(lambda old: console.screen is not old, before)
-            await until(pilot, elsewhere, lambda: text_of(console.screen))
+            await press_on(pilot, console, key)
         there = console.screen
         if isinstance(there, OperationsScreen):  # what was done is read first
             await until(pilot, partial(lambda board: board.here is not None, there))
