@@ -82,6 +82,12 @@ class MailSettings(NamedTuple):
     domains: Mapping[str, Rate] = {}
     """By the domain of the recipient (lower case), how many attempts may be made."""
 
+    @property
+    def spooled_size(self) -> int:
+        """Bytes of a spooled body that is sent: with a newline at its end, and three bytes for each
+        that was no UTF-8."""
+        return 3 * self.max_file_size + 1
+
     def __repr__(self) -> str:
         """Without the password: what is represented may come to be logged."""
         fields = self._replace(password="***" if self.password else "")._asdict()

@@ -6,8 +6,9 @@ from engine.handlers import Context, Failed, Fatal, Handler
 from engine.model import Task
 
 
-def guarded(handler: Handler, mail_spool: str) -> Handler:
-    """The handler, never started for a task whose payload lies elsewhere than below `mail_spool`.
+def guarded(handler: Handler, mail_spool: str, root: str = "") -> Handler:
+    """The handler, never started for a task whose payload lies elsewhere than below `mail_spool`,
+    which itself is found below the data folder `root` through no symbolic link.
 
     A task file may name any file of the system, and handlers read, send and delete what they are
     named. One that is merely missing is the handler's to judge. Looked at right before the start:
@@ -16,15 +17,15 @@ def guarded(handler: Handler, mail_spool: str) -> Handler:
 
     def run(task: Task, context: Context) -> None:
         if task.payload:
-            _require(task.payload, mail_spool)
+            _require(task.payload, mail_spool, root)
         handler(task, context)
 
     return run
 
 
-def _require(path: str, mail_spool: str) -> None:
+def _require(path: str, mail_spool: str, root: str) -> None:
     try:
-        files.is_below(mail_spool, path)
+        files.is_below(mail_spool, path, root)
     except Refused as refusal:
         raise Fatal(f"payload not touched: it {refusal}") from refusal
     except FileNotFoundError:

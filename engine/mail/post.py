@@ -298,9 +298,8 @@ class Post:
             raise Waits(self._clock() + ASK_AGAIN, why)
         name = transport.name
         with _readable():
-            # As it was spooled: with a newline at its end, and three bytes for each that was none.
-            limit = 3 * self._settings.max_file_size + 1
-            said = of_body(self._spool.body(spooled, limit), spooled.html)
+            body = self._spool.body(spooled, self._settings.spooled_size)
+            said = of_body(body, spooled.html)
             to = address.checked(spooled.to, self._settings.strict)
             # Of its own time, not of now: what may arrive twice is the same to the byte.
             mail = self._composed(said, to, spooled.subject, spooled.made, spooled.id, transport)

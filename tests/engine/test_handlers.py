@@ -66,6 +66,22 @@ def test_it_starts_where_nothing_leads_elsewhere(tmp_path: Path, tail: str, star
     assert started == [task] * starts
 
 
+def test_a_mail_spool_behind_a_link_starts_nothing(tmp_path: Path) -> None:
+    """Below the data folder the mail spool is reached through no link, wherever that leads."""
+    (tmp_path / "elsewhere" / "spool").mkdir(parents=True)
+    (tmp_path / "elsewhere" / "spool" / "meta.sh").touch()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "mail").symlink_to(tmp_path / "elsewhere")
+    mail_spool, started = f"{tmp_path}/data/mail/spool", list[Task]()
+    task = replace(TASK, payload=f"{mail_spool}/meta.sh")
+    handler = guarded(lambda task, context: started.append(task), mail_spool, f"{tmp_path}/data")
+
+    with pytest.raises(Fatal, match="it lies behind"):
+        handler(task, Context())
+
+    assert started == []
+
+
 def test_what_cannot_be_looked_at_is_tried_again(tmp_path: Path) -> None:
     """When the system does not tell what the payload is, the handler waits for another attempt."""
     started = list[Task]()

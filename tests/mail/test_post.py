@@ -512,7 +512,11 @@ def test_what_was_sent_is_done_even_without_a_transport(tmp_path: Path) -> None:
     payload = spooled(tmp_path)
     Office(tmp_path, Recorder()).post().deliver(payload, TASK, 1, never)
 
-    Office(tmp_path, method="none").post().deliver(payload, TASK, 2, never)
+    office = Office(tmp_path, method="none")
+    office.post().deliver(payload, TASK, 2, never)
+
+    assert "MAIL_SEND_ALREADY_SENT" in office.log()[-1]
+    assert office.metric(ATTEMPTS) == 1
 
 
 def test_what_is_in_doubt_is_said_and_sent_once_more(tmp_path: Path) -> None:

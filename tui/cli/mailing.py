@@ -53,13 +53,15 @@ class Mailing:
         *,
         ours: bool,
         complain: Callable[[str], None],
+        root: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`settings` says how mail is sent, `ways` by what; both raise ConfigError where that means
-        nothing. `post` sends it. With `ours` False a program does all that, and none is shut out.
+        nothing. `post` sends it; `root` is the data folder of `mail_spool`. With `ours` False a
+        program does all that, and none is shut out.
         """
         self._settings, self._ways, self._post = settings, ways, post
-        self._mail_spool, self._complain = mail_spool, complain
+        self._mail_spool, self._root, self._complain = mail_spool, root, complain
         self._ours, self._clock = ours, clock
         self._built: _Built | None = None
         self._published = float("-inf")
@@ -128,7 +130,7 @@ class Mailing:
 
         ways = ways or self._ways(settings)
         post = self._post(settings, ways)
-        handler = guarded(MailSend(post), self._mail_spool)
+        handler = guarded(MailSend(post), self._mail_spool, self._root)
         self._built = _Built(settings, ways, post, handler, self._clock())
         return self._built
 

@@ -245,7 +245,7 @@ def _require_sendable(spool: MailSpool, mail: Spooled, settings: MailSettings) -
 
     try:
         checked(mail.to, settings.strict)
-        spool.body(mail, 3 * settings.max_file_size + 1)  # as whoever delivers it asks for it
+        spool.body(mail, settings.spooled_size)  # as whoever delivers it asks for it
     except BadMail as error:
         raise BadMail(f"{mail.id}: cannot be sent, and was left alone: {error}") from error
 

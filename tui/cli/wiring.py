@@ -216,10 +216,14 @@ class Setup(NamedTuple):
         """What sends the mail of tasks, and says when it cannot; nothing is looked at yet."""
         from tui.cli.mailing import Mailing
 
-        spool = self.queue.mail_spool
-        ours = self.sends_mail
         return Mailing(
-            self.mail_settings, self.ways, self.post, spool, ours=ours, complain=complain
+            self.mail_settings,
+            self.ways,
+            self.post,
+            self.queue.mail_spool,
+            ours=self.sends_mail,
+            complain=complain,
+            root=self.queue.root,
         )
 
     def counters(self) -> metrics.Counters:
@@ -378,6 +382,7 @@ class Setup(NamedTuple):
             kind: guarded(
                 Command(handler.command, handler.timeout, self.account(kind, store.opened)),
                 self.queue.mail_spool,
+                self.queue.root,
             )
             for kind, handler in self.programs.items()
         }
