@@ -31,7 +31,16 @@ class RetryPolicy(NamedTuple):
     last_counts: int
     """By how much the failure that buries a task raises its attempts: 0 or 1."""
     runs: int
-    """How often a task is run at most, for people."""
+    """How often a task is run at most, for people; 0 where its age decides."""
+    lifetime: float = float("inf")
+    """Seconds since it was created after which a task that fails is not tried again."""
+
+    def wait(self, task: Task, now: float) -> float | None:
+        """Seconds until a task is tried again that fails now; None to give it up."""
+        # When a task was created need not be known: then it is 0, and no age gives it up.
+        if task.created and now - task.created >= self.lifetime:
+            return None
+        return self.backoff(task.attempts or 0)
 
 
 def exponential(base: float, ceiling: float, limit: int) -> Backoff:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
-from engine.model import State, Task
+from engine.model import Edges, State, Task
 
 Act: TypeAlias = Callable[..., Task | None]
 """A task, the time (epoch seconds UTC), the verb's own values by name -> what the task becomes;
@@ -59,10 +59,19 @@ def postpone(task: Task, due: float, why: str) -> Task:
     return replace(task, state=State.PENDING, due=due, error=says, lease=None)
 
 
-def bury(task: Task, error: str, counts: int = 0) -> Task:
-    """Given up on: to the dead-letter queue, the attempts raised by `counts`."""
+def bury(task: Task, error: str, counts: int = 0, end: State = State.DEAD) -> Task:
+    """Given up on: to the dead-letter queue, the attempts raised by `counts`.
+
+    `end` is where it goes in a store that keeps no dead.
+    """
     attempts = (task.attempts or 0) + counts
-    return replace(task, state=State.DEAD, attempts=attempts, error=error, lease=None, due=0.0)
+    due = 0.0 if end is State.DEAD else task.due
+    return replace(task, state=end, attempts=attempts, error=error, lease=None, due=due)
+
+
+def last_state(edges: Edges) -> State:
+    """Where a task goes that is given up on: to the dead, where a store keeps such."""
+    return State.DEAD if (State.ACTIVE, State.DEAD) in edges else State.DONE
 
 
 def retry(task: Task, now: float) -> Task:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import NamedTuple, Protocol
 
@@ -21,6 +22,9 @@ from engine.text import plain_error
 
 HOUSEKEEPING = 3600.0
 """Seconds between two looks for dead tasks past their time."""
+
+RESCUING = 60.0
+"""Seconds between two looks for leases that have lapsed, where no lock says that none is alive."""
 
 PUBLISHING = 5.0
 """Seconds between two writings of the metrics while there is always work."""
@@ -71,6 +75,11 @@ class Services(NamedTuple):
     tidy: Callable[[], None] = lambda: None
     """Sets aside what the last take met and could not read; called only under the lock."""
     limits: Limits | None = None
+    giving_up: Callable[[Task], None] = lambda task: None
+    """Told of each task that is not tried again, as it will stand, before its store has it: what
+    must be done first is done here. Where it raises StoreError or OSError, the task stays claimed
+    and that is tried again.
+    """
     gate: Callable[[str], tuple[str, float | None]] = lambda kind: ("", None)
     """Why no task of a kind may be claimed now, whoever handles it, "" when one may; and from when
     on one may, epoch seconds UTC, None where nobody knows. Raises nothing, and is asked once for
@@ -115,6 +124,8 @@ class _Owed(NamedTuple):
     new: Task | None
     then: Callable[[], None] | None
     """What is counted and logged once it has; None where the task was not run."""
+    given_up: bool = False
+    """Whether it is not tried again."""
 
 
 _EXECUTING = {"geoban_apply": "geoban apply", "mail_send": "mail send"}
@@ -139,6 +150,7 @@ class Worker:
         self._store, self._handled, self._retry = store, handled, retry
         self._owner, self._lock, self._concurrency = owner, lock, concurrency
         self._services = services or Services()
+        self._end = verbs.last_state(store.edges)
         self._clock = clock
         self._events: SimpleQueue[_Finished | None] = SimpleQueue()
         self._in_hand: Counter[str] = Counter()
@@ -159,6 +171,10 @@ class Worker:
         self._owed: list[_Owed] = []
         self._until: dict[str, float] = {}
         """By task in hand: when its handler must have ended, whatever happens."""
+        self._ours: set[str] = set()
+        """Ids of the tasks in hand, and of those whose outcome is owed."""
+        self._unrescued: dict[str, str] = {}
+        """By task that could not be given back: why, as it was said last."""
 
     # ---- told from outside, from any thread or signal handler
 
@@ -209,24 +225,54 @@ class Worker:
         )
 
     def rescue(self) -> None:
-        """The lock is ours: whatever is claimed is nobody's."""
+        """Give back what nobody works on: all, where the lock is ours, else what has lapsed."""
         taken_over = self._lock.taken_over if self._lock else ""
         reason = f"worker ended while it ran: {taken_over or 'no trace of it'}"
-        for outcome in rescuer.rescue(self._store, self._retry, self._clock(), reason):
+        said, self._unrescued = self._unrescued, {}
+        for outcome in rescuer.rescue(
+            self._store,
+            self._retry,
+            self._clock(),
+            reason,
+            self._is_dead,
+            self._services.giving_up,
+        ):
             old, new, _ = outcome.move
             assert old is not None and new is not None
             if outcome.error is not None:
-                self._services.log("ERROR", f"Recovery of {old.id} failed: {outcome.error}")
+                why = self._unrescued[old.id] = str(outcome.error)
+                if said.get(old.id) != why:
+                    self._services.log("ERROR", f"Recovery of {old.id} failed: {why}")
                 continue
-            if new.state is State.DEAD:
+            if new.state is self._end:
                 self._services.log("ERROR", self._exhausted(old))
                 self._buried(new)
+                self._sweep(replace(new, rev=outcome.rev))
             else:
                 word = self._store.states[new.state]
                 self._services.log("WARN", f"Moving orphaned work task back to {word}: {old.id}")
 
+    def _is_dead(self, task: Task) -> bool:
+        """Whether nobody works on a claimed task any more."""
+        if self._lock is not None:
+            return True
+        # A claim without an end ends with its owner: without a lock there is none but us.
+        until = task.lease.until if task.lease is not None else None
+        return task.id not in self._ours and (until is None or until <= self._clock())
+
+    def _sweep(self, task: Task) -> None:
+        """Let go of what is finished, where the store keeps it until somebody does."""
+        if task.state is not State.DONE:
+            return
+        try:
+            self._store.swap(task, None)
+        except Gone:
+            return  # somebody else was faster
+        except (StoreError, OSError) as error:
+            self._services.log("ERROR", f"{task.id} is finished, but still there: {error}")
+
     def _work(self, *, limit: int | None, until_idle: bool) -> None:
-        retired = published = self._clock()
+        retired = published = rescued = self._clock()
         claimed = self._put_off = 0
         self._put_off_why, self._put_off_until = {}, None
         while True:
@@ -247,6 +293,9 @@ class Worker:
             if limit is None and (idle or now - published >= PUBLISHING):
                 self._services.publish()
                 published = now
+            if self._lock is None and now - rescued >= RESCUING and not self._unreachable:
+                self.rescue()
+                rescued = now
             if limit is None and now - retired >= HOUSEKEEPING:
                 self._services.retire()
                 retired = now
@@ -364,6 +413,7 @@ class Worker:
         if task.kind in self._handled:
             log("INFO", f"Executing: {_EXECUTING.get(task.kind, task.description)}")
         self._in_hand[task.kind] += 1
+        self._ours.add(task.id)
         timeout = self._services.timeouts.get(task.kind)
         if timeout is not None:
             self._until[task.id] = self._clock() + timeout + SLACK
@@ -424,14 +474,14 @@ class Worker:
         now = self._clock()
         fatal = isinstance(failure, Fatal)
         if fatal:
-            new = verbs.bury(task, error, self._retry.last_counts)
+            new = verbs.bury(task, error, self._retry.last_counts, self._end)
         else:
-            new = rescuer.outcome_of_failure(task, error, self._retry, now)
+            new = rescuer.outcome_of_failure(task, error, self._retry, now, self._end)
             if isinstance(failure, Retry) and new.state is State.PENDING:
                 new = verbs.nack(task, int(now) + failure.after, error)
 
         def died() -> None:
-            cannot = f"Task {task.id} cannot succeed, moving to DLQ"
+            cannot = f"Task {task.id} cannot succeed, moving to {self._end_word}"
             self._services.log("ERROR", cannot if fatal else self._exhausted(task))
             self._buried(new)
 
@@ -441,25 +491,40 @@ class Worker:
             tried = f"attempt {self._run_of(task)}"
             self._services.log("WARN", f"Task {task.id} failed ({tried}), retry in {wait}s")
 
-        self._store_outcome(task, new, died if new.state is State.DEAD else waits)
+        given_up = new.state is self._end
+        self._store_outcome(task, new, died if given_up else waits, given_up=given_up)
+
+    @property
+    def _end_word(self) -> str:
+        """Where what is given up on goes to, in the words of the contract's log where it is so."""
+        return "DLQ" if self._end is State.DEAD else self._store.states[self._end]
 
     def _exhausted(self, task: Task) -> str:
-        return f"Task {task.id} exhausted retries ({self._run_of(task)}), moving to DLQ"
+        return (
+            f"Task {task.id} exhausted retries ({self._run_of(task)}), moving to {self._end_word}"
+        )
 
     def _run_of(self, task: Task) -> str:
-        """Which run of a task it was that just failed, of how many."""
-        return f"{(task.attempts or 0) + 1}/{self._retry.runs}"
+        """Which run of a task it was that just failed, and of how many where that is fixed."""
+        run = (task.attempts or 0) + 1
+        return f"{run}/{self._retry.runs}" if self._retry.runs else f"{run}"
 
     def _buried(self, task: Task) -> None:
         self._services.tally("dlq_total")
         after = f"after {task.attempts} retries"
-        self._services.alert(f"Task moved to DLQ: {task.id} ({task.kind}) {after}")
+        where = self._end_word
+        self._services.alert(f"Task moved to {where}: {task.id} ({task.kind}) {after}")
 
     def _store_outcome(
-        self, task: Task, new: Task | None, then: Callable[[], None] | None = None
+        self,
+        task: Task,
+        new: Task | None,
+        then: Callable[[], None] | None = None,
+        *,
+        given_up: bool = False,
     ) -> None:
         """Put the outcome in place of the claimed task, now or when the store can be reached."""
-        owed = _Owed(task, new, then)
+        owed = _Owed(task, new, then, given_up)
         try:
             self._swap(owed)
         except (StoreError, OSError) as error:
@@ -480,15 +545,22 @@ class Worker:
                 return
 
     def _swap(self, owed: _Owed) -> None:
+        new = owed.new
         try:
-            self._store.swap(owed.task, owed.new)
+            if owed.given_up and new is not None:
+                self._services.giving_up(new)
+            rev = self._store.swap(owed.task, new)
         except Gone:
+            self._ours.discard(owed.task.id)
             ident = owed.task.id
             self._services.log("WARN", f"Task {ident} is not where it was claimed; left alone")
             self._gone += owed.then is not None
             return
+        self._ours.discard(owed.task.id)
         if owed.then is not None:
             owed.then()
+        if new is not None:
+            self._sweep(replace(new, rev=rev))
 
 
 def _words(failure: Exception) -> str:

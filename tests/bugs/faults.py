@@ -248,7 +248,7 @@ COUNTING = (
         "engine/rescuer.py",
         (
             (
-                "Move(task, outcome_of_failure(task, reason, retry, now))",
+                "Move(task, outcome_of_failure(task, reason, retry, now, end))",
                 "Move(task, verbs.unclaim(task))",
             ),
         ),

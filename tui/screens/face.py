@@ -84,6 +84,14 @@ class Face(Keeps, Screen[None]):
             self.target = target
 
     @property
+    def stands(self) -> bool:
+        """Whether its parts are to be painted: not while it is taken away, part after part.
+
+        A worker of a screen is ended after the screen's parts are, so it can wake in between.
+        """
+        return self.is_attached and self.display
+
+    @property
     def hasty(self) -> bool:
         """Whether the key that acts now came in a burst that no hand types."""
         return bool(getattr(self.app, "hasty", False))

@@ -289,7 +289,7 @@ class LogScreen(Board):
         self._paint_status()
 
     def _paint_status(self) -> None:
-        if self.is_attached and self.size.width:
+        if self.stands and self.size.width:
             line = view.status(self._standing(), self.size.width)
             self._status.show([line])
 

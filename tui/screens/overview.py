@@ -182,7 +182,7 @@ class OverviewScreen(Freezing):
 
     def paint(self) -> None:
         """Divide the screen, and show what is known now."""
-        if not self._composed or not self.is_attached or not self.size.width:
+        if not self._composed or not self.stands or not self.size.width:
             return
         self._divide()
         self.lay_out(self.size.width)

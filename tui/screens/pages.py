@@ -125,7 +125,7 @@ class Board(Face):
 
     def paint(self) -> None:
         """Show what is known now; what did not change is not painted again."""
-        if not self._composed or not self.is_attached or not self.size.width:
+        if not self._composed or not self.stands or not self.size.width:
             return  # it can be resumed before its parts are there, and asked again when it is gone
         self.query_one(TopLine).tell(self.around, self.trail())
         self.lay_out(self.size.width)

@@ -204,7 +204,7 @@ class PlanScreen(Deed):
 
     def _weighed(self, weight: Weight) -> None:
         self._weight = weight
-        if self.is_attached:
+        if self.stands:
             self.lay_out(self.size.width)
 
     # What it shows
@@ -249,7 +249,7 @@ class PlanScreen(Deed):
     def _stands(self) -> bool:
         """Whether all its parts are there: before and after, there is nothing to be painted."""
         ids = {part.id for part in self.children}
-        return self.is_attached and {"title", "text", "rows", "word", "hints"} <= ids
+        return self.stands and {"title", "text", "rows", "word", "hints"} <= ids
 
     def lay_out(self, width: int) -> None:
         """The plan or its result, for this width."""

@@ -80,7 +80,7 @@ class ProblemsScreen(Page):
                 self._glimpses.append(await self._glimpse(problem))
             except StoreError as error:
                 self._glimpses.append(str(error))
-        if self.is_attached:
+        if self.stands:
             self.lay_out(self.size.width)
 
     def copies(self) -> tuple[Copy, ...]:

@@ -136,7 +136,7 @@ class QueueScreen(Acting):
         if target.state is None and target.filter is None and not target.id and not target.problems:
             return
         self._aim = target
-        if self.is_attached and self._tabs:
+        if self.stands and self._tabs:
             self._take_aim()
 
     def _take_aim(self) -> None:
@@ -750,7 +750,7 @@ class QueueScreen(Acting):
 
     def on_screen_resume(self) -> None:
         """Back on top: show what changed meanwhile."""
-        if self.is_attached:
+        if self.stands:
             self.list.tick(self._clock())
             self.paint()
 

@@ -45,7 +45,7 @@ class RecordScreen(Page):
 
     def lay_out(self, width: int) -> None:
         """All there is to say of it, for this width."""
-        if not self.is_attached or not width:
+        if not self.stands or not width:
             return
         self.show(self._title(), self._lines(width), ())
         self.show_hints()

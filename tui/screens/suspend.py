@@ -100,7 +100,7 @@ class SuspendScreen(Deed):
 
     def lay_out(self, width: int) -> None:
         """What would become of mail, a reason, the other transports, and the same as a command."""
-        if not self.is_attached or not width:
+        if not self.stands or not width:
             return
         now = self._clock()
         seen = (self._seen, self._after, self._desk.delivers, self._waiting)

@@ -263,7 +263,7 @@ class TaskScreen(Acting, Page):
     @property
     def _is_there(self) -> bool:
         """Whether its panes are: not before it is composed, nor while it is taken down."""
-        return self.is_attached and bool(self.query(LongText)) and bool(self.size.width)
+        return self.stands and bool(self.query(LongText)) and bool(self.size.width)
 
     @work(exclusive=True, group="paint")
     async def _paint(self) -> None:

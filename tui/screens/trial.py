@@ -54,7 +54,7 @@ class TrialScreen(Deed):
 
     def lay_out(self, width: int) -> None:
         """What would be sent and how, or what was said and what came of it."""
-        if not self.is_attached or not width:
+        if not self.stands or not width:
             return
         text = self._done_lines(width) if self._begun else self._plan_lines(width)
         self.show((), text, self._ask())
