@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, islice, pairwise
+from operator import sub
 from typing import NamedTuple
 
 from engine.index import RANK, Query, where
@@ -20,7 +21,7 @@ UNFINISHED = (State.PENDING, State.HELD, State.DEAD)
 """Whose ages are told when no state is asked for: what nobody works on, and that is not over."""
 
 BY = {
-    "destination": ("by_destination", ("destination",), "destination"),
+    "destination": ("by_domain", ("domain",), "domain"),
     "kind": ("by_cluster", ("cluster", "kind"), "kind"),
     "error": ("by_cluster", ("cluster", "kind"), "cluster"),
 }
@@ -31,14 +32,17 @@ class AgeRow(NamedTuple):
     """How many tasks of one name are how old."""
 
     name: str
-    """Of a destination or a kind, or the pattern of an error; "" for tasks that have none."""
+    """Of a destination (of an address its domain) or a kind, or the pattern of an error; "" for
+    tasks that have none."""
     counts: tuple[int, ...]
     """By bucket, the youngest first."""
+    unknown: int = 0
+    """How many further ones there are of which the store does not know how old they are."""
 
     @property
     def total(self) -> int:
         """How many there are."""
-        return sum(self.counts)
+        return sum(self.counts) + self.unknown
 
 
 class Ages(NamedTuple):
@@ -55,12 +59,25 @@ class Ages(NamedTuple):
     @property
     def rest(self) -> AgeRow:
         """The tasks of the names that have no row, together."""
-        shown = [sum(column) for column in zip(*(row.counts for row in self.rows), strict=True)]
-        counts = zip(self.total.counts, shown or _NONE, strict=True)
-        return AgeRow("", tuple(whole - part for whole, part in counts))
+        return _row("", map(sub, _figures(self.total), _sums(map(_figures, self.rows))))
 
 
 _NONE = (0,) * (len(BOUNDS) + 1)
+
+
+def _figures(row: AgeRow) -> tuple[int, ...]:
+    return (*row.counts, row.unknown)
+
+
+def _row(name: str, figures: Iterable[int]) -> AgeRow:
+    *counts, unknown = figures
+    return AgeRow(name, tuple(counts), unknown)
+
+
+def _sums(rows: Iterable[Sequence[int]]) -> tuple[int, ...]:
+    return tuple(map(sum, zip((*_NONE, 0), *rows, strict=True)))
+
+
 NO_AGES = Ages("destination", (), AgeRow("", _NONE), 0)
 """Of nothing."""
 
@@ -82,14 +99,13 @@ def ask(reader: Reader, query: Query, by: str, now: float) -> Ages:
     """
     edges = [now - 60.0 * bound for bound in BOUNDS]
     groups = None if query.filter else _one_by_one(reader, _states(query), by, edges)
-    counted: dict[str, list[int]] = {}
-    for name, counts in groups or _all_at_once(reader, query, by, now, edges):
-        row = counted.setdefault(name, list(_NONE))
-        row[:] = map(sum, zip(row, counts, strict=True))
-    rows = [AgeRow(name, tuple(counts)) for name, counts in counted.items()]
+    counted: dict[str, tuple[int, ...]] = {}
+    for name, figures in groups or _all_at_once(reader, query, by, now, edges):
+        counted[name] = _sums((counted.get(name, (*_NONE, 0)), figures))
+    rows = [_row(name, figures) for name, figures in counted.items()]
     rows.sort(key=lambda row: (-row.total, row.name))
-    total = tuple(map(sum, zip(*(row.counts for row in rows), strict=True))) or _NONE
-    return Ages(by, tuple(rows[:MOST]), AgeRow("TOTAL", total), max(0, len(rows) - MOST))
+    total = _row("TOTAL", _sums(map(_figures, rows)))
+    return Ages(by, tuple(rows[:MOST]), total, max(0, len(rows) - MOST))
 
 
 def _states(query: Query) -> tuple[State, ...]:
@@ -109,13 +125,13 @@ def _one_by_one(
     if len(found) > DENSE:
         return None
     met = " AND ".join(f"{column}=?" for column in ("state", *columns))
-    met += " AND created>? AND created<=?"
-    count = f"(SELECT count(*) FROM task INDEXED BY {index} WHERE {met})"
-    sql = "SELECT " + ", ".join([count] * len(_NONE))
+    count = f"(SELECT count(*) FROM task INDEXED BY {index} WHERE {met} AND "
+    known, unknown = f"{count}created>? AND created<=?)", f"{count}created IS NULL)"
+    sql = "SELECT " + ", ".join([*([known] * len(_NONE)), unknown])
     at = 1 + columns.index(name)
     ends = list(pairwise((float("inf"), *edges, float("-inf"))))
     return [
-        (str(key[at]), reader.fetch(sql, [v for a, b in ends for v in (*key, b, a)])[0])
+        (str(key[at]), reader.fetch(sql, [*(v for a, b in ends for v in (*key, b, a)), *key])[0])
         for key in found
     ]
 
@@ -146,10 +162,12 @@ def _all_at_once(
     how = "NOT INDEXED" if query.filter or not reader.has_index(index) else f"INDEXED BY {index}"
     younger = ", ".join("count(CASE WHEN created>? THEN 1 END)" for _ in edges)
     rows = reader.fetch(
-        f"SELECT {name}, {younger}, count(*) FROM task {how} WHERE state IN ({states}) AND {met} "
+        f"SELECT {name}, {younger}, count(created), count(*) FROM task {how} "
+        f"WHERE state IN ({states}) AND {met} "
         f"GROUP BY {'state, ' + listed if 'NOT' not in how else name}",
         (*edges, *values),
     )
+    # Of what nobody knows the age, all counts but the last leave it out.
     return [(name, [b - a for a, b in pairwise((0, *counts))]) for name, *counts in rows]
 
 
@@ -172,11 +190,15 @@ def reading(ages: Ages) -> str:
     oldest bucket that holds much says when it began, the youngest one whether it is over. What has
     arrived at the right end is debris of long ago.
     """
-    counts = ages.total.counts
+    counts, unknown = ages.total.counts, ages.total.unknown
     if not ages.total.total:
         return ""
+    ageless = f"{unknown:,} of unknown age" if unknown else ""
+    if unknown == ages.total.total:
+        return ageless + _where(ages)
     old = _oldest(counts)
-    return _when(counts, _youngest(counts, old), old) + _where(ages)
+    when = _when(counts, _youngest(counts, old), old)
+    return when + (f"; {ageless}" if ageless else "") + _where(ages)
 
 
 def _oldest(counts: Sequence[int]) -> int:

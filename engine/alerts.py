@@ -53,6 +53,7 @@ class What(StrEnum):
     TRANSPORT = "a failing transport"
     SUSPENDED = "a suspended transport"
     LOST = "mail without a task"
+    WARNED = "a warning of the queue"
     PROBLEMS = "problems"
     CONTRADICTION = "metrics that contradict"
     OLD_METRICS = "old metrics"
@@ -68,6 +69,7 @@ class Where(StrEnum):
     LOCK = "lock"
     TRANSPORTS = "transports"
     OPERATIONS = "operations"
+    CONTROLS = "controls"
 
 
 class Goal(NamedTuple):
@@ -79,7 +81,7 @@ class Goal(NamedTuple):
     state: State | None = None
     """Which state, where it leads to one."""
     name: str = ""
-    """Which transport or operation, where it leads to one; as it was found."""
+    """Which transport, operation or warning, where it leads to one; as it was found."""
 
 
 class Alert(NamedTuple):
@@ -144,6 +146,8 @@ class Sight(NamedTuple):
     """By which way its mail goes; None where nothing is known of that."""
     lost: int = 0
     """Spooled mails that no task sends, as far as is known."""
+    warnings: tuple[str, ...] = ()
+    """What the queue says of itself that somebody should see to."""
 
 
 def alerts(sight: Sight, now: float, limits: Thresholds) -> tuple[Alert, ...]:
@@ -296,6 +300,11 @@ def _lost(sight: Sight, now: float, limits: Thresholds) -> _Found:
         yield Level.WARN, What.LOST, words, None, (Where.TRANSPORTS,)
 
 
+def _warned(sight: Sight, now: float, limits: Thresholds) -> _Found:
+    for words in dict.fromkeys(sight.warnings):
+        yield Level.WARN, What.WARNED, words, None, (Where.CONTROLS, None, words)
+
+
 def _metrics(sight: Sight, now: float, limits: Thresholds) -> _Found:
     queue, goal = sight.queue, (Where.QUEUE,)
     if isinstance(queue, Samples):
@@ -325,7 +334,7 @@ def _is_whole(sight: Sight) -> bool:
 
 _RULES: tuple[_Rule, ...] = (
     *(_unreadable, _lock, _abandoned, _interrupted, _dead, _problems, _oldest, _idle),
-    *(_transports, _suspended, _lost, _metrics),
+    *(_transports, _suspended, _lost, _warned, _metrics),
 )
 
 

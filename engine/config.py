@@ -172,6 +172,9 @@ class Config(NamedTuple):
     trash: Trash = Trash()
     mail: Mapping[str, Any] = {}
     """What `mail` says, by the fields of `engine.mailconf.MailSettings`."""
+    stores: Mapping[str, tuple[object, checks.At]] = {}
+    """What is said of places in other formats, by the format's name, and where: each format checks
+    its own."""
 
 
 def load(path: str | None, environ: Mapping[str, str], search: Sequence[str] = SEARCH) -> Config:
@@ -292,6 +295,12 @@ def _mail(value: object, at: checks.At) -> dict[str, Any]:
     return mailconf.said(value, at)
 
 
+def _stores(value: object, at: checks.At) -> dict[str, tuple[object, checks.At]]:
+    if not isinstance(value, dict):
+        raise at.wrong("a mapping from formats to their settings", value)
+    return {str(name): (said, at.below(name)) for name, said in value.items()}
+
+
 def _handler(kind: str, value: object, at: checks.At) -> Handler:
     said = checks.mapping(value, at, _HANDLER)
     if "command" not in said and kind not in BUILT_IN:
@@ -369,6 +378,7 @@ _SETTINGS: Mapping[str, checks.Check] = {
     "alerts": _thresholds,
     "trash": _trash,
     "mail": _mail,
+    "stores": _stores,
 }
 
 

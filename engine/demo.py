@@ -1,13 +1,17 @@
-"""Throw-away spools with traffic: one that flows, one wedged behind a stuck lock.
+"""Throw-away places with traffic: a queue that flows, one wedged behind a stuck lock, and more.
 
-Nothing in them is painted: tasks are added and claimed by the engine, a real worker handles them
-with a real program, and the stuck lock was taken by the engine in a process that then hangs. A
-keeper process holds it all together and clears it away when whoever started it is gone.
+Nothing in them is painted: tasks are added and claimed by the engine, real workers handle them
+with real programs, and the stuck lock was taken by the engine in a process that then hangs. A
+keeper process holds it all together until whoever started it is gone; once it has ended, however
+it did, its workers end, and what it made is cleared away.
+
+The two queues are of the contract's format and made here; an `Exhibit` is a place in any other.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import random
 import re
@@ -19,9 +23,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from engine import files, lockfile, locks, verbs
 from engine.model import Move, State, Task
@@ -29,6 +33,13 @@ from engine.store import Full
 from engine.stores.nftban import NftbanStore, Spool, make_spool
 
 FLOWING, WEDGED = "flowing", "wedged"
+CONFIG = "spooldeck.yaml"
+READY = "ready"
+"""Begins the line in which the keeper names its places, once they are there."""
+
+WORK = ("queue", "work", "--concurrency", "4")
+"""The words of the command that works the queue that flows."""
+
 PACE = 0.4
 """Seconds between two tasks that the traffic adds."""
 
@@ -120,6 +131,11 @@ _FAILS = """\
 status=failed transport=$by retries=$try last_error={error}"; exit 1; fi;;"""
 
 
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+_PR_SET_PDEATHSIG = 1
+"""prctl(2): the signal that a process gets when the one that started it has ended."""
+
 _MAIL_COUNTED = (
     ("attempts", rb"_ATTEMPT .* transport=(\w+)"),
     ("success", rb"status=success transport=(\w+)"),
@@ -128,80 +144,168 @@ _MAIL_COUNTED = (
 """What each mail counter counts in the log, by transport."""
 
 
+class Exhibit(Protocol):
+    """A place in the demo besides the two queues, in a format of its own."""
+
+    @property
+    def name(self) -> str:
+        """Its path below the demo's folder, without blanks."""
+        ...
+
+    @property
+    def work(self) -> Sequence[str]:
+        """The words of the command that works it."""
+        ...
+
+    def make(self, folder: str, now: float) -> Mapping[str, str]:
+        """Make it in the demo's folder, with what was before `now` (epoch seconds UTC).
+
+        What the configuration shall say: lines of YAML by the section that they stand in.
+        """
+        ...
+
+    def open(self) -> None:
+        """Begin what goes on beside its worker; every other process has been started by now."""
+        ...
+
+    def add(self, now: float) -> None:
+        """Some traffic; called every `PACE` seconds."""
+        ...
+
+
 class Demo:
     """Starts the keeper, and with it everything; a context manager."""
 
-    def __init__(self, tasks: int, keep: str, work: Sequence[str]) -> None:
-        """`work` is the command that, with `--config F --root D` put in, works a queue.
+    def __init__(
+        self, tasks: int, keep: str, program: Sequence[str], keeper: str = "engine.demo"
+    ) -> None:
+        """`program` is what, with `--config F --root D` and a command put in, works a place.
 
-        `keep` names a folder to make the spools in and to leave; "" is one that goes away.
+        `keep` names a folder to make the places in and to leave; "" is one that goes away.
+        `keeper` is the module that is run as the keeper: it calls `main`.
         """
         self.folder = os.path.abspath(keep) if keep else tempfile.mkdtemp(prefix="spooldeck-demo-")
         self._argv = [
-            *(sys.executable, "-P", "-m", "engine.demo", self.folder, str(tasks)),
-            *("keep" if keep else "leave-nothing", *work),
+            *(sys.executable, "-P", "-m", keeper, self.folder, str(tasks)),
+            *("keep" if keep else "leave-nothing", *program),
         ]
         self._keeper: subprocess.Popen[bytes] | None = None
 
     @property
     def config_path(self) -> str:
-        """The configuration for its spools."""
-        return f"{self.folder}/spooldeck.yaml"
+        """The configuration for its places."""
+        return f"{self.folder}/{CONFIG}"
 
-    @property
     def places(self) -> list[str]:
-        """The spools."""
-        return [f"{self.folder}/{name}" for name in (FLOWING, WEDGED)]
+        """Its places, once all of them are there.
+
+        Raises:
+            OSError: they could not be made.
+        """
+        keeper = self._keeper
+        assert keeper is not None and keeper.stdout is not None
+        ready, *names = keeper.stdout.readline().decode().split() or [""]
+        if ready != READY:
+            raise OSError(f"the demo could not be set up in {self.folder}")
+        return [f"{self.folder}/{name}" for name in names]
 
     def __enter__(self) -> Demo:
-        keeper = self._keeper = subprocess.Popen(
+        self._keeper = subprocess.Popen(
             self._argv,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        assert keeper.stdout is not None
-        if keeper.stdout.readline() != b"ready\n":
-            keeper.wait()
-            raise OSError(f"the demo could not be set up in {self.folder}")
         return self
 
     def __exit__(self, *_: object) -> None:
         keeper = self._keeper
         if keeper is not None:
-            keeper.communicate()  # closes its standard input, and waits for its end
+            # Closes its standard input; its standard output ends with the last of its processes.
+            keeper.communicate()
 
 
 # ---- the keeper, a process of its own
 
 
-def keep(folder: str, tasks: int, leave: bool, work: Sequence[str]) -> None:
-    """Set the demo up, keep it moving until standard input ends, clear it away."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+def main(exhibits: Sequence[Exhibit] = ()) -> None:
+    """Be the keeper, as `Demo` asked for it."""
+    folder, tasks, leave, *program = sys.argv[1:]
+    keep(folder, int(tasks), leave == "keep", program, exhibits)
+
+
+def keep(
+    folder: str, tasks: int, leave: bool, program: Sequence[str], exhibits: Sequence[Exhibit] = ()
+) -> None:
+    """Set the demo up, keep it moving until standard input ends, and end what was started."""
+    for number in _ENDING:
         # The end of standard input is what ends it. Caught, not ignored: what it starts would
         # inherit a signal that is ignored.
         signal.signal(number, lambda *_: None)
-    traffic = Traffic(folder)
-    traffic.begin(tasks)
-    here = ["--config", f"{folder}/spooldeck.yaml", "--root", f"{folder}/{FLOWING}"]
-    worker = subprocess.Popen([*work, *here], stdin=subprocess.DEVNULL, start_new_session=True)
+    alive = -1 if leave else _clear_after(folder)
+    now = time.time()
+    said: list[Mapping[str, str]] = [exhibit.make(folder, now) for exhibit in exhibits]
+    traffic = Traffic(folder, exhibits)
+    traffic.begin(tasks, said)
+    worked = ((FLOWING, WORK), *((exhibit.name, exhibit.work) for exhibit in exhibits))
+    here = [*program, "--config", f"{folder}/{CONFIG}", "--root"]
+    workers = [_start([*here, f"{folder}/{name}", *work], alive) for name, work in worked]
     hanging = _hang(f"{folder}/{WEDGED}")
     try:
-        os.write(1, b"ready\n")
+        for exhibit in exhibits:
+            exhibit.open()
+        places = (FLOWING, WEDGED, *(exhibit.name for exhibit in exhibits))
+        os.write(1, f"{' '.join((READY, *places))}\n".encode())
         traffic.go_on(hanging)
     finally:
         with contextlib.suppress(ProcessLookupError, ChildProcessError):  # ended and waited for
             signal.pidfd_send_signal(hanging, signal.SIGKILL)
             os.waitid(os.P_PIDFD, hanging, os.WEXITED)
-        worker.terminate()
-        try:
-            worker.wait(10)
-        except subprocess.TimeoutExpired:
-            worker.kill()
-            worker.wait()
-        if not leave:
-            shutil.rmtree(folder)
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            try:
+                worker.wait(10)
+            except subprocess.TimeoutExpired:
+                worker.kill()
+                worker.wait()
+
+
+def _clear_after(folder: str) -> int:
+    """A process that clears the folder away once nobody has the descriptor any more: neither the
+    keeper, which may be killed, nor a worker, which may be writing there still.
+    """
+    ended, alive = os.pipe()
+    if os.fork():
+        os.close(ended)
+        return alive
+    try:
+        os.close(alive)
+        for number in _ENDING:
+            signal.signal(number, signal.SIG_IGN)
+        os.read(ended, 1)
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os._exit(0)
+
+
+def _start(argv: Sequence[str], alive: int) -> subprocess.Popen[bytes]:
+    """A worker, which is asked to end as soon as the keeper has."""
+    prctl, keeper = ctypes.CDLL(None).prctl, os.getpid()
+
+    def bind() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != keeper:  # it has ended already, and nobody will say so
+            os._exit(1)
+
+    return subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        pass_fds=() if alive < 0 else (alive,),
+        preexec_fn=bind,
+    )
 
 
 def _hang(root: str) -> int:
@@ -220,7 +324,7 @@ def _hang(root: str) -> int:
         return os.pidfd_open(pid)
     try:
         os.close(keeping)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in _ENDING:
             signal.signal(number, signal.SIG_IGN)
         locks.acquire(
             f"{root}/run/queue.lock",
@@ -245,13 +349,16 @@ def _spool(root: str) -> Spool:
 class Traffic:
     """Adds tasks, and writes down the id of each once it is in the queue (`added`)."""
 
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
+    def __init__(self, folder: str, exhibits: Sequence[Exhibit] = ()) -> None:
+        self._folder, self._exhibits = folder, exhibits
         self._random = random.Random(7)
         self._ledger = f"{folder}/added"
 
-    def begin(self, tasks: int) -> None:
-        """Make both spools, the handler and the configuration, and fill in what was before."""
+    def begin(self, tasks: int, said: Sequence[Mapping[str, str]] = ()) -> None:
+        """Make both queues, the handler and the configuration, and fill in what was before.
+
+        `said` is what the configuration says besides: lines of YAML by section.
+        """
         for name in (FLOWING, WEDGED):
             root = f"{self._folder}/{name}"
             make_spool(_spool(root))
@@ -259,8 +366,8 @@ class Traffic:
                 files.make_folders(f"{root}/{folder}")
         handle = f"{self._folder}/handle.sh"
         files.publish(handle, _script(self._folder).encode())
-        config = _CONFIG.format(handle=handle, mended=MENDED)
-        files.publish(f"{self._folder}/spooldeck.yaml", config.encode())
+        config = _CONFIG.format(handle=handle, mended=MENDED) + _sections(said)
+        files.publish(f"{self._folder}/{CONFIG}", config.encode())
         self._stores = {
             name: NftbanStore(_spool(f"{self._folder}/{name}")) for name in (FLOWING, WEDGED)
         }
@@ -293,6 +400,8 @@ class Traffic:
             now = time.time()
             if self._stores[name].counts()[State.PENDING] < MOST:
                 self._add(name, self._some(1, now, now))
+            for exhibit in self._exhibits:
+                exhibit.add(now)
             if count % 3 == 0:
                 self._publish_mail(f"{self._folder}/{FLOWING}")
 
@@ -346,6 +455,15 @@ class Traffic:
         files.publish(f"{root}/metrics/mail.prom", ("\n".join(lines) + "\n").encode())
 
 
+def _sections(said: Sequence[Mapping[str, str]]) -> str:
+    """YAML of what each says, what stands in one section together."""
+    found: dict[str, str] = {}
+    for one in said:
+        for section, lines in one.items():
+            found[section] = found.get(section, "") + lines
+    return "".join(f"{section}:\n{lines}" for section, lines in found.items())
+
+
 def _failed(task: Task) -> Task:
     """The task after its last failure, with the error that the demo's handler gives it."""
     words = task.description.rstrip("0123456789")
@@ -367,4 +485,4 @@ def _script(here: str) -> str:
 
 
 if __name__ == "__main__":
-    keep(sys.argv[1], int(sys.argv[2]), sys.argv[3] == "keep", sys.argv[4:])
+    main()

@@ -152,6 +152,12 @@ def _text(column: str, op: str, text: str, _: _Context) -> Condition:
     return f"{column} LIKE ? ESCAPE '\\'", (_pattern_of(text),)
 
 
+def _destination(column: str, op: str, text: str, about: _Context) -> Condition:
+    """A name without an @ is a whole domain, of whatever addresses; so are the rows of ages."""
+    is_domain = op == "=" and "@" not in text
+    return _text("domain" if is_domain else column, op, text, about)
+
+
 def _number(column: str, op: str, text: str, _: _Context) -> Condition:
     if not (text.isascii() and text.isdigit()):
         raise ValueError("expected a whole number")
@@ -241,7 +247,7 @@ FIELDS: Mapping[str, Field] = {
     "kind": Field("kind", _text, _TEXTS),
     "state": Field("state", _state, _FEW),
     "queue": Field("queue", _text, _TEXTS),
-    "dest": Field("destination", _text, _TEXTS),
+    "dest": Field("destination", _destination, _TEXTS),
     "err": Field("error", _text, _TEXTS),
     "desc": Field("description", _text, _TEXTS),
     "tries": Field("attempts", _number, _NUMBERS),

@@ -65,13 +65,18 @@ class Basis(NamedTuple):
 def expected(
     known: Basis, limits: Thresholds, retention_days: float | None, now: float
 ) -> tuple[Forecast, ...]:
-    """All that is to be expected."""
-    dead, word = known.counts.get(State.DEAD, 0), known.words.get(State.DEAD, "dead")
-    return (
-        drained(known.counts.get(State.PENDING, 0), known.pace, known.tokens, known.kinds),
-        filled(dead, limits.dlq, known.growth, word),
-        retired(dead, known.died, retention_days, now, word, known.undated),
-    )
+    """All that is to be expected; of the dead only where the store keeps any.
+
+    `retention_days` is infinite where nothing is ever deleted, None where that is not known.
+    """
+    waiting = known.counts.get(State.PENDING, 0)
+    found = [drained(waiting, known.pace, known.tokens, known.kinds)]
+    if State.DEAD in known.words or not known.words:
+        dead, word = known.counts.get(State.DEAD, 0), known.words.get(State.DEAD, "dead")
+        found.append(filled(dead, limits.dlq, known.growth, word))
+        if retention_days != inf:
+            found.append(retired(dead, known.died, retention_days, now, word, known.undated))
+    return tuple(found)
 
 
 def drained(

@@ -13,10 +13,11 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar
 
-from engine import ages, clusters, deeds, operations, plans, trash, undo, waiting, weights
+from engine import ages, clusters, controls, deeds, operations, plans, trash, undo, waiting, weights
 from engine.ages import NO_AGES, Ages
 from engine.asking import Asking, Tallying
 from engine.clusters import Cluster
+from engine.controls import Done, Order
 from engine.index import Query, Window
 from engine.journal import Entry, Intent, Journal, Operation
 from engine.lane import Lane, post
@@ -25,7 +26,7 @@ from engine.model import Edges, Part, Problem, State, Task
 from engine.operations import End, Report
 from engine.plans import Plan, Row
 from engine.reader import Reader
-from engine.store import Store, Unavailable
+from engine.store import Control, Store, Unavailable
 from engine.undo import Settled
 from engine.waiting import Standing
 
@@ -113,6 +114,11 @@ class Inspector:
         return self._mirror.edges
 
     @property
+    def controls(self) -> Mapping[str, Control]:
+        """What can be done there to the queue as a whole; empty until it is open."""
+        return self._mirror.controls
+
+    @property
     def latest(self) -> Changed:
         """What the store holds, as far as is known now."""
         return self._mirror.latest
@@ -175,7 +181,9 @@ class Inspector:
         """Up to `size` rows of a result, from `start` on or from where it still has as many."""
         empty = Window((), 0, 0, self.latest.generation)
         now = self._moment(query)
-        return await self._ask(query, lambda r, n: r.window(query, start, size, n, now), empty)
+        found = await self._ask(query, lambda r, n: r.window(query, start, size, n, now), empty)
+        self._mirror.show(task.id for task in found.tasks)
+        return found
 
     async def find(self, query: Query, id: str) -> int | None:
         """At which place of a result a task stands; None when it is not in it."""
@@ -385,6 +393,37 @@ class Inspector:
             self._harvests.discard(lane)
             self._mirror.touch(row.id for row in plan.rows)
             await lane.close(PATIENCE)
+
+    async def control(self, order: Order, intent: Intent | None = None) -> Done:
+        """Do something to the queue as a whole; all of it is looked at again after that.
+
+        With an `intent` it is written down before it is done.
+
+        Raises:
+            Unsupported: there is no such control, it is refused now, or not with this target or
+                value; nothing was done.
+            Unavailable: the store cannot be reached or could not do it, or nothing can be written
+                down.
+        """
+        journal, clock = self._journal, self._clock
+
+        def run(store: Store) -> Done:
+            return controls.carry_out(store, journal, order, intent, clock)
+
+        try:
+            return await self._acting.run(lambda: self._with_store(run))
+        finally:
+            self._mirror.everything()
+
+    async def would(self, order: Order) -> str:
+        """What a control would do, in the store's words; "" where the store cannot say that.
+
+        Raises:
+            Unsupported, Unavailable: as `control`.
+        """
+        return await self._acting.run(
+            lambda: self._with_store(lambda store: controls.would(store, order))
+        )
 
     async def weigh(self, plan: Plan, tell: Callable[[int, int], bool]) -> None:
         """Find out how much the tasks of a plan take up, some after others.

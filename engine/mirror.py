@@ -19,7 +19,7 @@ from typing import NamedTuple
 from engine.index import CHUNK
 from engine.model import Edges, Missing, Problem, State, Task
 from engine.scratch import Scratch
-from engine.store import Store, Unavailable
+from engine.store import Control, Store, Unavailable
 from engine.watch import Watch
 from engine.writer import Sighting, Writer
 
@@ -41,6 +41,11 @@ SPARING = 100
 """A whole look that nothing asked for comes no sooner than after so many times its own cost."""
 EAGER = 4
 """One that the doorbell asked for, no sooner than after so many times its own cost."""
+AGAIN = 5.0
+"""Seconds after which what is on the screen is looked at again: what is rewritten in place rings no
+bell, and what may be done can change with time alone."""
+SELDOM = 400
+"""No sooner than after so many times what that cost."""
 NAMES = 20_000
 """Names touched and not yet looked at from which on a whole look is cheaper."""
 
@@ -82,6 +87,7 @@ class Mirror:
         self.latest = Changed()
         self.states: Mapping[State, str] = {}
         self.edges: Edges = {}
+        self.controls: Mapping[str, Control] = {}
         self.path = ""
         """The index's file, once it can be read; "" while there is none."""
         self.crash: BaseException | None = None
@@ -100,6 +106,8 @@ class Mirror:
         self._whole_latest = 0.0
         self._whole_waiters: list[Callable[[], None]] = []
         self._trouble_due = 0.0
+        self._shown: tuple[str, ...] = ()
+        self._again_due = 0.0
         self._away: dict[str, float] = {}
 
     # ---- from any thread
@@ -120,6 +128,10 @@ class Mirror:
         """Look at these names."""
         touched = set(names)
         self._news.put(lambda: self._names.update(touched))
+
+    def show(self, names: Iterable[str]) -> None:
+        """Say what is on the screen; no more names of it are needed than a screen has rows."""
+        self._shown = tuple(names)
 
     def everything(self) -> None:
         """Look at everything, as soon as that is no burden."""
@@ -201,8 +213,9 @@ class Mirror:
         if index.problems and now >= self._trouble_due:
             self._look_at_trouble(index, near)
             self._trouble_due = time.monotonic() + 1.0
+        if self.latest.complete and now >= self._again_due:
+            self._look_again(index, near)
         self._settle_away()
-        self._know(wide)
         self._publish()
 
     def _rest(self) -> float:
@@ -212,6 +225,8 @@ class Mirror:
             due.append(self._whole_earliest)
         if self.latest.problems:
             due.append(self._trouble_due)
+        if self.latest.complete:
+            due.append(self._again_due)
         if self._away:
             due.append(next(iter(self._away.values())) + AWAY)
         return max(0.0, min(due) - time.monotonic())
@@ -246,14 +261,24 @@ class Mirror:
 
     def _settle(self, index: Writer, near: Store, names: list[str]) -> None:
         seen = list(near.look(set(names)))
+        self._know(near)
         if self._meanwhile is not None:
             self._meanwhile.update(i.id for i in seen if isinstance(i, (Task, Missing)))
         self._account(index.settle(names, seen))
+
+    def _look_again(self, index: Writer, near: Store) -> None:
+        """See whether what is on the screen, and what may be done, is as it was."""
+        began, shown = time.thread_time(), self._shown
+        # With no name at all a store still finds out what may be done.
+        self._settle(index, near, list(shown))
+        cost = time.thread_time() - began
+        self._again_due = time.monotonic() + max(AGAIN, SELDOM * cost)
 
     def _look_at_trouble(self, index: Writer, near: Store) -> None:
         """See whether what was wrong still is: a rewrite in place changes no folder."""
         names = set(index.troubled(TROUBLED))
         seen = list(near.look(names))
+        self._know(near)
         # That no task goes by a name does not say that nothing else does: a whole look will.
         names -= {item.id for item in seen if isinstance(item, Missing)}
         self._account(index.settle(names, seen))
@@ -312,6 +337,7 @@ class Mirror:
         else:
             whole = True
         self._account(index.see(some))
+        self._know(wide)
         self._serve(index, near)
         return whole
 
@@ -373,9 +399,12 @@ class Mirror:
             self.latest = self.latest._replace(left=self.latest.left + len(gone))
 
     def _know(self, store: Store) -> None:
-        """What the store is and allows now."""
+        """What the store is and allows now: it finds that out when it looks."""
         if store.edges != self.edges or store.states != self.states:
             self.states, self.edges = dict(store.states), dict(store.edges)
+            self._dirty = True
+        if store.controls != self.controls:
+            self.controls = dict(store.controls)
             self._dirty = True
 
     def _reach(self) -> None:

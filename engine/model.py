@@ -4,7 +4,7 @@ Everything here is a frozen value. Task is a slotted dataclass; the small carrie
 named tuples, because defining one costs a tenth of the time, and every start of a command pays it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
@@ -56,7 +56,8 @@ class Task:
     """One unit of work, as it was seen. To change it, `replace` it and `swap` it into its store.
 
     Times are epoch seconds UTC. A field that a store does not have stays at its default; `None` in
-    `due` and `attempts` means that this store does not know.
+    `due` and `attempts` means that this store does not know, and so does 0.0 in `created`: such a
+    task has no age, is never the oldest, and no age that is asked for is its own.
     """
 
     id: str
@@ -141,8 +142,10 @@ class Doorbell(NamedTuple):
 
     paths: tuple[str, ...] = ()
     """Folders in which something happens when a task moves."""
-    wait: Callable[[float], bool] | None = None
-    """For a store without folders: blocks up to so many seconds; True when something happened."""
+    wait: Callable[[float], Collection[str] | None] | None = None
+    """For a store without folders: blocks up to so many seconds; the names of what has changed
+    since it was last asked, or since the store was opened, as `look` takes them. None of them:
+    nothing has; None instead of them: something has that it cannot name, so look at everything."""
     unwatched: float = 60.0
     """Seconds after which everything is looked at again, whatever the bell says."""
     due: float | None = None

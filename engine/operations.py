@@ -16,7 +16,7 @@ from engine import plans
 from engine.model import Move, State, Task
 from engine.plans import Plan, Row
 from engine.store import Gone, Store, StoreError, Unavailable, Unsupported
-from engine.verbs import VERBS, moved
+from engine.verbs import VERBS, along, moved
 
 GROUP = 500
 """Rows whose outcomes are written down together."""
@@ -274,8 +274,8 @@ class Applying:
 
     def _move(self, task: Task, row: Row) -> Move:
         if row.end is None:
-            verb = VERBS[self.plan.verb]
-            return Move(task, verb.act(task, self._now(), **self.plan.values))
+            new = VERBS[self.plan.verb].act(task, self._now(), **self.plan.values)
+            return Move(task, along(self._store.edges, task, new))
         if self._images is None:
             return Move(task, moved(task, row.end))
         image = self._images.get(row.id)

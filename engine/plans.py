@@ -56,7 +56,8 @@ class Plan(NamedTuple):
     left_out: frozenset[str] = frozenset()
     """Ids of rows that the operator has left out."""
     oldest: float = 0.0
-    """When the oldest of the tasks was created, epoch seconds UTC; 0 where that is not known."""
+    """When the oldest of the tasks was created, epoch seconds UTC; 0 where that is not known of
+    any."""
     newest: float = 0.0
 
     def why_out(self, row: Row) -> str:
@@ -120,7 +121,7 @@ def frozen(
             continue  # what stands in two places is acted on in one of them: a row is its id's
         odd = _odd(created, leased, ident in noted, now) if careful else ""
         rows[ident] = Row(ident, state, rev, odd)
-        oldest = min(oldest or created, created)
+        oldest = min(oldest or created, created or oldest)
         newest = max(newest, created)
     return Plan(verb, tuple(rows.values()), now, filter, oldest=oldest, newest=newest)
 

@@ -126,7 +126,7 @@ class Reader:
         wanted = "id, state, rev, created, since IS NOT NULL"
         found = self._db.execute(f"SELECT {wanted} FROM {source} {order(query)}", values)
         for ident, state, rev, created, leased in found:
-            yield ident, STATES[state], rev, created, bool(leased)
+            yield ident, STATES[state], rev, created or 0.0, bool(leased)
 
     def fetch(
         self, sql: str, values: Sequence[str | int | float | None] = ()

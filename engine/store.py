@@ -56,6 +56,18 @@ class Control(NamedTuple):
     """What `value` means, with its unit; "" when it takes none."""
     refused: str = ""
     """Why it is refused now; "" when it is open."""
+    now: str = ""
+    """The value that it has now, so that it can be set back; "" where it has none."""
+    choices: tuple[tuple[str, str], ...] = ()
+    """The values that it takes where those are few, each with what it means: no other is taken.
+    With "" among them it can do without one."""
+    bounds: tuple[int, int] | None = None
+    """The least and the most of a value that is a whole number."""
+    foretells: str = ""
+    """The value with which it changes nothing, and answers with what it would do; "" where there
+    is none."""
+    pauses: bool = False
+    """Whether it is what stops and restarts the whole queue; its choices are those two."""
 
 
 def anything(kind: str, group: str) -> bool:
@@ -181,7 +193,8 @@ class Store(Protocol):
         """Do something to the queue as a whole; answers with what happened, in words.
 
         Raises:
-            Unsupported: there is no such control.
+            Unsupported: there is no such control, it is refused now, or not with these words.
+            Unavailable: it cannot be done now.
         """
         ...
 

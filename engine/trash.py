@@ -55,6 +55,21 @@ def since(task: Task) -> float | None:
         return None
 
 
+def discarded(store: Store, now: float, hours: float) -> Iterator[Task]:
+    """What came into the trash more than `hours` ago.
+
+    What cannot be read as a task stays there: nobody knows what it was. So does what does not say
+    since when it lies there.
+
+    Raises:
+        Unavailable: the store cannot be reached.
+    """
+    for task in lying(store):
+        began = since(task)
+        if began is not None and now - began > hours * 3600:
+            yield task
+
+
 def origins(journal: Journal | None, tasks: Sequence[Task]) -> dict[str, Origin]:
     """Where some tasks in the trash came from: by the journal, else by what they say themselves.
 

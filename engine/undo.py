@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from engine import plans, policy
+from engine import controls, plans, policy
 from engine.journal import HIDDEN, Entry, Journal, Operation
 from engine.model import Edges, Missing, State, Task
 from engine.operations import GROUP, End, Ended, Report
 from engine.plans import Plan, Row
 from engine.store import Store, StoreError, Unavailable
 from engine.text import shown
-from engine.verbs import VERBS
+from engine.verbs import VERBS, along
 
 FROM_WORK = "it came from work, where nobody works on it any more: it stays as it is"
 RETIRED = "dead for longer than the retention: it comes back as held"
@@ -132,6 +132,8 @@ def _verb(operation: Operation) -> str:
         Unavailable: it is nothing that is known here.
     """
     verb = operation.intent.verb
+    if verb == controls.VERB:
+        raise Unavailable(f"{operation.op}: {controls.no_undo(operation.intent.values)}")
     if verb not in VERBS:
         raise Unavailable(f"{operation.op} is no operation that is known here: {shown(verb)[:40]}")
     return verb
@@ -182,7 +184,8 @@ def settle(store: Store, journal: Journal, operation: Operation) -> Settled:
     Raises:
         Unavailable: the journal or the store cannot be read, or the journal not be written.
     """
-    _verb(operation)
+    if operation.intent.verb != controls.VERB:  # which has no rows: there is nothing to look at
+        _verb(operation)
     return _settle(store, journal, operation)
 
 
@@ -281,7 +284,8 @@ class _Evidence:
         if row.end is not None:
             return self._store.read(task) == self._undone.get(row.id, self._kept[row.id])
         was = self._store.recall(task, self._kept[row.id], row.state)
-        left = VERBS[self.verb].act(was, 0.0, **_values(self._intent.values))
+        new = VERBS[self.verb].act(was, 0.0, **_values(self._intent.values))
+        left = along(self._store.edges, was, new)
         return left is not None and _told(left) == _told(task)
 
 

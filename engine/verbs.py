@@ -154,6 +154,17 @@ def expunge(task: Task, now: float) -> None:
     return
 
 
+def along(edges: Edges, old: Task, new: Task | None) -> Task | None:
+    """What a verb makes of a task, by its store's edge: an error that this does not name stays.
+
+    There are formats that keep the last error until there is another one.
+    """
+    edge = edges.get((old.state, None if new is None else new.state))
+    if new is None or edge is None or "error" in edge.fields or new.error == old.error:
+        return new
+    return replace(new, error=old.error)
+
+
 def keep(task: Task, now: float) -> Task:
     """As it is: what is taken back is said row by row, not by the verb."""
     return task

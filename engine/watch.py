@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from contextlib import closing
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
@@ -98,26 +98,39 @@ class Watch:
     # ---- a bell that waits
 
     def _follow_bell(self) -> None:
+        deaf = False
         while not self._stopped:
             try:
                 store = self._open_store()
             except Unavailable:
+                deaf = True
                 self._pause(RETRY)
                 continue
             try:
-                self._answer(store)
+                self._answer(store, deaf)
             except Unavailable:
                 self._everything()
+                deaf = True
                 self._pause(RETRY)
             finally:
                 store.close()
 
-    def _answer(self, store: Store) -> None:
+    def _answer(self, store: Store, deaf: bool) -> None:
+        """Pass on what the bell says; after having been deaf, nobody knows what has changed."""
         wait = store.doorbell.wait
+        if wait is None:
+            return
+        names = wait(0.0)  # it listens from now on
         self._ready.put(None)
-        while wait is not None and not self._stopped:
-            if wait(POLL):
-                self._everything()
+        self._pass_on(None if deaf else names)
+        while not self._stopped:
+            self._pass_on(wait(POLL))
+
+    def _pass_on(self, names: Collection[str] | None) -> None:
+        if names is None:
+            self._everything()
+        elif names:
+            self._touched(set(names))
 
     # ---- folders
 

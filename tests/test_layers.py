@@ -22,11 +22,12 @@ TOOLS = {
     *("engine.holder", "engine.lockfile", "engine.breaker", "engine.syslogging"),
     "engine.vitals",
     *("engine.accounts", "engine.mounts", "engine.letter", "engine.webpage"),
+    "engine.order",
 }
 MIRROR = {
     *("engine.index", "engine.filters", "engine.inspector", "engine.plans", "engine.journal"),
     *("engine.pen", "engine.lines"),
-    *("engine.operations", "engine.undo", "engine.deeds", "engine.weights"),
+    *("engine.operations", "engine.undo", "engine.deeds", "engine.weights", "engine.controls"),
     *("engine.trash", "engine.sweeping"),
     *("engine.lane", "engine.mirror", "engine.ranks", "engine.scratch"),
     *("engine.ages", "engine.clusters", "engine.reader", "engine.writer", "engine.asking"),
@@ -58,6 +59,8 @@ LAYERS: dict[str, set[str]] = {
     "engine.stores.*": {
         *("engine.store", "engine.verbs", "engine.policy", "engine.model", "engine.files"),
         *("engine.locks", "engine.limits", "engine.text", "engine.stores.*"),
+        "engine.checks",  # each format checks what is said of it
+        "engine.order",
     },
     # What is done for a task.
     "engine.mail.*": {
@@ -168,6 +171,28 @@ def test_stores_do_not_know_one_another(name: str) -> None:
     }
 
     assert not others
+
+
+FORMATS = ("kannader", "zgb")
+NAMING = ("engine.stores", "tui.cli")
+"""Where a format may be named: its own package, the table of formats, and what wires them."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name for name in MODULES if not f"{name}.".startswith(tuple(f"{at}." for at in NAMING))],
+)
+def test_only_stores_and_what_wires_them_name_a_format(name: str) -> None:
+    """What is shown and done goes by tables of states, edges and controls: no other line, not even
+    a comment, says which format it is for.
+    """
+    found = [
+        f"{MODULES[name].relative_to(ROOT)}:{number}"
+        for number, line in enumerate(MODULES[name].read_text().splitlines(), 1)
+        if any(word in line.lower() for word in FORMATS)
+    ]
+
+    assert not found, "what it needs to know of the format belongs into a table of the seam"
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if name.split(".")[0] == "engine"])

@@ -240,6 +240,11 @@ class Console(Guarded, inherit_bindings=False):
 
         self._show_board(TransportsScreen(self.here, self.around))
 
+    def _to_controls(self, target: Target) -> None:
+        from tui.screens.controls import ControlsScreen
+
+        self._show_board(ControlsScreen(self.here, self.around))
+
     def _to_log(self, target: Target) -> None:
         from tui.screens.log import LogScreen
 

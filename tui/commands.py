@@ -48,6 +48,7 @@ _WAYS = (
     (keys.LOCKS, "who has the locks"),
     (keys.TRANSPORTS, "how each way of sending mail does"),
     (keys.LOG, "the logs, merged by time"),
+    (keys.CONTROLS, "the queue as a whole: what it says of itself, and its controls"),
 )
 
 

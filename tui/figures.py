@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from engine.gauges import GAUGES, LAST_RUN, OLDEST, Ours, Reading, differences
 from engine.metrics import Samples
 from engine.text import shown
@@ -16,6 +18,12 @@ did not write it."""
 
 SHOWN = 20
 """Transports that are shown here at most; the rest are counted elsewhere."""
+
+WHOLE = "the whole queue (C)"
+"""The heading of what a queue says of itself, and the key that shows all of it."""
+
+BRIEFLY = 3
+"""Lines below that heading on the reference screen."""
 
 TOTALS = (
     ("processed", "nftban_queue_tasks_processed_total"),
@@ -43,6 +51,26 @@ def compact(queue: Reading, mail: Reading, ours: Ours, now: float, width: int) -
         first, said = _absent("queue.prom", queue), ()
     mails = _mail_line(mail, now, width)
     return [present.cut(line, width) for line in (head, first, said, mails)]
+
+
+def whole(facts: Sequence[tuple[str, str]], width: int) -> list[Line]:
+    """What a queue says of itself, beside a wide list: every fact by its name."""
+    names = min(16, 1 + max(len(shown(name)) for name, _ in facts))
+    rows = present.labelled([(shown(name), shown(words)) for name, words in facts], width, names)
+    return [present.heading(WHOLE, width), *rows]
+
+
+def whole_briefly(facts: Sequence[tuple[str, str]], width: int) -> list[Line]:
+    """The same in at most three lines below a heading: as many facts as there is room for."""
+    left = [_pair(shown(name), shown(words)) for name, words in facts]
+    rows: list[Line] = [present.heading(WHOLE, width)]
+    while left and len(rows) <= BRIEFLY:
+        fits = 1
+        while fits < len(left) and sum(map(present.width_of, left[: fits + 1])) <= width:
+            fits += 1
+        rows.append(present.cut(tuple(run for pair in left[:fits] for run in pair), width))
+        del left[:fits]
+    return rows
 
 
 def _warned(warning: str, width: int) -> Line:

@@ -52,12 +52,13 @@ OPERATIONS, OPERATION, RECORD, PACE = "operations", "operation", "record", "pace
 DROP = "drop"
 EDIT = "edit"
 SUSPEND, TRIAL, FAILURES = "suspend", "trial", "failures"
+CONTROLS, CONTROL = "controls", "control"
 
-_BOARDS = frozenset({OVERVIEW, LOCKS, TRANSPORTS, LOG, OPERATIONS})
+_BOARDS = frozenset({OVERVIEW, LOCKS, TRANSPORTS, LOG, OPERATIONS, CONTROLS})
 """From each of these a digit leads to the others."""
 _MAIL = frozenset({SUSPEND, TRIAL})
 """What is done about a transport."""
-_TEXTS = frozenset({TASK, PROBLEMS, PLAN, LOCK, OPERATION, RECORD, DROP}) | _MAIL
+_TEXTS = frozenset({TASK, PROBLEMS, PLAN, LOCK, OPERATION, RECORD, DROP, CONTROL}) | _MAIL
 _CHOOSING = frozenset({PALETTE, HELP})
 """Where letters are typed, and only the other keys move."""
 _LIST = frozenset({LIST})
@@ -69,8 +70,11 @@ _ACTS = _LIST | _TASK
 _OPS = frozenset({OPERATIONS})
 _RUNNING = frozenset({OPERATION})
 _PACE = frozenset({PACE})
+_CONTROL = frozenset({CONTROL})
 _FORMS = _PACE | {EDIT}
-_ABOVE = frozenset({TASK, PROBLEMS, CLUSTERS, LOCKS, TRANSPORTS, LOG, OPERATIONS, RECORD, FAILURES})
+_ABOVE = frozenset(
+    {TASK, PROBLEMS, CLUSTERS, LOCKS, TRANSPORTS, LOG, OPERATIONS, RECORD, FAILURES, CONTROLS}
+)
 """What is opened on top of another screen, to be looked at."""
 _MOVING = _LIST | _TEXTS | _BOARDS | {CLUSTERS, FAILURES}
 _SHOWN = _BOARDS | _LIST | {TASK, PROBLEMS, CLUSTERS, OPERATION, RECORD, FAILURES}
@@ -128,6 +132,15 @@ KEYS: tuple[Key, ...] = (
         "the log at the moment of this error",
         "Look",
         frozenset({FAILURES}),
+    ),
+    Key(
+        "open",
+        ("enter",),
+        "Enter",
+        "plan",
+        "plan to use this one: shows what it would do, writes nothing",
+        "Look",
+        frozenset({CONTROLS}),
     ),
     Key("next_pane", ("tab",), "Tab", "pane", "to the next part of the screen", "Look", _OVER),
     Key("previous_pane", ("shift+tab",), "S-Tab", "", "to the part before", "Look", _OVER),
@@ -207,7 +220,7 @@ KEYS: tuple[Key, ...] = (
         "re-read",
         "look at everything again, now",
         "Look",
-        _LIST | _OVER | {LOCKS, TRANSPORTS, OPERATIONS},
+        _LIST | _OVER | {LOCKS, TRANSPORTS, OPERATIONS, CONTROLS},
         minor=True,
     ),
     Key(
@@ -432,7 +445,7 @@ KEYS: tuple[Key, ...] = (
         "undo",
         "what was done here, by whom, and how to take it back",
         "Act",
-        _OVER | {TASK, PLAN, OPERATION, CLUSTERS, LOCKS},
+        _OVER | {TASK, PLAN, OPERATION, CLUSTERS, LOCKS, CONTROLS},
         minor=True,
     ),
     Key("undo", ("u",), "u", "", "what was done here, and how to take it back", "Act", _LIST),
@@ -462,6 +475,45 @@ KEYS: tuple[Key, ...] = (
         "plan to send one mail by this transport, and by no other",
         "Act",
         frozenset({TRANSPORTS}),
+    ),
+    Key(
+        "controls",
+        ("C",),
+        "C",
+        "controls",
+        "the whole queue: what it says of itself, and its controls",
+        "Act",
+        _LIST | _OVER,
+        minor=True,
+    ),
+    Key(
+        "pause_queue",
+        ("P",),
+        "P",
+        "pause",
+        "plan to pause the whole queue, or to let it go on",
+        "Act",
+        _LIST | {CONTROLS},
+        minor=True,
+    ),
+    Key(
+        "fill",
+        ("enter",),
+        "Enter",
+        "type it",
+        "type what it is for, or its new value",
+        "Act",
+        _CONTROL,
+    ),
+    Key("switch", ("space",), "Space", "other value", "the next of its values", "Act", _CONTROL),
+    Key(
+        "reason",
+        ("tab",),
+        "Tab",
+        "reason",
+        "say why: it stands in the journal",
+        "Act",
+        _CONTROL,
     ),
     Key(
         "plan('hold')",
@@ -512,7 +564,7 @@ KEYS: tuple[Key, ...] = (
         "Act",
         frozenset({OVERVIEW, LIST, TASK, PLAN, LOCK, OPERATIONS, OPERATION, DROP, CLUSTERS})
         | _MAIL
-        | {TRANSPORTS},
+        | {TRANSPORTS, CONTROLS, CONTROL},
     ),
     Key(
         "yes",
@@ -543,6 +595,17 @@ KEYS: tuple[Key, ...] = (
         frozenset({LOCK}),
     ),
     Key("yes", ("y",), "y", "do it", "suspend it, or resume it", "Act", frozenset({SUSPEND})),
+    Key("yes", ("y",), "y", "do it", "use the control: it can be set back", "Act", _CONTROL),
+    Key(
+        "digit",
+        DIGITS,
+        "0-9",
+        "type the count",
+        "use a control that cannot be set back: 1, there is but one queue",
+        "Act",
+        _CONTROL,
+        each=True,
+    ),
     Key("yes", ("y",), "y", "send it", "send the test mail", "Act", frozenset({TRIAL})),
     Key("yes", ("y",), "y", "let it be over", "write down that it is", "Act", frozenset({DROP})),
     Key(
@@ -562,7 +625,7 @@ KEYS: tuple[Key, ...] = (
         "",
         "take the last digit back",
         "Act",
-        frozenset({PLAN, LOCK}),
+        frozenset({PLAN, LOCK, CONTROL}),
     ),
     Key("worker", ("W",), "W", "worker", "start a worker here, or stop that one", "Act", _LIST),
     Key(
@@ -581,7 +644,7 @@ KEYS: tuple[Key, ...] = (
         "help",
         "this page",
         "Leave",
-        _SHOWN | _MAIL | {PLAN, LOCK, DROP},
+        _SHOWN | _MAIL | {PLAN, LOCK, DROP, CONTROL},
     ),
     Key(
         "back",
@@ -590,7 +653,7 @@ KEYS: tuple[Key, ...] = (
         "back",
         "back to where it was opened; what runs goes on",
         "Leave",
-        _RUNNING | {TRIAL},
+        _RUNNING | {TRIAL, CONTROL},
     ),
     Key("next", ("tab", "down"), "Tab", "next", "the next field", "Move", _FORMS),
     Key("previous", ("shift+tab", "up"), "S-Tab", "", "the field before", "Move", _FORMS),

@@ -354,6 +354,7 @@ class Live:
             tuple(map(unfinished, self.history.interrupted)),
             signs.routes,
             self._lost(now),
+            signs.facts.warnings,
         )
 
     @property

@@ -42,6 +42,17 @@ class MailDesk(NamedTuple):
     the address are to be added."""
 
 
+class Facts(NamedTuple):
+    """What is to be known of a queue as a whole, in its store's words."""
+
+    rows: tuple[tuple[str, str], ...] = ()
+    """Each with its name: tokens now, when the next comes, how long what waits will take."""
+    warnings: tuple[str, ...] = ()
+    """What somebody should see to; each becomes an alert."""
+    unknown: str = ""
+    """Why nothing of that can be told now; "" where it can."""
+
+
 class Place(NamedTuple):
     """What the console must know about one place; everything it may call blocks."""
 
@@ -51,6 +62,9 @@ class Place(NamedTuple):
     """A new store instance, for the thread that asks."""
     lock: Callable[[], LockEvidence] | None = None
     """Looks at the queue's lock; None where there is none."""
+    leases: bool = False
+    """Whether each claim is a lease of its own, kept by the store: then its edges alone say what
+    may be done to what is claimed."""
     queue_metrics: str = ""
     """Path of the queue's metrics file; "" where there is none."""
     mail_metrics: str = ""
@@ -80,7 +94,8 @@ class Place(NamedTuple):
     recording: Spot | None = None
     """Where its flight recorder writes; None where nothing is recorded."""
     retention_days: float | None = None
-    """Days after which a dead task is deleted for good; None where no configuration is known."""
+    """Days after which a dead task is deleted for good; infinite where none ever is, None where no
+    configuration is known."""
     vitals: Callable[[int], Vitals] | None = None
     """Reads what a process that has the lock does now; None where that cannot be told."""
 
@@ -101,6 +116,10 @@ class Place(NamedTuple):
 
     mail: MailDesk | None = None
     """How mail is sent from there; None where that is not known."""
+
+    facts: Callable[[], Facts] | None = None
+    """Looks at what is to be known of the queue as a whole; raises `StoreError` or `OSError` where
+    it cannot be told. None where there is nothing."""
 
     lingering: Callable[[], int | None] = lambda: None
     """A process that works there though its lock file was removed; it looks at every process."""

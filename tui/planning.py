@@ -146,14 +146,16 @@ def can_be_paced(plan: Plan) -> bool:
 
 def why_not_now(live: Live, states: Collection[State]) -> str:
     """Why nothing may be done to tasks in these states at this moment, as far as is seen."""
-    return not_abandoned(live.signs.lock) if State.ACTIVE in states else ""
+    if live.place.leases or State.ACTIVE not in states:
+        return ""
+    return not_abandoned(live.signs.lock)
 
 
 def guard(live: Live, plan: Plan) -> Allowed:
     """The same, looked at anew each time it is asked; it blocks."""
-    if all(row.state is not State.ACTIVE for row in plan.rows):
-        return lambda: ""
     place = live.place
+    if place.leases or all(row.state is not State.ACTIVE for row in plan.rows):
+        return lambda: ""
     return lambda: not_abandoned(lock_of(place), place.lingering)
 
 

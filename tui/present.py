@@ -230,17 +230,24 @@ NOTED = "#"
 """The sign of a task with a note: the key that writes one."""
 
 
-def columns(state: State, width: int, destined: bool = False) -> tuple[Column, ...]:
+SHORT, SHORTEST = 14, 10
+"""Cells of an id on a narrow screen, at most and at least: of one that is longer the end."""
+
+
+def columns(
+    state: State, width: int, destined: bool = False, longest: int = 0
+) -> tuple[Column, ...]:
     """The columns that fit: wider screens add some, and never move the others.
 
-    `destined` is whether the tasks have destinations: not every store knows any.
+    `destined` is whether the tasks have destinations: not every store knows any. `longest` is how
+    many cells the longest id takes; 0 where that is not known.
     """
     if width < NARROW:
         return _narrow(state, width)
     title, when, order = WHEN.get(state, ("", _nothing, ""))
     wide = width >= 100
     fixed: tuple[Column, ...] = (
-        Column("ID", 38 if wide else 10, _id, end=True, order="id"),
+        Column("ID", 38 if wide else _id_width(longest), _id, end=True, order="id"),
         Column("KIND", 12, _kind, order="kind"),
         Column("AGE", 6, _created, right=True, order="created", ago=True),
         Column("TRIES", 5, _tries, right=True, order="attempts"),
@@ -259,6 +266,11 @@ def columns(state: State, width: int, destined: bool = False) -> tuple[Column, .
         )
     what = Column("ERROR OR DESCRIPTION", max(0, rest), _what, order="error")
     return (*fixed, what) if rest > 8 else fixed
+
+
+def _id_width(longest: int) -> int:
+    """Room for ids in full where they are short; of long ones the end tells them apart."""
+    return SHORT if SHORTEST < longest <= SHORT else SHORTEST
 
 
 def _narrow(state: State, width: int) -> tuple[Column, ...]:

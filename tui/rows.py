@@ -28,7 +28,7 @@ def row(task: Task, word: str) -> dict[str, object]:
         "state": word,
         "kind": task.kind,
         "queue": task.queue,
-        "created": task.created,
+        "created": task.created or None,
         "due": task.due,
         "attempts": task.attempts,
         "priority": task.priority,

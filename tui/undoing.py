@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine import controls
 from engine.journal import Operation
 from engine.pace import Pace, unpacked
 from engine.store import StoreError
@@ -25,6 +26,8 @@ def why_no_undo(operation: Operation) -> str:
     from engine.operations import End
 
     verb = VERBS.get(operation.intent.verb)
+    if operation.intent.verb == controls.VERB:
+        return controls.no_undo(operation.intent.values)
     if verb is None:
         return f"{shown(operation.intent.verb)} is not known to this version"
     if not verb.safe:

@@ -24,10 +24,13 @@ from engine.notes import NOTHING, Noted
 from engine.store import StoreError, Unavailable
 from engine.transports import Failure, Heap, Routes, Sending, log_among, settled
 from tui.doings import Doings
-from tui.place import Place
+from tui.place import Facts, Place
 
 KEPT = 500
 """Log lines that are kept: more than any screen shows."""
+
+SPARING = 20
+"""What a queue says of itself is asked again no sooner than after so many times what that took."""
 
 
 class Signs(NamedTuple):
@@ -49,6 +52,8 @@ class Signs(NamedTuple):
     """Why that could not be read now; "" when it was."""
     routes: Routes | None = None
     """By which way mail goes; None where nothing is known of that."""
+    facts: Facts = Facts()
+    """What is to be known of the queue as a whole."""
 
 
 def lock_of(place: Place) -> LockEvidence | None:
@@ -87,6 +92,16 @@ def heap_of(place: Place) -> Heap | str | None:
         return str(error)
 
 
+def facts_of(place: Place) -> Facts:
+    """What is to be known of the queue of a place as a whole now."""
+    try:
+        return Facts() if place.facts is None else place.facts()
+    except OSError as error:
+        return Facts(unknown=error.strerror or str(error))
+    except StoreError as error:
+        return Facts(unknown=str(error))
+
+
 class Watch:
     """Looks at one place; reads a file again only when it has changed."""
 
@@ -102,6 +117,8 @@ class Watch:
         self._records: Deliveries | None = None
         self._ran: float | None = None
         self._notes: Noted = NOTHING
+        self._facts = Facts()
+        self._facts_due = float("-inf")
 
     def look(self) -> Signs:
         """How it looks now."""
@@ -115,7 +132,7 @@ class Watch:
         tokens = tokens_of(self._place)
         unread = self._read_notes()
         lock = lock_of(self._place)
-        told = (sending, self._ran, tokens, self._notes, unread, routes)
+        told = (sending, self._ran, tokens, self._notes, unread, routes, self._read_facts())
         return Signs(lock, queue, mail, log, *told)
 
     def _read_records(self) -> Mapping[str, Sequence[Failure]]:
@@ -128,6 +145,15 @@ class Watch:
             return self._records.look()
         except (OSError, Unavailable):
             return NO_RECORDS
+
+    def _read_facts(self) -> Facts:
+        """What the queue says of itself; where that takes long, it is not asked each time."""
+        began = time.monotonic()
+        if began >= self._facts_due:
+            self._facts = facts_of(self._place)
+            ended = time.monotonic()
+            self._facts_due = ended + SPARING * (ended - began)
+        return self._facts
 
     def _read_notes(self) -> str:
         """Read them if they changed; why that cannot be done now, and those read last stay."""

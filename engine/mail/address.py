@@ -13,7 +13,7 @@ LONGEST, LONGEST_LOCAL, LONGEST_LABEL = 254, 64, 63
 """Characters of an address (RFC 3696, erratum 1690: a path has 256 with its brackets), of the part
 before the @ (RFC 5321, 4.5.3.1.1), and of each name between the dots behind it (RFC 1035)."""
 
-_LOCAL = re.compile(r"[A-Za-z0-9._%+-]+").fullmatch
+_LOCAL = re.compile(r"[A-Za-z0-9._%+=-]+").fullmatch
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?").fullmatch
 _TOP = re.compile(r"[A-Za-z]{2,}").fullmatch
 
@@ -57,7 +57,7 @@ def _fault(text: str, strict: bool) -> str:
     if "@" in domain:
         return "holds more than one @"
     if not _LOCAL(local):
-        return "holds other characters than letters, digits and . _ % + - before the @"
+        return "holds other characters than letters, digits and . _ % + = - before the @"
     if len(local) > LONGEST_LOCAL:
         return f"has {len(local)} characters before the @, of at most {LONGEST_LOCAL}"
     if "" in local.split("."):

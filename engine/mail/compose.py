@@ -6,7 +6,7 @@ by its Message-ID.
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.policy import EmailPolicy
@@ -58,8 +58,9 @@ class _Ready(EmailPolicy):
         return self.fold(name, value).encode("ascii")
 
 
-_POLICY = _Ready(linesep="\n", cte_type="7bit", max_line_length=76)
-"""76: the library takes it for the lines of encoded bodies as well (RFC 2045, 6.7 and 6.8)."""
+POLICY = _Ready(linesep="\n", cte_type="7bit", max_line_length=76)
+"""How a mail becomes bytes. 76: the library takes it for the lines of encoded bodies as well (RFC
+2045, 6.7 and 6.8)."""
 
 
 def compose(
@@ -71,12 +72,13 @@ def compose(
     now: float,
     id: str,
     transport: str = "",
+    also: Mapping[str, str] = {},
 ) -> Mail:
     """The mail that says `content`, made at `now` (epoch seconds, UTC).
 
     The subject is the one given, each control character in it a space; without one it is that of
     the settings. With HTML, the content stands in the template, and beside it as plain text.
-    `transport` is only for templates that tell it.
+    `transport` is only for templates that tell it. `also` are further headers by their names.
 
     Raises:
         BadMail: a recipient or a sender that is no address, a subject without end, or a time that
@@ -88,14 +90,16 @@ def compose(
     moment = _moment(now)
     plain = _lines(from_html(content.text, links=True) if content.html else content.text)
 
-    message = EmailMessage(policy=_POLICY)
+    message = EmailMessage(policy=POLICY)
     _set(message, "From", _from(settings.from_name, sender))
     _set(message, "To", [recipient])
     _set(message, "Subject", header.pieces(subject))
     _set(message, "Date", [format_datetime(moment)])
-    _set(message, "Message-ID", [f"<{_NOT_IN_ID.sub('-', id)}@{host.name}>"])
+    _set(message, "Message-ID", [message_id(id, host)])
     # RFC 3834: no answer from people on holiday, and no mail loops.
     _set(message, "Auto-Submitted", ["auto-generated"])
+    for name, value in also.items():
+        _set(message, name, header.pieces(header.clean(value)))
     _put_text(message, plain, "plain")
     if settings.html:
         frame = template.found(settings)
@@ -113,8 +117,18 @@ def compose(
             "SUBJECT": subject,
         }
         _put_html(message, content, frame, values)
-    _mark_parts(message, id)
+    mark_parts(message, id)
     return Mail(id, sender, recipient, " ".join(header.pieces(subject)), bytes(message), plain)
+
+
+def message_id(id: str, host: Host) -> str:
+    """The Message-ID of the mail of this id, always the same."""
+    return f"<{_NOT_IN_ID.sub('-', id)}@{host.name}>"
+
+
+def is_page(text: str) -> bool:
+    """Whether markup is a whole page, which nothing is to be put around."""
+    return _WHOLE_PAGE.search(text, 0, _START) is not None
 
 
 def _set(message: EmailMessage, name: str, words: Iterable[str]) -> None:
@@ -161,11 +175,11 @@ def _put_html(
     message: EmailMessage, content: Content, frame: template.Template, values: dict[str, str]
 ) -> None:
     text = _lines(content.text)
-    whole = content.html and _WHOLE_PAGE.search(text, 0, _START)
+    whole = content.html and is_page(text)
     if not content.html:
         text = f'<pre style="white-space: pre-wrap">{escape(text)}</pre>\n'
     message.make_alternative()
-    page = EmailMessage(policy=_POLICY)
+    page = EmailMessage(policy=POLICY)
     _put_text(page, text if whole else _lines(frame.around(text, values)), "html")
     if frame.picture and not whole:
         cid = f"<{template.LOGO_ID}>"
@@ -175,7 +189,7 @@ def _put_html(
     message.attach(page)
 
 
-def _mark_parts(message: EmailMessage, id: str) -> None:
+def mark_parts(message: EmailMessage, id: str) -> None:
     """Give each multipart a boundary that is made of the id, and stands in none of its parts."""
     parts = list(message.walk())
     inner = [str(part.get_payload()) for part in parts if not part.is_multipart()]
@@ -183,5 +197,6 @@ def _mark_parts(message: EmailMessage, id: str) -> None:
         mark = hashlib.sha256(f"{id} {number}".encode("utf-8", "replace")).hexdigest()[:24]
         if not any(mark in payload for payload in inner):
             break
-    for depth, part in enumerate(part for part in parts if part.is_multipart()):
+    multiparts = (part for part in parts if part.get_content_maintype() == "multipart")
+    for depth, part in enumerate(multiparts):
         part.set_boundary(f"=_{depth}_{mark}")

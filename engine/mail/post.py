@@ -90,6 +90,20 @@ class Ended(NamedTuple):
     """Why no task delivers it from the spool, so that somebody has to; safe to show."""
 
 
+class Errand(NamedTuple):
+    """What is settled about a mail by whoever queued it."""
+
+    id: str
+    """Its mail id, of which its Message-ID is made."""
+    made: float
+    """The time that it says it is of, epoch seconds UTC."""
+    task_id: str
+    attempt: int
+    """Which one this is, from 1 on."""
+    headers: Mapping[str, str] = {}
+    """Further ones, by their names."""
+
+
 class Post:
     """Everything that sending a mail takes, put together."""
 
@@ -260,6 +274,48 @@ class Post:
         reason = f"after_{ended.attempts}_retries" if ended.attempts else ended.word
         self._ledger.spooled(task_id, to, reason, ended.transport)
         return ended._replace(payload=payload, task_id=task_id)
+
+    # ---- out of a queue of somebody else's
+
+    def send_once(
+        self,
+        said: Content,
+        to: str,
+        subject: str,
+        errand: Errand,
+        *,
+        ready: Callable[[str], None],
+        cancelled: Callable[[], bool],
+    ) -> Sent:
+        """One attempt at a mail that whoever queued it keeps, and tries again: nothing is spooled.
+
+        Whatever attempts are made of one errand, each hands over the same mail. `ready` is told
+        the transport right before that is asked, and may still raise.
+
+        Raises:
+            BadMail: nobody may send this.
+            Waits: nothing was attempted, and nothing is wrong with the mail.
+            NotSent: the attempt failed.
+        """
+        to = address.checked(to, self._settings.strict)
+        transport, why = self._chosen()
+        if transport is None:
+            raise Waits(self._clock() + ASK_AGAIN, why, NO_TRANSPORT)
+        mail = compose(
+            said,
+            to,
+            subject,
+            self._settings._replace(html=said.html),
+            self._host,
+            errand.made,
+            errand.id,
+            transport.name,
+            errand.headers,
+        )
+        self._spend_or_wait(transport.name, to)
+        ready(transport.name)
+        self._attempt(errand.task_id, errand.attempt, transport, mail, cancelled)
+        return Sent(transport.name, mail.id, to)
 
     # ---- out of the spool
 

@@ -12,6 +12,9 @@ QUEUE = ("pending", "work", "dlq")
 LINKED = ("data", "queue", "inflight", "cleanup")
 """The folders of a Kannader spool, which no data folder of the contract has."""
 
+KANNADER, ZGB = "kannader", "zgb"
+"""The formats besides the contract's, by their names."""
+
 DATABASE = b"SQLite format 3\0"
 """How a SQLite database begins, in every version of the format."""
 
@@ -26,12 +29,13 @@ def open_store(place: str, clock: Callable[[], float] = time.time) -> Store:
     Raises:
         Unavailable: nothing is there that any store knows, or it cannot be read.
     """
-    if all(os.path.isdir(os.path.join(place, word)) for word in LINKED):
+    found = format_of(place)
+    if found == KANNADER:
         from engine.stores.kannader import KannaderStore
 
         return KannaderStore(place, clock)
 
-    if is_database(place):
+    if found == ZGB:
         from engine.stores.zgb import Place, ZgbStore
 
         return ZgbStore(Place(place), clock)
@@ -43,6 +47,13 @@ def open_store(place: str, clock: Callable[[], float] = time.time) -> Store:
     root = os.path.abspath(os.path.dirname(queue) if queue != place else place)
     pending, work, dlq = (f"{queue}/{word}" for word in QUEUE)
     return NftbanStore(Spool(pending, work, dlq, mail_spool=f"{root}/mailspool", root=root), clock)
+
+
+def format_of(place: str) -> str:
+    """The name of the format that a place is in; "" for the contract's, or none that is known."""
+    if all(os.path.isdir(os.path.join(place, word)) for word in LINKED):
+        return KANNADER
+    return ZGB if is_database(place) else ""
 
 
 def is_database(place: str) -> bool:

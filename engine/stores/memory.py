@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from operator import attrgetter
 from typing import Any, TypeAlias
 
@@ -35,6 +37,9 @@ from engine.store import (
     permit,
 )
 
+RECENT = 1000
+"""Moves that the bell can name; after more of them at once, everything is looked at."""
+
 Key: TypeAlias = tuple[str, str]
 """Queue and id."""
 
@@ -46,10 +51,13 @@ class Memory:
         self.tasks: dict[Key, Task] = {}
         self.changed = threading.Condition()
         self.moves = 0
+        self.moved: deque[str] = deque(maxlen=RECENT)
+        """The ids of the latest moves, in their order."""
 
     def put(self, key: Key, task: Task | None) -> str:
         """Store or remove one task and ring, while holding `changed`; answers with the revision."""
         self.moves += 1
+        self.moved.append(key[1])
         self.changed.notify_all()
         if task is None:
             self.tasks.pop(key, None)
@@ -220,11 +228,14 @@ class MemoryStore:
     def close(self) -> None:
         """Nothing to let go of."""
 
-    def _wait(self, seconds: float) -> bool:
-        with self._memory.changed:
-            rang = self._memory.changed.wait_for(lambda: self._memory.moves != self._heard, seconds)
-            self._heard = self._memory.moves
-        return rang
+    def _wait(self, seconds: float) -> Collection[str] | None:
+        memory = self._memory
+        with memory.changed:
+            memory.changed.wait_for(lambda: memory.moves != self._heard, seconds)
+            missed, self._heard = memory.moves - self._heard, memory.moves
+            if missed > len(memory.moved):
+                return None
+            return set(islice(reversed(memory.moved), missed))
 
 
 def opener(memory: Memory) -> Callable[[], MemoryStore]:

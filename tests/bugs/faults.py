@@ -983,7 +983,156 @@ MAILING = (
     ),
 )
 
+_K, _Z = "engine/stores/kannader", "engine/stores/zgb"
+_T_KANNADER, _T_SAMPLES = (
+    "tests/stores/test_kannader_store.py",
+    "tests/stores/test_kannader_samples.py",
+)
+_T_ZGB, _T_HOSTILE = "tests/stores/test_zgb_queue.py", "tests/stores/test_zgb_hostile.py"
+
+LINKING = (
+    Fault(
+        "leaves half a mail enqueued",
+        "a recipient gets a mail that its sender was told had failed",
+        f"{_K}/enqueuing.py",
+        (("            files.unlink(ident, dir_fd=queue)", "            pass"),),
+        (f"{_T_KANNADER}::test_a_full_disk_at_the_second_link_takes_back_the_first",),
+    ),
+    Fault(
+        "moves a mail before its schedule",
+        "killed in between, a mail that has just failed is sent again at once",
+        f"{_K}/desk.py",
+        (
+            (
+                "                drafts.put()\n                self._move(link, target)",
+                "                self._move(link, target)\n                drafts.put()",
+            ),
+        ),
+        (f"{_T_KANNADER}::test_the_new_schedule_is_written_before_the_link_moves_back",),
+    ),
+    Fault(
+        "erases what is nobody's",
+        "a file that somebody put beside a mail's own goes with it",
+        f"{_K}/erasing.py",
+        (
+            (
+                "            if name not in order and not form.is_draft(name):",
+                "            if False:",
+            ),
+        ),
+        (f"{_T_KANNADER}::test_what_is_nobodys_is_not_erased",),
+    ),
+    Fault(
+        "believes any link",
+        "a link in a spool makes us read and erase what lies outside it",
+        f"{_K}/form.py",
+        (
+            (
+                '_link = re.compile(rf"\\.\\./data/({_UUID})/({_UUID})").fullmatch',
+                '_link = re.compile(rf"data/({_UUID})/({_UUID})").search',
+            ),
+        ),
+        ("tests/stores/test_kannader_form.py::test_a_link_that_leads_elsewhere_is_refused",),
+    ),
+    Fault(
+        "requeues what is being sent",
+        "a mail that another process is sending is sent a second time",
+        f"{_K}/recovery.py",
+        ((" or now - link.seen.st_ctime <= INFLIGHT_DELAY:", ":"),),
+        (f"{_T_SAMPLES}::test_what_was_in_flight_counts_as_an_attempt",),
+    ),
+    Fault(
+        "takes mails from a living Kannader",
+        "a mail that it is sending goes back into the queue, and is sent twice",
+        f"{_K}/store.py",
+        (("        if foreign and self.kannaders:", "        if False:"),),
+        (f"{_T_KANNADER}::test_what_a_living_kannader_may_be_sending_is_left",),
+    ),
+    Fault(
+        "says other than it does",
+        "an operator agrees to less than recovery then does",
+        f"{_K}/recovery.py",
+        (("            self._planned.add(found.where)", "            pass"),),
+        (f"{_T_SAMPLES}::test_recovery_knows_the_whole_catalogue[bad6]",),
+    ),
+)
+
+LEASING = (
+    Fault(
+        "claims for nothing",
+        "more mails are sent than the host allows",
+        f"{_Z}/taking.py",
+        (("        self._write(wire, spent)", "        self._write(wire, current)"),),
+        (f"{_T_ZGB}::test_each_attempt_costs_a_token",),
+    ),
+    Fault(
+        "finishes another's claim",
+        "a worker whose lease has lapsed deletes the job that another one is sending",
+        f"{_Z}/row.py",
+        (("(*self[:5], self.locked)", "self[:4]"),),
+        (f"{_T_ZGB}::test_a_late_outcome_touches_nothing",),
+    ),
+    Fault(
+        "deletes however many orphans",
+        "registrations that are gone for a moment take the whole queue with them",
+        f"{_Z}/taking.py",
+        (("    if counted.too_many and not asked:", "    if False:"),),
+        (f"{_T_ZGB}::test_too_many_orphans_are_asked_about",),
+    ),
+    Fault(
+        "deletes orphans as it claims",
+        "registrations that vanish while a run claims take the whole queue with them",
+        f"{_Z}/taking.py",
+        (
+            (
+                "                self._passed.add(row.key)",
+                '                wire.change("DELETE FROM mail_queue WHERE rowid = ?", (row.key,))',
+            ),
+        ),
+        (
+            "tests/stores/test_zgb_laws.py::"
+            "test_orphans_of_a_table_that_is_emptied_meanwhile_are_asked_about",
+        ),
+    ),
+    Fault(
+        "gives a job to the number's next owner",
+        "what is taken back sends somebody another's confirmation",
+        f"{_Z}/moving.py",
+        (("        if kept.registration and now != kept.registration:", "        if False:"),),
+        (f"{_T_ZGB}::test_a_number_that_was_given_out_again_keeps_an_old_job_out",),
+    ),
+    Fault(
+        "commits theirs before ours",
+        "a process killed between the two files loses the job that it held",
+        f"{_Z}/store.py",
+        (
+            ('                    ours.run("COMMIT")', "                    pass"),
+            (
+                "        if moved:\n            with suppress(Unavailable):",
+                '        if ours is not None:\n            ours.run("COMMIT")\n'
+                "        if moved:\n            with suppress(Unavailable):",
+            ),
+        ),
+        ("tests/stores/test_zgb_crash.py::test_whoever_dies_leaves_a_whole_queue[hold-delete]",),
+    ),
+    Fault(
+        "opens whatever is there",
+        "a FIFO in the place of a database stops a console for good",
+        f"{_Z}/wire.py",
+        (("        if not stat.S_ISREG(before.st_mode):", "        if False:"),),
+        (f"{_T_HOSTILE}::test_only_a_plain_file_is_a_database[fifo-False]",),
+    ),
+    Fault(
+        "puts aside beside the link",
+        "who reaches the database by another name does not see what is held, nor gets it back",
+        f"{_Z}/place.py",
+        (("{os.path.realpath(self.path)}", "{self.path}"),),
+        (f"{_T_HOSTILE}::test_a_link_to_it_is_the_same_queue",),
+    ),
+)
+
 FAULTS: tuple[Fault, ...] = (
     *(*READING, *WRITING, *COUNTING, *MOVING, *RUNNING, *LOCKING, *ACTING, *MAILING),
+    *(*LINKING, *LEASING),
 )
 """All of them, in the order in which they are listed."""

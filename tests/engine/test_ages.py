@@ -93,6 +93,35 @@ def test_rows_are_by_what_was_asked(indexed: Indexed, by: str, arranged: bool) -
 
 
 @pytest.mark.parametrize("arranged", [False, True])
+@pytest.mark.parametrize("text", ["", "kind=job"])
+def test_what_has_no_age_is_counted_apart(indexed: Indexed, arranged: bool, text: str) -> None:
+    """A task of which nobody knows how old it is is in no bucket, but in the total and the rest."""
+    tasks = [a_task(n, 7, destination=f"{n % 3}.example") for n in range(6)]
+    tasks += [replace(a_task(9), created=0.0, destination="0.example")]
+    reader = indexed(tasks, arranged)
+
+    table = ages.ask(reader, Query(filter=parse(text)), "destination", NOW)
+
+    assert (table.total.counts, table.total.unknown) == ((0, 6, *[0] * 8), 1)
+    first = table.rows[0]
+    assert (first.name, first.counts, first.unknown, first.total) == (
+        *("0.example", (0, 2, *[0] * 8), 1, 3),
+    )
+    assert table._replace(rows=table.rows[1:]).rest == first._replace(name="")
+
+
+def test_what_has_no_age_is_never_the_oldest(indexed: Indexed) -> None:
+    """The oldest is the oldest of those whose age is known; of none of them, nobody is."""
+    unknown = replace(a_task(1), created=0.0)
+
+    assert waiting.standing(indexed([unknown], True), NOW) == Standing(None, 1, None)
+    known = a_task(2, 5)
+    assert waiting.standing(indexed([unknown, known], False), NOW) == Standing(
+        known.created, 2, known.created
+    )
+
+
+@pytest.mark.parametrize("arranged", [False, True])
 def test_without_a_state_it_is_what_nobody_works_on(indexed: Indexed, arranged: bool) -> None:
     """Pending, held and dead tasks count, unless a state is asked for, or named in the filter."""
     reader = indexed([a_task(n, state=state) for n, state in enumerate(State)], arranged)
@@ -104,6 +133,20 @@ def test_without_a_state_it_is_what_nobody_works_on(indexed: Indexed, arranged: 
     assert total(Query(State.ACTIVE)) == 1
     assert total(Query(filter=parse("state=active|state=done"))) == 2
     assert total(Query(filter=parse("id:00000"))) == 3
+
+
+@pytest.mark.parametrize("arranged", [False, True])
+def test_addresses_of_one_domain_are_one_row(indexed: Indexed, arranged: bool) -> None:
+    """As in qshape's table; and the row's name as a filter finds exactly the tasks of its row."""
+    to = ["a@one.example", "b@one.example", '"q@uo"@one.example', "one.example", "c@two.example"]
+    reader = indexed([replace(a_task(n), destination=t) for n, t in enumerate(to)], arranged)
+
+    table = ages.ask(reader, Query(), "destination", NOW)
+
+    assert [(r.name, r.total) for r in table.rows] == [("one.example", 4), ("two.example", 1)]
+    for name, amount in [("one.example", 4), ("a@one.example", 1), ("example", 0)]:
+        query = Query(filter=parse(f"dest={name}"))
+        assert ages.ask(reader, query, "destination", NOW).total.total == amount
 
 
 def test_a_cell_is_a_filter(indexed: Indexed) -> None:
@@ -196,6 +239,21 @@ def a_table(*counts: int, **rows: int) -> Ages:
     names = rows or {"": sum(counts)}
     told = tuple(AgeRow(name.replace("_", "."), (n,) + (0,) * 9) for name, n in names.items())
     return Ages("destination", told, AgeRow("TOTAL", counts), 0)
+
+
+@pytest.mark.parametrize(
+    ("known", "unknown", "sentence"),
+    [
+        (0, 0, ""),
+        (0, 12, "12 of unknown age"),
+        (9, 12, "younger than 5m: fresh work, or trouble that has just begun; 12 of unknown age"),
+    ],
+)
+def test_the_sentence_tells_of_what_has_no_age(known: int, unknown: int, sentence: str) -> None:
+    """What nobody knows the age of is told, and never taken for old."""
+    row = AgeRow("TOTAL", (known,) + (0,) * 9, unknown)
+
+    assert reading(Ages("destination", (row,), row, 0)) == sentence
 
 
 BEGUN = "fresh work, or trouble that has just begun"

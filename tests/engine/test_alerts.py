@@ -136,6 +136,11 @@ TABLE = [
         "WARN mail without a task: 1 spooled mail has no task: see `mail spool list` -> transports",
     ),
     (a_sight(lost=3000), "3,000 spooled mails have no task"),
+    (
+        a_sight(warnings=("nothing has run here for 3 min",)),
+        "WARN a warning of the queue: nothing has run here for 3 min -> controls nothing has run",
+    ),
+    (a_sight(warnings=("twice", "twice")), "WARN a warning of the queue: twice -> controls twice"),
     (a_sight(queue=prom(pending=5), counts={State.PENDING: 7}), ""),
     (
         a_sight(queue=prom(pending=12), before=[(NOW - 20, {State.PENDING: 40})]),

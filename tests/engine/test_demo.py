@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -14,37 +15,51 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engine import locks
-from engine.demo import MENDED, Demo
+from engine import config, locks
+from engine.demo import CONFIG, MENDED, Demo
 from engine.inotify import Ear
-from engine.model import Verdict
+from engine.model import Problem, State, Task, Verdict
+from engine.store import Store
+from engine.stores import format_of
+from tui.cli.sites import setup_for
 
-WORK = [sys.executable, "-m", "tui.cli", "queue", "work", "--concurrency", "4"]
+PROGRAM = [sys.executable, "-m", "tui.cli"]
+KEEPER = "tui.cli.exhibits"
 
 START = f"""
 import sys
 from engine.demo import Demo
-with Demo(40, sys.argv[1], {WORK!r}):
-    print("running", flush=True)
+with Demo(40, sys.argv[1], {PROGRAM!r}, {KEEPER!r}) as demo:
+    print(*demo.places(), flush=True)
     sys.stdin.read()
 """
 
 
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[psutil.Process]:
-    """A demo in a process of its own, in the folder `demo`."""
+def start(folder: str) -> tuple[subprocess.Popen[bytes], list[Path]]:
+    """A demo in a process of its own, as in the command; and its places, once they are there."""
     process = subprocess.Popen(
-        [sys.executable, "-c", START, str(tmp_path / "demo")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+        [sys.executable, "-c", START, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert process.stdout is not None
+    return process, [Path(place) for place in process.stdout.readline().decode().split()]
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Let it end as it does when the console is left."""
     assert process.stdin is not None
-    assert process.stdout.readline() == b"running\n"
-    yield psutil.Process(process.pid)
     process.stdin.close()
-    process.wait(30)
+    process.wait(60)
+    assert process.stdout is not None
     process.stdout.close()
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[psutil.Process]:
+    """A demo in the folder `demo`, which stays."""
+    process, places = start(str(tmp_path / "demo"))
+    assert [place.parent for place in places] == [tmp_path / "demo"] * 4
+    yield psutil.Process(process.pid)
+    end(process)
 
 
 def until(condition: Callable[[], bool], folder: Path) -> None:
@@ -171,14 +186,135 @@ def test_what_is_dead_ends_in_five_ways(tmp_path: Path, running: psutil.Process)
     assert found == ENDS
 
 
+def open_in(place: Path) -> Store:
+    """The store of a place of the demo, as its own configuration says."""
+    loaded = config.load(str(place.parent / CONFIG), os.environ)
+    return setup_for(loaded, str(place), {}).store()
+
+
+def tasks_in(store: Store) -> dict[str, Task]:
+    """All tasks by their ids; of one that moved meanwhile, where it came to."""
+    return {item.id: item for item in store.look() if isinstance(item, Task)}
+
+
+def test_all_places_can_be_read(tmp_path: Path) -> None:
+    """Four places in three formats; the command says of each what is in it."""
+    process, places = start(str(tmp_path / "demo"))
+    try:
+        for place in places:
+            said = subprocess.run(
+                [*PROGRAM, "--config", str(place.parent / CONFIG), "status", str(place)],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert said.returncode in (0, 1), said.stderr
+            assert str(place) in said.stdout
+        assert [place.name for place in places] == ["flowing", "wedged", "kannader", "zgb.db"]
+        assert [format_of(str(place)) for place in places] == ["", "", "kannader", "zgb"]
+    finally:
+        end(process)
+
+
+def test_the_mail_spool_has_every_sort_of_mail(tmp_path: Path, running: psutil.Process) -> None:
+    """Deferred, held, left in flight by the dead, and two damaged; more come, and are sent."""
+    place = tmp_path / "demo" / "kannader"
+    with closing(open_in(place)) as store:
+        tasks = tasks_in(store)
+        damage = [item.what for item in store.look() if isinstance(item, Problem)]
+    deferred = [task for task in tasks.values() if task.attempts and task.state is State.PENDING]
+    assert len(deferred) >= 3
+    assert all(task.error and task.due and task.due > task.created for task in deferred)
+    assert any(task.due and task.due > time.time() for task in deferred)
+    assert [task.state for task in tasks.values()].count(State.HELD) == 1
+    lapses = [task.lease.until for task in tasks.values() if task.lease and not task.attempts]
+    assert any(until and until > time.time() + 1800 for until in lapses)
+    assert sorted(damage)[-1].startswith("was set aside") or any("leads to" in x for x in damage)
+    assert any("nothing leads to" in what for what in damage)
+
+    log = place / ".spooldeck" / "log"
+    sent, failed = (lambda: words(log, "Task completed")), (lambda: words(log, "Task failed"))
+    until(lambda: sent() > 2 and failed() > 0, place)
+
+    with closing(open_in(place)) as store:
+        errors = {task.error for task in tasks_in(store).values() if task.error}
+    assert len(errors) == 1  # what failed before fails in the same words now
+
+
+def words(folder: Path, said: str) -> int:
+    """How often the log in a folder says something."""
+    log = folder / "queue.log"
+    return log.read_text().count(said) if log.exists() else 0
+
+
+def test_the_registrations_wait_for_their_turn(tmp_path: Path, running: psutil.Process) -> None:
+    """Jobs pending, backing off and parked; a few are sent at once, the others one by one."""
+    place = tmp_path / "demo" / "zgb.db"
+    until(lambda: any((tmp_path / "demo" / "sent").iterdir()), tmp_path / "demo")
+    with closing(open_in(place)) as store:
+        tasks = tasks_in(store)
+        control = store.controls
+
+    states = Counter(task.state for task in tasks.values())
+    assert states[State.DEAD] == 2
+    assert {task.attempts for task in tasks.values() if task.state is State.DEAD} == {10}
+    failed = [task for task in tasks.values() if task.word == "failed"]
+    assert len(failed) >= 3
+    assert all(task.attempts and task.error for task in failed)
+    assert sum(task.attempts == 0 for task in tasks.values()) >= 15  # five at most are sent at once
+    assert control["mailQueueEnabled"].now == "1"
+    assert control["mailMaxPerHour"].now == "40"
+    assert control["mailRedirectToSchumbi"].now == "0"
+    assert "in earnest" in control["mailRedirectToSchumbi"].refused
+    mails = [path.read_text() for path in (tmp_path / "demo" / "sent").iterdir()]
+    assert any("egistration" in mail for mail in mails)
+
+
+def test_nothing_is_sent_elsewhere(tmp_path: Path, running: psutil.Process) -> None:
+    """Whatever is installed here, mail of the demo goes to its own server and its own program."""
+    loaded = config.load(str(tmp_path / "demo" / CONFIG), os.environ)
+
+    assert loaded.mail["method"] == "sendmail"
+    assert loaded.mail["programs"] == {"sendmail": str(tmp_path / "demo" / "sendmail")}
+    assert loaded.stores["kannader"][0]["host"] == "127.0.0.1"
+    # The queues' mail is sent by a program of theirs, as before.
+    assert loaded.handlers["mail_send"].command[0] == "/bin/sh"
+
+
 def test_left_it_leaves_nothing(tmp_path: Path) -> None:
     """When the demo ends, its processes and its folder are gone."""
-    before = psutil.Process().children(recursive=True)
-    with Demo(8, "", WORK) as demo:
-        folder = Path(demo.folder)
-        assert (folder / "flowing" / "queue" / "pending").is_dir()
-        ours = [child for child in psutil.Process().children(recursive=True) if child not in before]
+    process, places = start("")
+    ours = psutil.Process(process.pid).children(recursive=True)
+    assert places[0].joinpath("queue", "pending").is_dir()
 
-    assert not folder.exists()
-    assert ours
-    assert all(map(ended, ours))
+    end(process)
+
+    assert len(ours) >= 5
+    assert not psutil.wait_procs(ours, 60)[1]
+    assert not places[0].parent.exists()
+
+
+@pytest.mark.parametrize("victim", ["console", "keeper"])
+def test_killed_it_leaves_nothing(victim: str) -> None:
+    """SIGKILL to the console's process, or to the keeper: the rest ends, and the folder goes."""
+    process, places = start("")
+    console = psutil.Process(process.pid)
+    (keeper,) = console.children()
+    ours = keeper.children(recursive=True)
+
+    (console if victim == "console" else keeper).kill()
+
+    assert not psutil.wait_procs([keeper, *ours], 60)[1]
+    assert not places[0].parent.exists()
+    end(process)
+
+
+def test_what_cannot_be_made_is_said(tmp_path: Path) -> None:
+    """A demo that could not be set up says where, and leaves nothing running."""
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+
+    with Demo(8, str(blocked / "demo"), PROGRAM, KEEPER) as demo, pytest.raises(OSError) as error:
+        demo.places()
+
+    assert str(blocked) in str(error.value)

@@ -100,6 +100,19 @@ def test_a_task_comes_back_as_it_was(writer: Writer, reader: Reader) -> None:
     assert reader.task("an id") == task
 
 
+def test_what_has_no_age_is_of_none(writer: Writer, reader: Reader) -> None:
+    """A task of which nobody knows since when it is there stays so, and no age or time finds it."""
+    ageless = a_task(1, created=0.0)
+    look(writer, [ageless, a_task(2)])
+
+    assert reader.task(ageless.id) == ageless
+    spans = ("age>1s", "age<=1s", "created<now", "created>=1970-01-01", "since:2000-01-01")
+    for text in spans:
+        found = all_of(reader, Query(filter=parse(text, now=NOW + 60)))
+        assert ageless not in found
+    assert [row[3] for row in reader.seen(Query())] == [0.0, NOW]
+
+
 def test_text_from_files_is_only_text(writer: Writer, reader: Reader) -> None:
     """Quotes, wildcards, control characters and half characters do no harm."""
     nasty = "'; DROP TABLE task; -- %_\\ \x1b[31m \0"
@@ -443,6 +456,8 @@ def test_a_result_is_in_its_order(
         if order == "died":
             died = task.extra.get("dead_since", "?")
             return None if died == "?" else int(died)
+        if order == "created":
+            return task.created or None
         return getattr(task, order)
 
     have = [task for task in tasks if value(task) is not None]

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -20,14 +21,14 @@ from blockbuster import BlockingError, blockbuster_ctx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import verbs
+from engine import mirror, verbs
 from engine.filters import parse
 from engine.index import Query
 from engine.inspector import Changed, Inspector
-from engine.model import Missing, Problem, State, Task
+from engine.model import Doorbell, Missing, Problem, State, Task
 from engine.reader import Reader
 from engine.scratch import PREFIX
-from engine.store import Gone, Store, Unavailable
+from engine.store import Control, Gone, Store, Unavailable
 from engine.stores import open_store
 from engine.stores.memory import Memory, MemoryStore
 from engine.stores.nftban.form import new_record, render
@@ -850,3 +851,104 @@ class Slow(MemoryStore):
             if touched is None:
                 self._going.acquire()
             yield item
+
+
+class Looked(MemoryStore):
+    """A store that tells what of it was looked at: names, or None for everything."""
+
+    def __init__(self, memory: Memory, looks: SimpleQueue[Collection[str] | None]) -> None:
+        super().__init__(memory)
+        self._looks = looks
+
+    def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+        """As ever, and told."""
+        self._looks.put(touched)
+        return super().look(touched)
+
+
+async def test_what_the_doorbell_names_is_all_that_is_looked_at() -> None:
+    """A change in a store without folders costs a look at what has changed, not at everything."""
+    memory = Memory()
+    looks: SimpleQueue[Collection[str] | None] = SimpleQueue()
+    rival = MemoryStore(memory)
+    for number in range(3):
+        rival.swap(None, a_task(number))
+    async with inspecting(lambda: Looked(memory, looks)) as inspector:
+        await until(inspector, counts(pending=3))
+        wholes = [looks.get() for _ in range(looks.qsize())].count(None)
+
+        (seen,) = (t for t in rival.look() if isinstance(t, Task) and t.id == a_task(1).id)
+        rival.swap(seen, verbs.hold(seen, NOW))
+
+        await until(inspector, counts(pending=2, held=1))
+        later = [looks.get() for _ in range(looks.qsize())]
+        assert wholes == 1
+        assert {seen.id} in later and None not in later
+
+
+class Silent(MemoryStore):
+    """A store that is never heard of."""
+
+    def __init__(self, memory: Memory) -> None:
+        super().__init__(memory)
+        self.doorbell = Doorbell()
+
+
+async def test_what_is_on_the_screen_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What somebody rewrites in place, of which no bell tells, is seen soon where it is shown."""
+    monkeypatch.setattr(mirror, "AGAIN", 0.05)
+    memory = Memory()
+    rival = MemoryStore(memory)
+    rival.swap(None, a_task(1))
+    async with inspecting(lambda: Silent(memory)) as inspector:
+        await until(inspector, counts(pending=1))
+        (seen,) = await all_of(inspector)
+
+        rival.swap(seen, replace(seen, due=NOW + 60))
+
+        generation = inspector.latest.generation
+        while (await all_of(inspector))[0].due != NOW + 60:
+            generation = (await inspector.changed(generation)).generation
+
+
+async def test_what_may_be_done_changes_with_time_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing happens and nothing is shown, what may be done is found out all the same."""
+    monkeypatch.setattr(mirror, "AGAIN", 0.05)
+    memory = Memory()
+    async with inspecting(lambda: Changeable(memory)) as inspector:
+        await until(inspector, is_complete)
+        monkeypatch.setattr(Changeable, "pausable", True)
+
+        await until(inspector, lambda changed: bool(inspector.controls))
+
+        assert set(inspector.controls) == {"pause"}
+
+
+class Changeable(MemoryStore):
+    """A store that finds out what may be done there when it is looked at."""
+
+    pausable = False
+
+    def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+        """As ever, and then it knows."""
+        yield from super().look(touched)
+        self.controls = {"pause": Control("stop")} if self.pausable else {}
+
+
+async def test_what_may_be_done_is_known_from_the_latest_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A look at a name finds out what may be done now, and an older look does not unsay it."""
+    memory = Memory()
+    async with inspecting(lambda: Changeable(memory)) as inspector:
+        changed = await until(inspector, is_complete)
+        assert inspector.controls == {}
+
+        monkeypatch.setattr(Changeable, "pausable", True)
+        MemoryStore(memory).swap(None, a_task(1))
+        changed = await until(inspector, counts(pending=1))
+        known = dict(inspector.controls)
+        MemoryStore(memory).swap(None, a_task(2))
+        await inspector.changed(changed.generation)
+
+        assert set(known) == set(inspector.controls) == {"pause"}

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from engine import deeds, operations, plans, undo, verbs
 from engine.journal import Intent, Journal, Who
-from engine.model import State, Task
+from engine.model import Edge, State, Task
 from engine.operations import Applying, End, Report
 from engine.plans import Plan
 from engine.store import Gone, Store, Unavailable
@@ -232,6 +232,31 @@ def test_what_another_operation_did_is_not_claimed(kind: str, verb: str) -> None
         assert len(report.done) == 3
         assert settled is not None
         assert (settled.counts[End.DONE], settled.counts[End.GONE]) == (0, 3)
+
+
+class Keeping(MemoryStore):
+    """A store of a format that keeps the last error of what is retried."""
+
+    edges = {
+        **MemoryStore.edges,
+        (State.DEAD, State.PENDING): Edge(frozenset({"attempts", "due"})),
+    }
+
+
+def test_a_verb_changes_no_error_that_its_edge_does_not_name() -> None:
+    """Where a format keeps the last error, a retry succeeds and leaves it; the rest is as ever."""
+    with a_place("memory") as (_, journal):
+        memory = Memory()
+        store = Keeping(memory)
+        plan = plans.freeze("retry", dead_tasks(store, 2), NOW)
+        interrupted(store, journal, plan)
+
+        report = carried_out(store, journal, plan)
+        settled = undo.settle(store, journal, journal.operations()[-1]).operation
+
+        assert len(report.done) == 2
+        assert {(t.attempts, t.error) for t in tasks_in(store, State.PENDING)} == {(0, "it broke")}
+        assert settled is not None and settled.counts[End.FAILED] == 0
 
 
 @pytest.mark.parametrize("kind", ["memory", "nftban"])

@@ -194,3 +194,14 @@ def test_a_refused_edge_says_why() -> None:
     edges: Edges = {(State.PENDING, State.HELD): Edge(refused="the spool is read-only")}
 
     assert plans.offered(edges, "hold", State.PENDING) == "the spool is read-only"
+
+
+def test_a_task_without_an_age_makes_a_plan_no_older() -> None:
+    """The oldest and the newest are of those tasks whose age is known; it is 0 of none."""
+    tasks = [a_task(1, created=0.0), a_task(2), a_task(3, created=NOW - 60), a_task(4, created=0.0)]
+
+    plan = plans.freeze("purge", tasks, NOW)
+
+    assert (plan.oldest, plan.newest) == (NOW - 3600, NOW - 60)
+    assert plans.freeze("purge", tasks[:1], NOW).oldest == 0.0
+    assert plan.rows[0].odd == ""

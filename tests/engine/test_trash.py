@@ -298,9 +298,9 @@ def test_a_payload_lives_as_long_as_its_task_lies_there(spool: Spool, journal: J
     filled(store, str(payload))
     purged(store, journal, *EVERYWHERE)
 
-    early = list(store.discarded(NOW + 23 * HOUR, 24))
+    early = list(trash.discarded(store, NOW + 23 * HOUR, 24))
     kept = payload.exists()
-    late = list(store.discarded(NOW + 25 * HOUR, 24))
+    late = list(trash.discarded(store, NOW + 25 * HOUR, 24))
     list(store.swap_all(Move(task, None) for task in late))
 
     assert (early, kept, len(late)) == ([], True, 6)
@@ -313,7 +313,7 @@ def test_what_is_restored_meanwhile_is_not_swept(spool: Spool, journal: Journal)
     store = NftbanStore(spool, clock)
     filled(store)
     purged(store, journal, State.DEAD)
-    late = list(store.discarded(NOW + 25 * HOUR, 24))
+    late = list(trash.discarded(store, NOW + 25 * HOUR, 24))
     done(store, journal, back(store, journal).plan)
 
     outcomes = list(store.swap_all(Move(task, None) for task in late))
@@ -330,7 +330,7 @@ def test_what_is_no_task_stays_in_the_trash(spool: Spool, journal: Journal) -> N
     strange = Path(spool.desk, "trash", "20261120T094115Z-job-000000ff.task")
     strange.write_text("no task\n")
 
-    late = [task.id for task in store.discarded(NOW + 25 * HOUR, 24)]
+    late = [task.id for task in trash.discarded(store, NOW + 25 * HOUR, 24)]
 
     assert len(late) == 2
     assert strange.exists()

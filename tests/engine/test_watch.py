@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import resource
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
 import pytest
 
+from engine import watch
 from engine.inotify import Ear, Heard
 from engine.model import Doorbell
-from engine.store import Store
+from engine.store import Store, Unavailable
+from engine.stores.memory import MemoryStore
 from engine.watch import Watch
 
 PATIENCE = 60.0
@@ -152,13 +154,12 @@ def told(folder: Path) -> Iterator[Told]:
 
 
 def _watched(folder: Path) -> Generator[Told]:
+    yield from _following(Doorbell((str(folder), str(folder.with_name("held")))), _no_store)
+
+
+def _following(doorbell: Doorbell, open_store: Callable[[], Store]) -> Generator[Told]:
     told = Told()
-    watch = Watch(
-        Doorbell((str(folder), str(folder.with_name("held")))),
-        _no_store,
-        told.news.put,
-        lambda: told.news.put(EVERYTHING),
-    )
+    watch = Watch(doorbell, open_store, told.news.put, lambda: told.news.put(EVERYTHING))
     watch.start(PATIENCE)
     try:
         yield told
@@ -226,3 +227,54 @@ def test_without_the_kernels_help_the_times_of_folders_tell(folder: Path) -> Non
 
     assert told.next() == EVERYTHING
     watched.close()
+
+
+# ---- a bell that waits
+
+
+class Tower:
+    """What a bell says, in turn, and how often a store had to be opened to hear it."""
+
+    def __init__(self, *says: Collection[str] | Unavailable | None) -> None:
+        self._says = list(says)
+        self._silence = threading.Event()
+        self.opened = 0
+
+    def open(self) -> Store:
+        """A store whose bell says the next of it, and then nothing more."""
+        self.opened += 1
+        store = MemoryStore()
+        store.doorbell = Doorbell(wait=self._wait)
+        return store
+
+    def _wait(self, seconds: float) -> Collection[str] | None:
+        if not self._says:
+            self._silence.wait(seconds)
+            return ()
+        says = self._says.pop(0)
+        if isinstance(says, Unavailable):
+            raise says
+        return says
+
+
+def told_by(tower: Tower, count: int) -> list[set[str] | str]:
+    """The first things that are told of what a bell says."""
+    with contextmanager(_following)(tower.open().doorbell, tower.open) as told:
+        return [told.next() for _ in range(count)]
+
+
+def test_a_bell_that_names_what_changed_is_passed_on() -> None:
+    """Names are told as they are; where a bell cannot name what has changed, it is everything."""
+    tower = Tower((), {"one"}, (), None, ["two", "two"])
+
+    assert told_by(tower, 3) == [{"one"}, EVERYTHING, {"two"}]
+    assert tower.opened == 2
+
+
+def test_what_happened_while_a_bell_was_deaf_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a bell failed everything is looked at, and once more when it is heard again."""
+    monkeypatch.setattr(watch, "RETRY", 0.0)
+    tower = Tower((), {"one"}, Unavailable("locked"), (), {"two"})
+
+    assert told_by(tower, 4) == [{"one"}, EVERYTHING, EVERYTHING, {"two"}]
+    assert tower.opened == 3

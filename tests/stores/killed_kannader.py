@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from engine import verbs
-from engine.model import State, Task
+from engine.model import Move, State, Task
 from engine.store import StoreError
 from engine.stores.kannader import KannaderStore, enqueuing, form, make_spool, note
 from engine.stores.kannader.desk import Desk
@@ -43,6 +43,8 @@ VERBS: dict[str, tuple[State | None, Act]] = {
     "release": (State.HELD, lambda store, task: store.swap(task, verbs.release(task, NOW))),
     "purge": (State.PENDING, lambda store, task: store.swap(task, verbs.purge(task, NOW))),
     "restore": (State.TRASH, lambda s, t: s.swap(t, replace(t, state=State.PENDING))),
+    "drop": (State.PENDING, lambda store, task: store.swap(task, given_up(task))),
+    "undo": (State.PENDING, lambda store, task: do_and_undo(store, task)),
     "expunge": (State.TRASH, lambda store, task: store.swap(task, None)),
     "erase": (State.DONE, lambda store, task: store.swap(task, None)),
     "recover": (State.ACTIVE, lambda store, task: store.recover()),
@@ -54,6 +56,17 @@ VERBS: dict[str, tuple[State | None, Act]] = {
 def to_first(kind: str, group: str) -> bool:
     """Whether a mail goes to the first recipient."""
     return group == "h0.org"
+
+
+def do_and_undo(store: KannaderStore, task: Task) -> None:
+    """Give a mail another recipient, and take that back by its image."""
+    image = store.read(task)
+    store.swap(task, replace(task, destination="x@y.org"))
+    (seen,) = (item for item in store.look({task.id}) if isinstance(item, Task))
+    was = store.recall(seen, image, State.PENDING)
+    (outcome,) = store.swap_all([Move(seen, was, image)])
+    if outcome.error is not None:
+        raise outcome.error
 
 
 def given_up(task: Task) -> Task:
@@ -70,7 +83,7 @@ def send(store: KannaderStore) -> None:
         for n, (ident, dest, note) in enumerate(zip(IDS, DESTS, NOTES, strict=True))
     ]
     schedule = form.schedule_bytes(Schedule(form.instant(NOW)))
-    enqueuing.enqueue(spool, desk, to, [TEXT], schedule)
+    enqueuing.enqueue(spool, desk, to, enqueuing.wired([TEXT]), schedule)
 
 
 NOTES = (note.Note(description="before"), note.NOTHING)

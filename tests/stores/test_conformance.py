@@ -1018,3 +1018,24 @@ def test_what_has_left_has_no_size(open_store: Opener, a_task: Factory) -> None:
 
     with pytest.raises(Gone):
         store.size(task)
+
+
+def test_the_doorbell_says_where_to_look(open_store: Opener, a_task: Factory) -> None:
+    """It tells folders to be watched, or waits, and names a task that somebody else has moved."""
+    store, other = open_store(), open_store()
+    wait = store.doorbell.wait
+    if wait is None:
+        assert store.doorbell.paths
+        return
+    assert not wait(0.0)
+
+    added = put(other, a_task())
+    names = wait(60.0)
+    assert names is not None
+    assert added.id in names
+    other.swap(added, verbs.hold(added, NOW))
+    names = wait(60.0)
+
+    assert names is not None
+    assert added.id in names
+    assert not wait(0.0)

@@ -98,6 +98,9 @@ def test_a_schedule_is_read_as_kannader_reads_it(text: str) -> None:
         '{"at":"2026-11-20T09:36:59Z","at":"2026-11-20T09:36:59Z"}',
         '{"at":"2026-11-20T09:36:59Z"} more',
         '{"at":"2026-11-20T09:36:59Z","last_attempt":1}',
+        '{"at":"2026-11-20T09:36:59Z","more":NaN}',
+        '{"at":"2026-11-20T09:36:59Z","more":"\\ud800"}',
+        '{"at":"2026-11-20T09:36:59Z","more":' + "9" * 5000 + "}",
         "[" * 60_000,
     ],
 )
@@ -171,6 +174,20 @@ def test_what_is_no_address_is_refused(address: str) -> None:
     """Nothing is written into an envelope that would end a command or a line."""
     with pytest.raises(Refused):
         form.metadata_bytes("", address)
+
+
+def test_half_a_character_is_in_no_envelope() -> None:
+    """What no text could be made of again is refused, and never reaches a screen or an index."""
+    data = form.metadata_bytes("", "x@example.org").replace(b'"x"', b'"\\ud800"')
+
+    with pytest.raises(Refused, match="half a character"):
+        form.parse_metadata(data)
+    assert form.parse_metadata(data.replace(b"ud800", b"u00fc")).recipient == "ü@example.org"
+
+
+def test_the_sixtieth_second_is_the_next_minute() -> None:
+    """A leap second, which Kannader reads, is a time."""
+    assert form.parse_time("2026-12-31T23:59:60Z") == form.parse_time("2027-01-01T00:00:00Z")
 
 
 def test_an_address_of_another_kind_is_shown_and_not_written() -> None:
@@ -256,7 +273,11 @@ def test_a_note_comes_back_as_it_was() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"[]", b"{", b'{"attempts":"1"}', b'{"error":1}', b'{"attempts":true}']
+    "data",
+    [
+        *(b"", b"[]", b"{", b'{"attempts":"1"}', b'{"error":1}', b'{"attempts":true}'),
+        *(b'{"attempts":-1}', b'{"attempts":4294967296}', b'{"attempts":1%s}' % (b"0" * 4000)),
+    ],
 )
 def test_what_is_no_note_is_refused(data: bytes) -> None:
     """A torn note, or one of somebody else's, is none."""

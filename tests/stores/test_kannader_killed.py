@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.model import State, Task
+from engine.model import Problem, State, Task
 from engine.stores.kannader import KannaderStore, form
 from tests.stores.killed_kannader import ADDED, IDS, TEXT, VERBS, later
 
@@ -39,6 +39,8 @@ OUTCOMES: dict[str, tuple[Seen | None, Seen | None]] = {
     "release": (in_state(State.HELD), WAITS),
     "purge": (WAITS, in_state(State.TRASH)),
     "restore": (in_state(State.TRASH), WAITS),
+    "drop": (WAITS, None),
+    "undo": (WAITS, WAITS),
     "expunge": (in_state(State.TRASH), None),
     "erase": (None, None),
     "recover": (in_state(State.PENDING, 1), in_state(State.PENDING, 1)),
@@ -49,9 +51,18 @@ description, recipient; None where the mail to the first recipient is nowhere.
 """
 
 
-BETWEEN: dict[str, Seen] = {"nack": in_state(State.ACTIVE, None)}
+BETWEEN: dict[str, Seen] = {
+    "nack": in_state(State.ACTIVE, None),
+    "undo": (*WAITS[:3], "x@y.org"),
+}
 """Where neither is right: the schedule says that an attempt has failed, and the link has not moved,
-so that it counts once the mail is given back.
+so that it counts once the mail is given back; or what is to be taken back is done.
+"""
+
+
+WAITING = ("queue", "inflight", "hold", "trash")
+"""Whatever a link in one of these leads to is whole, at every moment: a Kannader may read it now,
+and nothing of a mail is to be seen there before all of it is there.
 """
 
 
@@ -85,6 +96,9 @@ def test_a_killed_process_loses_nothing(verb: str, tmp_path: Path) -> None:
         with closing(KannaderStore(str(root), clock)) as store:
             if verb == "repair":
                 mend(store)
+            else:
+                strange = [s for s in store.look(WAITING) if isinstance(s, Problem)]
+                assert verb == "recover" or strange == [], (name, strange)
             store.recover()
             shown = list(dict.fromkeys(store.look()))
             again = store.recover()

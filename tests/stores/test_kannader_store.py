@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +18,9 @@ from engine import files, verbs
 from engine.model import Missing, Move, Problem, State, Task
 from engine.store import Gone, Store, Unavailable, Unsupported
 from engine.stores import open_store as open_place
-from engine.stores.kannader import KannaderStore, form
+from engine.stores.kannader import KannaderStore, form, make_spool
 from engine.stores.kannader.store import EDGES
+from tests.stores.nobody import NOBODY, by_nobody, nobodys_folder
 
 NOW = 1_795_170_000.0
 Opener = Callable[..., KannaderStore]
@@ -487,7 +489,7 @@ def test_what_changes_beside_a_living_kannader(
     edge = open_kannader().edges[way]
 
     warning, refused = BESIDE.get(way, ("", ""))
-    assert warning in edge.warning and bool(warning) == bool(edge.warning)
+    assert warning in edge.warning and (warning or edge.warning == EDGES[way].warning)
     assert refused in edge.refused and bool(refused) == bool(edge.refused)
     assert edge == EDGES[way] or f"Kannader (PID {daemon.pid})" in edge.warning + edge.refused
 
@@ -540,6 +542,60 @@ def test_what_a_living_kannader_may_be_sending_is_left(
 
     assert again(store, first).attempts == 1
     assert again(store, second) == theirs
+
+
+SENDER = """
+import os, sys
+flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
+words = ("data", "queue", "inflight", "cleanup")
+data, queue, inflight, cleanup = [os.open(f"{sys.argv[1]}/{word}", flags) for word in words]
+print("ready", flush=True)
+for line in sys.stdin:
+    try:
+        os.rename(line.strip(), line.strip(), src_dir_fd=queue, dst_dir_fd=inflight)
+    except FileNotFoundError:
+        print("vanished", flush=True)
+    else:
+        print(os.listdir(f"{sys.argv[1]}/inflight/{line.strip()}/.."), flush=True)
+"""
+
+
+def test_what_we_hold_no_kannader_sends(kannader: Path, open_kannader: Opener) -> None:
+    """A mail on hold, or in our trash, has vanished for a Kannader whose timer fires; it needs no
+    warning, and released, the same link leads to the same mail again.
+    """
+    store = open_kannader()
+    task = send(store)
+    with subprocess.Popen(
+        [sys.executable, "-c", SENDER, str(kannader)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as daemon:
+        assert daemon.stdin is not None and daemon.stdout is not None
+
+        def fires() -> str:
+            assert daemon.stdin is not None and daemon.stdout is not None
+            daemon.stdin.write(f"{task.id}\n")
+            daemon.stdin.flush()
+            return daemon.stdout.readline()
+
+        assert daemon.stdout.readline() == "ready\n"
+        for state in (State.HELD, State.TRASH, State.HELD):
+            seen = again(store, task)
+            assert not store.edges[seen.state, state].warning
+            store.swap(seen, replace(seen, state=state))
+            assert fires() == "vanished\n"
+            seen_by_it = {*names(kannader / "queue"), *names(kannader / "inflight")}
+            assert not seen_by_it | names(kannader / "cleanup")
+        seen = again(store, task)
+        store.swap(seen, verbs.release(seen, NOW))
+        seen = again(store, task)
+        assert "contents" in fires()
+
+        with pytest.raises(Gone):
+            store.swap(seen, verbs.hold(seen, NOW))
+        daemon.stdin.close()
 
 
 def test_ours_are_no_kannader(kannader: Path, open_kannader: Opener) -> None:
@@ -827,46 +883,77 @@ def test_a_spool_open_to_everybody_is_refused(kannader: Path, open_kannader: Ope
     }
 
 
-not_root = pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everything")
+@pytest.fixture
+def nobodys() -> Iterator[Path]:
+    """An empty spool of the user of `by_nobody`."""
+    with nobodys_folder() as folder:
+        root = folder / "kannader"
+        by_nobody(lambda: make_spool(str(root)))
+        yield root
 
 
-@not_root
 @pytest.mark.parametrize("name", ["schedule", "metadata", "", ".."])
-def test_what_may_not_be_read_is_a_problem(
-    kannader: Path, open_kannader: Opener, name: str
-) -> None:
+def test_what_may_not_be_read_is_a_problem(nobodys: Path, name: str) -> None:
     """A file or a folder closed to us is named, and the mail behind it comes all the same."""
-    store = open_kannader()
-    bad, good = send(store), send(store)
-    closed = (kannader / "queue" / bad.id / name).resolve()
-    closed.chmod(0)
 
-    shown = problems(store)
-    taken = [task.id for task in store.take(NOW, "me", 9)]
-    closed.chmod(0o700)
+    def look() -> None:
+        with closing(KannaderStore(str(nobodys), lambda: NOW)) as store:
+            bad, good = send(store), send(store)
+            closed = (nobodys / "queue" / bad.id / name).resolve()
+            closed.chmod(0)
 
-    assert f"queue/{bad.id}" in shown
-    assert taken == [good.id]
+            shown = problems(store)
+            taken = [task.id for task in store.take(NOW, "me", 9)]
+            closed.chmod(0o700)
+
+        assert f"queue/{bad.id}" in shown
+        assert taken == [good.id]
+
+    by_nobody(look)
 
 
-@not_root
 @pytest.mark.parametrize("word", ["data", "queue", "inflight", "cleanup"])
-def test_what_may_not_be_written_is_refused(
-    kannader: Path, open_kannader: Opener, word: str
-) -> None:
+def test_what_may_not_be_written_is_refused(nobodys: Path, word: str) -> None:
     """A spool that we may only read is shown; every edge says why it is closed."""
-    store = open_kannader()
-    task = send(store)
-    (kannader / word).chmod(0o500)
 
-    other = open_kannader()
-    refused = {edge.refused for edge in other.edges.values()}
-    seen = again(other, task)
-    with pytest.raises(Unsupported, match="not writable"):
-        other.swap(seen, verbs.hold(seen, NOW))
-    (kannader / word).chmod(0o700)
+    def change() -> None:
+        with closing(KannaderStore(str(nobodys), lambda: NOW)) as store:
+            task = send(store)
+        (nobodys / word).chmod(0o500)
 
-    assert refused == {f"{kannader / word} is not writable for us"}
+        with closing(KannaderStore(str(nobodys), lambda: NOW)) as other:
+            refused = {edge.refused for edge in other.edges.values()}
+            seen = again(other, task)
+            with pytest.raises(Unsupported, match="not writable"):
+                other.swap(seen, verbs.hold(seen, NOW))
+        (nobodys / word).chmod(0o700)
+
+        assert refused == {f"{nobodys / word} is not writable for us"}
+
+    by_nobody(change)
+
+
+def test_a_spool_of_somebody_else_is_refused(nobodys: Path) -> None:
+    """What we made in another user's spool that user could not read: it is only shown."""
+    if os.geteuid() != 0:
+        # Nobody but root gives a folder away; whose it is is all that is asked.
+        assert open_place(str(nobodys)).edges == EDGES
+        return
+    with closing(KannaderStore(str(nobodys), lambda: NOW)) as store:
+        task = send(store)
+    for path in (nobodys, *nobodys.rglob("*")):
+        os.chown(path, NOBODY + 1 if path.name == "queue" else NOBODY, -1, follow_symlinks=False)
+        if path.is_dir() and not path.is_symlink():
+            path.chmod(0o770)
+            os.chown(path, -1, NOBODY)
+
+    def change() -> None:
+        with closing(KannaderStore(str(nobodys), lambda: NOW)) as store:
+            why = f"{nobodys}/queue belongs to user {NOBODY + 1}, not to us"
+            assert {edge.refused for edge in store.edges.values()} == {why}
+            assert again(store, task).destination == TO[0]
+
+    by_nobody(change)
 
 
 def test_an_id_in_two_places_is_a_problem(kannader: Path, open_kannader: Opener) -> None:
@@ -897,3 +984,62 @@ def test_a_view_of_the_text_is_what_was_given(open_kannader: Opener) -> None:
     assert sent == form.wire(TEXT) == store.read(task, "contents")
     assert form.unwired(sent) == TEXT.replace(b"\n", b"\r\n")
     assert store.envelope(task).recipient == TO[0]
+
+
+def test_a_whole_look_shows_each_folder_in_order(open_kannader: Opener, kannader: Path) -> None:
+    """After the peek each state's mails come in the order of their ids, whatever they are called;
+    what is no text is a problem all the same."""
+    store = open_kannader()
+    first = kannader / "queue" / send(store).id
+    for name in ("zebra", "a", "ä", "Z", "10", "9"):
+        (kannader / "queue" / name).symlink_to(
+            store._spool.link(first.name, State.PENDING).target.text
+        )
+    (kannader / "queue" / os.fsdecode(b"\xff")).symlink_to("nowhere")
+
+    seen = list(store.look())
+    ids = [item.id for item in seen if isinstance(item, Task)]
+
+    there = len(names(kannader / "queue")) - 1
+    assert ids[there:] == sorted(ids[:there]) == sorted(names(kannader / "queue") - {"\udcff"})
+    assert [item.what for item in seen if isinstance(item, Problem) and "UTF-8" in item.what]
+
+
+def test_of_many_links_the_doubled_are_named(open_kannader: Opener, kannader: Path) -> None:
+    """Only a link to somebody else's recipient, and an id in two places, are named; no other."""
+    store = open_kannader()
+    _, doubled, twice, other = (send(store, to) for to in ("a@b.c", "d@e.f", "g@h.i", "j@k.l"))
+    queue, hold = kannader / "queue", kannader / "hold"
+    hold.mkdir(mode=0o700)
+    (queue / "second").symlink_to((queue / doubled.id).readlink())
+    (hold / twice.id).symlink_to((queue / other.id).readlink())
+
+    wrong = {where: " ".join(what.split()[:5]) for where, what in problems(store).items()}
+
+    assert wrong == {
+        f"queue/{max(doubled.id, 'second')}": "leads to the same recipient",
+        f"queue/{other.id}": "leads to the same recipient",
+        f"queue/{twice.id}": "stands in hold and queue",
+    }
+
+
+def test_what_others_of_ours_keep_on_the_desk_is_left_alone(
+    open_kannader: Opener, kannader: Path
+) -> None:
+    """Journal, notes of operators, log and recordings beside the trash are no problem, and neither
+    looking, changing nor recovering touches them."""
+    desk = kannader / ".spooldeck"
+    for word in ("journal", "log", "run", "metrics", "recorder", "notes.d"):
+        (desk / word).mkdir(parents=True)
+        (desk / word / "queue.log").write_text("ours")
+    (desk / "journal" / "op").symlink_to("../../queue")
+    before = {path: path.lstat().st_mtime_ns for path in desk.rglob("*")}
+    store = open_kannader()
+
+    task = send(store)
+    store.swap(task, verbs.purge(task, NOW))
+    said = store.recover()
+
+    assert problems(store) == {}
+    assert said == []
+    assert {path: path.lstat().st_mtime_ns for path in before} == before

@@ -153,6 +153,10 @@ class Both(NamedTuple):
     seen: dict[str, tuple[Task, Task]]
     """What it has seen last, in each; by id."""
 
+    def done(self, name: str, task: Task, now: float) -> Task | None:
+        """What an action makes of a task in these stores."""
+        return verbs.along(self.tested.edges, task, ACTS[name](task, now))
+
 
 class Rivals(RuleBasedStateMachine):
     """Three instances of each store, with views of their own, do everything in any order."""
@@ -244,10 +248,11 @@ class Rivals(RuleBasedStateMachine):
             # Within one tick of an old kernel's clock a file that went and came back is the same.
             self._refresh(hand)
         memory, tested = hand.seen[ident]
-        new, act = ACTS[name](memory, self.now), ACTS[name]
+        new = hand.done(name, memory, self.now)
 
         said = attempted(lambda: hand.memory.swap(memory, new))
-        assert attempted(lambda: hand.tested.swap(tested, act(tested, self.now))) is said
+        theirs = hand.done(name, tested, self.now)
+        assert attempted(lambda: hand.tested.swap(tested, theirs)) is said
 
         if said is None and new is None:
             self.present.discard(ident)
@@ -256,10 +261,10 @@ class Rivals(RuleBasedStateMachine):
     @rule(who=st.integers(0, 2), name=st.sampled_from(sorted(ACTS)))
     def act_on_all(self, who: int, name: str) -> None:
         """Do something to all that is there now, in one lot."""
-        hand, act = self.hands[who], ACTS[name]
+        hand = self.hands[who]
         self._refresh(hand)
-        ours = [Move(a, act(a, self.now)) for a, _ in hand.seen.values()]
-        theirs = [Move(b, act(b, self.now)) for _, b in hand.seen.values()]
+        ours = [Move(a, hand.done(name, a, self.now)) for a, _ in hand.seen.values()]
+        theirs = [Move(b, hand.done(name, b, self.now)) for _, b in hand.seen.values()]
 
         said = [type(outcome.error) for outcome in hand.memory.swap_all(ours)]
         assert [type(outcome.error) for outcome in hand.tested.swap_all(theirs)] == said
@@ -359,7 +364,7 @@ def busy(world: World, store: Store, seed: int, start: threading.Barrier, ledger
                 tasks = [t for t in store.look({word}) if isinstance(t, Task)][:3]
             for task in tasks:
                 name = chance.choice(sorted(ACTS))
-                new = ACTS[name](task, NOW)
+                new = verbs.along(store.edges, task, ACTS[name](task, NOW))
                 if attempted(partial(store.swap, task, new)) is None and new is None:
                     ledger.left[task.id] += 1
     except BaseException as error:

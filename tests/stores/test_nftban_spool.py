@@ -1109,7 +1109,7 @@ def as_another(code: str, *args: str) -> str:
 DROP = """
 import os
 # Imported before: another user may not be able to read this interpreter's modules.
-import pwd, engine.stores.nftban, engine.stores.nftban.order
+import pwd, engine.stores.nftban, engine.order
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)

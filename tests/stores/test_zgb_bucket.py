@@ -45,6 +45,7 @@ def test_a_bucket_is_refilled(
     [
         *((None, "1000"), ("1", None), (None, None), ("", ""), ("many", "1000"), ("1", "noon")),
         *(("nan", "1000"), ("inf", "1000"), ("-1", "1000"), ("1", "-5"), ("1", "nan")),
+        *(("1_0", "1000"), ("٤", "1000"), ("1", "1_000"), ("9" * 400, "1000")),
     ],
 )
 def test_a_bucket_that_cannot_be_read_begins_anew(tokens: str | None, last: str | None) -> None:
@@ -65,7 +66,10 @@ def test_a_rate_is_kept_in_bounds(text: str | None, rate: tuple[int, int]) -> No
     assert bucket.rate(text, PACE) == Rate(*rate)
 
 
-@pytest.mark.parametrize(("text", "odd"), [("40", False), (None, False), ("0", True), ("x", True)])
+@pytest.mark.parametrize(
+    ("text", "odd"),
+    [("40", False), (None, False), ("0", True), ("x", True), ("٤٠", True), ("61", True)],
+)
 def test_an_odd_rate_is_said(text: str | None, odd: bool) -> None:
     """A rate that is not taken as it stands says so, and what it is taken for."""
     assert bool(bucket.odd_rate(text, PACE)) is odd
@@ -110,9 +114,14 @@ def test_forty_an_hour_are_two_in_three_minutes() -> None:
     assert sent(40, 12) == [0, 1, 1] * 4
 
 
-@pytest.mark.parametrize(("per_hour", "most"), [(1, 2), (3, 6), (5, 10), (20, 25), (60, 65)])
-def test_the_worst_hour(per_hour: int, most: int) -> None:
-    """After a rest, no hour with both its ends has more than the rate and the cap together."""
+@pytest.mark.parametrize(
+    ("per_hour", "open_end", "both_ends"),
+    [(1, 1, 2), (3, 5, 6), (5, 9, 10), (6, 10, 11), (20, 24, 25), (40, 44, 45), (60, 64, 65)],
+)
+def test_the_worst_hour(per_hour: int, open_end: int, both_ends: int) -> None:
+    """After a rest, an hour with both its ends has the rate and the cap together, and one less
+    without its last moment.
+    """
     rate, mails = Rate.of(per_hour), []
     current = policy.full(rate, 0)
     for minute in range(121):
@@ -120,7 +129,8 @@ def test_the_worst_hour(per_hour: int, most: int) -> None:
         mails.append(current.tokens)
         current = policy.spend(current, current.tokens) or current
 
-    assert max(sum(mails[at : at + 61]) for at in range(60)) == most
+    assert max(sum(mails[at : at + 61]) for at in range(60)) == both_ends
+    assert max(sum(mails[at : at + 60]) for at in range(60)) == open_end
 
 
 @given(st.integers(0, 5 * HOUR), st.integers(0, 1 << 40))

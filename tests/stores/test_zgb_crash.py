@@ -33,6 +33,8 @@ WAYS = {
     "nack": Way(State.ACTIVE, State.PENDING),
     "bury": Way(State.ACTIVE, State.DEAD),
     "retry": Way(State.DEAD, State.PENDING),
+    "retry all": Way(State.DEAD, State.PENDING, together=True),
+    "recover": Way(State.ACTIVE, State.PENDING, together=True),
     "hold": Way(State.PENDING, State.HELD, together=True),
     "release": Way(State.HELD, State.PENDING, together=True),
     "park": Way(State.HELD, State.DEAD, together=True),

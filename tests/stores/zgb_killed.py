@@ -47,8 +47,12 @@ VERBS: dict[str, tuple[State | None, Act]] = {
     ),
     "retry": (
         State.DEAD,
-        lambda store, tasks: [store.swap(t, verbs.retry(t, NOW)) for t in tasks],
+        lambda store, tasks: [
+            store.swap(t, verbs.along(store.edges, t, verbs.retry(t, NOW))) for t in tasks
+        ],
     ),
+    "retry all": (State.DEAD, lambda store, tasks: store.control("retryFailed")),
+    "recover": (State.ACTIVE, lambda store, tasks: list(store.take(NOW + 301, "me", 9))),
     "hold": (State.PENDING, moved(State.HELD)),
     "release": (State.HELD, moved(State.PENDING)),
     "park": (State.HELD, moved(State.DEAD)),

@@ -25,7 +25,8 @@ from engine.vitals import Files, Vitals
 from tests.tui.journals import make_past
 from tests.tui.mailrooms import Mailroom
 from tests.tui.spools import NOW, disk_place, put_file, recover_command
-from tui.place import MailDesk, Place
+from tests.tui.wholes import Whole
+from tui.place import Facts, MailDesk, Place
 
 NAME = "/var/lib/nftban"
 """What the spool is called, also where the path of its folder is drawn."""
@@ -109,6 +110,7 @@ def make_scene(root: Path, trouble: bool = True) -> list[Task]:
         broken.write_bytes(b'TASK_ID="20261120T013000Z-mail_send-0badf00d"\nTASK_TYPE="mail_')
         _dated(broken, NOW - 29520)
     make_past(root)
+    Whole(root).in_earnest()
     halted = ("msmtp", NOW - 7080, "ben", "its relay is moved to mx9")
     Mailroom(root, lambda: NOW).suspensions.suspend(*halted)
     _write_metrics(root, tasks)
@@ -249,6 +251,21 @@ def a_scene_place(root: Path, **fields: object) -> Place:
         vitals=hanging(),
     )
     return place._replace(**fields)  # type: ignore[arg-type]
+
+
+def a_whole_place(root: Path) -> Place:
+    """A mail queue in a database beside it, of which more is to be told than of its jobs."""
+    whole = Whole(root)
+    rows = (
+        ("sends at most", "60 mails an hour, 5 at once"),
+        ("tokens", "3 now, the next at 09:43:08Z"),
+        ("time to drain", "at once: 2 jobs are due, and there are tokens for both"),
+        ("registrations", "1"),
+    )
+    facts = Facts(rows, ("nothing has asked for work for 3 min: does cron run?",))
+    return whole.place(
+        name="/srv/zgb.db", command=("spooldeck", "--root", "/srv/zgb.db"), facts=lambda: facts
+    )
 
 
 def mail_desk(root: Path) -> MailDesk:

@@ -14,7 +14,7 @@ from engine.journal import Journal
 from engine.model import LockEvidence, Missing, Problem, Task, Verdict
 from engine.stores.memory import MemoryStore
 from tests.tui.journals import ANA
-from tests.tui.scene import NAME, a_lost_place, a_scene_place, mail_desk
+from tests.tui.scene import NAME, a_lost_place, a_scene_place, a_whole_place, mail_desk
 from tests.tui.spools import (
     NOW,
     a_console,
@@ -73,6 +73,8 @@ class Shot(NamedTuple):
     """Whether something was done there before."""
     mail: bool = False
     """Whether it is known by which ways mail goes, one of which is suspended."""
+    whole: bool = False
+    """Whether it is a mail queue in a database, which has controls."""
     slow: bool = False
     """Whether everything is still being looked at for the first time."""
 
@@ -115,6 +117,10 @@ SHOTS: dict[str, Shot] = {
     "suspend": Shot(
         (*WAYS, "j", "j", "S", "see goes by curl", "see pending"), armed=True, mail=True
     ),
+    "controls": Shot((*FIRST, "C", "see sends at most"), whole=True),
+    "control": Shot(
+        (*FIRST, "C", "see mailQueueEnabled", "enter", "see y to do it"), armed=True, whole=True
+    ),
     "test-mail": Shot((*WAYS, "j", "j", "M", "see One mail to"), armed=True, mail=True),
     "log": Shot((*FIRST, "7", "see Processing task")),
     "log-only": Shot((*FIRST, "7", "see Processing task", "&", *typed("failed"), "enter")),
@@ -150,6 +156,8 @@ def places(root: Path, shot: Shot) -> list[Place]:
     if shot.slow:
         memory = a_memory([a_task(number) for number in range(ALL)])
         return [Place(NAME, lambda: Slow(memory), lock=free)]
+    if shot.whole:
+        return [a_whole_place(root)]
     first = a_scene_place(root, lock=lambda: shot.lock)
     if shot.past:
         folder = str(root / "journal")

@@ -27,3 +27,17 @@ def test_no_number_is_cut(width: int) -> None:
     text = "".join(text for text, _ in shown[1])
     assert len(text) == width
     assert text.count("31,753") == text.count("31")
+
+
+@pytest.mark.parametrize("width", [30, 40, 80, 120])
+def test_what_a_queue_says_of_itself_takes_few_lines(width: int) -> None:
+    """Beside a list every fact has its line; below one those that fit stand in three."""
+    facts = [(f"fact {n}", "x" * 12) for n in range(9)]
+
+    brief = figures.whole_briefly(facts, width)
+    full = figures.whole(facts, width)
+
+    assert len(brief) <= 4
+    assert all(sum(len(text) for text, _ in line) <= width for line in brief)
+    said = "".join(text for line in full for text, _ in line)
+    assert all(name in said for name, _ in facts)

@@ -12,6 +12,8 @@ from engine.verbs import VERBS
 from tests.tui.spools import a_console, a_memory, a_place
 from tui import keys
 from tui.app import Console
+from tui.screens.control import ControlScreen
+from tui.screens.controls import ControlsScreen
 from tui.screens.failures import FailuresScreen
 from tui.screens.help import HelpScreen, lines
 from tui.screens.lock import LockScreen
@@ -45,12 +47,14 @@ SCREENS: dict[str, type[Screen[Any]]] = {
     keys.FAILURES: FailuresScreen,
     keys.SUSPEND: SuspendScreen,
     keys.TRIAL: TrialScreen,
+    keys.CONTROLS: ControlsScreen,
+    keys.CONTROL: ControlScreen,
 }
 
 
 HELPED = (
     *(keys.LIST, keys.TASK, keys.PROBLEMS, keys.PLAN, keys.LOCK, keys.TRANSPORTS, keys.FAILURES),
-    *(keys.SUSPEND, keys.TRIAL),
+    *(keys.SUSPEND, keys.TRIAL, keys.CONTROLS, keys.CONTROL),
 )
 """Screens whose help is looked at."""
 

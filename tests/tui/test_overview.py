@@ -203,6 +203,31 @@ async def test_rates_and_drain_are_known_after_a_while(spool: Path) -> None:
         await desk.until(lambda: desk.cells("mail.out")[8].startswith(("1m", "2m")))
 
 
+async def test_a_screen_that_is_taken_down_paints_nothing(spool: Path) -> None:
+    """Whoever wakes while its parts go, one after the other, finds nothing to paint, and no error.
+
+    What it asks for comes from other threads, so that can be at any moment.
+    """
+    async with a_desk(disk_place(spool)) as desk:
+        screen = desk.screen
+        painted = 0
+
+        async def paint_on() -> None:
+            nonlocal painted
+            while screen.children:
+                screen._frame = view.Frame()  # as if it had to be divided anew
+                screen.paint()
+                painted += 1
+                await asyncio.sleep(0)
+
+        painting = asyncio.ensure_future(paint_on())
+        await asyncio.sleep(0)
+        await screen.remove()
+        await painting
+
+        assert painted > 1
+
+
 async def test_a_queue_that_cannot_be_read_is_a_line_with_the_reason(spool: Path) -> None:
     """Not zeros but ? and why; the alert is on top, and all is well again when the folder is."""
     async with a_desk(disk_place(spool)) as desk:

@@ -274,3 +274,9 @@ def test_empty_tabs_make_room_for_those_with_something_in_them() -> None:
     assert "4 dlq 98,765" in line
     assert "6 problems 7" in line
     assert "trash" not in line
+
+
+@pytest.mark.parametrize(("longest", "cells"), [(0, 10), (9, 10), (12, 14), (14, 14), (36, 10)])
+def test_a_short_id_is_shown_in_full(longest: int, cells: int) -> None:
+    """Of one too long for a narrow screen its end tells it apart; one that fits has the room."""
+    assert present.columns(State.PENDING, 80, longest=longest)[0].width == cells

@@ -20,6 +20,7 @@ from engine.journal import Intent
 from engine.model import Missing, Problem, State, Task
 from engine.pace import Pace
 from engine.plans import Plan
+from engine.store import Control, Store
 from engine.stores.memory import MemoryStore
 from tests.tui.journals import a_journaled_place, interrupt
 from tests.tui.mailrooms import Mailroom
@@ -45,7 +46,9 @@ from tests.tui.spools import (
 from tui import keys
 from tui.app import Console
 from tui.export import Sheet, Take
+from tui.place import Place
 from tui.plain import text_of
+from tui.screens.controls import ControlsScreen
 from tui.screens.face import Target
 from tui.screens.help import TITLES, HelpScreen
 from tui.screens.log import LogScreen
@@ -178,6 +181,8 @@ TO: dict[str, tuple[str, ...]] = {
     keys.FAILURES: ("q", "6", "enter"),
     keys.SUSPEND: ("q", "6", "S"),
     keys.TRIAL: ("q", "6", "M"),
+    keys.CONTROLS: ("C",),
+    keys.CONTROL: ("C", "enter"),
 }
 """The keys that lead from the list to each screen."""
 
@@ -233,7 +238,7 @@ async def lead(pilot: Pilot[None], console: Console, screen: str) -> None:
         there = console.screen
         if isinstance(there, OperationsScreen):  # what was done is read first
             await until(pilot, partial(lambda board: board.here is not None, there))
-        if isinstance(there, TransportsScreen):  # which there are is looked for first
+        if isinstance(there, TransportsScreen | ControlsScreen):  # these are looked for first
             await until(pilot, partial(lambda board: board.query_one(Picker).rows, there))
     await until(pilot, lambda: getattr(console.screen, "KIND", "") == screen)
     await pilot.pause()
@@ -249,11 +254,22 @@ def spool(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def flushed(place: Place) -> Place:
+    """The same place, with something that can be done to it as a whole."""
+
+    def opened() -> Store:
+        store = place.open()
+        store.controls = {"flush": Control("send what waits")}
+        return store
+
+    return place._replace(open=opened)
+
+
 @pytest.mark.parametrize("screen", TO)
 async def test_help_of_each_screen(spool: Path, screen: str) -> None:
     """`?` on each screen lists its keys under its name; a search finds some, or says so."""
     place = a_journaled_place(spool)._replace(recover=("spooldeck", "queue", "recover"))
-    place = place._replace(mail=Mailroom(spool, Clock()).desk())
+    place = flushed(place._replace(mail=Mailroom(spool, Clock()).desk()))
     await asyncio.to_thread(interrupt, place)
     console = a_console(place, first=keys.OVERVIEW)
     async with console.run_test(size=(80, 24)) as pilot:

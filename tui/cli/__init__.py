@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from signal import SIG_DFL, SIGCHLD, signal
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
-from engine import config
+from engine import config, stores
 from engine.store import StoreError, Unavailable, Unsupported
 from engine.text import shown
 from tui.cli.wiring import (
@@ -105,9 +105,16 @@ def _run(words: list[str]) -> int:
         fail(EX_USAGE, f"--root {shown(root)} and {shown(named)}: expected only one of them")
     loaded = config.load(getattr(arguments, "config", None), os.environ)
     command: Command = arguments.command
-    place = named or root or ""
-    queue = config.queue_for(loaded, place, os.environ)
-    return command(Setup(loaded, queue, tuple(words)), arguments)
+    return command(_setup(loaded, named or root or "", tuple(words)), arguments)
+
+
+def _setup(loaded: config.Config, place: str, words: tuple[str, ...]) -> Setup:
+    if not loaded.stores and not (place and stores.format_of(place)):
+        # A queue of the contract, as nearly always: a timer's run pays for nothing else.
+        return Setup(loaded, config.queue_for(loaded, place, os.environ), words)
+    from tui.cli.sites import setup_for
+
+    return setup_for(loaded, place, os.environ, words)
 
 
 def _first_word(words: Sequence[str]) -> str:
@@ -319,6 +326,20 @@ _WORDS = (
         ),
     ),
     _Word(
+        ("control",),
+        "control:control",
+        "the whole queue: its controls; with NAME, what one would do, or do it",
+        (
+            _takes("words", nargs="*", metavar="NAME|PLACE"),
+            _takes("--target", metavar="T", default="", help="what it is done to, where it asks"),
+            _takes("--value", metavar="V", default="", help="what it is set to, where it asks"),
+            _takes("--reason", metavar="TEXT", default="", help="why, for the journal"),
+            _DRY_RUN,
+            _takes("--apply", type=_count, default=0, metavar="1", help="do it, to this one queue"),
+            _takes(_JSON, action="store_true", help="for programs"),
+        ),
+    ),
+    _Word(
         ("edit",),
         "one:edit",
         "give a task another description or due time; exit 1 when it was not to be had",
@@ -491,12 +512,86 @@ _WORDS = (
         "send by NAME again",
         (_takes("name", metavar="NAME"),),
     ),
+    _Word(("kannader",), "", "a Kannader spool: make one, put mail into it, send from it"),
+    _Word(
+        ("kannader", "init"),
+        "kannader:init",
+        "make the folders of a spool",
+        (_takes("place", metavar="DIR"),),
+    ),
+    _Word(
+        ("kannader", "enqueue"),
+        "kannader:enqueue",
+        "put a mail into the spool; prints the id of each recipient's",
+        (
+            _takes("file", metavar="FILE", help="the mail, headers and body; - for stdin"),
+            _PLACE,
+            _takes(
+                "--from", dest="sender", metavar="A", required=True, help="<> is the null sender"
+            ),
+            _takes("--to", dest="recipients", metavar="B", action="append", required=True),
+            _takes("--wire", action="store_true", help="FILE is in wire form, as SMTP has it"),
+        ),
+    ),
+    _Word(
+        ("kannader", "work"),
+        "kannader:work",
+        "send mails until stopped",
+        (
+            _PLACE,
+            _takes("--until-idle", action="store_true", help="until nothing is due"),
+            _takes("--concurrency", type=_count, default=0, metavar="N", help="at once (4)"),
+        ),
+    ),
+    _Word(
+        ("kannader", "recover"),
+        "kannader:recover",
+        "end what was interrupted, and mend what can be mended",
+        (
+            _PLACE,
+            _DRY_RUN,
+            _takes("--anyway", action="store_true", help="even while a Kannader is running"),
+        ),
+    ),
     _Word(("shell-init",), "dropin:shell_init", "bash functions in the names of the contract"),
     _Word(
         ("install-units",),
         "dropin:install_units",
         "write systemd units into DIR",
         (_takes("folder", metavar="DIR"),),
+    ),
+    _Word(("zgb",), "", "a ZGB mail queue: make one, queue mails, send them, see what is wrong"),
+    _Word(
+        ("zgb", "init"),
+        "zgb:init",
+        "make a new, empty database; it sends nothing yet",
+        (_takes("place", metavar="DB"),),
+    ),
+    _Word(
+        ("zgb", "enqueue"),
+        "zgb:enqueue",
+        "queue the mails of a registration",
+        (
+            _takes("number", type=_limit, metavar="NUMBER", help="of the registration"),
+            _PLACE,
+            _takes("--type", choices=("user", "organizer"), default="", help="only this one"),
+        ),
+    ),
+    _Word(
+        ("zgb", "work"),
+        "zgb:work",
+        "send what there are tokens for: one run, as cron starts it each minute",
+        (
+            _PLACE,
+            _takes("--loop", action="store_true", help="run after run until stopped"),
+            _takes("--quiet", action="store_true", help="no words where all is well"),
+        ),
+    ),
+    _Word(
+        ("zgb", "doctor"),
+        "zgbdoctor:doctor",
+        "why mails do not arrive, and what mends it; exit 0 well, 1 needs attention",
+        (_PLACE,),
     ),
     _Word(("queue",), "", "work with the queue at --root"),
     _Word(
@@ -664,6 +759,8 @@ An operator console for mail and task queues, with the queue engine built in.
   spooldeck status [PLACE]      one plain look; exit 0 well, 1 needs attention, 2 unreadable
   spooldeck overview [PLACE ...] | clusters | locks | transports | log [PLACE]
                                 what the console's screens show, printed once (--json)
+  spooldeck control [NAME] [PLACE]
+                                the whole queue: paused, its rate; --dry-run, then --apply 1
   spooldeck edit ID [PLACE]     another description or due time: --dry-run, then --apply 1
   spooldeck note ID TEXT [PLACE] | notes [PLACE]
                                 what operators write down about tasks

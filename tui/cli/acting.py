@@ -18,7 +18,7 @@ from engine.operations import Report
 from engine.pace import Pace
 from engine.plans import Plan
 from engine.sifting import sieve
-from engine.stores.nftban import NftbanStore
+from engine.store import Store
 from engine.text import shown
 from engine.verbs import VERBS
 from tui.cli import deed, replaying
@@ -37,7 +37,7 @@ def act(verb: str, setup: Setup, arguments: Namespace) -> int:
         setup.require_change()
         deed.require_reason(setup, arguments.reason)
     pace = replaying.pace_of(arguments) if verb == "retry" else None
-    with closing(setup.open()) as store:
+    with closing(setup.store()) as store:
         seen = _seen(verb, setup, store, arguments)
         if not arguments.apply:
             if verb == "retry":
@@ -54,7 +54,7 @@ def restore_named(setup: Setup, arguments: Namespace) -> int:
     if not arguments.dry_run:
         setup.require_change()
         deed.require_reason(setup, arguments.reason)
-    with closing(setup.open()) as store:
+    with closing(setup.store()) as store:
         seen = _seen("restore", setup, store, arguments)
         if arguments.dry_run:
             twin = deed.typed([*deed.base(setup), "trash", "restore", *arguments.id])
@@ -63,7 +63,7 @@ def restore_named(setup: Setup, arguments: Namespace) -> int:
     return code if len(seen.plan.rows) == len(set(arguments.id)) else OTHERWISE
 
 
-def say(setup: Setup, store: NftbanStore, seen: Seen, arguments: Namespace, twin: str) -> int:
+def say(setup: Setup, store: Store, seen: Seen, arguments: Namespace, twin: str) -> int:
     """What would happen, and the command that does it."""
     if why := deed.guard(setup, seen.plan)():
         seen = seen._replace(warnings=[*seen.warnings, why])
@@ -73,7 +73,7 @@ def say(setup: Setup, store: NftbanStore, seen: Seen, arguments: Namespace, twin
 
 def apply(
     setup: Setup,
-    store: NftbanStore,
+    store: Store,
     seen: Seen,
     arguments: Namespace,
     pace: Pace | None = None,
@@ -105,7 +105,7 @@ expunge = partial(act, "expunge")
 # Which tasks
 
 
-def _seen(verb: str, setup: Setup, store: NftbanStore, arguments: Namespace) -> Seen:
+def _seen(verb: str, setup: Setup, store: Store, arguments: Namespace) -> Seen:
     now = time.time()
     filter = _filter(store, arguments, now)
     states = _states(verb, store, arguments, filter)
@@ -125,21 +125,19 @@ def _seen(verb: str, setup: Setup, store: NftbanStore, arguments: Namespace) -> 
         known = deed.roomy(setup, store, plan, sizes)
     if careful and plan.rows and not (arguments.filter or arguments.id):
         words = " and ".join(store.states[state] for state in states)
-        whole = everything(words, len(plan.rows), sum(store.counts().values()))
+        whole = everything(words, len(plan.rows), sum(setup.counts(store).values()))
         known = known._replace(warnings=[*known.warnings, *whole])
     return known._replace(scope=_scope(plan, store, states, arguments))
 
 
-def _filter(store: NftbanStore, arguments: Namespace, now: float) -> Filter:
+def _filter(store: Store, arguments: Namespace, now: float) -> Filter:
     try:
         return parse(arguments.filter, store.states, now) if arguments.filter else NOTHING
     except BadFilter as error:
         fail(EX_USAGE, f"--filter: {shown(error.message)}")
 
 
-def _states(
-    verb: str, store: NftbanStore, arguments: Namespace, filter: Filter
-) -> tuple[State, ...]:
+def _states(verb: str, store: Store, arguments: Namespace, filter: Filter) -> tuple[State, ...]:
     """Where the tasks are looked for: as it is said, else where the verb is mostly used."""
     starts = tuple(dict.fromkeys(start for start, _ in VERBS[verb].edges))
     words = {store.states[state]: state for state in starts if state in store.states}
@@ -156,7 +154,7 @@ def _states(
 
 
 def _tasks(
-    store: NftbanStore,
+    store: Store,
     states: tuple[State, ...],
     arguments: Namespace,
     filter: Filter,
@@ -176,7 +174,7 @@ def _tasks(
         complain(f"{shown(ident)}: not there, or left out by the filter (looked in {where})")
 
 
-def _weighed(store: NftbanStore, tasks: Iterator[Task], sizes: dict[str, int]) -> Iterator[Task]:
+def _weighed(store: Store, tasks: Iterator[Task], sizes: dict[str, int]) -> Iterator[Task]:
     from engine.weights import size_of
 
     for task in tasks:
@@ -192,7 +190,7 @@ def _taken_in(plan: Plan, arguments: Namespace) -> Plan:
     return plan._replace(taken_in=odd if arguments.all_odd else frozenset(arguments.take_in))
 
 
-def _scope(plan: Plan, store: NftbanStore, states: tuple[State, ...], arguments: Namespace) -> str:
+def _scope(plan: Plan, store: Store, states: tuple[State, ...], arguments: Namespace) -> str:
     where = " and ".join(store.states[state] for state in states)
     amount = f"{len(plan.rows):,}"
     if arguments.id:

@@ -9,18 +9,24 @@ import time
 from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from engine import config
 from engine.store import Store, Unavailable
 from engine.stores import queue_folder
 from engine.text import shown
+from tui.cli.formats import Site
 from tui.cli.opening import Opening
+from tui.cli.sites import setup_for
 from tui.cli.wiring import EX_UNAVAILABLE, EX_USAGE, Setup, fail, program
 from tui.glyphs import chosen
 
 if TYPE_CHECKING:
     from tui.place import Place
+
+KEEPER = "tui.cli.exhibits"
+"""The module whose process makes the demo's places, and keeps them."""
 
 
 def open_console(setup: Setup, arguments: Namespace) -> int:
@@ -74,7 +80,9 @@ def _place(setup: Setup, name: str) -> Place:
     from tui.place import Place
 
     words = (os.path.abspath(name),)  # what opens this place alone
-    here = Setup(setup.config, config.queue_for(setup.config, name, os.environ), words)
+    here = setup_for(setup.config, name, os.environ, words)
+    if here.site is not None:
+        return _other_place(here, here.site, name)
     limits = here.limits()
     argv = [*program(), "--root", os.path.abspath(name)]
     if here.config.path:
@@ -112,6 +120,38 @@ def _place(setup: Setup, name: str) -> Place:
         root=here.queue.root,
         mail=mail_desk(here, argv),
         vitals=partial(vitals.take, below=os.path.abspath(name)),
+    )
+
+
+def _other_place(here: Setup, site: Site, name: str) -> Place:
+    """The same for a place in another program's format: what is not there is left out."""
+    from tui.place import Place
+
+    argv = [*program(), "--root", site.path]
+    if here.config.path:
+        argv += ["--config", here.config.path]
+    settings, form = site.settings, site.format
+    facts, tokens = form.facts, form.tokens
+    return Place(
+        name=name,
+        open=here.store,
+        leases=True,
+        retention_days=here.queue.retention_days,
+        logs=(here.log_path, *form.logs(site), *here.config.logs),
+        work=() if form.unworkable(settings) else (*argv, *form.work),
+        handled=here.handled,
+        command=_named(here, site.path),
+        runs=here.retry_policy().runs or None,
+        alerts=here.config.alerts,
+        tokens=None if tokens is None else partial(tokens, site),
+        facts=None if facts is None else partial(facts, site),
+        recording=here.recording(),
+        trash=here.config.trash,
+        sweep=here.sweep_alone,
+        journal=here.journal(),
+        who=here.who(),
+        notes=here.notes(),
+        root=here.queue.root,
     )
 
 
@@ -173,11 +213,12 @@ def _first(name: str) -> str:
 
 
 def demo(setup: Setup, arguments: Namespace) -> int:
-    """Throw-away spools with a worker, a stuck lock and traffic, and the console on them."""
+    """Throw-away places with workers, a stuck lock and traffic, and the console on them."""
     from engine.demo import Demo
 
-    worker = [*program(), "queue", "work", "--concurrency", "4"]
-    with Demo(arguments.tasks, arguments.keep, worker) as show:
+    with Demo(arguments.tasks, arguments.keep, program(), KEEPER) as show:
+        import_module("tui.app")  # takes about as long as they do to be made
+        places = show.places()
         loaded = config.load(show.config_path, os.environ)
         settings = Setup(loaded, setup.queue)
-        return run(settings, show.places, arguments)
+        return run(settings, places, arguments)

@@ -13,16 +13,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from engine import config, deeds, holder, trash
+from engine import deeds, holder, trash
 from engine.journal import Intent
 from engine.model import State
 from engine.operations import Allowed, Report, freely
 from engine.plans import Plan
-from engine.stores.nftban import NftbanStore
+from engine.store import Store
 from engine.text import shown
 from engine.verbs import VERBS
 from tui import rows
 from tui.cli.glance import print_lines
+from tui.cli.sites import setup_for
 from tui.cli.wiring import EX_USAGE, Setup, complain, fail
 from tui.exam import not_abandoned
 from tui.views import plan as view
@@ -73,7 +74,7 @@ def placed(setup: Setup, arguments: Namespace, places: Sequence[str]) -> Setup:
         fail(EX_USAGE, f"{' and '.join(map(shown, named))}: expected only one of them")
     if not places:
         return setup
-    return setup._replace(queue=config.queue_for(setup.config, places[0], os.environ))
+    return setup_for(setup.config, places[0], os.environ, setup.words)
 
 
 def require_one(arguments: Namespace) -> None:
@@ -99,7 +100,7 @@ def require_reason(setup: Setup, reason: str) -> None:
 def base(setup: Setup) -> list[str]:
     """How a command on this queue begins."""
     named = ["--config", os.path.abspath(setup.config.path)] if setup.config.path else []
-    return ["spooldeck", "--root", setup.queue.root, *named]
+    return ["spooldeck", "--root", setup.place, *named]
 
 
 def typed(words: Iterable[str]) -> str:
@@ -111,11 +112,13 @@ def guard(setup: Setup, plan: Plan) -> Allowed:
     """Why nothing of a plan may be done, looked at anew each time it is asked."""
     if not any(row.state is State.ACTIVE for row in plan.included):
         return freely
+    if not setup.has_lock:
+        return freely  # there is no lock: its edges say what may be done to what is claimed
     path = setup.lock_path
     return lambda: not_abandoned(setup.examine_lock(), partial(holder.lingering, path))
 
 
-def roomy(setup: Setup, store: NftbanStore, plan: Plan, sizes: Mapping[str, int]) -> Seen:
+def roomy(setup: Setup, store: Store, plan: Plan, sizes: Mapping[str, int]) -> Seen:
     """A plan that puts tasks into the trash, with what fits there."""
     quota, taken = setup.config.trash.quota, trash.taken(store)
     left = quota - taken
@@ -130,7 +133,7 @@ def roomy(setup: Setup, store: NftbanStore, plan: Plan, sizes: Mapping[str, int]
     return Seen(plan, "", sizes, refused, (("trash after", after),))
 
 
-def sight(seen: Seen, store: NftbanStore, arguments: Namespace, twin: str) -> view.Sight:
+def sight(seen: Seen, store: Store, arguments: Namespace, twin: str) -> view.Sight:
     """A plan as a page shows it."""
     verb = VERBS[seen.plan.verb]
     known = bool(seen.sizes)
@@ -231,7 +234,7 @@ def intent_of(setup: Setup, seen: Seen, arguments: Namespace) -> Intent:
     )
 
 
-def carry_out(setup: Setup, store: NftbanStore, plan: Plan, intent: Intent) -> Report:
+def carry_out(setup: Setup, store: Store, plan: Plan, intent: Intent) -> Report:
     """Do it, written down; a first Ctrl-C ends it after the tasks in hand.
 
     Raises:

@@ -47,7 +47,7 @@ def _dead(store: NftbanStore) -> list[Task]:
 
 
 def _line(task: Task) -> str:
-    created, died = _local(task.created), _local(task.extra.get("dead_since"))
+    created, died = _local(task.created or None), _local(task.extra.get("dead_since"))
     return (
         f"{task.id} | {task.kind} | {shown(task.description)} | Created: {created}"
         f" | DLQ: {died} | Error: {shown(task.error[:SHOWN_ERROR])}"

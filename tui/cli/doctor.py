@@ -27,6 +27,12 @@ WELL, ATTENTION = 0, 1
 
 def doctor(setup: Setup, arguments: Namespace) -> int:
     """Look, and say what was found; exit 0 when nobody has to act, else 1. Changes nothing."""
+    if setup.site is not None:
+        from importlib import import_module
+
+        module, name = setup.site.format.doctor.split(":")
+        code: int = getattr(import_module(f"tui.cli.{module}"), name)(setup, arguments)
+        return code
     findings = []
     for name, finding in checks.examine(_patient(setup)):
         print("\n".join(checks.line(name, finding)))

@@ -23,7 +23,7 @@ def edit(setup: Setup, arguments: Namespace) -> int:
         fail(EX_USAGE, "expected --dry-run, which changes nothing, or --apply 1")
     if arguments.apply:
         setup.require_change()
-    now, store = time.time(), setup.open()
+    now, store = time.time(), setup.store()
     try:
         task = _task(store, arguments.id)
         wanted = understood(task, arguments.description, arguments.due, now)
@@ -82,7 +82,7 @@ def note(setup: Setup, arguments: Namespace) -> int:
     """Write a note on a task down, or take its notes away; exit 1 when there is no such task."""
     if why := notes.wrong(arguments.text):
         fail(EX_USAGE, why)
-    store = setup.open()
+    store = setup.store()
     try:
         task = _task(store, arguments.id)
     finally:

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
-from engine import pace, undo
+from engine import controls, pace, undo
 from engine.journal import Entry, Intent, Journal, Operation
 from engine.moments import Ago, Clock, moment
 from engine.operations import End
 from engine.plans import Plan
 from engine.policy import at
-from engine.store import Unavailable
-from engine.stores.nftban import NftbanStore
+from engine.store import Store, Unavailable
 from engine.sweeping import OPERATION
 from engine.text import shown
 from engine.verbs import VERBS
@@ -25,6 +24,7 @@ from tui.cli import deed
 from tui.cli.deed import DONE, OTHERWISE, Seen
 from tui.cli.wiring import EX_USAGE, Setup, complain, fail
 from tui.history import name_of
+from tui.views import operations as view
 
 
 def journal(setup: Setup, arguments: Namespace) -> int:
@@ -62,7 +62,7 @@ def take_back(setup: Setup, arguments: Namespace) -> int:
         setup.require_change()
         deed.require_reason(setup, arguments.reason)
     (operation,) = _settled(setup, kept, [_named(kept, op)])
-    with closing(setup.open()) as store:
+    with closing(setup.store()) as store:
         seen = _back(setup, store, kept, operation)
         return _shown_or_done(setup, store, seen, arguments, ["undo", op])
 
@@ -78,7 +78,7 @@ def _meant(setup: Setup, arguments: Namespace) -> tuple[Setup, str]:
         fail(EX_USAGE, "expected one operation (as `spooldeck journal` names it) and one place")
     setup = deed.placed(setup, arguments, places)
     if not os.path.isdir(os.path.dirname(setup.queue.pending)):
-        setup.open().close()  # says what is missing
+        setup.store().close()  # says what is missing
     return setup, ops[0] if ops else ""
 
 
@@ -119,14 +119,14 @@ def _settled(setup: Setup, kept: Journal, found: Sequence[Operation]) -> list[Op
     if not any(operation.interrupted for operation in found):
         return list(found)
     try:
-        store = setup.open()
+        store = setup.store()
     except Unavailable:
         return list(found)  # its journal can be read all the same
     with closing(store):
         return [_settled_one(store, kept, operation) for operation in found]
 
 
-def _settled_one(store: NftbanStore, kept: Journal, operation: Operation) -> Operation:
+def _settled_one(store: Store, kept: Journal, operation: Operation) -> Operation:
     try:
         settled = undo.settle(store, kept, operation).operation if operation.interrupted else None
     except Unavailable:
@@ -137,7 +137,7 @@ def _settled_one(store: NftbanStore, kept: Journal, operation: Operation) -> Ope
 # ---- doing
 
 
-def _back(setup: Setup, store: NftbanStore, kept: Journal, operation: Operation) -> Seen:
+def _back(setup: Setup, store: Store, kept: Journal, operation: Operation) -> Seen:
     if operation.running:
         fail(OTHERWISE, f"{operation.op} still runs; it can be taken back once it is over")
     now = time.time()
@@ -151,7 +151,7 @@ def _go_on(setup: Setup, kept: Journal, operation: Operation, arguments: Namespa
     """What an interrupted operation did not come to, as a new one that says what it follows."""
     if not (operation.interrupted and operation.open):
         fail(OTHERWISE, f"{operation.op} is over: there is nothing to go on with")
-    with closing(setup.open()) as store:
+    with closing(setup.store()) as store:
         plan = undo.rest(store, kept, operation, time.time())
         seen = Seen(plan, f"the rest of {operation.op}")
         words = ["journal", operation.op, "--go-on"]
@@ -161,7 +161,7 @@ def _go_on(setup: Setup, kept: Journal, operation: Operation, arguments: Namespa
 def _drop(setup: Setup, kept: Journal, operation: Operation) -> int:
     if not operation.interrupted:
         fail(OTHERWISE, f"{operation.op} is over already, or still runs")
-    with closing(setup.open()) as store:
+    with closing(setup.store()) as store:
         left = undo.drop(store, kept, operation, f"left as it is by {setup.who().name}")
     print(f"{operation.op} is over; {left:,} tasks were left as they are")
     return DONE
@@ -169,7 +169,7 @@ def _drop(setup: Setup, kept: Journal, operation: Operation) -> int:
 
 def _shown_or_done(
     setup: Setup,
-    store: NftbanStore,
+    store: Store,
     seen: Seen,
     arguments: Namespace,
     words: Sequence[str],
@@ -194,9 +194,7 @@ def _shown_or_done(
     return code
 
 
-def _done(
-    setup: Setup, store: NftbanStore, plan: Plan, intent: Intent, arguments: Namespace
-) -> int:
+def _done(setup: Setup, store: Store, plan: Plan, intent: Intent, arguments: Namespace) -> int:
     if intent.pace and plan.verb == "retry":
         from tui.cli import replaying
 
@@ -223,7 +221,7 @@ def line(operation: Operation) -> str:
         operation.op,
         intent.who.name,
         name_of(operation),
-        ", ".join(parts) or "nothing",
+        ", ".join(parts) or ("nothing" if intent.verb != controls.VERB else view.what(operation)),
         standing(operation),
         *([f"undoes {intent.undoes}"] if intent.undoes else []),
         *([f"filter {intent.filter}"] if intent.filter else []),
@@ -280,6 +278,7 @@ def _in_full(setup: Setup, kept: Journal, operation: Operation) -> None:
     who = operation.intent.who
     facts = {
         "scope": operation.intent.scope,
+        "answer": controls.outcome(operation) or "",
         "by": f"{who.user} on {who.host}, PID {who.pid}",
         "sudo": who.sudo,
         "from": who.ssh,

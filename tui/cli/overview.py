@@ -119,6 +119,7 @@ def _as_row(look: Look, now: float) -> dict[str, object]:
             "bounds": list(BOUNDS),
             "rows": {row.name: list(row.counts) for row in ages.rows},
             "total": list(ages.total.counts),
+            "unknown": ages.total.unknown,
             "others": ages.others,
             "reading": reading(ages),
         }

@@ -7,12 +7,12 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator
+from contextlib import closing
 
 from engine import verbs
 from engine.model import Problem, State, Task
 from engine.policy import at
-from engine.store import Full, Unsupported
-from engine.stores.nftban import NftbanStore
+from engine.store import Full, Store, Unsupported
 from engine.text import plain, shown
 from tui.cli.wiring import EX_NOPERM, EX_USAGE, Setup, complain, fail
 
@@ -56,7 +56,7 @@ def add(setup: Setup, arguments: Namespace) -> int:
 
 def list_tasks(setup: Setup, arguments: Namespace) -> int:
     """Tasks by state, in the queue's order."""
-    store = setup.open()
+    store = setup.store()
     wanted = list(store.states.values())
     if arguments.state:
         if arguments.state not in wanted:
@@ -75,7 +75,7 @@ def list_tasks(setup: Setup, arguments: Namespace) -> int:
     return 0
 
 
-def _sifted(store: NftbanStore, words: list[str], text: str) -> Iterator[Task | Problem]:
+def _sifted(store: Store, words: list[str], text: str) -> Iterator[Task | Problem]:
     """What a filter leaves, as on the screen."""
     if not text:
         return _tasks(store, words)
@@ -89,7 +89,7 @@ def _sifted(store: NftbanStore, words: list[str], text: str) -> Iterator[Task | 
         fail(EX_USAGE, f"--filter: {shown(error.message)}")
 
 
-def _tasks(store: NftbanStore, words: list[str]) -> Iterator[Task | Problem]:
+def _tasks(store: Store, words: list[str]) -> Iterator[Task | Problem]:
     for found in store.look(words):
         if isinstance(found, Task | Problem):
             yield found
@@ -105,7 +105,7 @@ def as_json(task: Task, word: str) -> str:
             "id": task.id,
             "state": word,
             "kind": task.kind,
-            "created": task.created,
+            "created": task.created or None,
             "due": task.due,
             "attempts": task.attempts,
             "description": task.description,
@@ -135,9 +135,8 @@ def count_dlq(setup: Setup, arguments: Namespace) -> int:
 
 
 def _count(setup: Setup, state: State) -> int:
-    store = setup.open()
-    print(store.counts()[state])
-    store.close()
+    with closing(setup.store()) as store:
+        print(setup.counts(store).get(state, 0))
     return 0
 
 

@@ -18,8 +18,7 @@ from engine.plans import Plan
 from engine.progress import Phase, Progress
 from engine.recent import Recent
 from engine.replay import Replay, Result
-from engine.store import StoreError
-from engine.stores.nftban import NftbanStore
+from engine.store import Store, StoreError
 from engine.text import shown
 from engine.tokens import BUCKET
 from tui.cli import deed
@@ -120,7 +119,8 @@ def forecast(setup: Setup, amount: int, pace: Pace | None) -> tuple[tuple[str, s
     log, now = Recent(setup.log_path), time.time()
     told = events.read(log.poll(now))
     log.close()
-    known = working(setup.examine_lock(), tuple(told), time.time())
+    lock = setup.examine_lock() if setup.has_lock else None
+    known = working(lock, tuple(told), time.time())
     return tuple(("pace", words) for words in runs.forecast(amount, pace, known).sentences)
 
 
@@ -137,13 +137,13 @@ def run(setup: Setup, plan: Plan, intent: Intent, pace: Pace, as_json: bool) -> 
         waiting.close()
 
     replay = Replay(
-        setup.open,
+        setup.store,
         plan,
         pace,
         journal=setup.journal(),
         intent=intent._replace(pace=packed(pace)),
         facts=Facts(hearing, finished_in(setup.queue.queue_metrics), waiting, close),
-        buckets=f"{setup.spool().desk}/{BUCKET}.buckets",
+        buckets=f"{setup.desk}/{BUCKET}.buckets",
         root=setup.queue.root,
     )
     with Interrupted() as interrupted:
@@ -219,14 +219,14 @@ class _Waiting:
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
-        self._store: NftbanStore | None = None
+        self._store: Store | None = None
 
     def __call__(self) -> int | None:
         """How many tasks; None while that cannot be counted."""
         try:
             if self._store is None:
-                self._store = self._setup.open()
-            return self._store.counts()[State.PENDING]
+                self._store = self._setup.store()
+            return self._setup.counts(self._store)[State.PENDING]
         except StoreError:
             return None
 

@@ -50,6 +50,10 @@ class Look(NamedTuple):
 
 def status(setup: Setup, arguments: Namespace) -> int:
     """Say how a queue is; exit 0 well, 1 needs attention, 2 cannot be read."""
+    if setup.site is not None:
+        from tui.cli import elsewhere
+
+        return elsewhere.status(setup, arguments.json)
     try:
         look = _look(setup)
     except Unavailable as error:

@@ -22,7 +22,7 @@ from tui.views.plan import bytes_in_words
 
 def list_trash(setup: Setup, arguments: Namespace) -> int:
     """What lies there, since when, how big, and where it came from."""
-    with closing(setup.open()) as store:
+    with closing(setup.store()) as store:
         lying = list(trash.lying(store))
         came = trash.origins(setup.journal(), lying)
         sizes = {task.id: size_of(store, task) for task in lying}
@@ -69,10 +69,10 @@ def sweep(setup: Setup, arguments: Namespace) -> int:
     hours = setup.config.trash.hours
     if not arguments.dry_run:
         setup.require_change()
-    with closing(setup.open()) as store:
+    with closing(setup.store()) as store:
         if arguments.dry_run:
             amount = 0
-            for task in store.discarded(time.time(), hours):
+            for task in trash.discarded(store, time.time(), hours):
                 amount += 1
                 print(f"would delete for good {shown(task.id)}")
             print(f"{amount:,} purged more than {hours:g} hours ago; nothing was changed")

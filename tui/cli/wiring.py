@@ -12,8 +12,8 @@ from engine.config import Config, Queue
 from engine.config import Handler as Program
 from engine.handlers import Handler
 from engine.logtail import contract_line
-from engine.model import LockEvidence, State
-from engine.store import StoreError, Unavailable
+from engine.model import LockEvidence, State, Task
+from engine.store import Store, StoreError, Unavailable
 from engine.stores.nftban import NftbanStore, Spool
 from engine.text import shown
 from engine.worker import Services
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from engine.mailconf import MailSettings
     from engine.notes import Notes
     from engine.recorder import Spot
+    from tui.cli.formats import Site
     from tui.cli.mailing import Mailing
 
 EX_USAGE, EX_UNAVAILABLE, EX_IOERR, EX_NOPERM, EX_CONFIG = 64, 69, 74, 77, 78
@@ -59,6 +60,31 @@ class Setup(NamedTuple):
     queue: Queue
     words: tuple[str, ...] = ()
     """The command line as it was typed, without the program's name."""
+    site: "Site | None" = None
+    """What the place is, where it is in another program's format; None: a queue of the contract."""
+
+    @property
+    def place(self) -> str:
+        """The place, as a person names it: its data folder, or its path where it is no folder."""
+        return self.queue.root if self.site is None else self.site.path
+
+    @property
+    def desk(self) -> str:
+        """The folder for what is ours there: the journal, notes, and what is being moved."""
+        return self.spool().desk if self.site is None else self.site.desk
+
+    @property
+    def has_lock(self) -> bool:
+        """Whether a lock keeps its workers apart; where none does, each claim is a lease."""
+        return self.site is None
+
+    def store(self) -> Store:
+        """Its store, in whatever format it is.
+
+        Raises:
+            Unavailable: it cannot be reached.
+        """
+        return self.open() if self.site is None else self.site.open()
 
     @property
     def lock_path(self) -> str:
@@ -84,13 +110,33 @@ class Setup(NamedTuple):
         )
 
     def open(self) -> NftbanStore:
-        """Its store.
+        """Its store, for what only a queue of the contract has.
+
+        Raises:
+            Unavailable: it cannot be reached, or is none.
+        """
+        if self.site is not None:
+            title, word = self.site.format.title, self.site.name
+            raise Unavailable(
+                f"{shown(self.place)} is {title}: this is for queues of the contract "
+                f"(see spooldeck {word} --help)"
+            )
+        self._require_folders()
+        return NftbanStore(self.spool())
+
+    def counts(self, store: Store) -> Mapping[State, int]:
+        """How many tasks stand in each state; by names alone where the format tells that much.
 
         Raises:
             Unavailable: it cannot be reached.
         """
-        self._require_folders()
-        return NftbanStore(self.spool())
+        if isinstance(store, NftbanStore):
+            return store.counts()
+        counts = dict.fromkeys(store.states, 0)
+        for found in store.look(store.states.values()):
+            if isinstance(found, Task):
+                counts[found.state] += 1
+        return counts
 
     def require_sight(self) -> None:
         """Make sure that we may look at it: what we may not see is not missing.
@@ -120,8 +166,7 @@ class Setup(NamedTuple):
         Raises:
             Fail: we may not; the text has the command line that may.
         """
-        queue = self.queue
-        desk = self.spool().desk
+        queue, desk = self.queue, self.desk
         for path in (queue.pending, queue.work, queue.dlq, desk, f"{desk}/held", f"{desk}/trash"):
             self._refuse_at(_barrier(path, made=path.startswith(desk)))
 
@@ -183,17 +228,19 @@ class Setup(NamedTuple):
         return shown(shlex.join(words))
 
     def examine_lock(self) -> LockEvidence:
-        """What its lock file says."""
+        """What its lock file says; a place in another format has none (`has_lock`)."""
         return locks.examine(self.lock_path, self.queue.stuck_threshold)
 
     def recording(self) -> "Spot":
         """Where its flight recorder writes."""
         from engine.recorder import Spot
 
-        return Spot(f"{self.spool().desk}/recorder", self.queue.pending)
+        return Spot(f"{self.desk}/recorder", self.queue.pending)
 
     def retry_policy(self) -> policy.RetryPolicy:
         """How it counts and waits."""
+        if self.site is not None:
+            return self.site.format.retry(self.site.settings)
         return config.retry_policy(self.queue)
 
     @property
@@ -208,6 +255,8 @@ class Setup(NamedTuple):
 
     def handled(self, kind: str) -> bool:
         """Whether a worker with this configuration has something to do for a task of this kind."""
+        if self.site is not None:
+            return not self.site.format.unworkable(self.site.settings)
         from engine.handlers import CONTRACT_KINDS
 
         return kind in (*self.programs, *config.BUILT_IN) or kind not in CONTRACT_KINDS
@@ -267,7 +316,7 @@ class Setup(NamedTuple):
         """Which transports an operator has suspended."""
         from engine.mail.suspended import Suspensions
 
-        return Suspensions(f"{self.spool().desk}/suspended", self.queue.root)
+        return Suspensions(f"{self.desk}/suspended", self.queue.root)
 
     def ways(self, settings: "MailSettings") -> "Ways":
         """The transports of this machine, their programs run as whom the queue is worked on.
@@ -349,13 +398,13 @@ class Setup(NamedTuple):
         """Where what operators do to it is written down."""
         from engine.journal import Journal
 
-        return Journal(f"{self.spool().desk}/journal", self.queue.root)
+        return Journal(f"{self.desk}/journal", self.queue.root)
 
     def notes(self) -> "Notes":
         """What operators wrote down about its tasks."""
         from engine.notes import Notes
 
-        return Notes(f"{self.spool().desk}/journal", self.queue.root)
+        return Notes(f"{self.desk}/journal", self.queue.root)
 
     def who(self) -> "Who":
         """Who we are, for the journal."""
@@ -544,7 +593,7 @@ class Setup(NamedTuple):
         except FileNotFoundError:
             return False
 
-    def sweep(self, store: NftbanStore, now: float, *, always: bool = False) -> "Swept":
+    def sweep(self, store: Store, now: float, *, always: bool = False) -> "Swept":
         """Delete for good what was purged too long ago, and what the journal need not keep.
 
         At most once an hour, unless `always`.
@@ -553,16 +602,17 @@ class Setup(NamedTuple):
             OSError: the journal, or the mark that it was swept, cannot be written.
             Unavailable: the trash cannot be read.
         """
-        desk = self.spool().desk
+        desk = self.desk
         if not always and not sweeping.is_due(desk, now):
             return Swept()
         if always and not os.path.isdir(desk):
             return Swept()
         sweeping.mark(desk, self.queue.root)
+        from engine import trash
         from engine.model import Move
 
         hours = self.config.trash.hours
-        old = store.discarded(now, hours)
+        old = trash.discarded(store, now, hours)
         ended = [outcome.error for outcome in store.swap_all(Move(task, None) for task in old)]
         gone = sum(error is None for error in ended)
         if gone:
@@ -577,11 +627,11 @@ class Setup(NamedTuple):
         """
         from engine import notes
 
-        desk, now = self.spool().desk, time.time()
+        now = time.time()
         try:
-            if not sweeping.is_due(desk, now):
+            if not sweeping.is_due(self.desk, now):
                 return ""
-            store = self.open()
+            store = self.store()
             try:
                 if not store.edges[State.TRASH, None].refused:
                     self.sweep(store, now)

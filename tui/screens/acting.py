@@ -11,7 +11,6 @@ from engine.operations import Report
 from engine.plans import offered
 from engine.verbs import VERBS
 from tui import keys, noting, planning
-from tui.exam import not_abandoned
 from tui.live import Live
 from tui.planning import Asked
 from tui.screens.face import Face
@@ -88,6 +87,6 @@ class Acting(Face):
             return "the place cannot be reached now"
         verb = planning.meant(verb, state)
         reason = offered(self.live.inspector.edges, verb, state)
-        if reason is None and state is State.ACTIVE:
-            reason = not_abandoned(self.live.signs.lock) or None
+        if reason is None and state is not None:
+            reason = planning.why_not_now(self.live, {state}) or None
         return "" if reason is None else f"{verb}: {reason}"

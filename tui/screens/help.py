@@ -33,6 +33,8 @@ TITLES = {
     keys.FAILURES: "a transport's errors",
     keys.SUSPEND: "a transport that is suspended",
     keys.TRIAL: "a test mail",
+    keys.CONTROLS: "the queue as a whole",
+    keys.CONTROL: "a control of the queue",
 }
 
 

@@ -19,6 +19,7 @@ from tui import keys, present, telling
 from tui.judging import judged
 from tui.live import Live
 from tui.present import Line
+from tui.screens.control import offered
 from tui.screens.face import PANES, Copy, Target
 from tui.screens.freezing import Freezing
 from tui.surroundings import Surroundings
@@ -355,7 +356,8 @@ class OverviewScreen(Freezing):
 
     def without(self) -> Collection[str]:
         """What is not offered here now."""
-        return {"arm", "unlock"} if self.around.arming.read_only else ()
+        without = {"arm", "unlock"} if self.around.arming.read_only else set()
+        return without if any(map(offered, self._lives)) else {*without, "controls"}
 
     # Moving
 
@@ -471,6 +473,10 @@ class OverviewScreen(Freezing):
             self.say(refusal)
         else:
             self.go(Target(keys.LOCK, place=live.number))
+
+    def action_controls(self) -> None:
+        """What concerns the queue under the cursor as a whole."""
+        self.go(Target(keys.CONTROLS, place=self._here.number))
 
     def action_arm(self) -> None:
         """Allow writes for a while, or forbid them."""

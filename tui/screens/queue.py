@@ -26,6 +26,7 @@ from tui.live import Live
 from tui.planning import Asked
 from tui.present import BLANK, Line
 from tui.screens.acting import ALTERED, Acting
+from tui.screens.control import no_control, offered, pausing, plan_control
 from tui.screens.face import HASTY, Copy, Target
 from tui.surroundings import Surroundings
 from tui.views.progress import first_look
@@ -682,6 +683,14 @@ class QueueScreen(Acting):
         else:
             self.go(Target(keys.LOCK))
 
+    def action_controls(self) -> None:
+        """What concerns the queue as a whole."""
+        self.go(Target(keys.CONTROLS))
+
+    def action_pause_queue(self) -> None:
+        """A plan to pause the whole queue, or to let it go on."""
+        plan_control(self, self.live, self.around, pausing(self.live))
+
     def action_arm(self) -> None:
         """Allow writes for a while, or forbid them."""
         if self.hasty:
@@ -855,7 +864,9 @@ class QueueScreen(Acting):
         without = {"next_place", "previous_place"} if self.around.places == 1 else set()
         if self._arming.read_only:
             without |= {key.action for key in keys.verbs()} | {"arm", "worker", "unlock"}
-            without |= {"mark", "mark_all", "unmark", "note"}
+            without |= {"mark", "mark_all", "unmark", "note", "pause_queue"}
+        without |= set() if offered(self.live) else {"controls"}
+        without |= set() if self.inspector.controls else {"pause_queue"}
         return without
 
     def _grey(self) -> set[str]:
@@ -864,6 +875,8 @@ class QueueScreen(Acting):
             grey.add("worker")
         if self._lock_line.refusal:
             grey.add("unlock")
+        if no_control(self.live, self.around, pausing(self.live)):
+            grey.add("pause_queue")
         return grey
 
     def _grounds(self) -> tuple[object, ...]:
@@ -873,6 +886,7 @@ class QueueScreen(Acting):
             *(self.size.width, self.around.places, arming.read_only, arming.armed),
             *(self.worker.pid, self._on_problems, self.state, bool(change.unavailable)),
             *(self.inspector.edges, self._lock_line.refusal, self._types, self._filter.error),
+            self.inspector.controls,
         )
 
     def _is_for(self, verb: str) -> bool:

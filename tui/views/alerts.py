@@ -62,6 +62,8 @@ def target(goal: Goal, number: int) -> Target:
         return Target(keys.TRANSPORTS, place=number, id=goal.name)
     if goal.where is Where.OPERATIONS:
         return Target(keys.OPERATIONS, place=number, id=goal.name)
+    if goal.where is Where.CONTROLS:
+        return Target(keys.CONTROLS, place=number)
     if goal.where is Where.PROBLEMS:
         return Target(keys.LIST, place=number, problems=True)
     if goal.where is Where.STATE:

@@ -158,7 +158,7 @@ def _waiting(lock: Lock, kinds: Ages | None, now: float, width: int) -> list[Lin
     lines = _folded(f"waiting behind it: {due}{oldest}", width)
     if kinds is None or kinds.by != "kind":
         return lines
-    parts = [f"{shown(row.name) or '(none)'} {sum(row.counts):,}" for row in kinds.rows[:KINDS]]
+    parts = [f"{shown(row.name) or '(none)'} {row.total:,}" for row in kinds.rows[:KINDS]]
     left = len(kinds.rows) - len(parts) + kinds.others
     parts += [f"({left:,} more kinds)"] if left else []
     return [*lines, *_folded("by kind: " + "   ".join(parts), width)]

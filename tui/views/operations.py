@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from engine import model
+from engine import controls, model
 from engine.fates import Fate
 from engine.journal import Entry, Operation
 from engine.operations import End
@@ -53,6 +53,8 @@ class State(NamedTuple):
 def state(one: Listed) -> State:
     """What became of it."""
     operation, back = one
+    if operation.intent.verb == controls.VERB and not operation.running:
+        return _of_control(operation)
     done, failed = (operation.counts.get(end, 0) for end in (End.DONE, End.FAILED))
     if operation.running:
         return State("running", "good")
@@ -65,6 +67,15 @@ def state(one: Listed) -> State:
     return State("failed", "warning", f"{failed:,} of them") if failed else State("done")
 
 
+def _of_control(operation: Operation) -> State:
+    """What became of a control: it has no rows."""
+    words = controls.outcome(operation)
+    if words is None:
+        return State("unknown", "warning", "cut off: what it did is not known")
+    first = " ".join(words.split("\n"))
+    return State("not done", "warning", first) if controls.failed(operation) else State("done")
+
+
 def stopped(operation: Operation) -> str:
     """Why a replay sent no more; "" where it sent all."""
     notes = (note for note in operation.notes if note.get("what") == "stopped")
@@ -75,6 +86,9 @@ def undo(one: Listed, now: float) -> Run:
     """For how long it can be taken back, or why it cannot; `now` in epoch seconds UTC."""
     operation, back = one
     verb = VERBS.get(operation.intent.verb)
+    if operation.intent.verb == controls.VERB:
+        before = str(operation.intent.values.get("before", ""))
+        return ("no: set it back" if before else "no: for good"), "dim"
     done = operation.counts.get(End.DONE, 0)
     left = UNDO - (now - operation.when)
     if verb is None:
@@ -112,6 +126,9 @@ def ran(operation: Operation) -> Mapping[str, int]:
 def what(operation: Operation) -> str:
     """The verb, and what it was for."""
     intent = operation.intent
+    if intent.verb == controls.VERB:
+        named = (str(intent.values.get(key, "")) for key in ("control", "target", "value"))
+        return shown(" ".join(filter(None, named)))
     if intent.undoes:
         return f"{shown(intent.verb)} of {short(intent.undoes)}"
     return shown(f"{name_of(operation)} {intent.filter or intent.scope}".rstrip())
@@ -200,6 +217,8 @@ def about(one: Listed, now: float, width: int) -> list[Line]:
     left, _ = undo(one, now)
     ended = "" if operation.ended is None else f", ended {present.clock(operation.ended)}"
     ends = [f"{counts.get(end, 0):,} {_PAST.get(end, end)}" for end in End]
+    planned = f"{operation.planned:,} planned: {', '.join(ends)}, {operation.open:,} open"
+    new = [(name, value) for name, value in intent.values.items() if value != ""]
     rows: list[Run] = [
         ("operation", operation.op),
         ("what", what(operation)),
@@ -209,17 +228,18 @@ def about(one: Listed, now: float, width: int) -> list[Line]:
         ("reason", intent.reason),
         ("filter", intent.filter),
         ("scope", intent.scope),
-        ("new", ", ".join(f"{name} {value}" for name, value in intent.values.items())),
+        ("new", ", ".join(f"{name} {value}" for name, value in new)),
+        ("answer", controls.outcome(operation) or ""),
         ("pace", _pace(operation)),
         ("takes back", intent.undoes),
         ("goes on with", intent.follows),
         ("state", f"{word}: {more}" if more else word),
-        ("rows", f"{operation.planned:,} planned: {', '.join(ends)}, {operation.open:,} open"),
+        ("rows", "" if intent.verb == controls.VERB else planned),
         ("became", ", ".join(f"{n:,} {fate}" for fate, n in ran(operation).items())),
         ("undo", _undo_words(one, left)),
         ("damaged", f"{operation.damaged:,} lines not understood" if operation.damaged else ""),
     ]
-    told = [(name, shown(words)) for name, words in rows if words]
+    told = [(name, shown(" ".join(words.splitlines()))) for name, words in rows if words]
     return present.labelled(told, width, 13)
 
 
@@ -275,7 +295,8 @@ _LOOKS: Mapping[End, str] = {End.DONE: "good", End.GONE: "warning", End.FAILED: 
 
 def notes(operation: Operation, width: int) -> list[Line]:
     """What else was written down meanwhile."""
-    told = [note for note in operation.notes if note.get("what") != "became"]
+    known = ("became", controls.SAID, controls.REFUSED)
+    told = [note for note in operation.notes if note.get("what") not in known]
     if not told:
         return []
     found: list[Line] = [BLANK, present.heading("meanwhile", width)]

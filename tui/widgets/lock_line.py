@@ -27,7 +27,8 @@ class LockLine(Lines):
 
     def tell(self, evidence: LockEvidence | None, now: float, width: int) -> None:
         """Show what was seen last; `now` in epoch seconds UTC."""
-        line: Line = ((" lock  this place has none", "dim"),)
+        none = "none here: each claim is a lease" if self._place.leases else "this place has none"
+        line: Line = ((f" lock  {none}", "dim"),)
         if self._place.lock is not None:
             line = present.lock(evidence, now, width, "" if self.refusal else KEY)
         self.alarms = evidence is not None and evidence.verdict in present.ALARMING

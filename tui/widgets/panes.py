@@ -30,11 +30,18 @@ class Details(Lines):
 
 
 class Figures(Lines):
-    """The metrics files next to our own counts, for the width and the height there is."""
+    """The metrics files next to our own counts, for the width and the height there is.
+
+    Where there are none, what the queue says of itself as a whole.
+    """
 
     def tell(self, signs: Signs, ours: Ours, now: float, beside: bool) -> None:
         """Show them in full `beside` a wide list, or in a few lines below it."""
         width = self.size.width or 40
+        if signs.queue is None and signs.facts.rows:
+            told = figures.whole if beside else figures.whole_briefly
+            self.show(told(signs.facts.rows, width))
+            return
         way = figures.lines if beside else figures.compact
         self.show(way(signs.queue, signs.mail, ours, now, width))
 

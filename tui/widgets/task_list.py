@@ -13,12 +13,14 @@ import asyncio
 from collections.abc import Callable, Collection
 from typing import NamedTuple, Protocol
 
+from rich.cells import cell_len
 from textual.message import Message
 from textual.strip import Strip
 
 from engine.index import Query, Window
 from engine.model import Task
 from engine.store import StoreError
+from engine.text import shown
 from tui import present
 from tui.present import BLANK, Line
 from tui.widgets.lines import Painted
@@ -505,7 +507,8 @@ class TaskList(Painted, can_focus=True):
         if not self._shape:
             state = self._query.state
             destined = any(task.destination for task in self._window.tasks)
-            self._shape = present.columns(state, width, destined) if state else ()
+            longest = max((cell_len(shown(task.id)) for task in self._window.tasks), default=0)
+            self._shape = present.columns(state, width, destined, longest) if state else ()
         if y == 0:
             order = (self._query.order, self._query.descending)
             return present.titles(self._shape, self._position_words(), width, order)

@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Set
 from enum import StrEnum
+from itertools import islice
+from operator import attrgetter
 from typing import NamedTuple
 
 from engine import files
 from engine.files import Refused
 from engine.model import Problem, State
+from engine.order import SortedNames
 from engine.stores.kannader import form, note, parts
 from engine.stores.kannader.enqueuing import Begun
 from engine.stores.kannader.form import CONTENTS, METADATA, SCHEDULE, Target
@@ -35,6 +38,9 @@ section 5: drafts are there for milliseconds)."""
 GRACE = 3600.0
 """Seconds for which a mail that nothing leads to is left alone: somebody may be receiving it
 (Kannader spool, section 5, "enq1-3")."""
+
+
+_PAGE = 1000
 
 
 class Fate(StrEnum):
@@ -150,6 +156,28 @@ def doubles(links: list[Link]) -> Iterator[Damage]:
             yield Damage(link.where, f"stands in {words} at once", Fate.LEFT, link.state)
 
 
+def find_doubles(spool: Spool, known: set[Target] | None = None) -> list[Damage]:
+    """The same of all that is linked now; `known` takes in where the links lead."""
+    with SortedNames() as ids, SortedNames() as targets:
+        for state in STATES:
+            for page in _pages(spool.links((state,))):
+                ids.add(state, (link.id for link in page))
+                targets.add(state, (link.target.path for link in page))
+                if known is not None:
+                    known.update(link.target for link in page)
+        twice = {name for name, _ in ids.doubles()}, {path for path, _ in targets.doubles()}
+    if not any(twice):
+        return []
+    return list(
+        doubles([one for one in spool.links() if one.id in twice[0] or one.target.path in twice[1]])
+    )
+
+
+def _pages(links: Iterator[Link]) -> Iterator[list[Link]]:
+    while page := list(islice(links, _PAGE)):
+        yield page
+
+
 def set_aside(spool: Spool) -> Iterator[Damage]:
     """What has been set aside already."""
     for name in sorted(spool.aside.names()):
@@ -192,7 +220,7 @@ def orphans(spool: Spool, known: Set[Target], now: float) -> list[Damage]:
 
     Looked at once more where something seems to be: a link may have moved past us meanwhile.
     """
-    found = list(_orphans(spool, known, now))
+    found = sorted(_orphans(spool, known, now), key=attrgetter("where"))
     if not found:
         return []
     again = linked(spool)
@@ -202,7 +230,7 @@ def orphans(spool: Spool, known: Set[Target], now: float) -> list[Damage]:
 def _orphans(spool: Spool, known: Set[Target], now: float) -> Iterator[Damage]:
     begun = set(spool.begun.names())
     erasing = {target.mail for target in known}
-    for mail in sorted(spool.data.names()):
+    for mail in spool.data.names():
         if mail in begun:
             continue  # it is being enqueued, or that was interrupted
         if not form.is_uuid(mail):

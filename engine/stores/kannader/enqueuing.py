@@ -30,6 +30,8 @@ FILE_MODE = 0o600
 LINKING = b"linking\n"
 """Stands behind what is written down of a mail once its links may be there."""
 
+ENQUEUED = "was enqueued to its end, and is only forgotten"
+
 _CHUNK = 1 << 16
 
 
@@ -103,13 +105,13 @@ def enqueue(
     spool: Spool,
     desk: Desk,
     recipients: list[Recipient],
-    text: Iterable[bytes],
+    contents: Iterable[bytes],
     schedule: bytes,
     created: float | None = None,
 ) -> None:
     """Put one mail to several recipients into the spool; durable when it returns.
 
-    `text` is the mail as people write it, in pieces of any size; every byte of it is kept.
+    `contents` is the mail in wire form (`wired`), in pieces of any size; every byte of it is kept.
     `created` (epoch seconds UTC) is for one that is older than this moment.
 
     Raises:
@@ -121,7 +123,7 @@ def enqueue(
     try:
         fd = _write_down(spool, begun)
         try:
-            _carry_out(spool, desk, begun, recipients, text, schedule, created, fd)
+            _carry_out(spool, desk, begun, recipients, contents, schedule, created, fd)
         finally:
             os.close(fd)
     except OSError as error:
@@ -133,13 +135,13 @@ def _carry_out(
     desk: Desk,
     begun: Begun,
     recipients: list[Recipient],
-    text: Iterable[bytes],
+    contents: Iterable[bytes],
     schedule: bytes,
     created: float | None,
     fd: int,
 ) -> None:
     try:
-        _build(spool, begun.mail, recipients, text, schedule)
+        _build(spool, begun.mail, recipients, contents, schedule)
         with desk.locked():
             taken = next((ident for ident, _ in begun.links if stands(spool, ident)), None)
             if taken is not None:
@@ -181,13 +183,17 @@ def _write_down(spool: Spool, begun: Begun) -> int:
 
 
 def _build(
-    spool: Spool, mail: str, recipients: list[Recipient], text: Iterable[bytes], schedule: bytes
+    spool: Spool,
+    mail: str,
+    recipients: list[Recipient],
+    contents: Iterable[bytes],
+    schedule: bytes,
 ) -> None:
     owner = spool.data.owner
     files.make_folder(mail, spool.data.fd, MODE, owner)
     fd = files.open_folder(mail, spool.data.fd)
     try:
-        _write(CONTENTS, fd, owner, wired(text))
+        _write(CONTENTS, fd, owner, contents)
         for each in recipients:
             files.make_folder(each.dest, fd, MODE, owner)
             dest = files.open_folder(each.dest, fd)
@@ -272,7 +278,7 @@ def remove(spool: Spool, begun: Begun) -> None:
 
 
 def finish(spool: Spool, begun: Begun, linked: Container[Target]) -> str:
-    """End what a dead process had begun, while `locked`; says what was done, "" for nothing.
+    """End what a dead process had begun, while `locked`; says what was done.
 
     `linked` is every recipient that a link leads to, anywhere.
     """
@@ -280,14 +286,14 @@ def finish(spool: Spool, begun: Begun, linked: Container[Target]) -> str:
     queue = spool.states[State.PENDING]
     if not begun.linking or len(lacking) == len(begun.links):
         remove(spool, begun)
-        said = "was never enqueued to its end, and nobody was told so: taken away"
+        said = "was never enqueued to its end, and nobody was told so; taken away"
     else:
         # Another of its links stood, and may be sent by now: this mail was accepted.
         for ident, target in lacking:
             name = form.new_uuid() if stands(spool, ident) else ident
             files.symlink(target.text, name, dir_fd=queue.fd)
         queue.sync()
-        said = f"{len(lacking)} of its recipients got their links" if lacking else ""
+        said = f"{len(lacking)} of its recipients got their links" if lacking else ENQUEUED
     files.forget(begun.mail, spool.begun.fd)
     return said
 

@@ -40,7 +40,18 @@ ID_LIMIT = 255
 
 def new_uuid() -> str:
     """A random one as Kannader makes them: version 4, lower case, with hyphens."""
-    digits = bytearray(os.urandom(16))
+    return _uuid(os.urandom(16))
+
+
+def uuid_of(seed: str) -> str:
+    """One that looks the same, and is always the same for the same seed."""
+    import hashlib
+
+    return _uuid(hashlib.sha256(seed.encode()).digest()[:16])
+
+
+def _uuid(chosen: bytes) -> str:
+    digits = bytearray(chosen)
     digits[6] = digits[6] & 0x0F | 0x40
     digits[8] = digits[8] & 0x3F | 0x80
     text = digits.hex()
@@ -105,9 +116,14 @@ def parse_json(data: bytes) -> Json:
     if not data:
         raise Refused("empty: a write was interrupted")
     try:
-        found: Json = json.loads(data.decode("utf-8"), object_pairs_hook=_object)
+        text = data.decode("utf-8")
+        found: Json = json.loads(text, object_pairs_hook=_object, parse_constant=_no_number)
+        if "\\u" in text:
+            json_bytes(found)  # half a character, which no text of Kannader's can hold
     except UnicodeDecodeError as error:
         raise Refused(f"not UTF-8 at byte {error.start}") from error
+    except UnicodeEncodeError as error:
+        raise Refused("no JSON: half a character is escaped in it") from error
     except RecursionError as error:
         raise Refused("no JSON that anybody writes: nested too deeply") from error
     except ValueError as error:
@@ -120,6 +136,10 @@ def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     if len(found) != len(pairs):
         raise ValueError("a key comes twice")
     return found
+
+
+def _no_number(word: str) -> Json:
+    raise ValueError(f"{word} is no number")
 
 
 def json_bytes(value: Json) -> bytes:

@@ -17,6 +17,9 @@ from engine.files import Refused
 from engine.stores.kannader import form
 from engine.stores.kannader.form import Json, Target
 
+ATTEMPTS = 1 << 31
+"""Above all attempts that could have been made."""
+
 STAGED = ".next"
 """Ends the name of a note that counts once its link has moved."""
 
@@ -68,6 +71,8 @@ def parse(data: bytes) -> Note:
     if not numbers or not all(isinstance(word, str) for word in words):
         raise Refused("no note of ours: a value has the wrong type")
     assert attempts is None or isinstance(attempts, int)
+    if attempts is not None and not 0 <= attempts < ATTEMPTS:
+        raise Refused(f"no note of ours: {str(attempts)[:20]} attempts")
     assert isinstance(since, int)
     error, kind, description, start = (str(word) for word in words)
     return Note(attempts, error, kind, description, start, since)

@@ -26,12 +26,20 @@ from engine.text import shown
 
 ABANDONED = "found in flight with nobody at work on it: it may have been sent"
 
+REPAIRED = (State.PENDING, State.ACTIVE, State.HELD)
+"""Where a mail may stand that gets a new schedule: what waits, or is to wait again."""
+
+_COUNTED = 8
+"""Bytes for the number of one of several of the same name."""
+
 
 class Recovery:
     """Recovers one spool."""
 
     def __init__(self, spool: Spool, desk: Desk) -> None:
         self._spool, self._desk = spool, desk
+        self._planned: set[str] = set()
+        """Links that a pass which only says what it would do would have set aside by now."""
 
     def recover(self, now: float, *, dry: bool = False) -> list[str]:
         """Do what is to be done, or with `dry` only say it; a line for each thing.
@@ -51,6 +59,7 @@ class Recovery:
             raise Unavailable(f"{self._spool.root}: not recovered: {error.strerror}") from error
 
     def _pass(self, now: float, *, dry: bool) -> Iterator[str]:
+        self._planned.clear()
         steps = (
             self._finish_enqueuing,
             self._set_aside,
@@ -75,14 +84,13 @@ class Recovery:
             try:
                 if begun is None:  # written down first, so nothing of it was built
                     files.forget(name, self._spool.begun.fd)
-                    said = "was torn: taken away"
+                    said = "was torn; taken away"
                 else:
                     said = enqueuing.finish(self._spool, begun, damage.linked(self._spool))
             except (OSError, Refused) as error:
                 yield _left(where, error)
             else:
-                if said:
-                    yield f"{where}: {said}"
+                yield f"{where}: {said}"
 
     def _settle_notes(self) -> None:
         """Put what is noted of finished attempts in its place, and drop what came to nothing."""
@@ -110,19 +118,23 @@ class Recovery:
                 yield from self._aside(found, dry)
 
     def _undouble(self, now: float, dry: bool) -> Iterator[str]:
-        for found in damage.doubles(list(self._spool.links())):
+        for found in damage.doubles(self._left_standing()):
             if found.fate is Fate.ASIDE:
                 yield from self._aside(found, dry)
 
     def _aside(self, found: Damage, dry: bool) -> Iterator[str]:
         words = f"{shown(found.where)}: {found.what}"
         if dry:
+            self._planned.add(found.where)
             yield f"{words}: would be set aside"
             return
         assert found.state is not None
         folder, aside = self._spool.states[found.state], self._spool.aside
         name = found.where.partition("/")[2]
-        kept_as = target = f"{STATES[found.state]}.{name}"
+        kept_as = f"{STATES[found.state]}.{name}"
+        if len(os.fsencode(kept_as)) > form.ID_LIMIT - _COUNTED:
+            kept_as = f"{STATES[found.state]}.{form.new_uuid()}"  # what is said of it tells which
+        target = kept_as
         try:
             count = 1
             while aside.holds(target):
@@ -152,8 +164,12 @@ class Recovery:
             else:
                 yield f"{where}: a draft that was left behind: deleted"
 
+    def _left_standing(self) -> list[Link]:
+        return [link for link in self._spool.links() if link.where not in self._planned]
+
     def _in(self, state: State) -> list[Link]:
-        return sorted(self._spool.links((state,)), key=lambda link: link.id)
+        found = (link for link in self._left_standing() if link.state is state)
+        return sorted(found, key=lambda link: link.id)
 
     def _resume_erasing(self, now: float, dry: bool) -> Iterator[str]:
         for link in self._in(State.DONE):
@@ -169,15 +185,21 @@ class Recovery:
 
     def _requeue(self, now: float, dry: bool) -> Iterator[str]:
         # Where one of two links could not be set aside, the other must not fall behind it.
-        leading = Counter(link.target for link in self._spool.links())
+        leading = Counter(link.target for link in self._left_standing())
         for link in self._in(State.ACTIVE):
             if leading[link.target] > 1 or now - link.seen.st_ctime <= INFLIGHT_DELAY:
+                continue
+            try:
+                task = self._spool.task(self._spool.mail(link))
+            except (FileNotFoundError, Refused):
+                continue  # moved on, or a problem: look() names it
+            except OSError as error:
+                yield _left(link.where, error)
                 continue
             if dry:
                 yield f"{link.where}: {ABANDONED}: would go back to queue"
                 continue
             try:
-                task = self._spool.task(self._spool.mail(link))
                 attempts = (task.attempts or 0) + 1
                 back = replace(
                     task, state=State.PENDING, attempts=attempts, due=0.0, error=ABANDONED
@@ -268,9 +290,10 @@ class Recovery:
         """
         with self._desk.locked():
             word, _, name = where.partition("/")
-            state = next((s for s in (State.PENDING, State.HELD) if STATES[s] == word), None)
+            state = next((state for state in REPAIRED if STATES[state] == word), None)
             if state is None:
-                raise Unsupported(f"{where[:200]!r} is no mail in queue or hold")
+                words = " or ".join(STATES[state] for state in REPAIRED)
+                raise Unsupported(f"{where[:200]!r} is no mail in {words}")
             try:
                 link = self._spool.link(name, state)
                 with self._spool.dest(link.target) as fd:

@@ -25,6 +25,7 @@ from engine.model import (
     State,
     Task,
 )
+from engine.order import SortedNames, storable
 from engine.store import (
     GLIMPSE,
     SHOWN,
@@ -43,7 +44,7 @@ from engine.stores.kannader.claims import Claims
 from engine.stores.kannader.desk import Change, Desk
 from engine.stores.kannader.enqueuing import Recipient
 from engine.stores.kannader.folder import MODE
-from engine.stores.kannader.form import METADATA, Schedule
+from engine.stores.kannader.form import METADATA, Schedule, Target
 from engine.stores.kannader.recovery import Recovery
 from engine.stores.kannader.spool import (
     KANNADERS,
@@ -74,12 +75,14 @@ _outcome = frozenset({"attempts", "due", "error"})
 _given_up = frozenset({"attempts", "error"})
 _edited = frozenset({"due", "description", "destination"})
 
+_CLAIMED = "whoever took it may be sending it still: then it is sent twice"
+
 EDGES: Edges = {
     (None, State.PENDING): Edge(),
     (State.ACTIVE, None): Edge(undoable=False),
     (State.ACTIVE, State.DONE): Edge(_given_up, undoable=False),
-    (State.ACTIVE, State.PENDING): Edge(_outcome),
-    (State.ACTIVE, State.HELD): Edge(_outcome),
+    (State.ACTIVE, State.PENDING): Edge(_outcome, warning=_CLAIMED),
+    (State.ACTIVE, State.HELD): Edge(_outcome, warning=_CLAIMED),
     (State.PENDING, State.PENDING): Edge(_edited),
     (State.PENDING, State.HELD): Edge(),
     (State.PENDING, State.DONE): Edge(_given_up, undoable=False),
@@ -112,6 +115,8 @@ CONTROLS: Mapping[str, Control] = {
     "recover": Control(
         "end what was interrupted and mend what can be mended",
         value='"dry" only says what would be done, "anyway" does not mind a running Kannader',
+        choices=(("", "unless a Kannader is running"), ("anyway", "even while one is running")),
+        foretells="dry",
     ),
     "adopt": Control("send a whole mail that nothing leads to", "data/<mail>/<recipient>"),
     "discard": Control("delete a mail that nothing leads to", "data/<mail>[/<recipient>]"),
@@ -271,21 +276,27 @@ class KannaderStore:
         for state in STATES:
             for name in islice(spool.states[state].names(), PEEK):
                 yield from self._look_at(name, state)
-        names = {state: sorted(spool.states[state].names()) for state in STATES}
-        self.expected = sum(map(len, names.values()))
-        for state in STATES:
-            for name in names[state]:
-                yield from self._look_at(name, state)
+        odd: list[tuple[str, State]] = []
+        with SortedNames() as names:
+            self.expected = sum(
+                names.add(state, _sortable(spool.states[state].names(), state, odd))
+                for state in STATES
+            )
+            for state in STATES:
+                for name in names.of(state):
+                    yield from self._look_at(name, state)
+        for name, state in odd:
+            yield from self._look_at(name, state)
         for folder in spool.folders:
             if problem := folder.problem():
                 yield problem
-        links = list(spool.links())
-        found = list(damage.doubles(links))
+        known: set[Target] = set()
+        found = damage.find_doubles(spool, known)
         if found:  # or a link has moved past us
-            again = set(damage.doubles(list(spool.links())))
+            again = set(damage.find_doubles(spool))
             found = [one for one in found if one in again]
         found += [*damage.set_aside(spool), *damage.interrupted(spool)]
-        known = {link.target for link in links} | set(damage.aside_targets(spool))
+        known.update(damage.aside_targets(spool))
         found += damage.orphans(spool, known, self._clock())
         yield from (one.problem for one in found)
 
@@ -551,7 +562,8 @@ class KannaderStore:
         metadata = form.metadata_bytes("", task.destination)
         each = Recipient(form.require_id(task.id), form.new_uuid(), metadata, noted)
         schedule = form.schedule_bytes(Schedule(form.instant(task.due or now)))
-        enqueuing.enqueue(self._spool, self._desk, [each], (), schedule, task.created)
+        contents = enqueuing.wired(())
+        enqueuing.enqueue(self._spool, self._desk, [each], contents, schedule, task.created)
         try:
             return self._spool.mail(self._spool.link(task.id, State.PENDING)).rev
         except FileNotFoundError:
@@ -560,15 +572,24 @@ class KannaderStore:
     # ---- beside the seam: what mail needs
 
     def enqueue(
-        self, sender: str, recipients: Collection[str], text: Iterable[bytes], due: float = 0.0
+        self,
+        sender: str,
+        recipients: Collection[str],
+        text: Iterable[bytes],
+        due: float = 0.0,
+        *,
+        wire: bool = False,
+        seed: str = "",
     ) -> list[str]:
         """One mail to several recipients, who share its text; the id of each, in their order.
 
-        `text` is the mail in pieces, every byte of which is kept; "" or "<>" is the null sender.
-        Due at once, or at `due` (epoch seconds UTC). Nothing is to be seen before all of it is
-        durable.
+        `text` is the mail in pieces, every byte of which is kept; with `wire` it is in wire form
+        already, and kept as it is. "" or "<>" is the null sender. Due at once, or at `due` (epoch
+        seconds UTC). Nothing is to be seen before all of it is durable. From the same `seed` come
+        the same ids, so that what must be there once is not enqueued twice.
 
         Raises:
+            Gone: what was enqueued with this seed is there already.
             Unsupported: an address is none, or nobody is to receive it.
             Unavailable: the disk refused; nothing is in the queue, or what is there of it is said.
         """
@@ -578,13 +599,18 @@ class KannaderStore:
             raise Unsupported("a mail without a recipient is nobody's")
         try:
             made = [
-                Recipient(form.new_uuid(), form.new_uuid(), form.metadata_bytes(sender, address))
-                for address in recipients
+                Recipient(
+                    form.uuid_of(f"{seed} {number}") if seed else form.new_uuid(),
+                    form.new_uuid(),
+                    form.metadata_bytes(sender, address),
+                )
+                for number, address in enumerate(recipients)
             ]
             schedule = form.schedule_bytes(Schedule(form.instant(due or self._clock())))
         except Refused as refusal:
             raise Unsupported(str(refusal)) from refusal
-        enqueuing.enqueue(self._spool, self._desk, made, text, schedule)
+        contents = text if wire else enqueuing.wired(text)
+        enqueuing.enqueue(self._spool, self._desk, made, contents, schedule)
         return [each.id for each in made]
 
     def envelope(self, task: Task) -> form.Envelope:
@@ -640,6 +666,8 @@ class KannaderStore:
         if self.controls[name].refused:
             raise Unsupported(self.controls[name].refused)
         if name == "recover":
+            if value not in ("", "dry", "anyway"):
+                raise Unsupported(f'recover {value!r:.40}: expected nothing, "dry" or "anyway"')
             said = self.recover(dry=value == "dry", anyway=value == "anyway")
             return "\n".join(said) or "nothing to recover"
         act = {
@@ -651,6 +679,15 @@ class KannaderStore:
             return act(target, self._clock())
         except OSError as error:
             raise Unavailable(f"{target}: {error.strerror}") from error
+
+
+def _sortable(names: Iterable[str], state: State, odd: list[tuple[str, State]]) -> Iterator[str]:
+    """The names as they come; `odd` takes those that are no text, and so no id."""
+    for name in names:
+        if name == storable(name):
+            yield name
+        else:
+            odd.append((name, state))
 
 
 def _outcome_of(move: Move, answer: str | Exception) -> Outcome:

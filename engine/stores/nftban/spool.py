@@ -47,8 +47,8 @@ from engine.stores.nftban.recovery import LITTER_AGE, Recovery
 from engine.text import shown
 
 if TYPE_CHECKING:
+    from engine.order import SortedNames
     from engine.stores.nftban.corrupt import Aside, Corrupt
-    from engine.stores.nftban.order import SortedNames
 
 MAX_PENDING = 10_000
 """Contract: NFTBAN_QUEUE_MAX_PENDING; more are refused with "Queue full"."""
@@ -279,7 +279,7 @@ class NftbanStore:
                 yield from self._look_for(name)
 
     def _look_at_all(self) -> Iterator[Task | Missing | Problem]:
-        from engine.stores.nftban.order import SortedNames, storable
+        from engine.order import SortedNames, storable
 
         for state in STATES:
             for name in islice(self._names(state), PEEK):
@@ -790,23 +790,9 @@ class NftbanStore:
             if since is not None and policy.older_than(int(since), now, days):
                 yield task
 
-    def discarded(self, now: float, hours: float) -> Iterator[Task]:
-        """What came into the trash more than `hours` ago; nothing younger is opened.
-
-        What cannot be read as a task stays there: nobody knows what it was.
-        """
-        folder = self._folders[State.TRASH]
-        for name in sorted(self._names(State.TRASH)):
-            try:
-                seen = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
-                if now - seen.st_ctime > hours * 3600:
-                    yield self._read(name, State.TRASH)
-            except (OSError, Refused):
-                continue  # moved on, or no task file
-
     def misplaced(self) -> Iterator[Problem]:
         """Tasks that stand in two states at once, and what lies on the desk; no file is opened."""
-        from engine.stores.nftban.order import SortedNames
+        from engine.order import SortedNames
 
         with SortedNames() as names:
             for state in STATES:

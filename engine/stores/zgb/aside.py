@@ -117,6 +117,17 @@ class Aside:
         )
         return [_kept(row, wire.path) for row in rows]
 
+    def rows(self, after: int, token: str) -> list[tuple[Cell, ...]]:
+        """Some jobs as they are stored, each with the number of its row, which is above `after`."""
+        wire = self._there()
+        if wire is None:
+            return []
+        return wire.raw(
+            "SELECT rowid, id, state, since, image, registration FROM aside"
+            f" WHERE rowid > ? AND {_HERE.replace(':token', '?')} ORDER BY rowid LIMIT {PAGE}",
+            (after, token, token),
+        )
+
     # ---- changing, under the write lock of theirs
 
     def begin(self, token: str) -> Wire:
@@ -173,7 +184,8 @@ class Aside:
     def _there(self) -> Wire | None:
         """The connection; None while there is no file, or nothing in it yet."""
         if self._wire is not None:
-            if _is_there(self._place.aside) and self._wire.is_current:
+            path = self._place.aside  # a link to theirs may lead to another one by now
+            if self._wire.path == path and _is_there(path) and self._wire.is_current:
                 return self._wire
             self.close()
         if not _is_there(self._place.aside):

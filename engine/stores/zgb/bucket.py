@@ -11,6 +11,7 @@ from engine.stores.zgb.place import Pace
 
 _MOST = float(1 << 53)
 _whole = re.compile(r"\s*([+-]?\d+)", re.ASCII).match
+_decimal = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*", re.ASCII | re.I).fullmatch
 
 
 def rate(text: str | None, pace: Pace) -> Rate:
@@ -27,9 +28,11 @@ def rate(text: str | None, pace: Pace) -> Rate:
 
 def odd_rate(text: str | None, pace: Pace) -> str:
     """What is wrong with a rate as it is set, in words; "" when nothing is."""
-    if text is None or (text.strip().isdecimal() and 1 <= int(text[:20]) <= pace.most):
+    if text is None:
         return ""
-    taken = rate(text, pace).per_hour
+    taken, plain = rate(text, pace).per_hour, text.strip()
+    if plain.isascii() and plain.isdecimal() and int(plain[:20]) == taken:
+        return ""
     return f"mailMaxPerHour is {text!r:.40}, expected 1 to {pace.most}: taken for {taken}"
 
 
@@ -53,10 +56,9 @@ def read(tokens: str | None, stamp: str | None, now: float) -> Read:
 
 
 def _number(text: str | None) -> float | None:
-    try:
-        value = float(text or "")
-    except ValueError:
+    if not _decimal(text or ""):  # Python reads more as a number than anybody else does
         return None
+    value = float(text or "")
     # Whatever lies beyond is no bucket either way, but must still be a number to be cut to one.
     return min(value, _MOST) if math.isfinite(value) and value >= 0 else None
 

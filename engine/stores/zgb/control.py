@@ -18,14 +18,27 @@ ORPHANS = "deleteOrphans"
 
 def controls(settings: Config, book: Book, now: float) -> Mapping[str, Control]:
     """Those that there are, greyed where they are refused now."""
-    most = book.place.pace.most
+    pace = book.place.pace
     found = {
-        config.ENABLED: Control("let the worker send", value="1 to send, 0 to pause"),
-        config.RATE: Control("how fast it sends", value=f"mails an hour, 1 to {most}"),
+        config.ENABLED: Control(
+            "let the worker send",
+            value="1 to send, 0 to pause",
+            now=_switched(settings.enabled),
+            choices=(("1", "send"), ("0", "pause: jobs wait")),
+            pauses=True,
+        ),
+        config.RATE: Control(
+            "how fast it sends",
+            value=f"mails an hour, 1 to {pace.most}",
+            now=str(bucket.rate(settings.rate, pace).per_hour),
+            bounds=(1, pace.most),
+        ),
         config.REDIRECT: Control(
             f"send users' mails to {book.place.redirect_to}, as a test",
             value="1 to redirect, 0 to send as meant",
             refused=_in_earnest(settings, book, now),
+            now=_switched(settings.redirected),
+            choices=(("1", "redirect"), ("0", "send as meant")),
         ),
         RETRY: Control("make every failed and parked job due now, as if new"),
         ORPHANS: Control("delete the jobs whose registration is gone, however many"),
@@ -33,6 +46,10 @@ def controls(settings: Config, book: Book, now: float) -> Mapping[str, Control]:
     if book.refused:
         return {name: control._replace(refused=book.refused) for name, control in found.items()}
     return found
+
+
+def _switched(on: bool) -> str:
+    return "1" if on else "0"
 
 
 def _in_earnest(settings: Config, book: Book, now: float) -> str:

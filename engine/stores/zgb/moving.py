@@ -237,8 +237,9 @@ def values_of(wire: Wire, book: Book, number: int, kind: str) -> list[tuple[Cell
     """The same rows as they were selected."""
     return wire.run(
         f"SELECT {book.shape.columns} FROM mail_queue"
-        " WHERE registration_number = ? AND mail_type = ?",
-        (number, kind),
+        # A column without a type keeps a number that was written as text apart from itself.
+        " WHERE registration_number IN (?, ?) AND mail_type = ?",
+        (number, str(number), kind),
     )
 
 

@@ -4,6 +4,7 @@ The format's document leaves many values open (how long a lease lasts, in which 
 written as text); each of them is a setting here, and its default says why.
 """
 
+import os
 from typing import NamedTuple
 
 from engine.policy import RetryPolicy, stepped
@@ -77,5 +78,8 @@ class Place(NamedTuple):
 
     @property
     def aside(self) -> str:
-        """Our own database beside it: what is held, and what is in the trash."""
-        return f"{self.path}.spooldeck"
+        """Our own database beside it: what is held, and what is in the trash.
+
+        One for each database, by whatever link it is reached.
+        """
+        return f"{os.path.realpath(self.path)}.spooldeck"

@@ -6,6 +6,9 @@ from datetime import date, datetime, time, timedelta, tzinfo
 from enum import StrEnum
 from typing import NamedTuple
 
+LONGEST = 64
+"""Characters that an address may have before its @ (RFC 5321, 4.5.3.1.1)."""
+
 UNDECIDABLE = "redirect guard undecidable"
 """What stands as the error of a user's job that waits for readable dates."""
 
@@ -63,6 +66,8 @@ def way(switched: bool, kind: str, created: float, now: float, during: Period | 
 
 def address(to: str, target: str) -> str:
     """Where a redirected mail goes: `target`, or in a bare domain a local part that tells who it
-    was for: `a@b.org` becomes `a=b.org@schumbi.de`.
+    was for: `a@b.org` becomes `a=b.org@schumbi.de`. What is too long for that is cut.
     """
-    return target if "@" in target else f"{to.replace('@', '=')}@{target}"
+    if "@" in target:
+        return target
+    return f"{to.replace('@', '=')[:LONGEST].rstrip('.')}@{target}"

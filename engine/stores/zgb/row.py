@@ -28,7 +28,14 @@ STATES: Mapping[State, str] = {
 """Of these, the last two words stand in our own database, and `parked` is a failed job that is due
 in the far future."""
 
+NUMBERS = 1 << 63
+"""Above all numbers that a column of SQLite holds."""
+
+ATTEMPTS = 1 << 31
+"""Above all attempts that could have been made: one a second, for a lifetime."""
+
 _id = re.compile(r"(0|[1-9]\d{0,18})-([a-z]+)", re.ASCII).fullmatch
+_whole = re.compile(r"0|[1-9]\d{0,18}", re.ASCII).fullmatch
 
 
 class Odd(ValueError):
@@ -94,10 +101,10 @@ def parse(values: Sequence[Cell], shape: Shape) -> Row:
         raise Odd(f"mail_type is {kind!r:.40}, expected {' or '.join(KINDS)}")
     return Row(
         key,
-        _count("registration_number", stored),
+        _count("registration_number", stored, NUMBERS),
         str(kind),
         str(status),
-        _count("attempts", stored),
+        _count("attempts", stored, ATTEMPTS),
         _time("next_attempt_at", stored, shape),
         None if locked is None else _time("locked_until", stored, shape),
         str(stored["last_error"] or ""),
@@ -107,17 +114,14 @@ def parse(values: Sequence[Cell], shape: Shape) -> Row:
     )
 
 
-def _count(name: str, stored: Mapping[str, Cell]) -> int:
+def _count(name: str, stored: Mapping[str, Cell], limit: int) -> int:
     value = stored[name]
-    if (
-        isinstance(value, str)
-        and value.isascii()
-        and value.isdecimal()
-        and str(int(value)) == value
-    ):
+    if isinstance(value, str) and _whole(value):
         value = int(value)  # a column that was declared as text
     if not isinstance(value, int) or value < 0:
         raise Odd(f"{name} is {value!r:.40}, expected a whole number from 0 on")
+    if value >= limit:
+        raise Odd(f"{name} is {value!r:.40}, expected less than {limit:,}")
     return value
 
 
@@ -137,7 +141,7 @@ def _time(name: str, stored: Mapping[str, Cell], shape: Shape) -> float:
 def parsed_id(ident: str) -> tuple[int, str] | None:
     """Number and kind of a task's id; None when it is none."""
     found = _id(ident)
-    if found is None or found[2] not in KINDS or int(found[1]) >= 1 << 63:
+    if found is None or found[2] not in KINDS or int(found[1]) >= NUMBERS:
         return None
     return int(found[1]), found[2]
 
@@ -295,7 +299,7 @@ def with_values(row: Row, values: Mapping[str, Cell], shape: Shape) -> Row:
 
 
 def _attempts(task: Task) -> int:
-    if not isinstance(task.attempts, int) or not 0 <= task.attempts < 1 << 31:
+    if not isinstance(task.attempts, int) or not 0 <= task.attempts < ATTEMPTS:
         raise Unsupported(f"attempts is {task.attempts!r}, expected a whole number from 0 on")
     return task.attempts
 

@@ -148,7 +148,7 @@ def _no_writing(place: Place) -> str:
     if place.read_only:
         return f"{place.path} was opened to be read only"
     # SQLite puts its journal beside the database: the folder must be ours to write as well.
-    for path in (place.path, os.path.dirname(place.path) or "."):
+    for path in (place.path, os.path.dirname(os.path.realpath(place.path))):
         if os.path.exists(path) and not os.access(path, os.W_OK):
             return f"{path} is not writable for us"
     return ""
@@ -224,3 +224,24 @@ def count_registrations(book: Book) -> Cell:
     if not book.shape.identity:
         return None
     return wire.run(f"SELECT count(*) FROM {quoted(book.place.registrations)}")[0][0]
+
+
+def registration_columns(book: Book) -> tuple[str, ...]:
+    """The columns of the registrations; none where there is no table of them."""
+    if not book.shape.identity:
+        return ()
+    table = quoted(book.place.registrations)
+    return tuple(str(row[1]) for row in book.wire.run(f"PRAGMA table_info({table})"))
+
+
+def registration(book: Book, number: int) -> dict[str, Cell]:
+    """A registration by its columns; empty where there is none of this number."""
+    names = registration_columns(book)
+    if not names:
+        return {}
+    found = book.wire.run(
+        f"SELECT {', '.join(map(quoted, names))} FROM {quoted(book.place.registrations)}"
+        " WHERE number = ?",
+        (number,),
+    )
+    return dict(zip(names, found[0], strict=True)) if found else {}

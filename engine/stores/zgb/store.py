@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -36,10 +35,13 @@ from engine.store import (
     anything,
     permit,
 )
-from engine.stores.zgb import bucket, config, control, moving, redirect, schema, taking
+from engine.stores.zgb import bucket, config, control, moving, redirect, schema, taking, telling
 from engine.stores.zgb.aside import Aside
+from engine.stores.zgb.bell import Bell
+from engine.stores.zgb.config import Config
+from engine.stores.zgb.log import Tell, silent
 from engine.stores.zgb.moving import Lot, Reach
-from engine.stores.zgb.place import KINDS, Place
+from engine.stores.zgb.place import FAR, KINDS, Place
 from engine.stores.zgb.row import (
     STATES,
     from_image,
@@ -51,23 +53,23 @@ from engine.stores.zgb.row import (
 )
 from engine.stores.zgb.schema import Book
 from engine.stores.zgb.taking import Kept, Taking
+from engine.stores.zgb.times import Cell
 from engine.stores.zgb.walk import Walk
 from engine.stores.zgb.wire import Wire
 
 GROUP = 100
 """Moves that are made durable together; their write lock is held for so long."""
 
-POLL = 0.2
-"""Seconds between two glances at whether something has changed."""
-
 _outcome = frozenset({"attempts", "due", "error"})
+
+_CLAIMED = "whoever has its lease may be sending it: what comes of that is not stored any more"
 
 EDGES: Edges = {
     (None, State.PENDING): Edge(),
     (State.ACTIVE, None): Edge(undoable=False),
-    (State.ACTIVE, State.PENDING): Edge(_outcome),
-    (State.ACTIVE, State.DEAD): Edge(_outcome),
-    (State.ACTIVE, State.HELD): Edge(_outcome),
+    (State.ACTIVE, State.PENDING): Edge(_outcome, warning=_CLAIMED),
+    (State.ACTIVE, State.DEAD): Edge(_outcome, warning=_CLAIMED),
+    (State.ACTIVE, State.HELD): Edge(_outcome, warning=_CLAIMED),
     (State.PENDING, State.PENDING): Edge(frozenset({"due"})),
     (State.PENDING, State.DEAD): Edge(),
     (State.DEAD, State.HELD): Edge(),
@@ -75,7 +77,8 @@ EDGES: Edges = {
     (State.HELD, State.HELD): Edge(frozenset({"due"})),
     (State.PENDING, State.HELD): Edge(),
     (State.HELD, State.PENDING): Edge(frozenset({"due"})),
-    (State.DEAD, State.PENDING): Edge(_outcome),
+    # Their button leaves the last error where it is, until there is another.
+    (State.DEAD, State.PENDING): Edge(frozenset({"attempts", "due"})),
     (State.DEAD, State.TRASH): Edge(),
     (State.PENDING, State.TRASH): Edge(),
     (State.HELD, State.TRASH): Edge(),
@@ -95,6 +98,26 @@ class Enqueued(NamedTuple):
     task: Task
 
 
+class Errand(NamedTuple):
+    """A claimed job as it stands just before its mail is sent."""
+
+    job: int
+    """The key of its row."""
+    number: int
+    kind: str
+    attempt: int
+    """Which one this is, from 1 on."""
+    created: int
+    """Epoch seconds UTC; 0 where the table does not say."""
+    orphan: bool
+    """Whether its registration is gone, or another one of its number."""
+    registration: Mapping[str, Cell]
+    """The row of its registration by column; empty where there is none."""
+    way: redirect.Way
+    test: bool
+    """Whether the switch of the test mode is on for it, whatever the guard says."""
+
+
 class Figures(NamedTuple):
     """What their page shows, and what follows from it."""
 
@@ -109,6 +132,19 @@ class Figures(NamedTuple):
     """When what is due now would be sent, at this rate; None while it is paused."""
 
 
+class Backlog(NamedTuple):
+    """How many jobs wait."""
+
+    waiting: int
+    """To be sent, or to be tried again by themselves, now or later."""
+    due: int
+    """Of these, by now."""
+    failed: int
+    """Of these, after a failure."""
+    parked: int
+    """Given up on: until somebody has them tried again."""
+
+
 class ZgbStore:
     """Jobs as rows of theirs, and those that are held or in the trash in a database of ours."""
 
@@ -119,14 +155,16 @@ class ZgbStore:
         place: Place,
         clock: Callable[[], float] = time.time,
         pause: Callable[[float], None] = time.sleep,
+        tell: Tell = silent,
     ) -> None:
-        """`pause` is what the doorbell spends its time with between two glances.
+        """`pause` is what the doorbell spends its time with between two glances; `tell` is told
+        what happens here, once it has.
 
         Raises:
             Unavailable: it is no mail queue, or cannot be read.
         """
         self.place = place
-        self._clock, self._pause = clock, pause
+        self._clock, self._tell = clock, tell
         self._book = Book(place)
         self._aside = Aside(place, read_only=bool(self._book.refused))
         why = self._book.refused
@@ -138,8 +176,7 @@ class ZgbStore:
         """What the last take did besides claiming."""
         try:
             self.controls: Mapping[str, Control] = self._controls()
-            self.doorbell = Doorbell(wait=self._wait)
-            self._heard = self._stamp()
+            self.doorbell = Doorbell(wait=Bell(self._book, self._aside, pause).wait)
         except BaseException:
             self.close()
             raise
@@ -174,7 +211,8 @@ class ZgbStore:
             else:
                 found = self._look_for(walk, name)
                 yield from found
-                if not found:
+                # What was a job and cannot be read as one any more is none.
+                if not found or (parsed_id(name) and not any(isinstance(i, Task) for i in found)):
                     yield Missing(name)
 
     def _look_for(self, walk: Walk, name: str) -> list[Task | Problem]:
@@ -267,6 +305,7 @@ class ZgbStore:
             claim = run.claim()
             if turn == 0:
                 self.kept = claim.kept
+                telling.kept(self._tell, claim.kept)
             if claim.task is None:
                 self.doorbell = self.doorbell._replace(due=claim.kept.due)
                 return
@@ -297,9 +336,12 @@ class ZgbStore:
     def _lot(self, moves: list[Move]) -> list[Outcome]:
         """Moves of one reach, together; one that cannot be made leaves the others be."""
         try:
-            return self._committed(moves)
+            done = self._committed(moves)
         except Unavailable as error:
             return [Outcome(move, error=error) for move in moves]
+        for outcome in done:
+            telling.moved(self._tell, outcome)
+        return done
 
     def _committed(self, moves: list[Move]) -> list[Outcome]:
         reach = moving.reach(moves[0])
@@ -370,25 +412,9 @@ class ZgbStore:
             Unavailable: the database cannot be written now.
         """
         said = control.act(self._book, name, value, self._clock())
+        telling.pressed(self._tell, name, value, said)
         self.controls = self._controls()
         return said
-
-    # ---- when to look again
-
-    def _wait(self, seconds: float) -> bool:
-        until = time.monotonic() + seconds
-        while (now := self._stamp()) == self._heard:
-            left = until - time.monotonic()
-            if left <= 0:
-                return False
-            self._pause(min(left, POLL))
-        self._heard = now
-        return True
-
-    def _stamp(self) -> tuple[object, ...]:
-        """Changes with either database: SQLite's own counters, and the files themselves."""
-        paths = (self.place.path, f"{self.place.path}-wal", self.place.aside)
-        return self._book.wire.version, self._aside.version, *map(_file, paths)
 
     # ---- beside the seam
 
@@ -415,6 +441,8 @@ class ZgbStore:
             tasks = [item for item in self.look({ident}) if isinstance(item, Task)]
             # It may have been sent since: then it is there no more, and was as we left it.
             said.append(Enqueued(created, tasks[0] if tasks else new))
+            if not created:
+                self._tell("enqueue_duplicate", reg=number, type=kind)
         return said
 
     def figures(self, now: float) -> Figures:
@@ -442,6 +470,81 @@ class ZgbStore:
             drained if settings.enabled else None,
         )
 
+    def backlog(self, now: float) -> Backlog:
+        """How many jobs wait among theirs.
+
+        Raises:
+            Unavailable: the database cannot be read now.
+        """
+        form = self._book.shape.forms["next_attempt_at"]
+        near = form.write(now + FAR)
+        ((pending, failed, parked, due),) = self._book.wire.run(
+            "SELECT count(*) FILTER (WHERE status = 'pending'),"
+            " count(*) FILTER (WHERE status = 'failed' AND next_attempt_at <= ?1),"
+            " count(*) FILTER (WHERE status = 'failed' AND next_attempt_at > ?1),"
+            " count(*) FILTER (WHERE next_attempt_at <= ?2"
+            " AND (status = 'pending' OR status = 'failed' AND ?3))"
+            " FROM mail_queue",
+            (near, form.write(int(now)), int(self.place.auto_retry)),
+        )
+        assert isinstance(pending, int) and isinstance(failed, int)
+        assert isinstance(parked, int) and isinstance(due, int)
+        if not self.place.auto_retry:
+            return Backlog(pending, due, 0, failed + parked)
+        return Backlog(pending + failed, due, failed, parked)
+
+    def way_now(self, now: float) -> redirect.Way:
+        """Where a user's mail would go that is enqueued and sent now."""
+        settings = config.load(self._book.wire)
+        during = settings.period(self._book.shape)
+        return redirect.way(settings.redirected, "user", now, now, during)
+
+    def settings(self) -> Config:
+        """Their settings as they stand now.
+
+        Raises:
+            Unavailable: the database cannot be read now.
+        """
+        return config.load(self._book.wire)
+
+    def in_period(self, moment: float) -> bool | None:
+        """Whether a moment lies in the registration period; None when nobody can tell."""
+        during = self.settings().period(self._book.shape)
+        return None if during is None else during.holds(moment)
+
+    def columns(self) -> tuple[str, ...]:
+        """What is known of each registration, by the names of its columns; none without a table."""
+        return schema.registration_columns(self._book)
+
+    @property
+    def is_dated(self) -> bool:
+        """Whether jobs are told apart by when they were made: the table has a column for it."""
+        return "created_at" in self._book.shape.forms
+
+    def errand(self, task: Task, now: float) -> Errand:
+        """All that is to be known of a claimed job just before its mail is sent.
+
+        Raises:
+            Gone: the claim has lapsed, and somebody else has seen to it: send nothing.
+            Unavailable: the database cannot be read now.
+        """
+        book, wire = self._book, self._book.wire
+        row = moving.current(wire, book, task, now)
+        settings = config.load(wire)
+        during = settings.period(book.shape)
+        way = redirect.way(settings.redirected, row.kind, row.created, now, during)
+        return Errand(
+            row.key,
+            row.number,
+            row.kind,
+            row.attempts,
+            int(row.created),
+            taking.is_orphan(wire, book, row),
+            schema.registration(book, row.number),
+            way,
+            settings.redirected and row.kind == "user",
+        )
+
     def is_orphan(self, task: Task) -> bool:
         """Whether a claimed job's registration has gone since: to be asked just before sending."""
         wire = self._book.wire
@@ -465,11 +568,3 @@ def _made(lot: Lot, move: Move) -> Outcome:
                 f"{lot.theirs.path}: a rule there undid everything: {error}"
             ) from error
         return Outcome(move, error=error)
-
-
-def _file(path: str) -> tuple[int, ...]:
-    try:
-        seen = os.stat(path)
-    except OSError:
-        return ()  # not there, which is as telling as any time
-    return seen.st_ino, seen.st_size, seen.st_mtime_ns

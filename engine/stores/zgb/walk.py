@@ -28,6 +28,9 @@ FAULT = 10
 
 Seen: TypeAlias = Task | Problem
 
+PLACES = ("registrations", "orphans", config.RATE, "redirect")
+"""Where something can be wrong with the queue as a whole."""
+
 _STATUSES: Mapping[State, tuple[str, ...]] = {
     State.PENDING: ("pending", "failed"),
     State.ACTIVE: ("sending",),
@@ -42,6 +45,7 @@ class Walk:
     def __init__(self, book: Book, aside: Aside, now: float) -> None:
         self._book, self._aside, self._now = book, aside, now
         self._token = config.load(book.wire).moved
+        self._problems: tuple[Problem, ...] | None = None
         self.expected = 0
         """How many jobs there are, about, once everything is being looked at."""
 
@@ -110,8 +114,13 @@ class Walk:
         moments = taking.moments("next_attempt_at", next_at, self._book)
         return State.DEAD if any(is_far(m, self._now) for m in moments) else State.PENDING
 
-    def problems(self) -> Iterator[Problem]:
-        """What is wrong with the queue as a whole."""
+    def problems(self) -> tuple[Problem, ...]:
+        """What is wrong with the queue as a whole, each in one of `PLACES`; found out once."""
+        if self._problems is None:
+            self._problems = tuple(self._wrong())
+        return self._problems
+
+    def _wrong(self) -> Iterator[Problem]:
         book, place = self._book, self._book.place
         settings = config.load(book.wire)
         counted = taking.count_orphans(book.wire, book)

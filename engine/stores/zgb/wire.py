@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
@@ -26,6 +27,8 @@ class Wire:
             before = os.stat(path)
         except OSError as error:
             raise Unavailable(f"{path}: {(error.strerror or 'gone').lower()}") from error
+        if not stat.S_ISREG(before.st_mode):  # opening a FIFO may take for ever
+            raise Unavailable(f"{path}: no plain file, expected a SQLite database")
         self.file = before.st_dev, before.st_ino
         # Every name in it is escaped: a question mark in a path would begin the parameters.
         uri = f"file:{_escaped(os.path.abspath(path))}?mode={'ro' if read_only else 'rw'}"
@@ -64,6 +67,14 @@ class Wire:
         """
         with said(self.path, self.patience):
             return self._db.execute(sql, values).fetchall()
+
+    def raw(self, sql: str, values: Sequence[Cell] = ()) -> list[tuple[Cell, ...]]:
+        """The same with each text as its bytes: making text of it would be most of the time."""
+        self._db.text_factory = bytes
+        try:
+            return self.run(sql, values)
+        finally:
+            self._db.text_factory = _text
 
     def change(self, sql: str, values: Sequence[Cell] = ()) -> int:
         """One statement; how many rows it changed. Raises as `run`."""

@@ -1,0 +1,197 @@
+"""What an operator wants to know of the queue as a whole, and what should worry one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import median
+from typing import NamedTuple
+
+from engine.policy import HOUR, at, lasting, until
+from engine.stores.zgb import bucket, log, redirect
+from engine.stores.zgb.config import Config
+from engine.stores.zgb.log import Line
+from engine.stores.zgb.place import Pace
+from engine.stores.zgb.store import Backlog, Figures, ZgbStore
+
+SILENT = 180.0
+"""Seconds without a sign of a run after which nobody seems to start them: one is due each minute.
+"""
+
+ENDS = ("run_end", "run_skipped")
+STARTS = ("run_start", "run_skipped")
+_LOOK_BACK = 2.0 * HOUR
+_FEWEST = 5
+"""Gaps between runs of which it can be said how long they usually are."""
+
+
+class Seen(NamedTuple):
+    """The queue as it stood at a moment."""
+
+    now: float
+    settings: Config
+    pace: Pace
+    figures: Figures
+    backlog: Backlog
+    way: redirect.Way
+    """Where a user's mail would go that is enqueued and sent now."""
+    ended: float | None = None
+    """When a run ended last, epoch seconds UTC; None where no log tells."""
+    last: str = ""
+    """What came of it, in words."""
+    gap: float = 0.0
+    """Seconds from one run to the next, as a rule; 0.0 where too few are known."""
+    beside: tuple[str, ...] = ()
+    """What else is to be seen to: about the log, and the settings of this machine."""
+
+    @property
+    def refilled(self) -> float | None:
+        """When a worker refilled the bucket last."""
+        found, reset = bucket.read(self.settings.tokens, self.settings.refilled, self.now)
+        return None if reset else float(found.stamp)
+
+    @property
+    def last_sign(self) -> float | None:
+        """When a run was last at work, as far as anything tells."""
+        return max((x for x in (self.refilled, self.ended) if x is not None), default=None)
+
+
+class Facts(NamedTuple):
+    """What is told."""
+
+    rows: tuple[tuple[str, str], ...]
+    """Each with its name."""
+    warnings: tuple[str, ...]
+
+
+def facts(store: ZgbStore, log_path: str, beside: tuple[str, ...] = ()) -> Facts:
+    """What is to be known of a queue now; `log_path` is "" where there is none.
+
+    Raises:
+        Unavailable: the database cannot be read now.
+    """
+    return told(look(store, log_path, time.time(), beside))
+
+
+def look(store: ZgbStore, log_path: str, now: float, beside: tuple[str, ...] = ()) -> Seen:
+    """The queue as it stands, and what its log says of the last runs.
+
+    Raises:
+        Unavailable: the database cannot be read now.
+    """
+    settings = store.settings()
+    lines: Sequence[Line] = ()
+    try:
+        read = log.recent(log_path, now - _LOOK_BACK)
+    except OSError as error:
+        beside = (*beside, f"the log {log_path} cannot be read: {error.strerror or error}")
+    else:
+        lines = read.lines
+        if read.broken:
+            broken = f"{read.broken:,} lines" if read.broken > 1 else "1 line"
+            beside = (*beside, f"{broken} of the log {log_path} cannot be read")
+    ends = [line for line in lines if line.event in ENDS and line.at <= now]
+    return Seen(
+        now,
+        settings,
+        store.place.pace,
+        store.figures(now),
+        store.backlog(now),
+        store.way_now(now),
+        ends[-1].at if ends else None,
+        _words(ends[-1]) if ends else "",
+        usual_gap(lines),
+        beside,
+    )
+
+
+def usual_gap(lines: Sequence[Line]) -> float:
+    """Seconds from the start of one run to that of the next, as a rule; 0.0 for too few runs."""
+    starts = sorted(line.at for line in lines if line.event in STARTS)
+    gaps = [after - before for before, after in pairwise(starts)]
+    return median(gaps) if len(gaps) >= _FEWEST else 0.0
+
+
+def _words(line: Line) -> str:
+    if line.event == "run_skipped":
+        return "paused: nothing was sent"
+    counts = ((line.fields.get(name), name) for name in ("sent", "failed", "recovered", "orphans"))
+    told = [f"{n:,} {name}" for n, name in counts if isinstance(n, int) and (n or name == "sent")]
+    return ", ".join(told)
+
+
+def told(seen: Seen) -> Facts:
+    """The same in words."""
+    return Facts(tuple(_rows(seen)), (*_warnings(seen), *seen.beside))
+
+
+def _rows(seen: Seen) -> list[tuple[str, str]]:
+    figures, now = seen.figures, seen.now
+    burst = min(figures.per_hour, seen.pace.burst)
+    paused = "" if seen.settings.enabled else "; paused: none is spent"
+    rows = [("tokens", f"{figures.tokens} of {burst}{paused}")]
+    if figures.tokens < burst:
+        rows.append(("next token", until(figures.next_token, now)))
+    rows.append(("rate", f"{figures.per_hour} an hour, {burst} at once at most"))
+    rows.append(("backlog", _backlog(seen)))
+    if figures.registrations is not None:
+        rows.append(("registrations", f"{figures.registrations:,}"))
+    rows.append(("last run", _last_run(seen)))
+    rows.append(("redirect", _redirect(seen)))
+    return rows
+
+
+def _backlog(seen: Seen) -> str:
+    waiting, due = seen.backlog.waiting, seen.backlog.due
+    if not waiting:
+        return "nothing waits"
+    words = f"{waiting:,} waiting, {due:,} due"
+    drained = seen.figures.drained
+    if drained is None:
+        return f"{words}; paused"
+    return f"{words}, the last of them sent by {until(drained, seen.now)}" if due else words
+
+
+def _last_run(seen: Seen) -> str:
+    sign = seen.last_sign
+    if sign is None:
+        return "none is known of"
+    words = f"{at(sign)}, {lasting(seen.now - sign)} ago"
+    return f"{words}: {seen.last}" if seen.last and seen.ended == sign else words
+
+
+def _redirect(seen: Seen) -> str:
+    if not seen.settings.redirected:
+        return "off"
+    return {
+        redirect.Way.REDIRECTED: "ON: users' mails go to the test address",
+        redirect.Way.UNDECIDABLE: f"on, but {redirect.UNDECIDABLE}: users' mails wait",
+        redirect.Way.PLAIN: "on, but void: registrations are taken in earnest",
+    }[seen.way]
+
+
+def _warnings(seen: Seen) -> list[str]:
+    settings, backlog = seen.settings, seen.backlog
+    found = []
+    sign = seen.last_sign
+    if sign is None or seen.now - sign > SILENT:
+        since = "no run is known of" if sign is None else f"no run for {lasting(seen.now - sign)}"
+        # While it is paused only the log tells of runs, and there need not be one.
+        if settings.enabled or seen.ended is not None:
+            found.append(f"cron silent: {since}, expected one each minute")
+    if not settings.enabled and backlog.waiting:
+        jobs = "1 job" if backlog.waiting == 1 else f"{backlog.waiting:,} jobs"
+        found.append(f"paused, {jobs} waiting: nothing is sent until mailQueueEnabled is 1")
+    if settings.redirected and seen.way is not redirect.Way.PLAIN:
+        found.append(f"redirect {_redirect(seen)}")
+    if odd := bucket.odd_rate(settings.rate, seen.pace):
+        found.append(odd)
+    rate = seen.figures.per_hour
+    most = min(rate, seen.pace.burst) * HOUR / rate
+    if seen.gap > most:
+        found.append(
+            f"runs are {lasting(seen.gap)} apart: at {rate} mails an hour tokens are lost unless "
+            f"they are at most {lasting(most)} apart"
+        )
+    return found

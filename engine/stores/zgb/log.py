@@ -1,0 +1,386 @@
+"""The worker's log: one line of JSON for each event, of which a few are also read again.
+
+A `sent` line is on the disk before its job leaves the queue. Whoever finds the job again, because
+its worker ended in between, finds that line, and does not send the mail a second time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
+from typing import NamedTuple, Protocol
+
+from engine import files
+from engine.stores.zgb.place import ERROR_LIMIT
+from engine.text import shown
+
+VARIABLE = "MAIL_QUEUE_LOG"
+NAME = "mail-queue.log"
+
+EVENTS: Mapping[str, str] = {
+    "run_start": "info",
+    "run_skipped": "info",
+    "run_end": "info",
+    "recovered": "warning",
+    "claimed": "info",
+    "sent": "info",
+    "already_sent": "warning",
+    "failed": "error",
+    "parked": "error",
+    "postponed": "info",
+    "orphan_deleted": "warning",
+    "lease_lost": "warning",
+    "retry_requested": "info",
+    "enqueue": "info",
+    "enqueue_duplicate": "info",
+    "bucket_reset": "warning",
+    "clock_backwards": "warning",
+    "config_changed": "info",
+    "redirect_applied": "warning",
+    "redirect_blocked": "warning",
+}
+"""Every event, and how grave it is. `already_sent` and `postponed` are ours: the document has no
+word for a mail that is not sent again, nor for one that was not tried."""
+
+TRIED = frozenset({"claimed", "sent"})
+"""What says that a mail was tried, or may be being tried: the first of them, before it is."""
+
+NOT_TRIED = frozenset(
+    {"already_sent", "postponed", "orphan_deleted", "lease_lost", "redirect_blocked"}
+)
+"""What ends a claim without anybody having been asked to take the mail."""
+
+_BLOCK = 1 << 16
+_LONGEST = 1 << 20
+"""Bytes of a line that can be one of ours; a longer one is passed over without being parsed."""
+
+
+class Spot(NamedTuple):
+    """Where the log is written, and what is to be said about that."""
+
+    path: str
+    """Absolute; "" where nothing can be written: then it goes to standard error."""
+    rule: str
+    """Why there, in words."""
+    warnings: tuple[str, ...] = ()
+
+
+def spot(said: str, database: str, environ: Mapping[str, str], cwd: str) -> Spot:
+    """Where the log of a database is written: as configured; else as MAIL_QUEUE_LOG says; else in
+    the folder `logs` of the home, which is never made; else beside the database.
+    """
+    if said:
+        return _writable(Spot(os.path.abspath(said), "as configured"))
+    told = environ.get(VARIABLE, "")
+    if told:
+        return _writable(Spot(os.path.normpath(os.path.join(cwd, told)), f"as {VARIABLE} says"))
+    home = environ.get("HOME", "")
+    folder = os.path.join(home, "logs")
+    if home.startswith("/") and os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):
+        return _writable(Spot(os.path.join(folder, NAME), "in the folder logs of the home"))
+    beside = os.path.dirname(os.path.abspath(database))
+    why = (
+        f"the log lies beside the database, in {beside}: below a web root only .htaccess keeps "
+        f"it from everybody, and only with Apache; make the folder {folder or '$HOME/logs'}, "
+        f"or set {VARIABLE}"
+    )
+    return _writable(Spot(os.path.join(beside, NAME), "beside the database", (why,)))
+
+
+def _writable(at: Spot) -> Spot:
+    folder = os.path.dirname(at.path)
+    if os.path.exists(at.path):
+        good = os.path.isfile(at.path) and os.access(at.path, os.W_OK)
+    else:
+        good = os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)
+    if good:
+        return at
+    why = f"the log {at.path} ({at.rule}) cannot be written: its lines go to standard error"
+    return at._replace(path="", warnings=(*at.warnings, why))
+
+
+def masked(address: str) -> str:
+    """An address as it may stand in the log: enough of it to tell two mails apart."""
+    local, sign, domain = address.rpartition("@")
+    return f"{local[:1]}***@{domain}" if sign else "***"
+
+
+class Tell(Protocol):
+    """Writes down an event."""
+
+    def __call__(self, event: str, /, **fields: object) -> None:
+        """With what there is to know about it; None is left out."""
+        ...
+
+
+def silent(event: str, /, **fields: object) -> None:
+    """Tell nobody."""
+
+
+class Log:
+    """The log of one run."""
+
+    def __init__(
+        self,
+        path: str,
+        run: str,
+        database: str,
+        clock: Callable[[], float],
+        otherwise: Callable[[str], None],
+    ) -> None:
+        """`run` is what its lines are known by. `otherwise` is given each line that cannot be
+        written, for nothing about the log may stop a mail; with "" for a path, that is each.
+        """
+        self.path, self.run = path, run
+        self._database = os.path.realpath(database)
+        self._clock, self._otherwise = clock, otherwise
+        self.counts: Counter[str] = Counter()
+        """How often each event was told of."""
+
+    def tell(self, event: str, /, **fields: object) -> None:
+        """Write down an event."""
+        self._put(event, fields, durable=False)
+
+    def sent(self, message_id: str, /, **fields: object) -> None:
+        """Write down that a mail was accepted; it is on the disk when this returns, if at all."""
+        self._put("sent", {"message_id": message_id, **fields}, durable=True)
+
+    def _put(self, event: str, fields: Mapping[str, object], *, durable: bool) -> None:
+        self.counts[event] += 1
+        moment = datetime.fromtimestamp(self._clock(), UTC)
+        said = {
+            "ts": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": EVENTS[event],
+            "event": event,
+            "run": self.run,
+            "pid": os.getpid(),
+            "db": self._database,
+            **{name: _safe(value) for name, value in fields.items() if value is not None},
+        }
+        line = json.dumps(said, ensure_ascii=False, separators=(",", ":"))
+        try:
+            if not self.path:
+                raise FileNotFoundError("no log can be written")
+            _append(self.path, line.encode("utf-8", "replace") + b"\n", durable=durable)
+        except OSError as error:
+            why = f"{self.path}: {error.strerror or error}: " if self.path else ""
+            self._otherwise(f"{why}{line}")
+
+    # ---- read again
+
+    def was_sent(self, message_id: str, job: int, attempt: int) -> bool:
+        """Whether this very job was sent by an earlier attempt than this one.
+
+        Whoever had it tried anew from the first attempt on wants it sent, and so does a later job
+        of the same second: only an attempt that counts on can be of a worker that never came back.
+
+        Raises:
+            OSError: the log is there, and cannot be read.
+        """
+        found = 0
+        for line in self._lines(message_id):
+            its = line.fields.get("attempt")
+            if line.fields.get("message_id") != message_id or not isinstance(its, int):
+                continue
+            if line.fields.get("job") != job or line.fields.get("db") != self._database:
+                continue
+            if line.event == "sent":
+                found = its
+            elif line.event == "claimed" and its <= found:
+                found = 0  # another one of its number, or this one begun anew
+        return 0 < found < attempt
+
+    def tried(self, since: float) -> list[float]:
+        """When mails were tried since then, as far as is known; epoch seconds UTC, in order.
+
+        A mail that somebody may just be trying counts as tried.
+
+        Raises:
+            OSError: the log is there, and cannot be read.
+        """
+        moments: dict[tuple[object, ...], float] = {}
+        for line in recent(self.path, since).lines:
+            if line.fields.get("db") != self._database:
+                continue
+            key = tuple(line.fields.get(name) for name in ("run", "reg", "type", "attempt"))
+            if line.event in TRIED:
+                moments.setdefault(key, line.at)
+            elif line.event in NOT_TRIED:
+                moments.pop(key, None)
+        return sorted(moments.values())
+
+    def _lines(self, needle: str) -> Iterator[Line]:
+        sign = needle.encode()
+        for line in whole(self.path):
+            if sign in line:
+                yield from understood([line]).lines
+
+
+def _safe(value: object) -> object:
+    return shown(value[:ERROR_LIMIT]) if isinstance(value, str) else value
+
+
+def _append(path: str, line: bytes, *, durable: bool) -> None:
+    """One line in one write, at the end of the file and at the beginning of a line."""
+    folder, name = os.path.split(path)
+    dir_fd = files.enter(os.path.realpath(folder))
+    try:
+        fd = files.open_shared(name, dir_fd, os.O_RDWR | os.O_APPEND)
+        try:
+            size = os.fstat(fd).st_size
+            if size and os.pread(fd, 1, size - 1) != b"\n":
+                line = b"\n" + line  # somebody died over theirs: ours must not be lost with it
+            files.write_all(fd, line)
+            if durable:
+                os.fsync(fd)
+                if not size:
+                    os.fsync(dir_fd)
+        finally:
+            os.close(fd)
+    finally:
+        os.close(dir_fd)
+
+
+# ---- reading
+
+
+class Line(NamedTuple):
+    """One event as it was written down."""
+
+    at: float
+    """Epoch seconds UTC."""
+    event: str
+    fields: Mapping[str, object]
+
+
+class Read(NamedTuple):
+    """What a log holds."""
+
+    lines: tuple[Line, ...]
+    broken: int
+    """Lines that are no JSON, or of another shape; the last one, without its end, is no such."""
+
+
+def parse(line: bytes) -> Line | None:
+    """A line as the event that it is; None for one that somebody else wrote.
+
+    Raises:
+        ValueError: it is broken.
+    """
+    if len(line) > _LONGEST:
+        raise ValueError("longer than any line of ours")
+    try:
+        said = json.loads(line)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(said, dict):
+        raise ValueError("no object")
+    stamp, event = said.get("ts"), said.get("event")
+    if not isinstance(stamp, str) or not isinstance(event, str):
+        return None
+    moment = datetime.fromisoformat(stamp)
+    if moment.tzinfo is None:
+        raise ValueError("a time without its zone")
+    return Line(moment.timestamp(), event, said)
+
+
+def understood(lines: Iterable[bytes]) -> Read:
+    """What these lines say; each is without its end."""
+    good: list[Line] = []
+    broken = 0
+    for line in lines:
+        try:
+            its = parse(line)
+        except (ValueError, OverflowError):
+            broken += 1
+        else:
+            good += [] if its is None else [its]
+    return Read(tuple(good), broken)
+
+
+def recent(path: str, since: float) -> Read:
+    """The events since a moment (epoch seconds UTC), in the order in which they were written; also
+    of the file that was rotated away last.
+
+    Raises:
+        OSError: a log is there, and cannot be read.
+    """
+    found: list[bytes] = []
+    reached = False
+    for fd in reversed(_opened(path)):
+        try:
+            if not reached:  # what is older still need not be read
+                lines, reached = _back_to(fd, since)
+                found = lines + found
+        finally:
+            os.close(fd)
+    read = understood(found)
+    return read._replace(lines=tuple(line for line in read.lines if line.at >= since))
+
+
+def whole(path: str) -> Iterator[bytes]:
+    """Every line, the file that was rotated away last first; each without its end.
+
+    Raises:
+        OSError: a log is there, and cannot be read.
+    """
+    with ExitStack() as opened:
+        logs = [opened.enter_context(os.fdopen(fd, "rb")) for fd in _opened(path)]
+        for file in logs:
+            yield from (line[:-1] for line in file if line.endswith(b"\n"))
+
+
+def _back_to(fd: int, since: float) -> tuple[list[bytes], bool]:
+    """The lines of a file from its end back to a moment at least, and whether it reaches there."""
+    start, data = os.fstat(fd).st_size, b""
+    lines: list[bytes] = []
+    while start > 0:
+        before = max(0, start - max(_BLOCK, len(data)))
+        data = os.pread(fd, start - before, before) + data
+        start = before
+        complete = data if start == 0 else data.partition(b"\n")[2]
+        lines = complete.split(b"\n")[:-1]
+        if _begins_before(lines, since):
+            return lines, True
+    return lines, False
+
+
+def _begins_before(lines: list[bytes], since: float) -> bool:
+    for line in lines:
+        with suppress(ValueError, OverflowError):  # broken: the next one tells
+            its = parse(line)
+            if its is not None:
+                return its.at < since
+    return False
+
+
+def _opened(path: str) -> list[int]:
+    """Descriptors of the log and of the one that was rotated away last, older first."""
+    if not path:
+        return []
+    current, older = _open(path), _open(f"{path}.1")
+    if current is not None and older is not None and _same(current, older):
+        os.close(current)  # it was rotated just now
+        current = _open(path)
+    return [fd for fd in (older, current) if fd is not None]
+
+
+def _open(path: str) -> int | None:
+    try:
+        dir_fd = files.reach(os.path.realpath(os.path.dirname(path)))
+    except FileNotFoundError:
+        return None
+    try:
+        return files.open_plain(os.path.basename(path), dir_fd)
+    except FileNotFoundError:
+        return None
+    finally:
+        os.close(dir_fd)
+
+
+def _same(one: int, other: int) -> bool:
+    return os.path.samestat(os.fstat(one), os.fstat(other))

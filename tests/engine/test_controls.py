@@ -1,0 +1,267 @@
+"""What concerns a queue as a whole: judged, written down, done, and known anew after that."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+from blockbuster import blockbuster_ctx
+
+from engine import controls, undo
+from engine.controls import Order
+from engine.inspector import Inspector
+from engine.journal import Intent, Journal
+from engine.model import State
+from engine.store import Control, Store, Unavailable, Unsupported
+from engine.stores.kannader import KannaderStore, make_spool
+from engine.stores.memory import Memory, MemoryStore
+from tests.tui.journals import ANA
+from tests.tui.spools import NOW
+from tests.tui.wholes import PAUSE, RATE, REDIRECT, RETRY, Whole
+
+PATIENCE = 60
+"""Seconds after which a test gives up; nothing here takes one when all is well."""
+
+US = Intent(controls.VERB, ANA, "mx7 is down")
+
+
+@pytest.fixture(autouse=True)
+def nothing_blocks() -> Iterator[None]:
+    """Whatever the engine does on the event loop's thread raises if it blocks."""
+    with blockbuster_ctx("engine"):
+        yield
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Whole:
+    """A mail queue in a database, with two jobs."""
+    return Whole(tmp_path)
+
+
+@asynccontextmanager
+async def inspecting(
+    opener: Callable[[], Store], journal: Journal | None = None
+) -> AsyncIterator[Inspector]:
+    """An inspector that has seen everything once, and no test that hangs."""
+    inspector = Inspector(opener, clock=lambda: NOW, journal=journal)
+    async with asyncio.timeout(PATIENCE):
+        await inspector.start()
+        try:
+            change = inspector.latest
+            while not change.complete:
+                change = await inspector.changed(change.generation)
+            yield inspector
+        finally:
+            await inspector.close()
+
+
+async def until(inspector: Inspector, wanted: Callable[[], bool]) -> None:
+    """Wait for changes until it is so."""
+    while not wanted():
+        await inspector.changed(inspector.latest.generation)
+
+
+async def test_what_a_store_can_be_told_is_known(whole: Whole) -> None:
+    """The inspector has the store's controls as they stand: with values, and with reasons."""
+    whole.in_earnest()
+    async with inspecting(whole.open) as inspector:
+        found = inspector.controls
+
+    assert {name: each.now for name, each in found.items() if each.now} == {
+        PAUSE: "1",
+        RATE: "60",
+        REDIRECT: "0",
+    }
+    assert [name for name, each in found.items() if each.pauses] == [PAUSE]
+    assert found[REDIRECT].refused.startswith("registrations are taken in earnest")
+    assert not found[PAUSE].refused
+
+
+async def test_a_store_without_controls_has_none() -> None:
+    """Nothing is offered where there is nothing, and asking for it says so."""
+    memory = Memory()
+    async with inspecting(lambda: MemoryStore(memory)) as inspector:
+        assert inspector.controls == {}
+        with pytest.raises(Unsupported, match=r"no control 'pause' here: this queue has none"):
+            await inspector.control(Order("pause"))
+
+
+async def test_it_is_done_written_down_and_seen_anew(whole: Whole) -> None:
+    """The store's words are the answer; the journal has who, why, what and the value before."""
+    async with inspecting(whole.open, whole.journal) as inspector:
+        done = await inspector.control(Order(PAUSE, value="0"), US)
+        await until(inspector, lambda: inspector.controls[PAUSE].now == "0")
+        (told,) = await inspector.operations()
+
+    assert (done.said, done.op, done.trouble) == ("paused: jobs wait", told.op, "")
+    assert await asyncio.to_thread(whole.setting, PAUSE) == "0"
+    assert (told.intent.verb, told.intent.who, told.intent.reason) == ("control", ANA, US.reason)
+    values = {"control": PAUSE, "target": "", "value": "0", "before": "1"}
+    assert dict(told.intent.values) == values
+    assert (told.planned, told.interrupted, told.ended) == (0, False, told.when)
+    assert (controls.outcome(told), controls.failed(told)) == ("paused: jobs wait", False)
+
+
+async def test_its_tasks_are_looked_at_anew(whole: Whole) -> None:
+    """What a control changes of tasks is seen without being asked for."""
+    await asyncio.to_thread(whole.fail_all)
+    async with inspecting(whole.open) as inspector:
+        dead = {str(state): n for state, n in inspector.latest.counts.items() if n}
+        done = await inspector.control(Order(RETRY))
+        await until(inspector, lambda: not inspector.latest.counts.get(State.DEAD))
+
+    assert (dead, done.said) == ({"dead": 2}, "2 failed or parked jobs are due now")
+
+
+@pytest.mark.parametrize(
+    ("order", "why"),
+    [
+        (Order("no such thing"), "no control 'no such thing' here: expected one of mailQueueEn"),
+        (Order(PAUSE, value="2"), "mailQueueEnabled is '2', expected 1 or 0"),
+        (Order(PAUSE), "mailQueueEnabled is nothing, expected 1 or 0"),
+        (Order(PAUSE, "x", "0"), "mailQueueEnabled takes no target"),
+        (Order(RATE, value="0"), "mailMaxPerHour is '0', expected a whole number from 1 to"),
+        (Order(RATE, value="9" * 99), "expected a whole number from 1 to"),
+        (Order(RATE), "mailMaxPerHour is nothing, expected a whole number from 1 to"),
+        (Order(RETRY, value="now"), "retryFailed takes no value"),
+        (Order(PAUSE, value="0", before="0"), "has changed since it was seen: 1 now"),
+        (Order(REDIRECT, value="1"), "registrations are taken in earnest"),
+    ],
+)
+async def test_what_is_refused_changes_and_writes_nothing(
+    whole: Whole, order: Order, why: str
+) -> None:
+    """A wrong word is said before anything is touched, and stands in no journal."""
+    whole.in_earnest()
+    before = await asyncio.to_thread(whole.sql, "SELECT * FROM config ORDER BY key")
+    async with inspecting(whole.open, whole.journal) as inspector:
+        with pytest.raises(Unsupported, match=why.replace("(", r"\(")):
+            await inspector.control(order, US)
+        assert await inspector.operations() == ()
+
+    assert await asyncio.to_thread(whole.sql, "SELECT * FROM config ORDER BY key") == before
+
+
+def test_without_a_journal_it_is_done_all_the_same(whole: Whole) -> None:
+    """Where nothing is written down, nothing is, and what was asked for happens."""
+    with closing(whole.open()) as store:
+        done = controls.carry_out(store, None, Order(PAUSE, value="0"), US, lambda: NOW)
+
+    assert done == controls.Done("paused: jobs wait")
+    assert whole.setting(PAUSE) == "0"
+
+
+def test_what_cannot_be_written_down_is_not_done(whole: Whole) -> None:
+    """No intent, no deed: the queue stays as it was."""
+    folder = Path(whole.journal.folder)
+    folder.parent.mkdir()
+    folder.write_text("not a folder")
+
+    with closing(whole.open()) as store, pytest.raises(Unavailable, match="cannot be written"):
+        controls.carry_out(store, whole.journal, Order(PAUSE, value="0"), US, lambda: NOW)
+
+    assert whole.setting(PAUSE) == "1"
+
+
+class Failing(MemoryStore):
+    """A store whose one control cannot be done just now."""
+
+    controls: Mapping[str, Control] = {"flush": Control("send what waits")}
+
+    def control(self, name: str, target: str = "", value: str = "") -> str:
+        """Say why not."""
+        raise Unavailable("the disk is full")
+
+
+def test_what_the_store_could_not_do_is_written_down_as_such(tmp_path: Path) -> None:
+    """The error is the caller's, and the journal says that it was not done, and why."""
+    journal = Journal(str(tmp_path / "journal"), clock=lambda: NOW)
+
+    with pytest.raises(Unavailable, match="the disk is full"):
+        controls.carry_out(Failing(Memory()), journal, Order("flush"), US, lambda: NOW)
+
+    (told,) = journal.operations()
+    assert (controls.outcome(told), controls.failed(told)) == ("the disk is full", True)
+    assert not told.interrupted
+
+
+class Dying(Failing):
+    """A store whose process ends in the middle of a control."""
+
+    def control(self, name: str, target: str = "", value: str = "") -> str:
+        """As a kill does: nothing behind it runs."""
+        raise KeyboardInterrupt
+
+
+def test_one_that_was_cut_off_is_settled_as_unknown(tmp_path: Path) -> None:
+    """A crash leaves the intent; it is let be over, nobody says what it did, nothing is undone."""
+    journal = Journal(str(tmp_path / "journal"), clock=lambda: NOW)
+    store = Dying(Memory())
+    with pytest.raises(KeyboardInterrupt):
+        controls.carry_out(store, journal, Order("flush"), US, lambda: NOW)
+    (left,) = journal.operations()
+
+    settled = undo.settle(store, journal, left).operation
+
+    assert left.interrupted
+    assert settled is not None
+    assert (settled.interrupted, controls.outcome(settled)) == (False, None)
+    with pytest.raises(Unavailable, match="flush cannot be taken back"):
+        undo.undo(store, journal, settled, NOW, 7.0)
+
+
+def test_an_undo_names_the_value_before(whole: Whole) -> None:
+    """What had a value is set back by the same control; the journal's undo says to which."""
+    with closing(whole.open()) as store:
+        controls.carry_out(store, whole.journal, Order(RATE, value="9"), US, lambda: NOW)
+        (told,) = whole.journal.operations()
+
+        with pytest.raises(Unavailable, match="set back by itself: mailMaxPerHour was 60 before"):
+            undo.undo(store, whole.journal, told, NOW, 7.0)
+
+
+def test_a_store_that_can_say_what_it_would_do_is_asked(tmp_path: Path) -> None:
+    """A recovery says what it would mend, and mends nothing; another control says nothing."""
+    make_spool(str(tmp_path / "spool"))
+    (tmp_path / "spool" / "queue" / "stray").write_text("not a link")
+    with closing(KannaderStore(str(tmp_path / "spool"), lambda: NOW)) as store:
+        before = sorted(path.name for path in (tmp_path / "spool").rglob("*"))
+        told = controls.would(store, Order("recover"))
+        after = sorted(path.name for path in (tmp_path / "spool").rglob("*"))
+        done = controls.carry_out(store, None, Order("recover"), None, lambda: NOW)
+
+        assert told
+        assert before == after
+        assert done.said
+        with pytest.raises(Unsupported, match="expected nothing or anyway"):
+            controls.would(store, Order("recover", value="dyr"))
+        with pytest.raises(Unsupported, match="dyr"):
+            store.control("recover", value="dyr")
+        with pytest.raises(Unsupported, match=r"adopt needs a target: data/"):
+            controls.would(store, Order("adopt"))
+
+
+def test_a_switch_is_offered_the_other_way() -> None:
+    """What is proposed first is the value that it has not; one without values gets none."""
+    switch = Control("s", value="1 or 0", now="1", choices=(("1", "on"), ("0", "off")))
+
+    assert controls.proposed(switch) == "0"
+    assert controls.proposed(switch._replace(now="0")) == "1"
+    assert controls.proposed(Control("press")) == ""
+    assert (controls.meaning(switch, "0"), controls.meaning(switch, "7")) == ("0 (off)", "7")
+
+
+def test_a_locked_database_is_said(whole: Whole) -> None:
+    """While another program has it for itself nothing is done, and the journal says so."""
+    with closing(sqlite3.connect(whole.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with closing(whole.open()) as store, pytest.raises(Unavailable, match="locked"):
+            controls.carry_out(store, whole.journal, Order(PAUSE, value="0"), US, lambda: NOW)
+
+    (told,) = whole.journal.operations()
+    assert controls.failed(told)
+    assert whole.setting(PAUSE) == "1"

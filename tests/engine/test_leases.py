@@ -1,0 +1,161 @@
+"""The worker where no lock keeps rivals apart, and where nothing is kept of what it gives up."""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine import verbs
+from engine.handlers import Context, Failed, Fatal, Handler
+from engine.model import Lease, State, Task
+from engine.policy import RetryPolicy, exponential
+from engine.store import Unavailable
+from engine.stores.kannader import KannaderStore, make_spool
+from engine.stores.memory import Memory, MemoryStore
+from engine.worker import Services, Worker
+
+DAY = 86_400.0
+POLICY = RetryPolicy(exponential(900, 14_400, 1_000), last_counts=1, runs=0, lifetime=5 * DAY)
+"""Waits that double, and an end by age."""
+
+
+class Clock:
+    """A time that stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.now = float(int(time.time()))
+
+    def __call__(self) -> float:
+        """Tell it."""
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Now: the file system gives links its own time."""
+    return Clock()
+
+
+@pytest.fixture
+def spool(tmp_path: Path, clock: Clock) -> KannaderStore:
+    """A spool that holds one mail for one recipient."""
+    make_spool(str(tmp_path / "spool"))
+    store = KannaderStore(str(tmp_path / "spool"), clock)
+    store.enqueue("me@here.example", ["you@there.example"], [b"Subject: hi\r\n\r\nhi\r\n.\r\n"])
+    return store
+
+
+def tasks(store: KannaderStore) -> dict[str, Task]:
+    """Every task, by its id."""
+    return {item.id: item for item in store.look() if isinstance(item, Task)}
+
+
+def refusing(error: Exception) -> Handler:
+    """A handler that fails so."""
+
+    def handler(task: Task, context: Context) -> None:
+        raise error
+
+    return handler
+
+
+def a_worker(
+    store: KannaderStore, clock: Clock, handler: Handler, giving_up: Callable[[Task], None]
+) -> Worker:
+    """A worker without a lock, on another instance as another process would be."""
+    services = Services(giving_up=giving_up)
+    return Worker(store, {"mail": handler}, POLICY, services=services, clock=clock)
+
+
+def test_what_is_given_up_leaves_where_nothing_dead_is_kept(
+    spool: KannaderStore, clock: Clock
+) -> None:
+    """It is told of before the store has it, and then nothing of it is left."""
+    told: list[tuple[Task, State]] = []
+
+    def giving_up(task: Task) -> None:
+        (stands,) = tasks(spool).values()
+        told.append((task, stands.state))
+
+    run = a_worker(spool, clock, refusing(Fatal("550 no such user")), giving_up).work(
+        until_idle=True
+    )
+
+    ((task, stood),) = told
+    assert (task.state, task.error, stood) == (State.DONE, "550 no such user", State.ACTIVE)
+    assert run.failed == 1
+    assert tasks(spool) == {}
+
+
+def test_who_cannot_be_told_of_it_keeps_it(spool: KannaderStore, clock: Clock) -> None:
+    """Where what must come first cannot be done, the task stays claimed and is not lost."""
+
+    def giving_up(task: Task) -> None:
+        raise Unavailable("the disk is full")
+
+    run = a_worker(spool, clock, refusing(Fatal("550")), giving_up).work(until_idle=True)
+
+    (task,) = tasks(spool).values()
+    assert (run.owed, task.state) == (1, State.ACTIVE)
+
+
+@pytest.mark.parametrize(("age", "left"), [(5 * DAY - 60, 1), (5 * DAY + 60, 0)])
+def test_age_ends_the_tries(spool: KannaderStore, clock: Clock, age: float, left: int) -> None:
+    """A mail that fails is tried again for five days, however often that was."""
+    clock.now += age
+
+    a_worker(spool, clock, refusing(Failed("451")), lambda task: None).work(until_idle=True)
+
+    assert len(tasks(spool)) == left
+
+
+def test_a_task_of_unknown_age_is_tried_on(clock: Clock) -> None:
+    """What does not say when it was created is not given up because of its age."""
+    task = Task("1", "mail", State.ACTIVE, 0.0, attempts=3)
+
+    assert POLICY.wait(task, clock.now) == 7_200
+    assert POLICY.wait(replace(task, created=clock.now - 6 * DAY), clock.now) is None
+
+
+def test_only_what_has_lapsed_is_rescued(spool: KannaderStore, clock: Clock) -> None:
+    """What another worker has just claimed is left to it; after an hour it counts as failed."""
+    (claimed,) = spool.take(clock.now, "another", 1)
+    rival = KannaderStore(spool._spool.root, clock)
+    worker = a_worker(rival, clock, refusing(AssertionError("it was taken")), lambda task: None)
+
+    worker.work(until_idle=True)
+    (before,) = tasks(rival).values()
+    clock.now += 3_700
+    worker.work(until_idle=True)
+    (after,) = tasks(rival).values()
+
+    assert (before.state, before.rev) == (State.ACTIVE, claimed.rev)
+    assert (after.state, after.attempts) == (State.PENDING, 1)
+    assert after.due is not None
+    assert after.due >= clock.now
+    rival.close()
+
+
+def test_a_claim_without_an_end_is_rescued_without_a_lock(clock: Clock) -> None:
+    """It ends with its owner: where no lock is, whoever works there is alone."""
+    store = MemoryStore(Memory())
+    store.swap(None, Task("1", "job", State.PENDING, clock.now))
+    list(store.take(clock.now, str(os.getpid()), 1))
+
+    Worker(store, {}, POLICY, clock=clock).rescue()
+
+    (task,) = (item for item in store.look({"1"}) if isinstance(item, Task))
+    assert (task.state, task.attempts) == (State.PENDING, 1)
+
+
+def test_where_a_task_goes_is_told_by_the_edges(spool: KannaderStore) -> None:
+    """To the dead where the store keeps them, else it counts as finished."""
+    assert verbs.last_state(spool.edges) is State.DONE
+    assert verbs.last_state(MemoryStore(Memory()).edges) is State.DEAD
+    held = Task("1", "mail", State.ACTIVE, 1.0, due=7.0, lease=Lease("me", 0.0))
+    assert verbs.bury(held, "no", 1, State.DONE) == replace(
+        held, state=State.DONE, attempts=1, error="no", lease=None
+    )

@@ -1,0 +1,564 @@
+"""A mail in wire form, handed to a server by SMTP: what arrives, and what is said when it does not.
+
+The server is a real one that answers as it is told; where the bytes on the wire themselves matter,
+it is a socket that keeps all of them.
+"""
+
+from __future__ import annotations
+
+import io
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from engine.handlers import Context, Failed, Fatal
+from engine.handlers.smtp import SmtpSend
+from engine.mail import smtp
+from engine.mail.model import BadMail
+from engine.mail.smtp import Destination, Letter, path_of
+from engine.mail.wire import CHUNK
+from engine.model import State, Task
+from engine.stores.kannader.form import unwired, wire
+from engine.stores.kannader.settings import TLS
+from tests.mail.letters import BODIES, HEADERS
+from tests.mail.smtpd import (  # fmt: skip
+    CUT,
+    DROP,
+    HOST,
+    STALL,
+    Certificate,
+    Server,
+    certificate,
+    refusing,
+    silent,
+    swallowing,
+)
+
+TASK = Task("e7b1", "mail", State.ACTIVE, 1_795_170_000.0)
+SENDER, RECIPIENT = "us@example.org", "admin@example.com"
+MAIL = wire(b"Subject: x\n\ntext\n")
+SECRET = "s3cret of café"
+
+Send: TypeAlias = Callable[..., None]
+
+
+def send(
+    to: Server | int,
+    contents: bytes = MAIL,
+    sender: str = SENDER,
+    recipient: str = RECIPIENT,
+    cancelled: Callable[[], bool] = lambda: False,
+    **settings: Any,
+) -> None:
+    """One attempt, at a server on this host."""
+    port = to if isinstance(to, int) else to.port
+    usual: dict[str, Any] = {"host": HOST, "port": port, "helo": "here.example.org"}
+    letters = [Letter(sender, recipient, io.BytesIO(contents))]
+    handler = SmtpSend(lambda task: letters.pop(), Destination(**{**usual, **settings}))
+    handler(TASK, Context(cancelled=cancelled))
+
+
+def failure(kind: type[Failed], *args: Any, **how: Any) -> str:
+    """What an attempt says that fails; of exactly this kind."""
+    with pytest.raises(Failed) as caught:
+        send(*args, **how)
+    assert type(caught.value) is kind, caught.value
+    return str(caught.value)
+
+
+def secret_file(folder: Path, mode: int = 0o600) -> str:
+    """A file with the password."""
+    path = folder / "secret"
+    path.write_text(f"{SECRET}\n")
+    path.chmod(mode)
+    return str(path)
+
+
+@pytest.fixture
+def pem(tmp_path: Path) -> Certificate:
+    """The certificate of a server on this host."""
+    return certificate(tmp_path / "pem")
+
+
+# ---- what arrives
+
+
+@pytest.mark.parametrize("body", BODIES, ids=range(len(BODIES)))
+def test_a_mail_arrives_byte_for_byte(body: str) -> None:
+    """What the server has, freed of what SMTP adds, is what was put into wire form."""
+    text = (HEADERS + "\n" + body).encode()
+    with Server() as server:
+        send(server, wire(text))
+
+    (mail,) = server.mails
+    assert mail.data == text.replace(b"\n", b"\r\n")
+    assert mail[:3] == ("here.example.org", SENDER, (RECIPIENT,))
+
+
+def test_bytes_that_are_no_text_arrive_as_they_are() -> None:
+    """Every byte from 0 to 255 goes through, announced as 8-bit."""
+    text = b"Subject: x\n\n" + bytes(c for c in range(256) if c not in b"\r\n") + b"\n"
+    with Server() as server:
+        send(server, wire(text))
+
+    assert server.mails[0].data == text.replace(b"\n", b"\r\n")
+    assert any(line.endswith("BODY=8BITMIME") for line in server.commands)
+
+
+@pytest.mark.parametrize("size", [CHUNK - 3, CHUNK - 2, CHUNK - 1, CHUNK, 3 * CHUNK + 1])
+def test_a_mail_of_several_pieces_arrives_whole(size: int) -> None:
+    """Wherever one piece ends and the next begins, nothing is lost there and nothing added."""
+    lines = b"Subject: x\r\n\r\n" + b"..\r\n" * (size // 4 - 10)
+    contents = lines + b"x" * (size - len(lines) - 5) + b"\r\n.\r\n"
+    assert len(contents) == size
+    with Server() as server:
+        send(server, contents)
+
+    assert server.mails[0].data == unwired(contents)
+
+
+def test_the_null_sender_and_odd_addresses_arrive_as_they_are_written() -> None:
+    """A bounce is from nobody; quotes and the address of a host stay what they are."""
+    with Server() as server:
+        send(server, sender="<>")
+        send(server, sender="")
+        send(server, recipient='"q uo\\"te"@[192.0.2.7]')
+        send(server, recipient="x@[IPv6:2001:db8::1]")
+        send(server, recipient="postmaster")
+
+    mails = [line for line in server.commands if line.startswith("MAIL")]
+    rcpts = [line.partition(" ")[2] for line in server.commands if line.startswith("RCPT")]
+    assert [line.startswith("MAIL FROM:<>") for line in mails] == [True, True, False, False, False]
+    assert rcpts[2:] == [
+        'TO:<"q uo\\"te"@[192.0.2.7]>',
+        "TO:<x@[IPv6:2001:db8::1]>",
+        "TO:<postmaster>",
+    ]
+
+
+# ---- what is never sent
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        b"",
+        b"Subject: x\r\n\r\ntext\r\n",
+        b"Subject: x\n\ntext\n.\n",
+        b"text.\r\n",
+        b".\r\n.\r\n",
+        b"a\r\n.\r\nMAIL FROM:<x@example.org>\r\n.\r\n",
+        b"a\n.\nb\r\n.\r\n",
+        b"a\n.\r\nb\r\n.\r\n",
+        b"a\r.\r\nb\r\n.\r\n",
+        b"a\r\n.\rb\r\n.\r\n",
+        b"x" * (CHUNK - 2) + b"\r\n.\r\nb\r\n.\r\n",
+        b"x" * (CHUNK - 3) + b"\r\n.\r\nb\r\n.\r\n",
+        b"x" * (CHUNK - 4) + b"\n.\nb\r\n.\r\n",
+    ],
+)
+def test_what_is_not_in_wire_form_reaches_no_server(contents: bytes) -> None:
+    """A mail that does not end as it must, or seems to end before, could smuggle in another."""
+    with Server() as server:
+        said = failure(Fatal, server, contents)
+
+    assert said.startswith("not in wire form")
+    assert server.connections == 0
+
+
+def test_a_mail_without_a_word_is_one() -> None:
+    """The shortest mail is the line that ends it."""
+    with Server() as server:
+        send(server, b".\r\n")
+
+    assert len(server.mails) == 1
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "a@example.org>\r\nRCPT TO:<b@example.org",
+        "a@example.org\nx",
+        "a@example.org> SIZE=1",
+        "a@exa mple.org",
+        "a b@example.org",
+        "a@b@example.org",
+        "a\x00@example.org",
+        "a\x85@example.org",
+        "a\u2028@example.org",
+        '"a\r\nb"@example.org',
+        "a@[192.0.2.7]>",
+        "a@",
+        "@example.org",
+        "<a@example.org>",
+        '{"localpart":{"X":{"raw":"a"}},"hostname":null}',
+    ],
+)
+def test_no_address_holds_another_command(address: str) -> None:
+    """Whatever is no address, as sender or recipient, is refused before anybody is called."""
+    with Server() as server:
+        as_sender = failure(Fatal, server, sender=address)
+        as_recipient = failure(Fatal, server, recipient=address)
+
+    assert "no address" in as_sender and "no address" in as_recipient
+    assert server.connections == 0
+
+
+def test_a_mail_to_nobody_is_refused() -> None:
+    """The null path is a sender, never a recipient."""
+    with Server() as server:
+        assert "nobody" in failure(Fatal, server, recipient="<>")
+
+
+def test_a_foreign_name_of_a_host_is_told_in_ascii() -> None:
+    """Only what stands before the @ needs a server that takes more than ASCII."""
+    assert path_of("user@élégance.fr") == "<user@xn--lgance-9uab.fr>"
+    with pytest.raises(BadMail):
+        path_of("user@é lance.fr")
+
+
+# ---- what the server says
+
+
+@pytest.mark.parametrize("stage", ["mail", "rcpt", "data", "body"])
+def test_a_no_for_now_is_tried_again_and_one_for_ever_is_not(stage: str) -> None:
+    """4xx fails the attempt, 5xx the mail, wherever it is said; the words are the server's."""
+    answers: dict[str, Any] = {stage: ["451 4.7.1 come back later", "550 5.1.1 no such user"]}
+    with Server(**answers) as server:
+        later = failure(Failed, server)
+        never = failure(Fatal, server)
+        send(server)
+
+    assert later.startswith("unavailable_451: 451 4.7.1 come back later")
+    assert never.startswith("rejected_550: 550 5.1.1 no such user")
+    assert len(server.mails) == 1
+
+
+@pytest.mark.parametrize("stage", ["greeting", "ehlo"])
+def test_a_server_that_takes_nothing_at_all_may_do_so_later(stage: str) -> None:
+    """A no before the mail is about the server, not the mail: what an operator can mend."""
+    answers: dict[str, Any] = {stage: "554 5.3.2 closed", "helo": "554 5.3.2 closed"}
+    with Server(**answers) as server:
+        assert failure(Failed, server).startswith("unavailable_554: 554 5.3.2 closed")
+
+
+def test_a_server_that_knows_no_ehlo_is_greeted_as_of_old() -> None:
+    """HELO is enough for a mail that needs nothing besides."""
+    with Server(ehlo="502 5.5.1 what?") as server:
+        send(server)
+
+    assert server.mails[0].helo == "here.example.org"
+
+
+@pytest.mark.parametrize("stage", ["greeting", "ehlo", "mail", "rcpt", "data"])
+def test_a_connection_that_breaks_before_the_end_has_delivered_nothing(stage: str) -> None:
+    """It is tried again, and nothing is in doubt."""
+    answers: dict[str, Any] = {stage: DROP}
+    with Server(**answers) as server:
+        said = failure(Failed, server)
+
+    assert said.startswith("connect_lost: ") and "doubt" not in said
+
+
+def test_a_connection_that_breaks_within_the_mail_has_delivered_nothing() -> None:
+    """The line that ends a mail has not been sent: no server can have taken it."""
+    many = wire(b"Subject: x\n\n" + (b"y" * 70 + b"\n") * 200_000)
+    with Server(data=CUT) as server:
+        said = failure(Failed, server, many)
+
+    assert said.startswith("connect_lost: ") and "doubt" not in said
+    assert server.mails == server.refused == []
+
+
+def test_a_connection_that_breaks_after_the_last_dot_leaves_a_doubt() -> None:
+    """The server has all of it, and may have accepted it: the error says so."""
+    with Server(body=DROP) as server:
+        said = failure(Failed, server)
+
+    assert said.startswith("connect_lost: in doubt: it may have been accepted")
+
+
+def test_an_answer_that_never_comes_ends_with_its_step() -> None:
+    """Each stage has its time; after the last dot its end leaves a doubt."""
+    with Server(rcpt=STALL) as server:
+        before = failure(Failed, server, timeout=0.3)
+    with Server(body=STALL) as server:
+        after = failure(Failed, server, timeout=0.3)
+
+    assert before.startswith("timeout: ") and "doubt" not in before
+    assert after.startswith("timeout: in doubt: it may have been accepted")
+
+
+def test_an_attempt_ends_in_time_whatever_the_server_does() -> None:
+    """The limit of all steps together counts, however long each one may take."""
+    with Server(mail=STALL) as server:
+        said = failure(Failed, server, timeout=300, max_time=0.3)
+
+    assert said.startswith("timeout: not done within 0.3 s - MAIL")
+
+
+def test_a_server_that_dribbles_is_left_in_time() -> None:
+    """A word now and then keeps each step alive, and not the attempt."""
+    with dribbling() as slow:
+        said = failure(Failed, slow, timeout=300, max_time=0.5)
+
+    assert said.startswith("timeout: not done within 0.5 s")
+
+
+def test_an_attempt_that_is_cancelled_ends_at_once() -> None:
+    """Whoever stops the worker need not wait for a server."""
+    with Server(data=STALL) as server:
+        said = failure(Failed, server, cancelled=server.stalled.is_set)
+
+    assert said.startswith("unavailable_stopped: it was stopped - DATA")
+
+
+def test_a_mail_that_was_accepted_is_sent_whatever_comes_then() -> None:
+    """Nothing that the server does to QUIT undoes its yes."""
+    with Server(quit=DROP) as server:
+        send(server)
+
+    assert len(server.mails) == 1
+
+
+def test_where_nobody_is_the_word_says_why() -> None:
+    """Refused, unknown, silent: each is a failure to be tried again, told apart by its word."""
+    with refusing() as port:
+        assert failure(Failed, port).startswith("connect_refused: ")
+    with silent() as port:
+        assert failure(Failed, port, timeout=0.2).startswith("timeout: ")
+    with swallowing() as port:
+        said = failure(Failed, port, connect_timeout=0.2)
+        assert said.startswith("connect_timeout: ")
+    said = failure(Failed, 25, host="nowhere.invalid", tls="none")
+    assert said.startswith("dns_not_found: ")
+
+
+# ---- encryption and logins
+
+
+def test_towards_others_encryption_is_a_duty_unless_said() -> None:
+    """This host is the only one that is spoken to in the clear by default."""
+    hosts = ("127.0.0.1", "::1", "localhost", "relay.example.org", "192.0.2.1")
+
+    assert [Destination(host).encryption for host in hosts] == [
+        *(["none"] * 3),
+        *(["required"] * 2),
+    ]
+    assert smtp.TLS == TLS
+
+
+def test_a_mail_goes_encrypted_to_a_server_that_is_believed(pem: Certificate) -> None:
+    """By STARTTLS, or from the first byte on."""
+    with Server(tls=pem) as server:
+        send(server, tls="required", ca_file=pem.cert)
+    with Server(tls=pem, smtps=True) as wrapped:
+        send(wrapped, tls="wrapped", ca_file=pem.cert)
+
+    assert server.mails[0].tls and wrapped.mails[0].tls
+
+
+@pytest.mark.parametrize("tls", ["required", "wrapped"])
+def test_a_server_that_nobody_vouches_for_is_told_nothing(tls: str, pem: Certificate) -> None:
+    """A certificate of somebody else fails the attempt before the mail is told."""
+    with Server(tls=pem, smtps=tls == "wrapped") as server:
+        said = failure(Failed, server, tls=tls)
+
+    assert said.startswith("tls_certificate: ")
+    assert not [line for line in server.commands if line.startswith("MAIL")]
+
+
+def test_where_encryption_is_a_duty_nothing_goes_without(pem: Certificate) -> None:
+    """Whether STARTTLS is not offered, or refused; where any will do, any certificate does."""
+    with Server() as server:
+        missing = failure(Failed, server, tls="required")
+        send(server, tls="opportunistic")
+    with Server(tls=pem, starttls="454 4.7.0 not now") as server:
+        refused = failure(Failed, server, tls="required")
+    with Server(tls=pem) as server:
+        send(server, tls="opportunistic")
+        send(server, tls="none")
+
+    assert missing.startswith("tls_missing: ") and refused.startswith("tls_missing: ")
+    assert [mail.tls for mail in server.mails] == [True, False]
+
+
+def test_certificates_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    """The file of an operator's own is no reason to do without."""
+    with Server() as server:
+        said = failure(Failed, server, tls="wrapped", ca_file=str(tmp_path / "none.pem"))
+
+    assert said.startswith("tls_certificate: cannot use the certificates in ")
+
+
+@pytest.mark.parametrize("secret", ["plain", "of café"])
+def test_a_login_is_told_the_server(tmp_path: Path, pem: Certificate, secret: str) -> None:
+    """User and password, whatever their characters."""
+    path = tmp_path / "secret"
+    path.write_text(secret)
+    path.chmod(0o600)
+    with Server(tls=pem, logins={"me": secret}, login_needed=True) as server:
+        send(server, tls="required", ca_file=pem.cert, user="me", password_file=str(path))
+
+    assert server.mails[0].login == "me"
+
+
+def test_a_login_that_fails_is_said_without_the_password(tmp_path: Path) -> None:
+    """A wrong password, none that can be read, and a server that wants one: all can be mended."""
+    path = secret_file(tmp_path)
+    with Server(logins={"me": "another"}, login_needed=True) as server:
+        wrong = failure(Failed, server, user="me", password_file=path)
+        needed = failure(Failed, server)
+        open_to_all = failure(
+            Failed, server, user="me", password_file=secret_file(tmp_path, mode=0o644)
+        )
+    with Server() as server:
+        Path(path).write_text("plain")
+        Path(path).chmod(0o600)
+        missing = failure(Failed, server, user="me", password_file=path)
+
+    assert wrong.startswith("auth_535: ") and SECRET not in wrong
+    assert needed.startswith("auth_530: ")
+    assert open_to_all.startswith("auth_password_file: ") and "0600" in open_to_all
+    assert missing.startswith("auth_missing: ")
+
+
+def test_a_password_is_told_nobody_in_the_clear(tmp_path: Path) -> None:
+    """Towards another host a login needs encryption to somebody who is believed."""
+    path = secret_file(tmp_path)
+    for tls in ("none", "opportunistic"):
+        to = Destination("relay.example.org", tls=tls, user="me", password_file=path)
+        assert "without TLS" in to.fault
+    said = failure(Failed, 25, host="192.0.2.1", tls="none", user="me", password_file=path)
+    assert said.startswith("unavailable_configuration: ")
+
+
+# ---- what a server must offer: bytes on the wire
+
+
+@contextmanager
+def listening(answer: Callable[[bytes], bytes]) -> Iterator[tuple[int, list[bytes]]]:
+    """A socket that answers each line, and keeps every byte; b"" answers nothing."""
+    heard: list[bytes] = []
+    with socket.socket() as bound:
+        bound.bind((HOST, 0))
+        bound.listen()
+
+        def serve() -> None:
+            try:
+                connection, _ = bound.accept()
+            except OSError:
+                return  # nobody came
+            with connection, connection.makefile("rb") as lines:
+                connection.sendall(b"220 raw\r\n")
+                inside = False
+                for line in lines:
+                    heard.append(line)
+                    if inside and line != b".\r\n":
+                        continue
+                    inside = line.upper().startswith(b"DATA")
+                    connection.sendall(b"354 go on\r\n" if inside else answer(line))
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield bound.getsockname()[1], heard
+        bound.shutdown(socket.SHUT_RDWR)
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+@contextmanager
+def dribbling() -> Iterator[int]:
+    """A port that greets with line after line of an answer that never ends."""
+    over = threading.Event()
+    with socket.socket() as bound:
+        bound.bind((HOST, 0))
+        bound.listen()
+
+        def serve() -> None:
+            connection, _ = bound.accept()
+            with connection:
+                while not over.wait(0.05):
+                    try:
+                        connection.sendall(b"220-not yet\r\n")
+                    except OSError:
+                        return
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield bound.getsockname()[1]
+        over.set()
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def offering(*words: bytes) -> Callable[[bytes], bytes]:
+    """A server that offers these extensions."""
+
+    def answer(line: bytes) -> bytes:
+        if line.upper().startswith(b"EHLO"):
+            return b"".join(b"250-%s\r\n" % word for word in (b"raw", *words)) + b"250 HELP\r\n"
+        return b"250 ok\r\n"
+
+    return answer
+
+
+def test_the_bytes_behind_data_are_those_of_the_contents() -> None:
+    """Nothing is escaped again, added or taken away."""
+    contents = wire(b"Subject: x\n\n.\n..\n.a\n\xff\n\n")
+    with listening(offering(b"8BITMIME", b"SIZE 1000")) as (port, heard):
+        send(port, contents)
+
+    start = heard.index(b"DATA\r\n")
+    assert b"".join(heard[start + 1 :]) == contents + b"quit\r\n"
+    assert heard[1] == b"MAIL FROM:<us@example.org> SIZE=%d BODY=8BITMIME\r\n" % len(contents)
+
+
+def test_bytes_beyond_ascii_need_a_server_that_takes_them() -> None:
+    """To any other the mail can never go, and what it lacks is named."""
+    with listening(offering()) as (port, heard):
+        said = failure(Fatal, port, wire(b"Subject: x\n\n\xff\n"))
+
+    assert "8BITMIME" in said
+    assert not [line for line in heard if line.startswith(b"MAIL")]
+
+
+def test_addresses_beyond_ascii_need_a_server_that_takes_them() -> None:
+    """They go as UTF-8 where that is offered, and else never."""
+    with listening(offering(b"SMTPUTF8", b"8BITMIME")) as (port, heard):
+        send(port, recipient="üser@example.com")
+    with listening(offering(b"8BITMIME")) as (port, _):
+        said = failure(Fatal, port, recipient="üser@example.com")
+
+    assert heard[1] == b"MAIL FROM:<us@example.org> SMTPUTF8\r\n"
+    assert heard[2] == "RCPT TO:<üser@example.com>\r\n".encode()
+    assert "SMTPUTF8" in said
+
+
+def test_an_answer_that_is_none_leaves_a_doubt_after_the_mail() -> None:
+    """Who speaks no SMTP is not believed to have refused, nor to have accepted."""
+    with listening(lambda line: b"250 ok\r\n" if line != b".\r\n" else b"hello\r\n") as (port, _):
+        said = failure(Failed, port)
+
+    assert said.startswith("connect_protocol: in doubt")
+
+
+def test_contents_that_shrink_are_broken_off() -> None:
+    """A mail whose end is not there any more is never ended as if it were whole."""
+
+    class Shrinking(io.BytesIO):
+        def seek(self, offset: int, whence: int = 0) -> int:
+            self.truncate(20)
+            return super().seek(offset, whence)
+
+    letter = Letter(SENDER, RECIPIENT, Shrinking(wire(b"Subject: x\n\n" + b"text\n" * 20)))
+    with Server() as server, pytest.raises(Failed, match="shorter"):
+        SmtpSend(lambda task: letter, Destination(HOST, server.port))(TASK, Context())
+
+    assert server.mails == server.refused == []
+    assert letter.contents.closed

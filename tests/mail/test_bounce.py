@@ -1,0 +1,211 @@
+"""The mail that tells a sender that a mail was not delivered, as its sender's programs read it."""
+
+from __future__ import annotations
+
+import email
+import email.policy
+import io
+import os
+import subprocess
+import sys
+from email.message import EmailMessage, Message
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.mail import bounce, wire
+from engine.mail.bounce import HEADERS_LIMIT, Undelivered
+from engine.mail.host import Host
+from engine.stores.kannader.form import wire as wired
+
+ROOT = Path(__file__).parents[2]
+HOST = Host("host.example.org", "192.0.2.7")
+NOW = 1_795_170_900.5
+HEADERS = b"From: Foo <foo@example.org>\nSubject: hi\nMessage-ID: <1@example.org>\n"
+MAIL = Undelivered(
+    "cccccccc-cccc-4ccc-8ccc-ccccccccccc1",
+    "foo@example.org",
+    "bar@example.net",
+    1_795_170_000.0,
+    "rejected_550: 550 5.1.1 no such user - RCPT",
+    HEADERS,
+)
+
+
+def made(mail: Undelivered = MAIL, now: float = NOW) -> bytes:
+    """The bytes of a bounce that there is."""
+    data = bounce.compose(mail, HOST, now)
+    assert data is not None
+    return data
+
+
+def parsed(mail: Undelivered = MAIL) -> tuple[EmailMessage[str, str], list[EmailMessage[str, str]]]:
+    """A bounce as a mail program reads it, and its parts."""
+    message = email.message_from_bytes(made(mail), policy=email.policy.default)
+    assert isinstance(message, EmailMessage)
+    assert not message.defects
+    parts = [part for part in message.iter_parts() if isinstance(part, EmailMessage)]
+    return message, parts
+
+
+def fields(mail: Undelivered = MAIL) -> tuple[dict[str, str], dict[str, str]]:
+    """What programs read: about the mail, and about the recipient."""
+    _, (_, status, _) = parsed(mail)
+    blocks = status.get_payload()
+    assert isinstance(blocks, list)
+    about_mail, about_recipient = (
+        {name: str(value) for name, value in block.items()}
+        for block in blocks
+        if isinstance(block, Message)
+    )
+    return about_mail, about_recipient
+
+
+def test_a_bounce_is_a_report_in_three_parts() -> None:
+    """Words for people, a status for programs, and the headers of the mail (RFC 6522)."""
+    message, parts = parsed()
+
+    assert message.get_content_type() == "multipart/report"
+    assert message.get_param("report-type") == "delivery-status"
+    assert [part.get_content_type() for part in parts] == [
+        "text/plain",
+        "message/delivery-status",
+        "text/rfc822-headers",
+    ]
+    assert parts[2].get_content().encode() == HEADERS
+    words = parts[0].get_content()
+    assert "bar@example.net" in words and "550 5.1.1 no such user" in words
+
+
+def test_a_bounce_says_whom_it_is_from_and_that_no_person_wrote_it() -> None:
+    """So no program answers it, and both ends can tell which mail it is about."""
+    message, _ = parsed()
+
+    assert message["From"] == "Mail Delivery System <MAILER-DAEMON@host.example.org>"
+    assert message["To"] == "foo@example.org"
+    assert message["Auto-Submitted"] == "auto-replied"
+    assert message["Message-ID"] == f"<{MAIL.id}.bounce@host.example.org>"
+    assert message["Date"] == "Fri, 20 Nov 2026 10:35:00 +0000"
+
+
+def test_the_status_is_that_of_the_last_attempt() -> None:
+    """By the names of RFC 3464: who, what became of it, why, and when."""
+    about_mail, about_recipient = fields()
+
+    assert about_mail == {
+        "Reporting-MTA": "dns; host.example.org",
+        "Arrival-Date": "Fri, 20 Nov 2026 10:20:00 +0000",
+    }
+    assert about_recipient == {
+        "Final-Recipient": "rfc822; bar@example.net",
+        "Action": "failed",
+        "Status": "5.1.1",
+        "Diagnostic-Code": f"smtp; {MAIL.error}",
+        "Last-Attempt-Date": "Fri, 20 Nov 2026 10:35:00 +0000",
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "kind"),
+    [
+        ("unavailable_451: 451 4.7.1 later - RCPT", "4.7.1", "smtp"),
+        ("rejected_550: 550 no - RCPT", "5.0.0", "smtp"),
+        ("connect_refused: Connection refused", "5.0.0", "x-local"),
+        ("not in wire form: it does not end with a line of one dot", "5.0.0", "x-local"),
+        ("", "5.0.0", "x-local"),
+    ],
+)
+def test_what_no_server_said_is_not_said_to_be_a_servers(
+    error: str, status: str, kind: str
+) -> None:
+    """The code is the server's where it gave one; else it says only that it failed for good."""
+    _, about_recipient = fields(MAIL._replace(error=error))
+
+    assert about_recipient["Status"] == status
+    assert about_recipient["Diagnostic-Code"].startswith(f"{kind}; ")
+
+
+@pytest.mark.parametrize("sender", ["", "<>"])
+def test_nobody_is_told_of_a_bounce_that_was_not_delivered(sender: str) -> None:
+    """What is from the null sender is answered by nothing, or it would go on for ever."""
+    assert bounce.compose(MAIL._replace(sender=sender), HOST, NOW) is None
+
+
+def test_addresses_beyond_ascii_stand_in_it_in_ascii() -> None:
+    """The recipient in the form that reports have for it; the sender only in the envelope."""
+    mail = MAIL._replace(sender="üser@example.org", recipient="bär@example.net")
+    message, parts = parsed(mail)
+
+    assert made(mail).isascii()
+    assert fields(mail)[1]["Final-Recipient"] == "utf-8; b\\x{E4}r@example.net"
+    assert "bär@example.net" in parts[0].get_content()
+    assert "@" not in message["To"]
+
+
+def test_the_same_words_make_the_same_bytes() -> None:
+    """Whoever makes a bounce again makes the same one, in another process too."""
+    program = "import sys; from tests.mail.test_bounce import made; sys.stdout.buffer.write(made())"
+    again = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        check=True,
+        env={**os.environ, "PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo", "PYTHONPATH": str(ROOT)},
+    )
+
+    assert again.stdout == made() == made()
+
+
+def test_of_endless_headers_the_first_are_returned() -> None:
+    """A bounce is never longer than people's mails."""
+    mail = MAIL._replace(headers=b"X-Long: " + b"a" * (1 << 20) + b"\n")
+
+    assert len(made(mail)) < HEADERS_LIMIT + 4096
+
+
+@given(st.text(), st.text(max_size=300), st.binary(max_size=300))
+def test_no_foreign_text_makes_a_header_or_a_part_of_its_own(
+    recipient: str, error: str, headers: bytes
+) -> None:
+    """Whatever they hold, it is the same three parts, ASCII, with lines that any server takes."""
+    mail = MAIL._replace(recipient=recipient, error=error, headers=headers)
+    data = made(mail)
+    message, parts = parsed(mail)
+
+    assert data.isascii() and b"\r" not in data
+    assert max(map(len, data.split(b"\n"))) <= 998
+    assert len(parts) == 3
+    assert set(message.keys()) == set(parsed()[0].keys())
+    about_mail, about_recipient = fields(mail)
+    assert (set(about_mail), set(about_recipient)) == tuple(map(set, fields()))
+
+
+# ---- the headers of a mail in wire form
+
+
+@pytest.mark.parametrize(
+    ("contents", "headers"),
+    [
+        (b"A: 1\r\nB: 2\r\n\r\nbody\r\n.\r\n", b"A: 1\nB: 2"),
+        (b"A: 1\r\n..b: 2\r\n\r\n.\r\n", b"A: 1\n.b: 2"),
+        (b"A: 1\r\n.\r\n", b"A: 1"),
+        (b"\r\nbody\r\n.\r\n", b""),
+        (b".\r\n", b""),
+        (b"", b""),
+        (b"A: 1\n\nbody\r\n.\r\n", b"A: 1"),
+        (b"A: caf\xe9\r\n\r\n.\r\n", b"A: caf\xe9"),
+        (b"A: 1\r\nB: torn", b"A: 1"),
+    ],
+)
+def test_headers_are_taken_out_of_the_wire_form(contents: bytes, headers: bytes) -> None:
+    """Up to the first empty line, without the dots that SMTP adds."""
+    assert wire.headers(io.BytesIO(contents)) == headers
+
+
+def test_of_long_headers_whole_lines_are_taken() -> None:
+    """Nothing beyond the limit is read, and no line is cut."""
+    contents = io.BytesIO(wired(b"A: 1\n" * 100 + b"\nbody\n"))
+
+    assert wire.headers(contents, 20) == b"A: 1\nA: 1\nA: 1"
+    assert contents.tell() == 20

@@ -1,0 +1,44 @@
+"""Doing as a user to whom files can be closed: root, as which tests may run, may do everything."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+NOBODY = 65534
+"""A user, and a group, that own nothing."""
+
+
+def by_nobody(act: Callable[[], object]) -> None:
+    """Carry out as nobody in particular, in a process of its own; here, for whoever is not root."""
+    if os.geteuid() != 0:
+        act()
+        return
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            act()
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert status == 0, "what the child said is above"
+
+
+@contextmanager
+def nobodys_folder() -> Iterator[Path]:
+    """A folder of the user of `by_nobody`, where that user can reach it."""
+    with tempfile.TemporaryDirectory() as place:
+        if os.geteuid() == 0:
+            os.chown(place, NOBODY, NOBODY)
+        yield Path(place)

@@ -1,0 +1,223 @@
+"""The mail queue's doorbell: what has changed, and what it costs to know it."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine import verbs
+from engine.model import Missing, Problem, State, Task
+from engine.stores.zgb import Place, ZgbStore, bell
+from engine.stores.zgb.bell import Prints
+from engine.stores.zgb.walk import PLACES
+
+Opener = Callable[..., ZgbStore]
+Sql = Callable[..., list[tuple[Any, ...]]]
+
+NOW = 1_795_170_000.0
+USER, ORGANIZER = "1001-user", "1001-organizer"
+
+
+def there(store: ZgbStore, ident: str = USER) -> Task:
+    """One job as it stands now."""
+    (task,) = (item for item in store.look({ident}) if isinstance(item, Task))
+    return task
+
+
+def listening(store: ZgbStore) -> Callable[[], Collection[str] | None]:
+    """Ask a store's bell, which listens from now on, for the jobs that it names."""
+    wait = store.doorbell.wait
+    assert wait is not None
+    wait(0.0)
+
+    def jobs() -> Collection[str] | None:
+        names = wait(0.0)
+        # Comparing may only come some time after the last one: another time, then.
+        return names if names is None else set(names) - set(PLACES)
+
+    return jobs
+
+
+@pytest.fixture(autouse=True)
+def as_often_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody spares the machine here: each question is answered at once."""
+    monkeypatch.setattr(bell, "SPARING", 0)
+
+
+def test_what_changed_in_either_database_is_named(open_queue: Opener) -> None:
+    """Each job that somebody enqueues, moves or takes away is named once, and no other."""
+    store, other = open_queue(), open_queue()
+    jobs = listening(store)
+
+    other.enqueue(1001)
+    other.enqueue(1002)
+    assert jobs() == {USER, ORGANIZER, "1002-user", "1002-organizer"}
+    assert jobs() == set()
+
+    other.swap(there(other), verbs.purge(there(other), NOW))
+    assert jobs() == {USER}
+    other.swap(there(other), replace(there(other), state=State.HELD))
+    assert jobs() == {USER}
+    held = there(other)
+    other.swap(held, replace(held, due=NOW + 9))
+    assert jobs() == {USER}
+    other.swap(there(other), verbs.release(there(other), NOW))
+    assert jobs() == {USER}
+    assert jobs() == set()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE mail_queue SET last_error = 'x' WHERE registration_number = 1001",
+        "UPDATE mail_queue SET locked_until = 5 WHERE registration_number = 1001",
+        "UPDATE mail_queue SET attempts = 'x' WHERE registration_number = 1001",
+        "UPDATE mail_queue SET note = NULL WHERE registration_number = 1001",
+        "DELETE FROM mail_queue WHERE registration_number = 1001",
+    ],
+)
+def test_any_column_tells(open_queue: Opener, sql: Sql, change: str) -> None:
+    """A row is named whatever of it changed: a revision goes by all of its columns, and so does
+    what cannot be read any more."""
+    sql("ALTER TABLE mail_queue ADD COLUMN note TEXT DEFAULT ''")
+    store = open_queue()
+    store.enqueue(1001)
+    store.enqueue(1002)
+    jobs = listening(open_queue())
+
+    sql(change)
+
+    assert jobs() == {USER, ORGANIZER}
+
+
+def test_a_row_that_has_another_job_names_both(open_queue: Opener, sql: Sql) -> None:
+    """Where a row was given to another number, the job that left and the one that came change."""
+    store = open_queue()
+    store.enqueue(1001, ["user"])
+    jobs = listening(store)
+
+    sql("UPDATE mail_queue SET registration_number = 1002")
+
+    assert jobs() == {USER, "1002-user"}
+
+
+@pytest.mark.parametrize("number", [-1, "x", 1 << 62])
+def test_what_has_no_name_is_news_of_everything(
+    open_queue: Opener, sql: Sql, number: object
+) -> None:
+    """A row that is no job, or has a number beyond all reason, cannot be named: look everywhere."""
+    store = open_queue()
+    store.enqueue(1001, ["user"])
+    jobs = listening(store)
+
+    sql("UPDATE mail_queue SET registration_number = ?", number)
+    assert jobs() is None
+    sql("DELETE FROM mail_queue")
+    assert jobs() is None
+
+
+def test_before_it_listens_it_knows_only_that_something_changed(open_queue: Opener) -> None:
+    """What changed between a store's opening and the first question is told, but not named."""
+    store, other = open_queue(), open_queue()
+    wait = store.doorbell.wait
+    assert wait is not None
+
+    other.enqueue(1001)
+
+    assert wait(0.0) is None
+    assert not wait(0.0)
+
+
+def test_what_is_wrong_as_a_whole_is_named(open_queue: Opener, sql: Sql) -> None:
+    """A change beside the queue names where it may show, so that what a look at these says is all
+    that is wrong as a whole; and the look finds out what may be done now."""
+    store = open_queue()
+    store.enqueue(1001)
+    wait = store.doorbell.wait
+    assert wait is not None
+    wait(0.0)
+    sql("DELETE FROM registrations WHERE number = 1001")
+    sql("UPDATE config SET value = 'fast' WHERE key = 'mailMaxPerHour'")
+    sql("UPDATE config SET value = '0' WHERE key = 'mailQueueEnabled'")
+
+    names = wait(0.0)
+    assert names is not None
+    seen = list(store.look(names))
+
+    wrong = {item for item in store.look() if isinstance(item, Problem)}
+    assert {item for item in seen if isinstance(item, Problem)} == wrong
+    assert {problem.where for problem in wrong} == {"orphans", "mailMaxPerHour"}
+    assert store.controls["mailQueueEnabled"].now == "0"
+
+
+def test_what_cannot_be_read_any_more_is_no_job(open_queue: Opener, sql: Sql) -> None:
+    """A row that stopped being a job is a problem, and the job is missing."""
+    store = open_queue()
+    store.enqueue(1001, ["user"])
+    sql("UPDATE mail_queue SET attempts = 'x'")
+
+    problem, missing = store.look({USER})
+
+    assert isinstance(problem, Problem)
+    assert missing == Missing(USER)
+
+
+def test_comparing_spares_the_machine(
+    place: Place, open_queue: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are compared no sooner than after some times what that took; nothing is lost by it."""
+    monkeypatch.setattr(bell, "SPARING", 1e12)
+    pauses: list[float] = []
+    store, other = ZgbStore(place, lambda: NOW, pause=pauses.append), open_queue()
+    jobs = listening(store)
+    other.enqueue(1001, ["user"])
+    assert jobs() == {USER}
+    other.enqueue(1002, ["user"])
+
+    assert jobs() == set()
+    store.close()
+
+
+# ---- the comparison by itself
+
+Table = dict[int, tuple[int, str]]
+_tables = st.dictionaries(
+    st.integers(-5, 30), st.tuples(st.integers(0, 5), st.sampled_from("ab")), max_size=20
+)
+
+
+@given(st.lists(_tables, max_size=6))
+def test_the_rows_that_differ_are_found(tables: list[Table]) -> None:
+    """Of each table after another, exactly the rows that came, left or changed are told."""
+    prints, before = Prints(3), Table()
+    for now in tables:
+        rows = [(key, *now[key]) for key in sorted(now)]
+
+        found = prints.compare(
+            lambda after, rows=rows: [row for row in rows if row[0] > after][:3],  # type: ignore[misc]
+            lambda row: row[1],  # type: ignore[return-value]
+        )
+
+        changed = set(before.items()) ^ set(now.items())
+        assert found == {number for _, (number, _) in changed}
+        before = now
+
+
+def test_a_row_takes_few_bytes() -> None:
+    """A hundred thousand rows are known in less than three megabytes."""
+    prints = Prints(1000)
+
+    prints.compare(
+        lambda after: [(key,) for key in range(max(after + 1, 0), 100_000)][:1000], lambda row: 1
+    )
+
+    kept = [value for value in vars(prints).values() if isinstance(value, array)]
+    assert [len(one) for one in kept] == [100_000] * 3
+    assert sum(map(sys.getsizeof, kept)) < 3_000_000

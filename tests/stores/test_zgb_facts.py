@@ -1,0 +1,182 @@
+"""What is told of the queue as a whole, and when it should worry somebody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import verbs
+from engine.stores.zgb import Pace, ZgbStore, redirect
+from engine.stores.zgb.config import Config
+from engine.stores.zgb.facts import SILENT, Seen, look, told, usual_gap
+from engine.stores.zgb.log import Log, recent
+from engine.stores.zgb.store import Backlog, Figures
+
+Opener = Callable[..., ZgbStore]
+Sql = Callable[..., list[tuple[Any, ...]]]
+
+NOW = 1_795_170_000.0
+"""2026-11-20 10:20:00 UTC."""
+
+CONFIG = Config(True, "40", False, "2.5", str(int(NOW - 60)), None, None, "")
+FIGURES = Figures(400, 40, 3, NOW + 30, NOW + 270)
+
+
+def a_look(**changes: Any) -> Seen:
+    """A queue of which all is well."""
+    seen = Seen(NOW, CONFIG, Pace(), FIGURES, Backlog(6, 4, 1, 0), redirect.Way.PLAIN)
+    return seen._replace(**changes)
+
+
+def test_all_is_well() -> None:
+    """Each figure has its row, and there is nothing to see to."""
+    found = told(a_look(ended=NOW - 60, last="2 sent"))
+
+    assert found.rows == (
+        ("tokens", "3 of 5"),
+        ("next token", "10:20:30Z (in 30 s)"),
+        ("rate", "40 an hour, 5 at once at most"),
+        ("backlog", "6 waiting, 4 due, the last of them sent by 10:24:30Z (in 4 min)"),
+        ("registrations", "400"),
+        ("last run", "2026-11-20 10:19:00Z, 1 min ago: 2 sent"),
+        ("redirect", "off"),
+    )
+    assert found.warnings == ()
+
+
+def test_a_full_bucket_has_no_next_token() -> None:
+    """And without a table of registrations nothing is said of them."""
+    full = FIGURES._replace(tokens=5, registrations=None)
+
+    rows = dict(told(a_look(figures=full, backlog=Backlog(0, 0, 0, 0))).rows)
+
+    assert rows["tokens"] == "5 of 5"
+    assert rows["backlog"] == "nothing waits"
+    assert {"next token", "registrations"}.isdisjoint(rows)
+
+
+@pytest.mark.parametrize(
+    ("changes", "warning"),
+    [
+        pytest.param(
+            {"settings": CONFIG._replace(refilled=str(int(NOW - SILENT - 1)))},
+            "cron silent: no run for 3 min",
+            id="silent",
+        ),
+        pytest.param(
+            {"settings": CONFIG._replace(refilled=None)}, "no run is known of", id="never ran"
+        ),
+        pytest.param(
+            {
+                "settings": CONFIG._replace(enabled=False, refilled="0"),
+                "ended": NOW - 600,
+                "backlog": Backlog(0, 0, 0, 0),
+            },
+            "cron silent: no run for 10 min",
+            id="silent while paused",
+        ),
+        pytest.param(
+            {"settings": CONFIG._replace(enabled=False)}, "paused, 6 jobs waiting", id="paused"
+        ),
+        pytest.param(
+            {"settings": CONFIG._replace(redirected=True), "way": redirect.Way.REDIRECTED},
+            "redirect ON",
+            id="test mode",
+        ),
+        pytest.param(
+            {"settings": CONFIG._replace(redirected=True), "way": redirect.Way.UNDECIDABLE},
+            "redirect guard undecidable",
+            id="undecidable",
+        ),
+        pytest.param(
+            {"settings": CONFIG._replace(rate="160")}, "expected 1 to 60", id="an odd rate"
+        ),
+        pytest.param({"gap": 451.0}, "runs are 7 min apart", id="a slow cron"),
+        pytest.param({"beside": ("the log is public",)}, "the log is public", id="beside"),
+    ],
+)
+def test_what_should_worry_somebody(changes: dict[str, Any], warning: str) -> None:
+    """Each is one warning."""
+    (found,) = told(a_look(**changes)).warnings
+
+    assert warning in found
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"settings": CONFIG._replace(refilled=str(int(NOW - SILENT)))}, id="3 min"),
+        pytest.param({"gap": 450.0}, id="as slow as 40 an hour allow"),
+        pytest.param(
+            {"settings": CONFIG._replace(enabled=False), "backlog": Backlog(0, 0, 0, 3)},
+            id="paused, and nothing waits",
+        ),
+        pytest.param({"settings": CONFIG._replace(redirected=True)}, id="void within the period"),
+    ],
+)
+def test_what_should_worry_nobody(changes: dict[str, Any]) -> None:
+    """Just within bounds there is no warning."""
+    assert told(a_look(**changes)).warnings == ()
+
+
+def test_the_gap_between_runs_is_the_usual_one(tmp_path: Path) -> None:
+    """One run that was late does not make cron slow; of too few runs nothing is said."""
+    path = str(tmp_path / "q.log")
+
+    def ran(at: float) -> None:
+        Log(path, "r", "q.db", lambda: NOW + at, print).tell("run_start")
+
+    for number in range(5):
+        ran(60 * number)
+    assert usual_gap(recent(path, 0).lines) == 0.0
+
+    ran(3000)
+
+    assert usual_gap(recent(path, 0).lines) == 60.0
+
+
+def test_a_queue_is_looked_at_with_its_log(open_queue: Opener, sql: Sql, tmp_path: Path) -> None:
+    """Waiting, due, failed and parked jobs are counted; the log tells of the last run, and that a
+    line of it is broken."""
+    store, path = open_queue(), tmp_path / "q.log"
+    store.enqueue(1001)
+    store.enqueue(1002)
+    for task, new in zip(
+        store.take(NOW, "me", 2), (verbs.nack, lambda t, d, e: verbs.bury(t, e, 1)), strict=False
+    ):
+        store.swap(task, new(task, NOW + 60, "no"))
+    sql("INSERT INTO config VALUES ('mailRedirectToSchumbi', '1')")
+    log = Log(str(path), "r", "q.db", lambda: NOW - 5, print)
+    log.tell("run_end", sent=2, failed=1, recovered=0)
+    path.write_bytes(path.read_bytes() + b"broken\n")
+
+    seen = look(store, str(path), NOW)
+
+    assert seen.backlog == (3, 2, 1, 1)
+    assert (seen.ended, seen.last) == (NOW - 5, "2 sent, 1 failed")
+    assert seen.way is redirect.Way.UNDECIDABLE
+    assert seen.beside == (f"1 line of the log {path} cannot be read",)
+
+
+def test_in_the_literal_mode_failed_jobs_wait_for_somebody(open_queue: Opener) -> None:
+    """They are counted as parked, for nothing but an operator brings them back."""
+    store = open_queue(auto_retry=False)
+    store.enqueue(1001)
+    (task,) = store.take(NOW, "me", 1)
+    store.swap(task, verbs.nack(task, NOW, "no"))
+
+    assert store.backlog(NOW + 60) == (1, 1, 0, 1)
+
+
+def test_a_log_that_cannot_be_read_is_said(open_queue: Opener, tmp_path: Path) -> None:
+    """The figures are told all the same."""
+    path = tmp_path / "folder"
+    path.mkdir()
+
+    seen = look(open_queue(), str(path), NOW)
+
+    (warning,) = seen.beside
+    assert warning.startswith(f"the log {path} cannot be read: ")

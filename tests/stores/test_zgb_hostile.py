@@ -1,0 +1,447 @@
+"""Whatever stands in a mail queue's database, or in its place, or fills its disk is survived."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import example, given, settings
+
+from engine import verbs
+from engine.model import Move, Problem, State, Task
+from engine.store import StoreError, Unavailable
+from engine.stores.zgb import Place, ZgbStore, create
+from engine.stores.zgb.times import Cell
+from tests.stores.nobody import by_nobody, nobodys_folder
+
+Opener = Callable[..., ZgbStore]
+Sql = Callable[..., list[tuple[Any, ...]]]
+
+NOW = 1_795_170_000.0
+USER = "1001-user"
+
+
+def there(store: ZgbStore, ident: str = USER) -> Task:
+    """One job as it stands now."""
+    (task,) = (item for item in store.look({ident}) if isinstance(item, Task))
+    return task
+
+
+# ---- what may stand in a row, and in the settings
+
+COLUMNS = (
+    *("registration_number", "mail_type", "status", "attempts", "next_attempt_at"),
+    *("locked_until", "last_error", "created_at", "updated_at"),
+)
+KEYS = (
+    *("mailQueueEnabled", "mailMaxPerHour", "mailRedirectToSchumbi", "mailTokens"),
+    *("mailLastRefill", "startDate", "endDate", "spooldeckMove"),
+)
+CELLS: tuple[Cell, ...] = (
+    *(None, 0, 1, -1, 5, 10**12, 1 << 53, (1 << 53) + 1, (1 << 63) - 1, -1 << 63),
+    *(1.5, 1e300, float("inf"), -0.0, "", " ", "x", "5", "005", "9" * 400, "9" * 5000),
+    *("1e5", "nan", "1_0", "٤٠", "2026-01-01 00:00:00", "9999-12-31 23:59:59"),
+    *("9999-99-99 00:00:00", "0001-01-01 00:00:00", "0001-01-01", "2026-01-01T00:00:00Z"),
+    *("253402300799", 253_402_300_799, 253_402_300_800, b"", b"\xff\x00", b"1"),
+    *("pending", "sending", "failed", "user", "organizer", "a\0b", "\x1b[2J"),
+)
+SOUND: tuple[Cell, ...] = (7, "user", "pending", 0, 5, None, None, 5, 5)
+rows = st.tuples(
+    st.sampled_from(("pending", "sending", "failed")),
+    st.sampled_from(("user", "organizer")),
+    st.dictionaries(st.sampled_from(COLUMNS), st.sampled_from(CELLS), max_size=3),
+)
+
+
+def row_of(status: str, kind: str, odd: dict[str, Cell]) -> list[Cell]:
+    """A row with some odd values in it."""
+    values = {**dict(zip(COLUMNS, SOUND, strict=True)), "status": status, "mail_type": kind, **odd}
+    return [values[name] for name in COLUMNS]
+
+
+def all_that_can_be_done(store: ZgbStore) -> None:
+    """Look at everything, show it, and change it in every way; what is refused is refused."""
+
+    def tried(act: Callable[[], object]) -> None:
+        try:
+            act()
+        except StoreError:
+            return
+
+    def takes(now: float) -> Iterator[Task]:
+        try:
+            yield from store.take(now, "me", 9)
+        except StoreError:
+            return
+
+    items = list(dict.fromkeys(store.look()))
+    for item in items:
+        if isinstance(item, Problem):
+            tried(lambda item=item: store.glimpse(item))  # type: ignore[misc]
+            continue
+        assert isinstance(item, Task)
+        image = store.read(item)
+        assert list(store.still([(item.id, item.state, item.rev)])) != []
+        tried(lambda task=item, image=image: store.recall(task, image, State.PENDING))  # type: ignore[misc]
+        for state in State:
+            tried(lambda task=item, to=state: store.swap(task, replace(task, state=to)))  # type: ignore[misc]
+    for task in takes(NOW):
+        tried(lambda task=task: store.swap(task, verbs.nack(task, NOW + 60, "no")))  # type: ignore[misc]
+    store.figures(NOW)
+    for name in store.controls:
+        for value in ("0", "1"):
+            tried(lambda name=name, value=value: store.control(name, value=value))  # type: ignore[misc]
+    list(takes(NOW + 4000))
+    list(store.look())
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(rows, min_size=1, max_size=5),
+    st.dictionaries(st.sampled_from(KEYS), st.sampled_from(CELLS)),
+    st.booleans(),
+)
+@example([("pending", "user", {"attempts": (1 << 63) - 1})], {}, True)
+@example([("sending", "user", {"attempts": "9" * 5000})], {}, True)
+def test_no_value_ends_it(
+    stored: list[tuple[str, str, dict[str, Cell]]], config: dict[str, Cell], auto: bool
+) -> None:
+    """Whatever any program put into any column or setting, the queue can be looked at and worked
+    on: a row is a job or a problem, and no more than refused.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/odd.db"
+        with closing(sqlite3.connect(path)) as db, db:
+            db.execute("CREATE TABLE config (key TEXT, value)")
+            db.execute("CREATE TABLE registrations (number INTEGER)")
+            db.execute("INSERT INTO registrations VALUES (7)")
+            db.execute(f"CREATE TABLE mail_queue ({', '.join(COLUMNS)})")
+            db.executemany(
+                f"INSERT INTO mail_queue VALUES ({', '.join('?' * len(COLUMNS))})",
+                [row_of(*values) for values in stored],
+            )
+            db.executemany(
+                "INSERT INTO config VALUES (?, ?)", {"mailQueueEnabled": "1", **config}.items()
+            )
+        place = Place(path, durable=False, auto_retry=auto)
+        with closing(ZgbStore(place, lambda: NOW)) as store:
+            all_that_can_be_done(store)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("attempts", (1 << 63) - 1, "attempts is 9223372036854775807, expected less than"),
+        ("attempts", 1 << 31, "expected less than 2,147,483,648"),
+        ("attempts", "9" * 5000, "expected a whole number from 0 on"),
+        ("locked_until", 1 << 60, "locked_until: no time that could be meant"),
+    ],
+)
+def test_a_number_beyond_all_bounds_is_a_problem(
+    open_queue: Opener, sql: Sql, column: str, value: Cell, said: str
+) -> None:
+    """What could not be counted on from is named, and never claimed; the next job is."""
+    store = open_queue()
+    store.enqueue(1001)
+    sql("PRAGMA ignore_check_constraints = ON")
+    sql(f"UPDATE mail_queue SET {column} = ? WHERE mail_type = 'user'", value)
+
+    (what,) = (item.what for item in set(store.look()) if isinstance(item, Problem))
+    assert said in what
+    assert [task.id for task in store.take(NOW, "me", 9)] == ["1001-organizer"]
+
+
+# ---- what may stand in its place
+
+
+def fifo(path: Path) -> None:
+    """A FIFO that nobody writes to."""
+    os.mkfifo(path)
+
+
+def folder(path: Path) -> None:
+    """A folder."""
+    path.mkdir()
+
+
+def device(path: Path) -> None:
+    """A link to a device without an end."""
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("make", [fifo, folder, device])
+def test_only_a_plain_file_is_a_database(
+    tmp_path: Path, make: Callable[[Path], None], read_only: bool
+) -> None:
+    """Nobody waits for a FIFO, and nothing else is read or written either."""
+    path = tmp_path / "zgb.db"
+    make(path)
+
+    with pytest.raises(Unavailable, match="no plain file, expected a SQLite database"):
+        ZgbStore(Place(str(path), read_only=read_only))
+
+    assert [entry.name for entry in tmp_path.iterdir()] == ["zgb.db"]
+
+
+def test_a_fifo_in_the_place_of_an_open_one_is_said(place: Place, open_queue: Opener) -> None:
+    """A console that has it open does not stand still when a FIFO takes its place."""
+    store = open_queue(read_only=True)
+    kept = Path(place.path).rename(f"{place.path}.kept")
+    fifo(Path(place.path))
+
+    with pytest.raises(Unavailable, match="no plain file"):
+        list(store.look())
+
+    kept.replace(place.path)
+    assert list(store.look()) == []
+
+
+def test_a_link_to_it_is_the_same_queue(place: Place, open_queue: Opener, tmp_path: Path) -> None:
+    """By whatever name a database is reached, what is held of it is held: nothing is put aside
+    where those who go by the other name do not see it.
+    """
+    link = tmp_path / "elsewhere" / "link.db"
+    link.parent.mkdir()
+    link.symlink_to(place.path)
+    store, other = open_queue(), open_queue(path=str(link))
+    store.enqueue(1001, ["user"])
+
+    store.swap(there(store), verbs.hold(there(store), NOW))
+
+    assert there(other) == there(store)
+    other.swap(there(other), verbs.release(there(other), NOW))
+    assert there(store).state is State.PENDING
+    assert [entry.name for entry in link.parent.iterdir()] == ["link.db"]
+
+
+def test_a_link_that_leads_elsewhere_now_takes_what_is_held_along(
+    place: Place, open_queue: Opener, tmp_path: Path
+) -> None:
+    """What is held belongs to its database: behind a link that is turned to another one, that
+    one's is shown.
+    """
+    (tmp_path / "second").mkdir()
+    second = str(tmp_path / "second" / "zgb.db")
+    link = tmp_path / "current.db"
+    link.symlink_to(place.path)
+    store = open_queue(path=str(link))
+    for number in (1001, 1002):
+        store.enqueue(number, ["user"])
+    store.swap(there(store), verbs.hold(there(store), NOW))
+    shutil.copy(place.path, second)
+    shutil.copy(place.aside, f"{second}.spooldeck")
+    turned = open_queue(path=second)
+    turned.swap(there(turned, "1002-user"), verbs.hold(there(turned, "1002-user"), NOW))
+    assert there(store).state is State.HELD
+
+    link.unlink()
+    link.symlink_to(second)
+
+    assert there(store, "1002-user").state is State.HELD
+    assert there(open_queue(), "1002-user").state is State.PENDING
+
+
+# ---- where there is no room
+
+MANY = 400
+LIMITED = """
+import resource, sys
+from contextlib import closing
+from pathlib import Path
+from engine.store import Unavailable
+from engine.stores.zgb import Place, ZgbStore
+path = sys.argv[1]
+with closing(ZgbStore(Place(path), lambda: 1_795_170_000.0)) as store:
+    size = Path(path).stat().st_size
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        for number in range(1000, 1400):
+            store.enqueue(number)
+            print(number)
+    except Unavailable as error:
+        print("refused", error)
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    print(len(store.enqueue(1399)))
+"""
+
+
+def test_a_file_that_may_not_grow_loses_nothing(place: Place, sql: Sql) -> None:
+    """Where the system refuses to write more, that is said, what was said to be done is there, and
+    once there is room the same process goes on.
+    """
+    said = subprocess.run(
+        [sys.executable, "-c", LIMITED, place.path], capture_output=True, text=True, check=False
+    )
+
+    assert said.returncode == 0, said.stderr
+    *numbers, refused, last = said.stdout.splitlines()
+    assert refused.startswith(f"refused {place.path}: ") and last == "2"
+    counted = sql(
+        "SELECT registration_number FROM mail_queue WHERE mail_type = 'organizer' ORDER BY 1"
+    )
+    assert [str(number) for (number,) in counted] == [*numbers, "1399"]
+    assert 0 < len(numbers) < MANY
+    assert sql("PRAGMA integrity_check") == [("ok",)]
+
+
+@contextmanager
+def full(monkeypatch: pytest.MonkeyPatch, path: str, pages: int) -> Iterator[None]:
+    """While a database is opened that may have so many pages and no more."""
+    plain = sqlite3.connect
+
+    def connect(name: str, **options: Any) -> sqlite3.Connection:
+        db: sqlite3.Connection = plain(name, **options)
+        if name.startswith(f"file:{path}?"):
+            db.execute(f"PRAGMA max_page_count = {pages}")
+        return db
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite3, "connect", connect)
+        yield
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_no_room_in_ours_leaves_it_in_theirs(
+    place: Place, open_queue: Opener, sql: Sql, monkeypatch: pytest.MonkeyPatch, together: bool
+) -> None:
+    """A job that our database has no room for stays where it is, alone or in a lot, and says why;
+    with room again it can be held.
+    """
+    store = open_queue()
+    store.enqueue(1001)
+    sql("ALTER TABLE mail_queue ADD COLUMN big TEXT")
+    sql("UPDATE mail_queue SET big = ? WHERE mail_type = 'user'", "x" * 50_000)
+    before = sql("SELECT * FROM mail_queue")
+    with full(monkeypatch, place.aside, 5):
+        store = open_queue()
+        tasks = [there(store)] + ([there(store, "1001-organizer")] if together else [])
+        outcomes = list(store.swap_all(Move(task, verbs.hold(task, NOW)) for task in tasks))
+
+    assert {str(outcome.error) for outcome in outcomes} == {f"{place.aside}: the disk is full"}
+    assert sql("SELECT * FROM mail_queue") == before
+    again = open_queue()
+    again.swap(there(again), verbs.hold(there(again), NOW))
+    assert there(store).state is State.HELD
+
+
+def test_no_room_in_theirs_leaves_it_in_ours(
+    place: Place, open_queue: Opener, sql: Sql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that theirs has no room for stays held, and comes back once there is room."""
+    store = open_queue()
+    store.enqueue(1001, ["user"])
+    sql("ALTER TABLE mail_queue ADD COLUMN big TEXT")
+    sql("UPDATE mail_queue SET big = ?", "x" * 50_000)
+    store = open_queue()
+    store.swap(there(store), verbs.hold(there(store), NOW))
+    sql("VACUUM")
+    ((pages,),) = sql("PRAGMA page_count")
+    with full(monkeypatch, place.path, pages):
+        other = open_queue()
+        held = there(other)
+        with pytest.raises(Unavailable, match="the disk is full"):
+            other.swap(held, verbs.release(held, NOW))
+
+    assert there(store) == held
+    store.swap(held, verbs.release(held, NOW))
+    assert sql("SELECT length(big) FROM mail_queue") == [(50_000,)]
+
+
+# ---- where we may not write
+
+
+@pytest.mark.parametrize("closed", ["file", "folder"])
+@pytest.mark.parametrize("by_link", [False, True])
+def test_what_we_may_only_read_is_shown(closed: str, by_link: bool) -> None:
+    """A file, or the folder that its journal would lie in, that is closed to us: every edge says
+    which, and everything can be looked at; by a link, the real ones are judged.
+    """
+
+    def look() -> None:
+        with closing(ZgbStore(Place(path), lambda: NOW)) as store:
+            assert {edge.refused for edge in store.edges.values()} == {
+                f"{said} is not writable for us"
+            }
+            assert there(store, "7-user").state is State.PENDING
+
+    with nobodys_folder() as place:
+        real = place / "real"
+        by_nobody(real.mkdir)
+        by_nobody(lambda: create(f"{real}/zgb.db"))
+        with closing(sqlite3.connect(f"{real}/zgb.db")) as db, db:
+            db.execute("INSERT INTO registrations VALUES (7, 0)")
+            db.execute("INSERT INTO mail_queue (registration_number, mail_type) VALUES (7, 'user')")
+        path, said = f"{real}/zgb.db", str(real)
+        if by_link:
+            path = f"{place}/link.db"
+            Path(path).symlink_to(real / "zgb.db")
+        if closed == "file":
+            (real / "zgb.db").chmod(0o444)
+            said = path
+        else:
+            real.chmod(0o555)
+        by_nobody(look)
+        real.chmod(0o755)
+
+
+KILLED = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("PRAGMA journal_mode = WAL")
+db.execute("PRAGMA wal_autocheckpoint = 0")
+db.execute("INSERT INTO mail_queue (registration_number, mail_type) VALUES (1002, 'user')")
+db.execute("BEGIN IMMEDIATE")
+db.execute("UPDATE mail_queue SET attempts = 9")
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_log_of_a_killed_writer_where_we_may_not_write(place: Place, shared: bool) -> None:
+    """What a killed process had committed to its log is read where nobody lets us write, as long as
+    the log can be read without; if not, that is said.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED, place.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as writer:
+        assert writer.stdout is not None and writer.stdout.readline() == b"ready\n"
+        writer.kill()
+    left = [f"{place.path}-wal", f"{place.path}-shm"]
+    assert all(map(os.path.exists, left))
+
+    def look() -> None:
+        if not shared:
+            with pytest.raises(Unavailable, match="unable to open database file"):
+                ZgbStore(Place(path), lambda: NOW)
+            return
+        with closing(ZgbStore(Place(path), lambda: NOW)) as store:
+            assert there(store, "1002-user").attempts == 0
+            assert "not writable" in store.edges[None, State.PENDING].refused
+
+    with nobodys_folder() as folder:
+        closed = folder / "closed"
+        closed.mkdir()
+        path = f"{closed}/zgb.db"
+        shutil.copy(place.path, path)
+        shutil.copy(left[0], f"{path}-wal")
+        if shared:
+            shutil.copy(left[1], f"{path}-shm")
+        for entry in closed.iterdir():
+            entry.chmod(0o444)
+        closed.chmod(0o555)
+        by_nobody(look)
+        closed.chmod(0o755)

@@ -1,0 +1,255 @@
+"""Laws of the mail queue's pace, whatever its clock, its rate and its backlog do."""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any, NamedTuple
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from engine.stores.zgb import Pace, Place, ZgbStore, create
+
+Opener = Callable[..., ZgbStore]
+Sql = Callable[..., list[tuple[Any, ...]]]
+
+NOW = 1_795_170_000
+JOBS = 400
+BURST = 5
+
+
+class Run(NamedTuple):
+    """What came of one run of a worker."""
+
+    sent: int
+    tokens: float
+    """What was left, in mails."""
+
+
+class Backlog:
+    """A queue with more to send than anybody may."""
+
+    def __init__(self, path: str, tokens: float) -> None:
+        create(path)
+        self._db = sqlite3.connect(path, isolation_level=None)
+        self._db.execute("PRAGMA synchronous = OFF")
+        self._db.execute(
+            "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers LIMIT ?)"
+            " INSERT INTO mail_queue (registration_number, mail_type) SELECT n, 'user'"
+            " FROM numbers",
+            (JOBS,),
+        )
+        self._db.executemany(
+            "INSERT INTO config VALUES (?, ?)",
+            {
+                "mailQueueEnabled": "1",
+                "mailMaxPerHour": "1",
+                "mailTokens": repr(tokens),
+                "mailLastRefill": str(NOW),
+            }.items(),
+        )
+        # No lease lapses, so that whatever was claimed stays so, and can be counted.
+        place = Place(path, durable=False, registrations="", lease=1 << 40)
+        self._store = ZgbStore(place)
+
+    def close(self) -> None:
+        """Let go of both connections."""
+        self._store.close()
+        self._db.close()
+
+    def run(self, at: int, rate: int) -> Run:
+        """One run at a time and a rate."""
+        self._db.execute("UPDATE config SET value = ? WHERE key = 'mailMaxPerHour'", (str(rate),))
+        sent = len(list(self._store.take(float(at), "me", JOBS)))
+        ((left,),) = self._db.execute("SELECT value FROM config WHERE key = 'mailTokens'")
+        return Run(sent, float(left))
+
+    @property
+    def claimed(self) -> int:
+        """How many jobs are in a worker's hand, by how often each was taken."""
+        ((count,),) = self._db.execute(
+            "SELECT coalesce(sum(attempts), 0) FROM mail_queue WHERE status = 'sending'"
+        )
+        assert isinstance(count, int)
+        return count
+
+
+@contextmanager
+def backlog(tokens: float) -> Iterator[Backlog]:
+    """A new one, with so many tokens."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        closing(Backlog(f"{folder}/zgb.db", tokens)) as queue,
+    ):
+        yield queue
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(1, 60),
+    st.lists(st.one_of(st.integers(0, 90), st.integers(0, 7200)), min_size=2, max_size=25),
+    st.integers(0, BURST),
+)
+def test_no_hour_of_any_worker_is_above_its_rate_and_cap(
+    rate: int, gaps: list[int], had: int
+) -> None:
+    """Whenever it runs, what a worker claims in any 3600 s is at most the rate and the cap; its
+    tokens are never below 0 or above the cap, and those that were spent are the jobs it claimed.
+    """
+    now, runs, cap = NOW, [], min(rate, BURST)
+    with backlog(float(had)) as queue:
+        for gap in gaps:
+            now += gap
+            ran = queue.run(now, rate)
+            assert 0 <= ran.tokens <= cap
+            runs.append((now, ran.sent))
+        assert queue.claimed == sum(sent for _, sent in runs)
+
+    for start, _ in runs:
+        assert sum(sent for at, sent in runs if start <= at < start + 3600) <= rate + cap
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.one_of(st.integers(-90, 90), st.integers(-(10**8), 10**8)), st.integers(1, 60)
+        ),
+        min_size=2,
+        max_size=25,
+    ),
+    st.integers(0, BURST),
+)
+def test_no_step_of_a_clock_brings_more_than_a_cap(steps: list[tuple[int, int]], had: int) -> None:
+    """A clock that is set back and ahead, and a rate that changes meanwhile: each step ahead brings
+    what its time brings at the new rate, and at most a cap; a step back brings nothing and stops
+    nothing.
+    """
+    now, before = NOW, float(had)
+    with backlog(before) as queue:
+        for step, rate in steps:
+            now += step
+            ran = queue.run(now, rate)
+            cap = min(rate, BURST)
+            due = min(cap, before + max(0, step) * rate / 3600)
+            assert ran.sent + ran.tokens == pytest.approx(due)
+            assert 0 <= ran.tokens < 1
+            before = ran.tokens
+
+
+def config(sql: Sql) -> dict[str, str]:
+    """Their settings."""
+    return dict(sql("SELECT key, value FROM config"))
+
+
+def settle(sql: Sql, **values: object) -> None:
+    """Put settings of theirs."""
+    for key, value in values.items():
+        sql("INSERT OR REPLACE INTO config VALUES (?, ?)", key, str(value))
+
+
+@pytest.mark.parametrize(
+    ("before", "jobs", "after"),
+    [
+        pytest.param((60, 3, 0), 1, (1, 2.0), id="fewer jobs than tokens"),
+        pytest.param((40, 0.2, 86_400), 9, (5, 0.0), id="long idle"),
+        pytest.param((2, 5, 0), 9, (2, 0.0), id="the cap follows the rate"),
+        pytest.param((60, 0, 60), 9, (1, 0.0), id="at the rate that is set now"),
+        pytest.param((60, 0, 59), 9, (0, 59 / 60), id="a second too early"),
+    ],
+)
+def test_what_a_run_claims_and_leaves(
+    open_queue: Opener,
+    sql: Sql,
+    before: tuple[int, float, int],
+    jobs: int,
+    after: tuple[int, float],
+) -> None:
+    """The table of the bucket's edge cases, by what a run sends and stores: from rate, tokens and
+    seconds since the last refill come mails, and tokens that are left.
+    """
+    rate, tokens, elapsed = before
+    settle(sql, mailMaxPerHour=rate, mailTokens=tokens, mailLastRefill=NOW - elapsed)
+    store = open_queue(pace=Pace())
+    for number in range(1001, 1001 + jobs):
+        store.enqueue(number, ["user"])
+
+    sent = len(list(store.take(float(NOW), "me", 99)))
+
+    stored = config(sql)
+    assert sent == after[0]
+    assert float(stored["mailTokens"]) == pytest.approx(after[1])
+    assert stored["mailLastRefill"] == str(NOW)
+
+
+def test_a_rest_while_it_was_off_is_worth_a_cap(open_queue: Opener, sql: Sql) -> None:
+    """A queue that was off for a day sends at most a cap at once when it is on again."""
+    settle(sql, mailMaxPerHour=60, mailTokens=0, mailLastRefill=NOW, mailQueueEnabled=0)
+    store = open_queue(pace=Pace())
+    for number in range(1001, 1011):
+        store.enqueue(number)
+    for minute in range(0, 1440, 60):
+        assert list(store.take(NOW + minute * 60.0, "me", 99)) == []
+
+    settle(sql, mailQueueEnabled=1)
+
+    assert len(list(store.take(NOW + 86_400.0, "me", 99))) == 5
+
+
+def test_a_slow_cron_sends_a_cap_at_a_time(open_queue: Opener, sql: Sql) -> None:
+    """At 60 an hour and a run every ten minutes, 30 mails go in an hour: saving has an end."""
+    settle(sql, mailMaxPerHour=60, mailTokens=0, mailLastRefill=NOW)
+    store = open_queue(pace=Pace())
+    for number in range(1001, 1041):
+        store.enqueue(number)
+
+    sent = [len(list(store.take(NOW + run * 600.0, "me", 99))) for run in range(1, 7)]
+
+    assert sent == [5] * 6
+
+
+def test_a_worker_that_never_sent_costs_its_tokens_and_nothing_else(
+    open_queue: Opener, sql: Sql
+) -> None:
+    """Killed between claiming and sending: the tokens are spent, and the jobs come back once their
+    lease is over, each with an attempt more, to be sent once.
+    """
+    settle(sql, mailMaxPerHour=60, mailTokens=2, mailLastRefill=NOW)
+    dead, store = open_queue(pace=Pace()), open_queue(pace=Pace())
+    store.enqueue(1001)
+    assert len(list(dead.take(float(NOW), "dead", 99))) == 2
+
+    assert list(store.take(NOW + 300.0, "me", 99)) == []
+    assert list(store.take(NOW + 301.0, "me", 99)) == []
+    taken = list(store.take(NOW + 361.0, "me", 99))
+
+    assert [task.attempts for task in taken] == [1, 1]
+    assert float(config(sql)["mailTokens"]) == 5 - 2
+    for task in taken:
+        store.swap(task, None)
+    assert sql("SELECT count(*) FROM mail_queue") == [(0,)]
+
+
+def test_orphans_of_a_table_that_is_emptied_meanwhile_are_asked_about(
+    open_queue: Opener, sql: Sql
+) -> None:
+    """Registrations that vanish between two claims of one run, as while a copy is being restored,
+    cost no job: those that are claimed no more are left for the next run, which asks.
+    """
+    store = open_queue()
+    for number in range(1001, 1021):
+        store.enqueue(number)
+    taking = store.take(float(NOW), "me", 99)
+    first = next(taking)
+    sql("DELETE FROM registrations")
+
+    assert list(taking) == []
+
+    assert sql("SELECT count(*) FROM mail_queue") == [(40,)]
+    with pytest.raises(Exception, match="39 of 40 jobs have no registration"):
+        next(store.take(float(NOW), "me", 1))
+    assert store.is_orphan(first)

@@ -1,0 +1,595 @@
+"""`spooldeck kannader`: the real command on real spools, sending to a real server."""
+
+from __future__ import annotations
+
+import email
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from engine.checks import At, ConfigError
+from engine.mail.host import Host
+from engine.mail.smtp import Destination
+from engine.model import State, Task
+from engine.policy import DAY, RetryPolicy
+from engine.stores.kannader import KannaderStore, make_spool
+from engine.stores.kannader.form import wire
+from engine.stores.kannader.settings import Settings, retry_policy, said
+from tests.mail.smtpd import DROP, HOST, STALL, Server, refusing
+from tui.cli.kannader import destination, returning
+
+FROM, TO, ALSO = "foo@example.org", "bar@example.net", "baz@example.org"
+TEXT = b"Subject: hi\n\n.dot, caf\xe9 and \xff\n"
+WIRE = wire(TEXT)
+SEEN = TEXT.replace(b"\n", b"\r\n")
+PATIENCE = 60.0
+"""Seconds within which a process starts or ends on a machine however busy."""
+
+DAEMON = """
+import os, sys
+flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
+kept = [os.open(f"{sys.argv[1]}/{word}", flags) for word in ("queue", "inflight", "cleanup")]
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+"""Holds the folders of a spool as Kannader does while it runs."""
+
+Answer: TypeAlias = "subprocess.CompletedProcess[bytes]"
+
+
+def names(folder: Path) -> list[str]:
+    """What lies in a folder."""
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+class Place:
+    """A spool, and the command run on it with settings of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "spool"
+        self.config = folder / "some.yaml"
+        self.home = folder / "home"
+        self.home.mkdir()
+        self.config.write_text("{}\n")
+        make_spool(str(self.path))
+
+    def settle(self, server: Server | None = None, **settings: Any) -> None:
+        """What the configuration says of the spool: JSON is YAML."""
+        if server is not None:
+            settings = {"host": HOST, "port": server.port, **settings}
+        self.config.write_text(json.dumps({"stores": {"kannader": settings}}))
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        """Run the command, and let it run."""
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "LC_ALL": "C.UTF-8"}
+        argv = [sys.executable, "-m", "tui.cli", "--config", str(self.config), *words]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, env=env)
+
+    def run(self, *words: str, stdin: bytes = b"") -> Answer:
+        """Run the command to its end."""
+        with self.start(*words) as process:
+            out, err = process.communicate(stdin, timeout=PATIENCE)
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    def enqueue(self, *to: str, text: bytes = TEXT, sender: str = FROM) -> list[str]:
+        """The ids of a mail to these, enqueued by the command."""
+        named = [word for address in to or (TO,) for word in ("--to", address)]
+        words = ["kannader", "enqueue", "--from", sender, *named, "-", str(self.path)]
+        done = self.run(*words, stdin=text)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.decode().split()
+
+    def work(self, *words: str) -> Answer:
+        """Work until nothing is due."""
+        return self.run("kannader", "work", str(self.path), "--until-idle", *words)
+
+    def store(self) -> KannaderStore:
+        """The spool as a store, for given and then."""
+        return KannaderStore(str(self.path))
+
+    def tasks(self) -> list[Task]:
+        """Every mail that is there."""
+        with closing(self.store()) as store:
+            return [item for item in store.look(store.states.values()) if isinstance(item, Task)]
+
+    @property
+    def log(self) -> str:
+        """All that was logged."""
+        return (self.path / ".spooldeck" / "log" / "queue.log").read_text()
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is left of any mail."""
+        words = ("data", "queue", "inflight", "cleanup")
+        return not any(names(self.path / word) for word in words)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """An empty spool."""
+    return Place(tmp_path)
+
+
+@contextmanager
+def working(place: Place, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker that works until it is told to stop, or is killed."""
+    process = place.start("kannader", "work", str(place.path), *words)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE)
+
+
+@pytest.fixture
+def kannader(place: Place) -> Iterator[int]:
+    """A process that holds the spool's folders as Kannader does; its number."""
+    with subprocess.Popen(
+        [sys.executable, "-c", DAEMON, str(place.path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        yield process.pid
+        process.communicate(b"\n", timeout=PATIENCE)
+
+
+def whole_lines(log: str) -> bool:
+    """Whether each line is one of the contract's form."""
+    form = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] \[[A-Z]+\] \S.*").fullmatch
+    return all(map(form, log.splitlines()))
+
+
+# ---- making, and putting in
+
+
+def test_a_spool_is_made_once(place: Place, tmp_path: Path) -> None:
+    """The four folders are made where they are missing; a second time nothing is changed."""
+    made = place.run("kannader", "init", str(tmp_path / "new"))
+    again = place.run("kannader", "init", str(tmp_path / "new"))
+
+    assert made.returncode == again.returncode == 0
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {
+        *("data", "queue", "inflight", "cleanup")
+    }
+    assert b"nothing was changed" in again.stdout
+
+
+def test_no_spool_is_made_in_another_programs_queue(place: Place, tmp_path: Path) -> None:
+    """A folder whose queue/ holds something else stays what it is."""
+    (tmp_path / "data" / "queue" / "pending").mkdir(parents=True)
+
+    refused = place.run("kannader", "init", str(tmp_path / "data"))
+
+    assert refused.returncode == 64
+    assert names(tmp_path / "data") == ["queue"]
+
+
+@pytest.mark.parametrize("text", [TEXT, SEEN], ids=["LF", "CRLF"])
+def test_a_mail_is_put_into_wire_form(place: Place, text: bytes) -> None:
+    """Its recipients share its contents, and each has an id, which is printed."""
+    ids = place.enqueue(TO, ALSO, TO, text=text)
+
+    (contents,) = place.path.glob("data/*/contents")
+    assert contents.read_bytes() == WIRE
+    assert {task.id: task.destination for task in place.tasks()} == dict(
+        zip(ids, (TO, ALSO), strict=True)
+    )
+    assert whole_lines(place.log) and all(ident in place.log for ident in ids)
+
+
+def test_what_is_in_wire_form_is_kept_as_it_is(place: Place, tmp_path: Path) -> None:
+    """Not a byte of it changes; what is not in that form is refused."""
+    file = tmp_path / "mail"
+    words = ("kannader", "enqueue", "--wire", "--from", "<>", "--to", TO, str(file))
+    odd = b"A: 1\r\n\r\nbare\nline and \rreturn\r\n.\r\n"
+    file.write_bytes(odd)
+
+    taken = place.run(*words, "--root", str(place.path))
+    file.write_bytes(b"A: 1\r\n\r\nfirst\r\n.\r\nMAIL FROM:<x@example.org>\r\n.\r\n")
+    refused = place.run(*words, str(place.path))
+
+    (contents,) = place.path.glob("data/*/contents")
+    assert (taken.returncode, refused.returncode) == (0, 64)
+    assert contents.read_bytes() == odd
+    assert b"before its end" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("sender", "to"),
+    [("foo@", TO), (FROM, "a b@example.org"), (FROM, "<>"), (FROM, ""), ("a\nb@example.org", TO)],
+)
+def test_what_is_no_address_is_refused_before_anything_is_written(
+    place: Place, sender: str, to: str
+) -> None:
+    """One line says which, and the spool stays empty."""
+    words = ("enqueue", "--from", sender, "--to", to, "-", str(place.path))
+    done = place.run("kannader", *words, stdin=TEXT)
+
+    assert done.returncode == 64 and done.stderr.count(b"\n") == 1
+    assert place.is_clean
+
+
+@pytest.mark.parametrize(
+    "words", [("work",), ("recover",), ("enqueue", "--from", "a", "--to", "b", "-")]
+)
+def test_what_is_no_spool_is_said_to_be_none(place: Place, words: tuple[str, ...]) -> None:
+    """With the command that makes one."""
+    done = place.run("kannader", *words, str(place.home))
+
+    assert done.returncode == 69
+    assert b"is no Kannader spool" in done.stderr and b"kannader init" in done.stderr
+
+
+# ---- sending
+
+
+def test_each_recipient_gets_the_mail_once(place: Place) -> None:
+    """Byte for byte, each by a transaction of its own; then nothing of it is left."""
+    place.enqueue(TO, ALSO)
+    with Server() as server:
+        place.settle(server)
+        done = place.work()
+
+    assert done.returncode == 0, done.stderr
+    assert Counter(mail.recipients for mail in server.mails) == {(TO,): 1, (ALSO,): 1}
+    assert {(mail.sender, mail.data) for mail in server.mails} == {(FROM, SEEN)}
+    assert place.is_clean and not names(place.path / ".spooldeck" / "notes")
+    assert whole_lines(place.log) and place.log.count("[SUCCESS] Task completed: ") == 2
+
+
+def test_a_no_for_now_is_tried_again_after_its_wait(place: Place) -> None:
+    """The new schedule stands in the spool, and the same worker sends when it has come."""
+    place.enqueue(TO)
+    with Server(rcpt=["451 4.7.1 later"]) as server:
+        place.settle(server, first_wait=1)
+        with working(place):
+            assert server.wait_for(1)
+
+    assert place.is_clean
+    assert len(server.mails) == 1 and server.connections == 2
+    assert "unavailable_451: 451 4.7.1 later" in place.log and "retry in 1s" in place.log
+
+
+def test_a_mail_that_was_not_taken_waits_with_its_new_schedule(place: Place) -> None:
+    """The time of the last attempt and of the next one are written; our count is beside them."""
+    place.enqueue(TO)
+    with Server(rcpt="451 4.7.1 later") as server:
+        place.settle(server)
+        assert place.work().returncode == 0
+        assert place.work().returncode == 0
+
+    (task,) = place.tasks()
+    assert (task.state, task.attempts) == (State.PENDING, 1)
+    assert task.due is not None and "last_attempt" in task.extra
+    assert server.connections == 1, "the second run finds nothing due"
+    assert task.error.startswith("unavailable_451")
+
+
+def test_a_no_for_ever_is_returned_to_the_sender(place: Place) -> None:
+    """One bounce, from nobody, by the same way; it says who and why."""
+    (ident,) = place.enqueue(TO)
+    with Server(rcpt=["550 5.1.1 no such user"]) as server:
+        place.settle(server)
+        assert place.work().returncode == 0
+
+    (returned,) = server.mails
+    assert (returned.sender, returned.recipients) == ("<>", (FROM,))
+    message = email.message_from_bytes(returned.data)
+    assert message.get_content_type() == "multipart/report"
+    assert message["Message-ID"].startswith(f"<{ident}.bounce@")
+    assert b"Status: 5.1.1" in returned.data and b"Subject: hi" in returned.data
+    assert place.is_clean
+    assert "is returned to its sender" in place.log and "moving to cleanup" in place.log
+
+
+def test_what_cannot_be_returned_is_returned_to_nobody(place: Place) -> None:
+    """A bounce that is refused is let go of, and logged; no mail goes round for ever."""
+    place.enqueue(TO)
+    with Server(rcpt="550 5.1.1 no such user") as server:
+        place.settle(server)
+        assert place.work().returncode == 0
+
+    assert place.is_clean and server.mails == []
+    assert server.connections == 2, "the mail, and its bounce"
+    assert "returned to nobody" in place.log
+
+
+def test_as_upstream_a_mail_is_dropped_at_its_first_failure(place: Place) -> None:
+    """As Kannader's own configuration has it: no second attempt, and no bounce."""
+    place.enqueue(TO)
+    with Server(rcpt="451 4.7.1 later") as server:
+        place.settle(server, profile="upstream")
+        assert place.work().returncode == 0
+
+    assert place.is_clean and server.connections == 1
+    assert "exhausted retries" in place.log
+
+
+def test_a_mail_that_is_too_old_is_returned_at_its_next_failure(place: Place) -> None:
+    """Its age counts from when it came into the spool."""
+    (ident,) = place.enqueue(TO)
+    old = 1_700_000_000
+    os.utime(place.path / "queue" / ident, (old, old), follow_symlinks=False)
+    with Server(rcpt=["451 4.7.1 later"]) as server:
+        place.settle(server)
+        assert place.work().returncode == 0
+
+    (returned,) = server.mails
+    assert returned.recipients == (FROM,) and b"Status: 4.7.1" in returned.data
+
+
+def test_a_worker_that_is_killed_leaves_its_mail_in_flight(place: Place) -> None:
+    """Whether it was accepted nobody knows: it is not sent again before the delay of the format."""
+    (ident,) = place.enqueue(TO)
+    with Server(body=[STALL]) as server:
+        place.settle(server)
+        with working(place) as process:
+            assert server.stalled.wait(PATIENCE)
+            process.kill()
+        again = place.work()
+        said = place.run("kannader", "recover", str(place.path), "--dry-run")
+
+        assert (again.returncode, server.connections) == (0, 1)
+    assert names(place.path / "inflight") == [ident]
+    assert said.stdout == b"nothing to recover\n"
+
+
+def test_a_connection_lost_after_the_last_dot_is_said_to_be_in_doubt(place: Place) -> None:
+    """The mail waits for its next attempt, and its error says that it may have arrived."""
+    place.enqueue(TO)
+    with Server(body=DROP) as server:
+        place.settle(server)
+        place.work()
+
+    (task,) = place.tasks()
+    assert task.state is State.PENDING
+    assert task.error.startswith("connect_lost: in doubt: it may have been accepted")
+
+
+def test_a_signal_ends_a_worker_after_what_is_in_hand(place: Place) -> None:
+    """It says what it did; the mail in hand is sent, or stands where it stood."""
+    with Server() as server:
+        place.settle(server)
+        with working(place) as process:
+            place.enqueue(TO)  # woken by what comes into the spool
+            assert server.wait_for(1)
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=PATIENCE)
+
+    assert process.returncode == 0 and b"1 done, 0 failed" in err
+    assert place.is_clean
+
+
+def test_two_workers_send_each_of_120_mails_once(place: Place) -> None:
+    """Whoever wins the rename of a link sends it; none is left, and none goes twice."""
+    with closing(KannaderStore(str(place.path), durable=False)) as store:
+        for number in range(120):
+            store.enqueue(FROM, [f"b{number}@example.net"], [b"Subject: %d\n\nx\n" % number])
+    with Server() as server:
+        place.settle(server)
+        both = [place.start("kannader", "work", str(place.path), "--until-idle") for _ in range(2)]
+        for process in both:
+            _, err = process.communicate(timeout=PATIENCE)
+            assert process.returncode == 0, err
+
+    sent = Counter(mail.recipients for mail in server.mails)
+    assert sent == {(f"b{number}@example.net",): 1 for number in range(120)}
+    assert place.is_clean
+    assert server.connections == 120
+
+
+# ---- what keeps a worker from its work
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({}, b"stores.kannader.host is not set"),
+        ({"host": "relay.example.org", "user": "me", "password_file": "/nowhere"}, b"/nowhere"),
+        (
+            {"host": "192.0.2.1", "tls": "none", "user": "me", "password_file": "/nowhere"},
+            b"without TLS",
+        ),
+        ({"host": HOST, "ca_file": "/nowhere"}, b"/nowhere"),
+        ({"hots": HOST}, b"did you mean host?"),
+    ],
+)
+def test_a_worker_that_can_send_nothing_claims_nothing(
+    place: Place, settings: dict[str, Any], why: bytes
+) -> None:
+    """One line says why, and no mail is touched."""
+    (ident,) = place.enqueue(TO)
+    before = (place.path / "queue" / ident).lstat()
+    place.settle(**settings)
+
+    done = place.work()
+
+    assert done.returncode == 78
+    assert why in done.stderr and done.stderr.count(b"\n") == 1
+    assert (place.path / "queue" / ident).lstat() == before
+
+
+def test_beside_a_kannader_no_worker_of_ours_works(place: Place, kannader: int) -> None:
+    """It is refused with the number of the process, and recovery too, unless one insists."""
+    place.enqueue(TO)
+    with refusing() as port:
+        place.settle(host=HOST, port=port)
+        done = place.work()
+    refused = place.run("kannader", "recover", str(place.path))
+    anyway = place.run("kannader", "recover", str(place.path), "--anyway")
+
+    assert done.returncode == refused.returncode == 77
+    assert f"PID {kannader}".encode() in done.stderr
+    assert f"PID {kannader}".encode() in refused.stderr
+    assert anyway.returncode == 0
+    assert len(names(place.path / "queue")) == 1
+
+
+# ---- recovering
+
+
+def test_recovery_says_what_it_would_do_and_then_does_it(place: Place) -> None:
+    """Nothing is changed by a dry run, and nothing more by a second pass."""
+    (ident,) = place.enqueue(TO)
+    (place.path / "queue" / "dangling").symlink_to(f"../data/{ident}/{ident}")
+    words = ("kannader", "recover", str(place.path))
+
+    dry = place.run(*words, "--dry-run")
+    assert b"queue/dangling" in dry.stdout and b"would be set aside" in dry.stdout
+    assert (place.path / "queue" / "dangling").is_symlink()
+    done, again = place.run(*words), place.run(*words)
+
+    assert b"set aside as" in done.stdout
+    assert again.stdout == b"nothing to recover\n"
+    assert names(place.path / "queue") == [ident]
+    assert "Recovered queue/dangling" in place.log
+
+
+def test_a_worker_recovers_before_it_sends(place: Place) -> None:
+    """What was being erased is erased, and not sent once more."""
+    (ident,) = place.enqueue(TO)
+    (place.path / "queue" / ident).rename(place.path / "cleanup" / ident)
+    with Server() as server:
+        place.settle(server)
+        place.work()
+
+    assert place.is_clean and server.connections == 0
+    assert f"Recovered cleanup/{ident}" in place.log
+
+
+# ---- returning, once
+
+
+def claimed(store: KannaderStore, now: float) -> Task:
+    """A mail in hand."""
+    (task,) = store.take(now, "me", 1)
+    return task
+
+
+def test_a_mail_is_returned_once_however_often_it_is_given_up(place: Place) -> None:
+    """By the same process or another: there is one bounce, by an id made of the mail's."""
+    lines: list[str] = []
+    with closing(place.store()) as store:
+        store.enqueue(FROM, [TO], [TEXT])
+        task = claimed(store, 4e9)
+
+        def give_up() -> Callable[[Task], None]:
+            return returning(
+                store, Host("host.example.org"), lambda level, text: lines.append(text)
+            )
+
+        first = give_up()
+        first(task)
+        first(task)
+        give_up()(task)
+        others = [found for found in place.tasks() if found.id != task.id]
+
+    (bounce,) = others
+    assert (bounce.destination, bounce.extra["from"], bounce.state) == (FROM, "<>", State.PENDING)
+    assert [line.split()[2:4] for line in lines] == [["is", "returned"]] * 2
+
+
+def test_a_sender_who_is_none_is_no_reason_to_keep_a_mail(place: Place) -> None:
+    """An envelope that nobody can answer is logged, and the mail is let go of."""
+    lines: list[tuple[str, str]] = []
+    with closing(place.store()) as store:
+        store.enqueue(FROM, [TO], [TEXT])
+        (metadata,) = place.path.glob("data/*/*/metadata")
+        said = metadata.read_text().replace('"from":{', '"from":{"more":1,')
+        metadata.write_text(said)
+        task = claimed(store, 4e9)
+
+        returning(store, Host("host.example.org"), lambda *line: lines.append(line))(task)
+
+    assert len(place.tasks()) == 1
+    ((level, text),) = lines
+    assert level == "ERROR" and "cannot be returned" in text
+
+
+# ---- settings
+
+
+def settled(**settings: Any) -> Settings:
+    """What the configuration says."""
+    return said(settings, At("some.yaml", "stores.kannader"))
+
+
+def test_without_a_word_everything_has_its_default() -> None:
+    """Nothing said is the default of each, and no server."""
+    assert settled() == said(None, At("some.yaml", "stores.kannader")) == Settings()
+    assert Settings().unworkable and not settled(host="relay.example.org").unworkable
+
+
+def test_what_is_said_comes_to_the_server_that_it_is_about() -> None:
+    """Each setting of the server is one of the handler's, by the same name and default."""
+    to = destination(settled(host="relay.example.org", helo="here.example.org"))
+
+    assert to == Destination("relay.example.org", helo="here.example.org")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"host": "-x"},
+        {"host": "a b"},
+        {"host": "a\r\nb"},
+        {"helo": "a\nb"},
+        {"port": 0},
+        {"port": 65536},
+        {"tls": "sometimes"},
+        {"user": "me"},
+        {"user": "a\nb"},
+        {"password_file": "relative"},
+        {"max_time": 3300},
+        {"max_time": "1h"},
+        {"profile": "none"},
+        {"lifetime": 0},
+        {"concurrency": 0},
+        {"bounce": "yes"},
+        {"unknown": 1},
+    ],
+)
+def test_what_cannot_be_meant_is_refused(wrong: dict[str, Any]) -> None:
+    """Each value is checked where it is said; an attempt ends before others may take the mail."""
+    with pytest.raises(ConfigError, match=r"some\.yaml: stores\.kannader"):
+        settled(**wrong)
+
+
+def waits(policy: RetryPolicy, failures: int) -> list[float | None]:
+    """What comes after so many failures, one after the other, of a mail that is new."""
+    fresh = Task("x", "mail", State.ACTIVE, 0.0)
+    return [policy.wait(replace(fresh, attempts=count), 0.0) for count in range(failures)]
+
+
+def test_the_waits_double_from_a_quarter_of_an_hour_to_four() -> None:
+    """For five days since the mail came; then a failure is the last (Kannader spool, section 4)."""
+    policy = retry_policy(Settings())
+    old = Task("x", "mail", State.ACTIVE, 1_795_170_000.0, attempts=3)
+
+    assert waits(policy, 7) == [900, 1800, 3600, 7200, 14400, 14400, 14400]
+    assert policy.wait(old, old.created + 5 * DAY - 1) == 7200
+    assert policy.wait(old, old.created + 5 * DAY) is None
+    assert waits(policy, 5000)[-1] == 14400
+
+
+def test_as_upstream_there_is_no_second_attempt() -> None:
+    """Nor a bounce, whatever else is said."""
+    settings = settled(profile="upstream", bounce=True)
+
+    assert waits(retry_policy(settings), 2) == [None, None]
+    assert not settings.bounces and Settings().bounces and not settled(bounce=False).bounces

@@ -1,0 +1,579 @@
+"""A ZGB mail queue from the command line, by a real program that takes its mail."""
+
+from __future__ import annotations
+
+import email
+import email.policy
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import config
+from tests.mail.programs import a_script, needs
+from tests.mail.smtpd import HOST, Server
+from tui.cli.sites import setup_for
+from tui.cli.zgb import queue_facts
+
+COMMAND = [sys.executable, "-P", "-m", "tui.cli"]
+ROOT = Path(__file__).parents[2]
+
+PATIENCE = 60.0
+"""Seconds within which a machine, however busy, gets something done."""
+
+
+class Site:
+    """A mail queue, its configuration, and a sendmail that keeps what it is given."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = str(folder / "data" / "q.db")
+        (folder / "data").mkdir()
+        (folder / "mails").mkdir()
+        (folder / "home" / "logs").mkdir(parents=True)
+        self.log_path = folder / "home" / "logs" / "mail-queue.log"
+        (folder / "user.txt").write_text("Hallo {name}, Nummer {number}.\n")
+        (folder / "orga.html").write_text("<p>{name} ist dabei</p>\n")
+        self.sendmail = a_script(
+            folder / "sendmail",
+            f"cat > '{folder}/mails/.'$$ && mv '{folder}/mails/.'$$ '{folder}/mails/'$$",
+        )
+        self.config = folder / "some.yaml"
+        self.configure()
+        self.environ = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder / "home"),
+            "LC_ALL": "C.UTF-8",
+            "TZ": "UTC",
+        }
+
+    def configure(self, mail: str = "", own: str = "", user: str = "") -> None:
+        """Write the configuration, with more of each section."""
+        way = mail or f"method: sendmail, programs: {{sendmail: {self.sendmail}}}"
+        template = "template: user.txt, subject: 'Anmeldung {number}'"
+        self.config.write_text(
+            f"mail: {{{way}, sender: fest@example.org}}\n"
+            "stores:\n"
+            f"  zgb:\n    {own or 'lease: 300'}\n"
+            "    types:\n"
+            f"      user: {{{user or template}}}\n"
+            "      organizer: {template: orga.html, to: orga@example.org}\n"
+        )
+
+    def make(self, *numbers: int, tokens: float = 100.0) -> None:
+        """The database, with these registrations, sending as fast as it may."""
+        assert self.run("init", self.path).returncode == 0
+        self.sql("ALTER TABLE registrations ADD COLUMN email TEXT")
+        self.sql("ALTER TABLE registrations ADD COLUMN name TEXT")
+        for number in numbers:
+            self.sql(
+                "INSERT INTO registrations VALUES (?, 0, ?, ?)",
+                number,
+                f"p{number}@example.org",
+                f"Person {number}",
+            )
+        self.settle("mailQueueEnabled", "1")
+        self.settle("mailMaxPerHour", "1")
+        self.settle("mailTokens", str(tokens))
+        # Far enough ahead that no token is gained while a test runs.
+        self.settle("mailLastRefill", str(int(time.time())))
+
+    def sql(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """As a program of somebody else's."""
+        with closing(sqlite3.connect(self.path, timeout=PATIENCE)) as db, db:
+            return db.execute(statement, values).fetchall()
+
+    def settle(self, key: str, value: str) -> None:
+        """Set one of theirs."""
+        self.sql("INSERT OR REPLACE INTO config VALUES (?, ?)", key, value)
+
+    def argv(self, *words: str) -> list[str]:
+        """The command line."""
+        return [*COMMAND, "--config", str(self.config), "zgb", *words]
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """A command, as everybody starts it."""
+        return subprocess.run(
+            self.argv(*words),
+            capture_output=True,
+            text=True,
+            env=self.environ,
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            timeout=PATIENCE,
+            check=False,
+        )
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """A command that goes on."""
+        return subprocess.Popen(
+            self.argv(*words),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=self.environ,
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+        )
+
+    def mails(self) -> list[EmailMessage]:
+        """What was accepted."""
+        found = []
+        for path in sorted((self.folder / "mails").glob("[0-9]*")):
+            mail = email.message_from_bytes(path.read_bytes(), policy=email.policy.default)
+            assert isinstance(mail, EmailMessage)
+            found.append(mail)
+        return found
+
+    def jobs(self) -> list[tuple[str, str]]:
+        """Which jobs there are, and how they stand."""
+        rows = "SELECT registration_number || '-' || mail_type, status FROM mail_queue ORDER BY id"
+        return [(str(ident), str(status)) for ident, status in self.sql(rows)]
+
+    def told(self, *events: str) -> list[dict[str, Any]]:
+        """What the log says, of these events."""
+        lines = map(json.loads, self.log_path.read_text().splitlines())
+        return [line for line in lines if line["event"] in events or not events]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    """A place for a mail queue; the database is not made yet."""
+    return Site(tmp_path)
+
+
+def soon(is_so: Callable[[], bool]) -> bool:
+    """Wait until something is so; whether it came to be."""
+    until = time.monotonic() + PATIENCE
+    while not is_so():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+# ---- made and filled
+
+
+def test_a_new_queue_is_made_once(site: Site) -> None:
+    """It is paused; what is there already is left as it is."""
+    first = site.run("init", site.path)
+    site.sql("INSERT INTO registrations VALUES (7, 0)")
+    second = site.run("init", site.path)
+
+    assert first.stdout == (
+        f"made {site.path}: paused, until mailQueueEnabled is 1 in its table config\n"
+    )
+    assert (second.returncode, "is there already" in second.stderr) == (64, True)
+    assert site.sql("SELECT number FROM registrations") == [(7,)]
+
+
+def test_enqueuing_twice_makes_no_second_job(site: Site) -> None:
+    """Both mails of a registration, once; the second time it says where they stand."""
+    site.make(7)
+    site.settle("mailQueueEnabled", "0")
+    first = site.run("enqueue", "7", site.path)
+    site.sql(
+        "UPDATE mail_queue SET status = 'failed', attempts = 10, next_attempt_at = 253402300799,"
+        " last_error = '550 no' WHERE mail_type = 'user'"
+    )
+    second = site.run("enqueue", "7", site.path)
+
+    assert first.stdout == "7-user created\n7-organizer created\npaused, 2 waiting\n"
+    assert second.stdout == (
+        "7-user already there: parked, attempts 10, 550 no\n"
+        "7-organizer already there: pending\npaused, 1 waiting\n"
+    )
+    assert len(site.jobs()) == 2
+    assert [line["event"] for line in site.told()] == ["enqueue"] * 2 + ["enqueue_duplicate"] * 2
+
+
+def test_only_what_is_asked_for_and_switched_on_is_enqueued(site: Site) -> None:
+    """One kind by its name; one that is switched off not even then."""
+    site.make(7)
+    one = site.run("enqueue", "7", site.path, "--type", "organizer")
+    site.configure(user="enabled: false")
+    both = site.run("enqueue", "7", "--root", site.path)
+    off = site.run("enqueue", "7", site.path, "--type", "user")
+
+    assert one.stdout == "7-organizer created\n"
+    assert both.stdout == "7-organizer already there: pending\n"
+    assert (off.returncode, "user mails are switched off" in off.stderr) == (78, True)
+
+
+def test_nobody_registered_has_no_mail(site: Site) -> None:
+    """A number without a registration is refused, and nothing is made."""
+    site.make(7)
+
+    done = site.run("enqueue", "8", site.path)
+
+    assert (done.returncode, done.stdout) == (64, "")
+    assert "no registration 8" in done.stderr
+    assert site.jobs() == []
+
+
+def test_the_console_is_told_of_the_queue(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The figures of the place that the command line names, and of the log that is written."""
+    site.make(7)
+    site.run("enqueue", "7", site.path)
+    site.run("work", site.path)
+    monkeypatch.setenv("HOME", site.environ["HOME"])
+    setup = setup_for(config.load(str(site.config), {}), site.path, {})
+
+    found = queue_facts(setup)
+
+    rows = dict(found.rows)
+    assert rows["registrations"] == "1"
+    assert rows["backlog"].startswith("1 waiting, 1 due, ")
+    assert rows["last run"].endswith(": 1 sent")
+    assert found.warnings == ()
+
+
+def test_what_is_no_mail_queue_is_said(site: Site) -> None:
+    """A folder is none, nor is a file of something else."""
+    (site.folder / "text").write_text("hello")
+    for place in (site.folder, site.folder / "text", site.folder / "missing"):
+        done = site.run("work", str(place))
+        assert (done.returncode, "no mail queue" in done.stderr) == (69, True)
+
+
+# ---- one run
+
+
+def test_one_run_sends_what_the_tokens_allow(site: Site) -> None:
+    """One token is one mail; the rest waits, and the log says what the run came to."""
+    site.make(7, 8, tokens=1)
+    for number in ("7", "8"):
+        site.run("enqueue", number, site.path, "--type", "user")
+
+    done = site.run("work", site.path)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("1 sent, 0 failed, 1 waiting; next token in ")
+    (mail,) = site.mails()
+    assert (mail["To"], mail["Subject"]) == ("p7@example.org", "Anmeldung 7")
+    assert mail["Message-ID"].startswith("<7-user-")
+    assert mail.get_content() == "Hallo Person 7, Nummer 7.\n"
+    assert site.jobs() == [("8-user", "pending")]
+    start, end = site.told("run_start", "run_end")
+    assert start["run"] == end["run"]
+    assert {"rate": 1, "cap": 1, "tokens_before": 1.0}.items() <= start.items()
+    counted = {"allowed": 1, "claimed": 1, "sent": 1, "failed": 0, "recovered": 0, "orphans": 0}
+    assert counted.items() <= end.items()
+    assert end["tokens_after"] < 1
+
+
+def test_a_paused_run_keeps_house_and_spends_nothing(site: Site) -> None:
+    """Orphans go, the bucket stays untouched, and the log says that it was skipped."""
+    site.make(7, 8)
+    for number in ("7", "8"):
+        site.run("enqueue", number, site.path)
+    site.settle("mailQueueEnabled", "0")
+    site.sql("DELETE FROM registrations WHERE number = 8")
+    before = site.sql("SELECT * FROM config ORDER BY key")
+
+    done = site.run("work", site.path)
+
+    assert (done.returncode, done.stdout) == (0, "paused, 2 waiting\n")
+    assert site.sql("SELECT * FROM config ORDER BY key") == before
+    assert [ident for ident, _ in site.jobs()] == ["7-user", "7-organizer"]
+    (skipped,) = site.told("run_skipped", "run_start", "run_end")
+    assert (skipped["event"], skipped["orphans"]) == ("run_skipped", 2)
+    assert site.mails() == []
+
+
+def test_a_failed_mail_waits_and_cron_hears_nothing(site: Site) -> None:
+    """The run ends well, and quietly; the job says why and waits for its minute."""
+    site.make(7)
+    a_script(site.folder / "sendmail", "cat > /dev/null; echo 'no such user' >&2; exit 67")
+    site.run("enqueue", "7", site.path, "--type", "user")
+    before = int(time.time())
+
+    done = site.run("work", site.path, "--quiet")
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    ((status, attempts, due, error),) = site.sql(
+        "SELECT status, attempts, next_attempt_at, last_error FROM mail_queue"
+    )
+    assert (status, attempts) == ("failed", 1)
+    assert due >= before + 60
+    assert "rejected" in error
+    assert [line["attempt"] for line in site.told("failed")] == [1]
+
+
+def test_what_cannot_be_sent_is_not_claimed(site: Site) -> None:
+    """Without its template a kind waits and costs no token; the other one goes on."""
+    site.make(7)
+    (site.folder / "user.txt").unlink()
+    site.run("enqueue", "7", site.path)
+
+    done = site.run("work", site.path)
+
+    assert done.returncode == 0
+    assert "user: template" in done.stdout
+    assert "No such file" in done.stdout
+    assert [mail["To"] for mail in site.mails()] == ["orga@example.org"]
+    assert site.sql("SELECT attempts, status FROM mail_queue") == [(0, "pending")]
+
+
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [
+        ("lease: 60", "stores.zgb.lease: the lease of 60 s may lapse"),
+        ("lease: x", "stores.zgb.lease: expected a whole number"),
+    ],
+)
+def test_settings_that_cannot_work_send_nothing(site: Site, own: str, words: str) -> None:
+    """It says which one, and claims nothing."""
+    site.make(7)
+    site.run("enqueue", "7", site.path, "--type", "user")
+    site.configure(own=own)
+
+    done = site.run("work", site.path)
+
+    assert (done.returncode, words in done.stderr) == (78, True)
+    assert site.jobs() == [("7-user", "pending")]
+
+
+def test_mail_goes_by_a_relay_with_its_own_headers(site: Site) -> None:
+    """Through curl to a server, redirected: the Message-ID and the first address arrive."""
+    needs("curl")
+    site.make(7)
+    site.settle("mailRedirectToSchumbi", "1")
+    site.settle("startDate", "2001-01-01")
+    site.settle("endDate", "2001-01-31")
+    site.run("enqueue", "7", site.path, "--type", "user")
+    with Server() as server:
+        relay = f"relay: {{host: {HOST}, port: {server.port}}}"
+        site.configure(mail=f"method: curl, plain_hosts: ['{HOST}'], {relay}")
+        done = site.run("work", site.path)
+
+    assert done.stdout.startswith("1 sent"), done
+    (received,) = server.mails
+    mail = email.message_from_bytes(received.data, policy=email.policy.default)
+    assert received.recipients == ("p7=example.org@schumbi.de",)
+    assert mail["Message-ID"].startswith("<7-user-")
+    assert mail["X-Original-To"] == "p7@example.org"
+
+
+def test_with_no_log_to_write_the_lines_are_heard(site: Site) -> None:
+    """They go to standard error, and the mail goes out."""
+    site.make(7)
+    site.run("enqueue", "7", site.path, "--type", "user")
+    site.environ["MAIL_QUEUE_LOG"] = str(site.folder / "no" / "folder.log")
+
+    done = site.run("work", site.path)
+
+    assert (done.returncode, len(site.mails())) == (0, 1)
+    assert '"event":"sent"' in done.stderr
+
+
+# ---- ended in between
+
+
+def test_killed_after_sending_it_is_sent_once(site: Site) -> None:
+    """A worker is killed when the mail is out and its row is still there; the next run that comes
+    after the lease finds the line, and has the row go."""
+    site.make(7)
+    site.run("enqueue", "7", site.path, "--type", "user")
+    dying = (
+        "import os, signal\n"
+        "from engine.stores.zgb import ZgbStore\n"
+        "from tui.cli import main\n"
+        "ZgbStore.swap = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"main({site.argv('work', site.path)[len(COMMAND) :]!r})\n"
+    )
+    killed = subprocess.run(
+        [sys.executable, "-P", "-c", dying],
+        env={**site.environ, "PYTHONPATH": str(ROOT)},
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (killed.returncode, len(site.mails())) == (-signal.SIGKILL, 1)
+    assert site.jobs() == [("7-user", "sending")]
+    site.settle("mailTokens", "1")
+    site.sql("UPDATE mail_queue SET locked_until = 1")
+    site.run("work", site.path)
+    assert site.jobs() == [("7-user", "pending")]  # it waits, as after any failure
+    site.sql("UPDATE mail_queue SET next_attempt_at = 1")
+    site.settle("mailTokens", "1")
+
+    done = site.run("work", site.path)
+
+    assert (done.returncode, site.jobs(), len(site.mails())) == (0, [], 1)
+    assert len(site.told("sent")) == len(site.told("already_sent")) == 1
+    assert [line["recovered"] for line in site.told("run_end")] == [1, 0]
+
+
+def test_of_two_runs_one_works(site: Site) -> None:
+    """While a mail is being handed over a second run says so, and leaves; each mail goes once."""
+    site.make(7)
+    gate = site.folder / "gate"
+    os.mkfifo(gate)
+    script = Path(site.sendmail)
+    script.write_text(script.read_text().replace("cat >", f"read x < '{gate}'\ncat >", 1))
+    site.run("enqueue", "7", site.path, "--type", "user")
+    first = site.start("work", site.path)
+    assert soon(lambda: site.jobs() == [("7-user", "sending")])
+
+    second = site.run("work", site.path)
+    loop = site.run("work", site.path, "--loop")
+    gate.write_text("go\n")
+    said, _ = first.communicate(timeout=PATIENCE)
+
+    assert (second.returncode, second.stdout) == (0, "")
+    assert "another run is at work" in second.stderr
+    assert loop.returncode == 2
+    assert (first.returncode, said) == (0, "1 sent, 0 failed, 0 waiting\n")
+    assert len(site.mails()) == 1
+
+
+def test_a_loop_sends_what_comes_and_ends_when_told(site: Site) -> None:
+    """It does not wait for the minute to be over: the database changes, and it looks."""
+    site.make(7, 8)
+    site.settle("mailMaxPerHour", "60")
+    site.settle("mailTokens", "5")
+    loop = site.start("work", site.path, "--loop")
+    try:
+        assert soon(lambda: site.log_path.exists() and len(site.told("run_end")) > 0)
+        site.run("enqueue", "7", site.path, "--type", "user")
+        assert soon(lambda: len(site.mails()) == 1 and site.jobs() == [])
+        site.run("enqueue", "8", site.path, "--type", "user")
+        assert soon(lambda: len(site.mails()) == 2 and site.jobs() == [])
+    finally:
+        loop.send_signal(signal.SIGTERM)
+        said, _ = loop.communicate(timeout=PATIENCE)
+
+    assert loop.returncode == 0, said
+    assert len(site.told("run_end")) == len(site.told("run_start"))
+
+
+# ---- what is wrong
+
+
+def doctored(site: Site) -> tuple[int, dict[str, list[str]]]:
+    """What the doctor says is bad, by the check."""
+    done = site.run("doctor", site.path)
+    assert done.stderr == ""
+    bad: dict[str, list[str]] = {}
+    for line in done.stdout.splitlines():
+        if line.startswith("BAD"):
+            _, name, words = line.split(maxsplit=2)
+            bad.setdefault(name, []).append(words)
+    return done.returncode, bad
+
+
+def test_a_healthy_queue_needs_nothing(site: Site) -> None:
+    """After a run, with a log in the home, the doctor finds nothing."""
+    site.make(7)
+    site.run("work", site.path)
+
+    assert doctored(site) == (0, {})
+
+
+def test_the_doctor_names_what_is_wrong(site: Site) -> None:
+    """Each thing that keeps mails from arriving, all at once."""
+    site.make(7)
+    site.run("enqueue", "7", site.path)
+    site.run("enqueue", "7", site.path)
+    site.sql(
+        "UPDATE mail_queue SET status = 'failed', next_attempt_at = 253402300799, attempts = 10"
+        " WHERE mail_type = 'organizer'"
+    )
+    site.sql("DELETE FROM registrations")
+    for key, value in {
+        "mailQueueEnabled": "0",
+        "mailMaxPerHour": "160",
+        "mailRedirectToSchumbi": "1",
+        "mailLastRefill": "1000",
+    }.items():
+        site.settle(key, value)
+    site.environ["MAIL_QUEUE_LOG"] = str(site.folder / "no" / "x.log")
+    (site.folder / "user.txt").write_text("{price}")
+    site.configure(mail="method: none", own="lease: 50")
+
+    code, bad = doctored(site)
+
+    assert code == 1
+    assert {name: len(words) for name, words in bad.items()} == {
+        "switch": 1,
+        "jobs": 1,
+        "rows": 1,
+        "rate": 1,
+        "lease": 1,
+        "transport": 1,
+        "letters": 2,
+        "redirect": 1,
+        "log": 1,
+    }
+    assert "1 parked" in bad["jobs"][0]
+    assert "2 jobs have no registration" in bad["rows"][0]
+    assert "the method is none" in bad["transport"][0]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "name", "words"),
+    [
+        ("mailLastRefill", "1000", "cron", "the last run was"),
+        ("mailTokens", "", "cron", "no run is known of"),
+    ],
+)
+def test_the_doctor_hears_that_cron_is_silent(
+    site: Site, key: str, value: str, name: str, words: str
+) -> None:
+    """With the line that belongs into the crontab."""
+    site.make(7)
+    site.settle(key, value)
+
+    done = site.run("doctor", site.path)
+
+    assert done.returncode == 1
+    assert f"BAD  {name:<10} {words}" in done.stdout
+    assert "* * * * * " in done.stdout
+
+
+def test_the_doctor_says_when_a_log_may_be_public(site: Site) -> None:
+    """Beside the database, and wherever a web server looks."""
+    site.make(7)
+    site.run("work", site.path)
+    site.environ["HOME"] = "/nonexistent"
+    _, beside = doctored(site)
+    public = site.folder / "htdocs"
+    public.mkdir()
+    site.environ["MAIL_QUEUE_LOG"] = str(public / "x.log")
+    _, below = doctored(site)
+
+    assert ".htaccess" in beside["log"][0]
+    assert "below a web root" in below["log"][0]
+
+
+def test_the_doctor_says_when_a_mail_may_go_twice(site: Site) -> None:
+    """Without a time of making, one mail is not told from the next of its number."""
+    site.make(7)
+    site.run("work", site.path)
+    site.sql("ALTER TABLE mail_queue DROP COLUMN created_at")
+
+    code, bad = doctored(site)
+
+    assert (code, list(bad)) == (1, ["log"])
+    assert "may be sent twice" in bad["log"][0]
+
+
+def test_the_doctor_says_why_a_database_cannot_be_read(site: Site) -> None:
+    """A table that is missing is named."""
+    site.make(7)
+    site.sql("DROP TABLE config")
+
+    code, bad = doctored(site)
+
+    assert (code, "expected a table config" in bad["database"][0]) == (1, True)

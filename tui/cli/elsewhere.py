@@ -1,0 +1,89 @@
+"""`status` of a place in another program's format: what the console would say of it, once."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from engine.model import Problem
+from engine.store import Unavailable
+from engine.text import shown
+from tui.cli.console import places_of
+from tui.cli.glance import glance
+from tui.cli.wiring import Setup, complain
+from tui.live import Live
+from tui.present import span
+
+WELL, ATTENTION, UNREADABLE = 0, 1, 2
+SHOWN_PROBLEMS = 10
+
+
+class Look(NamedTuple):
+    """What one look found."""
+
+    counts: dict[str, int]
+    """Tasks by the store's own words."""
+    oldest: float | None
+    """Seconds since the oldest pending task was created; None where none is, or nobody knows."""
+    problems: Sequence[Problem]
+    facts: Sequence[tuple[str, str]]
+    attention: Sequence[str]
+    """What somebody should see to."""
+
+
+def status(setup: Setup, as_json: bool) -> int:
+    """Say how a place is; exit 0 well, 1 needs attention, 2 cannot be read."""
+    found = glance(places_of(setup, [setup.place]), _look)
+    if isinstance(found, str):
+        complain(shown(found))
+        return UNREADABLE
+    print(json.dumps(_as_row(setup, found)) if as_json else "\n".join(_as_text(setup, found)))
+    return ATTENTION if found.attention else WELL
+
+
+async def _look(lives: Sequence[Live]) -> Look | str:
+    (live,) = lives
+    latest = live.inspector.latest
+    if latest.unavailable:
+        return latest.unavailable
+    try:
+        await live.count_what_waits()
+        problems = await live.inspector.problems()
+    except Unavailable as error:
+        return str(error)
+    states, waiting = live.inspector.states, live.standing
+    oldest = None if waiting is None or waiting.oldest is None else time.time() - waiting.oldest
+    return Look(
+        {states[state]: latest.counts.get(state, 0) for state in states},
+        oldest,
+        problems,
+        live.signs.facts.rows,
+        [alert.words for alert in live.alerts],
+    )
+
+
+def _as_text(setup: Setup, look: Look) -> list[str]:
+    counts = "  ".join(f"{word} {number:,}" for word, number in look.counts.items())
+    lines = [f"queue     {shown(setup.place)}", f"tasks     {counts}"]
+    if look.oldest is not None:
+        lines.append(f"oldest    {span(look.oldest)} waiting")
+    lines += [f"{shown(name):<9} {shown(words)}" for name, words in look.facts]
+    shown_of = look.problems[:SHOWN_PROBLEMS]
+    lines += [f"problem   {shown(one.where)}: {shown(one.what)}" for one in shown_of]
+    if len(look.problems) > SHOWN_PROBLEMS:
+        lines.append(f"          and {len(look.problems) - SHOWN_PROBLEMS:,} more")
+    lines += [f"attention {words}" for words in look.attention]
+    return lines if look.attention else [*lines, "well      nothing needs attention"]
+
+
+def _as_row(setup: Setup, look: Look) -> dict[str, object]:
+    return {
+        "queue": setup.place,
+        "tasks": look.counts,
+        "oldest_pending_age": look.oldest,
+        "facts": dict(look.facts),
+        "problems": [{"where": one.where, "what": one.what} for one in look.problems],
+        "attention": list(look.attention),
+    }

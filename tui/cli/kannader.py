@@ -1,0 +1,287 @@
+"""`kannader`: a Kannader spool made, given mail, sent from and recovered."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import BinaryIO
+
+from engine import stores
+from engine.handlers import Failed, Fatal
+from engine.handlers.smtp import SmtpSend
+from engine.mail import bounce, smtp, wire
+from engine.mail.bounce import Undelivered
+from engine.mail.host import Host, full_name, this_host
+from engine.mail.model import BadMail
+from engine.mail.smtp import Destination, Letter, path_of
+from engine.model import State, Task
+from engine.store import Gone, StoreError, Unavailable, Unsupported
+from engine.stores.kannader import KannaderStore, make_spool
+from engine.stores.kannader.enqueuing import wired
+from engine.stores.kannader.settings import Settings, retry_policy
+from engine.stores.kannader.spool import KIND
+from engine.stores.kannader.store import FOLDERS
+from engine.text import shown
+from engine.worker import Services
+from tui.cli import unlocked
+from tui.cli.wiring import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE, Setup, complain, fail
+
+
+def init(setup: Setup, arguments: Namespace) -> int:
+    """Make the folders of a spool that are missing, and say what to do next."""
+    place = os.path.abspath(arguments.place)
+    lacking = [word for word in FOLDERS if not os.path.isdir(f"{place}/{word}")]
+    queue = f"{place}/queue"
+    if lacking and os.path.isdir(queue) and os.listdir(queue):
+        fail(
+            EX_USAGE, f"{shown(place)} holds another program's queue, expected a folder of its own"
+        )
+    made = make_spool(place)
+    if not made:
+        print(f"{shown(place)} has everything a Kannader spool needs; nothing was changed")
+    for path in made:
+        print(f"made {shown(path)}")
+    where = shown(arguments.place)
+    print(
+        f"next: spooldeck kannader enqueue --from A --to B FILE {where}   adds a mail\n"
+        f"      spooldeck kannader work {where}   sends mails until stopped, to the server\n"
+        f"      that stores.kannader.host names in the configuration\n"
+        f"      spooldeck {where}   opens the console"
+    )
+    return 0
+
+
+def enqueue(setup: Setup, arguments: Namespace) -> int:
+    """Put a mail into the spool; prints the id of each recipient's once the disk has all of it."""
+    _settings(setup)
+    recipients = list(dict.fromkeys(arguments.recipients))
+    for address in (arguments.sender, *recipients):
+        _require_address(address, null=address is arguments.sender)
+    with _opened(arguments.file) as source, tempfile.TemporaryFile() as contents:
+        chunks = iter(lambda: source.read(wire.CHUNK), b"")
+        contents.writelines(chunks if arguments.wire else wired(chunks))
+        contents.seek(0)
+        try:
+            wire.examined(contents)
+        except BadMail as error:
+            fail(EX_USAGE, f"{shown(arguments.file)}: {error}")
+        contents.seek(0)
+        setup.require_change()
+        with closing(_store(setup)) as store:
+            text = iter(lambda: contents.read(wire.CHUNK), b"")
+            ids = store.enqueue(arguments.sender, recipients, text, wire=True)
+    for ident in ids:
+        print(ident)
+    sys.stdout.flush()
+    for ident in ids:
+        setup.log_if_allowed("INFO", f"Task queued: {ident} ({KIND})")
+    return 0
+
+
+def _require_address(address: str, *, null: bool) -> None:
+    try:
+        path = path_of(address)
+    except BadMail as error:
+        fail(EX_USAGE, str(error))
+    if path == "<>" and not null:
+        fail(EX_USAGE, "--to is nobody, expected an address")
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[BinaryIO]:
+    if path == "-":
+        yield sys.stdin.buffer
+        return
+    with open(path, "rb") as source:
+        yield source
+
+
+def work(setup: Setup, arguments: Namespace) -> int:
+    """Send mail after mail, woken by what happens in the spool."""
+    settings = _settings(setup)
+    to = destination(settings)
+    why = settings.unworkable or smtp.unusable(to)
+    if why:
+        fail(EX_CONFIG, why)
+    setup.require_change()
+    setup.make_folders()
+    with closing(_store(setup)) as store, closing(_store(setup)) as letters:
+        if not store.kannaders:
+            for line in store.recover():
+                setup.log("WARN", f"Recovered {line}")
+        run = unlocked.run(
+            setup,
+            store,
+            {KIND: SmtpSend(letters_of(letters), to)},
+            retry_policy(settings),
+            _services(setup, store, settings),
+            concurrency=arguments.concurrency or settings.concurrency,
+            until_idle=arguments.until_idle,
+        )
+    return unlocked.tell(run)
+
+
+def recover(setup: Setup, arguments: Namespace) -> int:
+    """End what was interrupted and mend what can be mended; a line for each thing."""
+    _settings(setup)
+    dry = arguments.dry_run
+    if not dry:
+        setup.require_change()
+    with closing(_store(setup)) as store:
+        lines = store.recover(dry=dry, anyway=arguments.anyway)
+    for line in lines:
+        print(shown(line))
+        if not dry:
+            setup.log_if_allowed("WARN", f"Recovered {line}")
+    if not lines:
+        print("nothing to recover")
+    return 0
+
+
+# ---- what these commands stand on
+
+
+def _settings(setup: Setup) -> Settings:
+    """What is settled of the spool that the place is.
+
+    Raises:
+        Fail: it is none, or none was named.
+    """
+    if setup.site is None or setup.site.name != stores.KANNADER:
+        fail(
+            EX_UNAVAILABLE,
+            f"{shown(setup.place)} is no Kannader spool, expected the folders "
+            f"{', '.join(FOLDERS)} (spooldeck kannader init DIR makes them)",
+        )
+    settings = setup.site.settings
+    assert isinstance(settings, Settings)
+    return settings
+
+
+def _store(setup: Setup) -> KannaderStore:
+    store = setup.store()
+    assert isinstance(store, KannaderStore)
+    return store
+
+
+def destination(settings: Settings) -> Destination:
+    """The server that the settings name."""
+    return Destination(
+        host=settings.host,
+        port=settings.port,
+        tls=settings.tls,
+        user=settings.user,
+        password_file=settings.password_file,
+        ca_file=settings.ca_file,
+        helo=settings.helo or full_name(os.uname().nodename),
+        connect_timeout=settings.connect_timeout,
+        timeout=settings.timeout,
+        max_time=settings.max_time,
+    )
+
+
+def letters_of(store: KannaderStore) -> Callable[[Task], Letter]:
+    """What opens the letter of a mail that was claimed, on any thread, one at a time."""
+    turn = threading.Lock()
+
+    def open_letter(task: Task) -> Letter:
+        try:
+            with turn:
+                envelope = store.envelope(task)
+                if not envelope.known:
+                    raise Fatal("its envelope is written in a way that is not known")
+                return Letter(envelope.sender, envelope.recipient, store.contents(task))
+        except Unsupported as error:
+            raise Fatal(str(error)) from error
+        except StoreError as error:
+            raise Failed(f"it cannot be read: {error}") from error
+
+    return open_letter
+
+
+def _services(setup: Setup, store: KannaderStore, settings: Settings) -> Services:
+    counters = setup.counters()
+
+    def tally(name: str) -> None:
+        try:
+            counters.add(name, 1)
+        except OSError as error:
+            complain(f"{setup.queue.counters}/{name}: {error.strerror}; not counted")
+
+    def retire() -> None:
+        try:
+            setup.sweep(store, time.time())
+        except (OSError, Unavailable) as error:
+            complain(f"the trash could not be swept: {error}")
+
+    return Services(
+        log=setup.log,
+        alert=setup.alert,
+        tally=tally,
+        retire=retire,
+        giving_up=returning(store, this_host(), setup.log)
+        if settings.bounces
+        else lambda task: None,
+        timeouts={KIND: settings.max_time},
+    )
+
+
+def returning(
+    store: KannaderStore,
+    host: Host,
+    log: Callable[[str, str], None],
+    clock: Callable[[], float] = time.time,
+) -> Callable[[Task], None]:
+    """What returns a mail that is given up to its sender, once, however often it is asked to."""
+    returned: set[str] = set()
+
+    def give_up(task: Task) -> None:
+        if task.id not in returned:
+            log(*_return(store, task, host, clock()))
+            returned.add(task.id)
+
+    return give_up
+
+
+def _return(store: KannaderStore, task: Task, host: Host, now: float) -> tuple[str, str]:
+    """Enqueue the bounce of a mail that is still claimed; a level and a line for the log.
+
+    Raises:
+        Unavailable: the disk refused; it is to be tried again.
+    """
+    claimed = replace(task, state=State.ACTIVE)
+    try:
+        envelope = store.envelope(claimed)
+        sender = path_of(envelope.sender)[1:-1]
+        mail = Undelivered(
+            task.id,
+            sender,
+            envelope.recipient,
+            task.created,
+            task.error,
+            _headers(store, claimed),
+        )
+        made = bounce.compose(mail, host, now)
+        if made is None:
+            return "INFO", f"Task {task.id} is returned to nobody: its sender is the null sender"
+        (ident,) = store.enqueue("<>", [sender], [made], seed=f"bounce of {task.id}")
+    except Gone as gone:
+        return "INFO", f"Task {task.id} is returned already, or taken away: {gone}"
+    except (BadMail, Unsupported) as error:
+        return "ERROR", f"Task {task.id} cannot be returned: {error}"
+    return "WARN", f"Task {task.id} is returned to its sender: {ident}"
+
+
+def _headers(store: KannaderStore, task: Task) -> bytes:
+    try:
+        with store.contents(task) as contents:
+            return wire.headers(contents)
+    except Unsupported:
+        return b""  # no plain file: its sender hears of it all the same

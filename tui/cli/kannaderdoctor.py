@@ -1,0 +1,136 @@
+"""`doctor` for a Kannader spool: what keeps mail from going, each reason with what mends it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+
+from engine import stores
+from engine.doctor import Finding, Grade, line, needs_act
+from engine.mail import smtp
+from engine.model import Problem, State, Task
+from engine.policy import HOUR, at, lasting
+from engine.store import StoreError, Unavailable
+from engine.stores.kannader import KannaderStore
+from tui.cli.kannader import destination
+from tui.cli.wiring import Setup
+
+WELL, ATTENTION = 0, 1
+
+LATE = HOUR
+"""Seconds for which a mail may be due before somebody should look why nobody sends it."""
+
+SHOWN = 10
+"""Things of one sort that are told one by one."""
+
+
+def doctor(setup: Setup, arguments: Namespace) -> int:
+    """Look, and say what was found; exit 0 when nobody has to act, else 1. Changes nothing."""
+    findings = []
+    for name, finding in _examined(setup):
+        print("\n".join(line(name, finding)))
+        findings.append(finding)
+    return ATTENTION if needs_act(findings) else WELL
+
+
+def _examined(setup: Setup) -> Iterator[tuple[str, Finding]]:
+    yield "server", _server(setup)
+    try:
+        store = setup.store()
+    except Unavailable as error:
+        yield "spool", Finding(Grade.BAD, str(error), _command(setup, "kannader", "init"))
+        return
+    assert isinstance(store, KannaderStore)
+    with closing(store):
+        yield "rights", _rights(store)
+        yield "beside", _beside(store)
+        try:
+            items = list(store.look(store.states.values()))
+            # A whole look begins with a peek: what is wrong there is said twice.
+            found = {item.where: item for item in store.look() if isinstance(item, Problem)}
+            problems = list(found.values())
+            mended = store.recover(dry=True)
+        except (StoreError, OSError) as error:
+            yield "mails", Finding(Grade.HIDDEN, f"the spool cannot be looked at: {error}")
+            return
+        tasks = [item for item in items if isinstance(item, Task)]
+        yield "mails", _mails(setup, tasks)
+        yield "inflight", _inflight(setup, tasks)
+        yield from (("damage", finding) for finding in _damage(setup, problems, mended))
+
+
+def _server(setup: Setup) -> Finding:
+    """Whether our own worker could hand mail to somebody."""
+    if setup.site is None or setup.site.name != stores.KANNADER:
+        return Finding(Grade.BAD, f"{setup.place} is no Kannader spool")
+    settings = setup.site.settings
+    why = settings.unworkable or smtp.unusable(destination(settings))
+    if why:
+        mend = "set stores.kannader.host in the configuration, or let Kannader itself send"
+        return Finding(Grade.WARN, f"our worker cannot send from here: {why}", mend)
+    return Finding(Grade.OK, f"mail goes to {settings.host}, port {settings.port}")
+
+
+def _rights(store: KannaderStore) -> Finding:
+    refused = store.edges[State.PENDING, State.HELD].refused
+    if refused:
+        return Finding(Grade.WARN, refused, "use the account that the spool belongs to")
+    return Finding(Grade.OK, "we may look and change")
+
+
+def _beside(store: KannaderStore) -> Finding:
+    if not store.kannaders:
+        return Finding(Grade.OK, "no Kannader is at work here, as far as we may see")
+    pids = ", ".join(map(str, store.kannaders))
+    return Finding(
+        Grade.OK,
+        f"Kannader is at work here (PID {pids}): it sees what is released, enqueued or due anew at "
+        "its next start only",
+    )
+
+
+def _mails(setup: Setup, tasks: Sequence[Task]) -> Finding:
+    now = time.time()
+    late = [t for t in tasks if t.state is State.PENDING and (t.due or now) < now - LATE]
+    if not late:
+        return Finding(Grade.OK, "no mail is overdue")
+    first = min(task.due or now for task in late)
+    what = f"{len(late):,} mails are overdue, the first since {at(first)}: nobody sends them"
+    return Finding(Grade.WARN, what, _command(setup, "kannader", "work"))
+
+
+def _inflight(setup: Setup, tasks: Sequence[Task]) -> Finding:
+    now = time.time()
+    active = [task.lease.since for task in tasks if task.lease is not None]
+    lapsed = [t for t in tasks if t.lease is not None and (t.lease.until or now) <= now]
+    if lapsed:
+        what = (
+            f"{len(lapsed):,} mails were being sent when their sender ended, and may have arrived"
+        )
+        return Finding(Grade.WARN, what, _command(setup, "kannader", "recover", "--dry-run"))
+    if active:
+        age = lasting(now - min(active))
+        return Finding(Grade.OK, f"{len(active):,} are being sent, the longest for {age}")
+    return Finding(Grade.OK, "nothing is being sent")
+
+
+def _damage(setup: Setup, problems: Sequence[Problem], mended: Sequence[str]) -> Iterator[Finding]:
+    recover = _command(setup, "kannader", "recover", "--dry-run")
+    for problem in problems[:SHOWN]:
+        yield Finding(Grade.BAD, f"{problem.where}: {problem.what}")
+    if len(problems) > SHOWN:
+        yield Finding(Grade.BAD, f"and {len(problems) - SHOWN:,} more")
+    for said in mended[:SHOWN]:
+        yield Finding(Grade.WARN, f"recovery would: {said}", recover)
+    if len(mended) > SHOWN:
+        yield Finding(Grade.WARN, f"and {len(mended) - SHOWN:,} more", recover)
+    if not problems and not mended:
+        yield Finding(Grade.OK, "nothing is damaged, and nothing was left half done")
+
+
+def _command(setup: Setup, *words: str) -> str:
+    return shlex.join(["spooldeck", "--root", os.path.abspath(setup.place), *words])

@@ -1,0 +1,402 @@
+"""`zgb init`, `enqueue` and `work`: a mail queue in a SQLite database, made, filled and worked."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import time
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from types import FrameType
+from typing import NamedTuple
+
+from engine import files
+from engine.model import State, Task
+from engine.policy import at, lasting
+from engine.store import Unavailable, Unsupported
+from engine.stores.zgb import ZgbStore, bucket, create
+from engine.stores.zgb.facts import Facts, facts
+from engine.stores.zgb.log import Log, Spot, spot
+from engine.stores.zgb.settings import Settings
+from engine.stores.zgb.store import Enqueued
+from engine.text import shown
+from engine.worker import Run, Services, Worker
+from tui.cli.wiring import EX_CONFIG, EX_NOPERM, EX_UNAVAILABLE, EX_USAGE, Setup, complain, fail
+from tui.cli.zgbmail import Hourly, Parts, Registration, mail_settings, unready
+
+DONE, BUSY, OWED = 0, 2, 3
+"""Exit codes: as it should be; another worker is at work here; an outcome could not be stored."""
+
+EVERY = 60.0
+"""Seconds between two runs of a loop, as cron has it."""
+
+_GLANCE = 1.0
+"""Seconds in which a loop that waits hears that it is to end."""
+
+
+class Desk(NamedTuple):
+    """One mail queue as the command line and the configuration mean it."""
+
+    setup: Setup
+    path: str
+    """Absolute."""
+    own: Settings
+
+    def spot(self) -> Spot:
+        """Where its log is written."""
+        return spot(self.own.log, self.path, os.environ, os.getcwd())
+
+    def open(self, log: Log | None = None) -> ZgbStore:
+        """Its store, which tells a log what happens.
+
+        Raises:
+            Unavailable: it cannot be reached.
+        """
+        place = self.own.place(self.path)
+        return ZgbStore(place) if log is None else ZgbStore(place, tell=log.tell)
+
+    def log(self) -> Log:
+        """The log of one run, or of one command."""
+        return Log(self.spot().path, secrets.token_hex(4), self.path, time.time, _say)
+
+
+def _say(text: str) -> None:
+    complain(shown(text))
+
+
+def desk_of(setup: Setup) -> Desk:
+    """The mail queue that a command is for.
+
+    Raises:
+        Unavailable: there is none.
+    """
+    site = setup.site
+    if site is None or not isinstance(site.settings, Settings):
+        raise Unavailable(
+            f"{shown(setup.place)}: no mail queue, expected a SQLite database "
+            "(spooldeck zgb init DB makes one)"
+        )
+    return Desk(setup, site.path, site.settings)
+
+
+def queue_facts(setup: Setup) -> Facts:
+    """What is told of a queue as a whole.
+
+    Raises:
+        Unavailable: the database cannot be read now.
+    """
+    desk = desk_of(setup)
+    where = desk.spot()
+    with closing(desk.open()) as store:
+        return facts(store, where.path, where.warnings)
+
+
+# ---- made, and filled
+
+
+def init(setup: Setup, arguments: Namespace) -> int:
+    """Make a new, empty mail queue; it sends nothing until it is told to."""
+    path = arguments.place
+    try:
+        create(path)
+    except FileExistsError:
+        fail(EX_USAGE, f"{shown(path)} is there already, and is left as it is")
+    print(f"made {shown(path)}: paused, until mailQueueEnabled is 1 in its table config")
+    return DONE
+
+
+def enqueue(setup: Setup, arguments: Namespace) -> int:
+    """Queue the mails of a registration; say of each whether it was there already, and where."""
+    desk = desk_of(setup)
+    kinds = (arguments.type,) if arguments.type else desk.own.enqueued
+    for kind in kinds:
+        if kind not in desk.own.enqueued:
+            fail(EX_CONFIG, f"{kind} mails are switched off: stores.zgb.types.{kind}.enabled")
+    if not kinds:
+        fail(EX_CONFIG, "both mails are switched off: stores.zgb.types.*.enabled")
+    log = desk.log()
+    with closing(desk.open(log)) as store:
+        try:
+            done = store.enqueue(arguments.number, kinds)
+        except Unsupported as error:
+            fail(EX_USAGE, str(error))
+        for one in done:
+            print(_enqueued(store, one))
+        if not store.settings().enabled:
+            print(f"paused, {store.backlog(time.time()).waiting:,} waiting")
+    return DONE
+
+
+def _enqueued(store: ZgbStore, one: Enqueued) -> str:
+    if one.created:
+        return f"{one.task.id} created"
+    return f"{one.task.id} already there: {_standing(store, one.task)}"
+
+
+def _standing(store: ZgbStore, task: Task) -> str:
+    words = [task.word or store.states[task.state]]
+    if task.attempts:
+        words.append(f"attempts {task.attempts}")
+    if task.state is State.PENDING and task.due and task.due > time.time():
+        words.append(f"due {at(task.due)}")
+    if task.error:
+        words.append(shown(task.error))
+    return ", ".join(words)
+
+
+# ---- worked
+
+
+class _Stop:
+    """Whether we were told to end; the worker in hand is told as well."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._worker: Worker | None = None
+
+    def tell(self, number: int = 0, frame: FrameType | None = None) -> None:
+        """End; a second time: end what is in hand, too."""
+        self.asked = True
+        if self._worker is not None:
+            self._worker.stop()
+
+    @contextmanager
+    def telling(self, worker: Worker) -> Iterator[None]:
+        """While it works."""
+        self._worker = worker
+        if self.asked:
+            worker.stop()
+        try:
+            yield
+        finally:
+            self._worker = None
+
+
+def work(setup: Setup, arguments: Namespace) -> int:
+    """One run, as cron starts it each minute; or one each minute, and whenever there is work."""
+    desk = desk_of(setup)
+    if why := desk.own.unworkable:
+        fail(EX_CONFIG, why)
+    if why := desk.own.too_short(mail_settings(setup, desk.own).max_time):
+        fail(EX_CONFIG, f"stores.zgb.lease: {why}")
+    _require_writing(desk)
+    setup.make_folder(setup.desk)
+    setup.make_folders()
+    stop = _Stop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, stop.tell)
+    with _alone(setup.desk) as alone:
+        if not alone:
+            complain(f"another run is at work on {shown(desk.path)}")
+            return BUSY if arguments.loop else DONE
+        if arguments.loop:
+            return _loop(desk, stop)
+        ran = _Once(desk, stop).run()
+    if not arguments.quiet:
+        print(ran.words)
+    return ran.code
+
+
+def _require_writing(desk: Desk) -> None:
+    with closing(desk.open()) as store:
+        if refused := store.edges[State.ACTIVE, State.PENDING].refused:
+            fail(EX_NOPERM, refused)
+
+
+@contextmanager
+def _alone(folder: str) -> Iterator[bool]:
+    """Whether no other run of ours is at work there; none comes to be while in the block."""
+    dir_fd = files.reach(folder)
+    try:
+        # Closed when a program is run: a transport that hangs must not keep the next run out.
+        fd = files.open_shared("worker.lock", dir_fd, os.O_RDWR)
+    finally:
+        os.close(dir_fd)
+    try:
+        yield files.claim_flock(fd)
+    finally:
+        os.close(fd)
+
+
+class _Ran(NamedTuple):
+    """What a run came to."""
+
+    words: str
+    code: int = DONE
+
+
+def _loop(desk: Desk, stop: _Stop) -> int:
+    """Run after run until told to end."""
+    said = ""
+    with closing(desk.open()) as listening:
+        while True:
+            try:
+                ran = _Once(desk, stop).run()
+            except (Unavailable, OSError) as error:
+                ran = _Ran(str(error), EX_UNAVAILABLE)  # the next run may fare better
+            if ran.words != said:
+                _say(ran.words)
+                said = ran.words
+            if stop.asked:
+                return ran.code if ran.code == OWED else DONE
+            _until_needed(listening, stop)
+            if stop.asked:
+                return DONE
+
+
+def _until_needed(store: ZgbStore, stop: _Stop) -> None:
+    """Wait for a minute, or until something changes and there is work to be done."""
+    until = time.monotonic() + EVERY
+    ring = store.doorbell.wait
+    assert ring is not None
+    try:
+        ring(0.0)  # what our own run has changed
+        while not stop.asked and (left := until - time.monotonic()) > 0:
+            heard = ring(min(left, _GLANCE))
+            if (heard is None or heard) and _has_work(store):
+                return
+    except Unavailable:
+        # The next run says so; somebody may have mended it by then.
+        while not stop.asked and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, _GLANCE))
+
+
+def _has_work(store: ZgbStore) -> bool:
+    now = time.time()
+    return store.settings().enabled and store.backlog(now).due > 0 and store.figures(now).tokens > 0
+
+
+class _Once:
+    """One run: keep house, claim what there are tokens for, send, write down what came of it."""
+
+    def __init__(self, desk: Desk, stop: _Stop) -> None:
+        self._desk, self._stop = desk, stop
+        self._log = desk.log()
+        self._began = time.monotonic()
+        self._refused: dict[str, str] = {}
+        """By kind, why none of it may be claimed; "" where one may."""
+
+    def run(self) -> _Ran:
+        """Do it.
+
+        Raises:
+            Unavailable: the database cannot be reached, or somebody must see to it first.
+        """
+        with closing(self._desk.open(self._log)) as store:
+            if not store.settings().enabled:
+                return self._skipped(store)
+            before = _tokens(store)
+            rate = bucket.rate(store.settings().rate, store.place.pace)
+            told: dict[str, object] = {"rate": rate.per_hour, "cap": rate.burst}
+            told["tokens_before"] = before
+            self._log.tell("run_start", **told)
+            run, error = Run(), ""
+            try:
+                self._keep_house(store)
+                told["allowed"] = store.kept.tokens
+                run = self._work(store, told)
+            except (Unavailable, OSError) as failure:
+                error = str(failure)
+                raise
+            finally:
+                self._ended(store, told, error)
+            return _Ran(self._words(store, run), OWED if run.owed else DONE)
+
+    def _keep_house(self, store: ZgbStore) -> None:
+        """Recover, delete orphans, refill; before the worker, which has but one way to recover."""
+        claimed = list(store.take(time.time(), "", 1, lambda kind, group: False))
+        assert not claimed, "nothing was wanted"
+
+    def _skipped(self, store: ZgbStore) -> _Ran:
+        self._keep_house(store)
+        counts, waiting = self._log.counts, store.backlog(time.time()).waiting
+        self._log.tell(
+            "run_skipped",
+            recovered=counts["recovered"],
+            orphans=counts["orphan_deleted"],
+            waiting=waiting,
+            ms=self._ms,
+        )
+        return _Ran(f"paused, {waiting:,} waiting")
+
+    def _work(self, store: ZgbStore, told: dict[str, object]) -> Run:
+        desk = self._desk
+        own, settings = desk.own, mail_settings(desk.setup, desk.own)
+        post = desk.setup.post(settings, desk.setup.ways(settings), tell=_say)
+        parts = Parts(own, settings, post, self._log, desk.open)
+        hourly = Hourly(own.hourly_limit, self._log) if own.hourly_limit else None
+        if hourly is not None:
+            told["allowed"] = min(store.kept.tokens, hourly.left())
+
+        def unready_now(kind: str) -> tuple[str, float | None]:
+            if hourly is not None and not self._log.path:
+                return "the hourly limit needs a log, and none can be written", None
+            if kind not in own.letters:
+                return f"no mail is known as {shown(kind)}", None
+            why = unready(own.letters[kind], own, settings, store.columns())
+            return (f"{kind}: {why}", None) if why else post.shut()
+
+        def gate(kind: str) -> tuple[str, float | None]:
+            # The worker forgets it where tokens run out before it asks once more.
+            shut = unready_now(kind)
+            self._refused[kind] = shut[0]
+            return shut
+
+        worker = Worker(
+            store,
+            {kind: Registration(parts, letter) for kind, letter in own.letters.items()},
+            store.place.retry,
+            owner=str(os.getpid()),
+            services=Services(
+                log=desk.setup.log,
+                alert=desk.setup.alert,
+                gate=gate,
+                limits=hourly,
+                timeouts=dict.fromkeys(own.letters, settings.max_time),
+            ),
+        )
+        with self._stop.telling(worker):
+            return worker.work(until_idle=True)
+
+    def _ended(self, store: ZgbStore, told: dict[str, object], error: str) -> None:
+        counts = self._log.counts
+        try:
+            told["tokens_after"] = _tokens(store)
+        except Unavailable as unreadable:
+            error = error or str(unreadable)
+        self._log.tell(
+            "run_end",
+            **told,
+            claimed=counts["claimed"],
+            sent=counts["sent"],
+            failed=counts["failed"] + counts["parked"],
+            recovered=counts["recovered"],
+            orphans=counts["orphan_deleted"],
+            ms=self._ms,
+            error=error or None,
+        )
+
+    @property
+    def _ms(self) -> int:
+        return round((time.monotonic() - self._began) * 1000)
+
+    def _words(self, store: ZgbStore, run: Run) -> str:
+        counts, now = self._log.counts, time.time()
+        backlog, figures = store.backlog(now), store.figures(now)
+        words = [f"{counts['sent']:,} sent", f"{counts['failed'] + counts['parked']:,} failed"]
+        words.append(f"{backlog.waiting:,} waiting")
+        if backlog.due and not figures.tokens:
+            words.append(f"next token in {lasting(max(0.0, figures.next_token - now))}")
+        words += dict.fromkeys(filter(None, {**run.refused, **self._refused}.values()))
+        if run.owed:
+            words.append(f"{run.owed} outcomes could not be stored; their jobs are still claimed")
+        return "; ".join([", ".join(words[:3]), *words[3:]])
+
+
+def _tokens(store: ZgbStore) -> float | None:
+    """What the bucket holds as it is written down, by the mail; None where that is no number."""
+    settings = store.settings()
+    found, reset = bucket.read(settings.tokens, settings.refilled, time.time())
+    return None if reset else round(found.units / 3600, 4)

@@ -1,0 +1,269 @@
+"""`zgb doctor`: why mails do not arrive, each reason with what mends it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from typing import NamedTuple, TypeAlias
+
+from engine.checks import ConfigError
+from engine.model import Problem
+from engine.policy import HOUR, at, lasting
+from engine.store import Unavailable
+from engine.stores.zgb import ZgbStore, bucket, redirect
+from engine.stores.zgb.facts import SILENT, Seen, look
+from engine.stores.zgb.place import KINDS
+from engine.text import shown
+from tui.cli import suspending
+from tui.cli.mailing import why_none
+from tui.cli.wiring import Setup
+from tui.cli.zgb import Desk, desk_of
+from tui.cli.zgbmail import mail_settings, unready
+
+WELL, ATTENTION = 0, 1
+
+SHOWN = 10
+"""Problems of one sort that are told one by one."""
+
+
+class Finding(NamedTuple):
+    """What one check found."""
+
+    what: str
+    """In words."""
+    mend: str = ""
+    """What mends it; "" where nothing needs to be."""
+    good: bool = True
+
+
+Found: TypeAlias = Iterator[Finding]
+
+
+def doctor(setup: Setup, arguments: Namespace) -> int:
+    """Go through the list, and say what was found; exit 0 when nobody has to act, else 1."""
+    desk = desk_of(setup)
+    good = True
+    for name, findings in _checks(desk):
+        for finding in findings:
+            good = good and finding.good
+            print(_line(name, finding))
+    return WELL if good else ATTENTION
+
+
+def _line(name: str, finding: Finding) -> str:
+    word = "ok" if finding.good else "BAD"
+    line = f"{word:<4} {name:<10} {shown(finding.what)}"
+    return f"{line}\n{'':<16}mend: {shown(finding.mend)}" if finding.mend else line
+
+
+def _wrong(what: str, mend: str) -> Finding:
+    return Finding(what, mend, good=False)
+
+
+def _checks(desk: Desk) -> Iterator[tuple[str, Iterable[Finding]]]:
+    where = desk.spot()
+    try:
+        store = desk.open()
+    except Unavailable as error:
+        yield "database", [_wrong(str(error), "see that it is there and may be read")]
+        return
+    with closing(store):
+        seen = look(store, where.path, time.time())
+        yield "database", _database(store)
+        yield "switch", _switch(desk, seen)
+        yield "jobs", _jobs(desk, seen)
+        yield "rows", _rows(store)
+        yield "cron", _cron(desk, seen)
+        yield "rate", _rate(seen)
+        yield "lease", _lease(desk)
+        yield "transport", _transport(desk)
+        yield "letters", _letters(desk, store)
+        yield "redirect", _redirect(desk, seen)
+        yield "log", _log(desk, store)
+
+
+def _set(desk: Desk, key: str, value: str) -> str:
+    return _control(desk.path, key, "--value", value)
+
+
+def _control(path: str, *words: str) -> str:
+    return shlex.join(["spooldeck", "control", *words[:1], path, *words[1:], "--apply", "1"])
+
+
+def _database(store: ZgbStore) -> Found:
+    refused = {edge.refused for edge in store.edges.values()} - {""}
+    if refused:
+        yield _wrong(refused.pop(), "run this, and the worker, as a user who may write it")
+    else:
+        yield Finding(f"{store.place.path}: a mail queue, and writable")
+
+
+def _switch(desk: Desk, seen: Seen) -> Found:
+    if seen.settings.enabled:
+        yield Finding("the worker may send: mailQueueEnabled is 1")
+    else:
+        waiting = f", {seen.backlog.waiting:,} waiting" if seen.backlog.waiting else ""
+        yield _wrong(f"paused{waiting}", _set(desk, "mailQueueEnabled", "1"))
+
+
+def _jobs(desk: Desk, seen: Seen) -> Found:
+    jobs = seen.backlog
+    yield Finding(f"{jobs.waiting:,} waiting, {jobs.due:,} of them due, {jobs.failed:,} failed")
+    if jobs.parked:
+        yield _wrong(
+            f"{jobs.parked:,} parked: they are not tried again by themselves",
+            f"see why: spooldeck clusters {shlex.quote(desk.path)}; then have them tried again: "
+            f"{_control(desk.path, 'retryFailed')}",
+        )
+
+
+def _rows(store: ZgbStore) -> Found:
+    """Orphans, bad leases, values that nobody knows: whatever a look calls a problem."""
+    told = {item.where: item for item in store.look() if isinstance(item, Problem)}
+    # The rate and the test mode have a line of their own.
+    rows = [p for where, p in told.items() if where not in ("mailMaxPerHour", "redirect")]
+    if not rows:
+        yield Finding("no orphans, no odd leases, no unknown values")
+    for problem in rows[:SHOWN]:
+        yield _wrong(f"{problem.where}: {problem.what}", _mend_row(problem, store))
+    if len(rows) > SHOWN:
+        yield _wrong(f"and {len(rows) - SHOWN:,} more", "mend the first of them first")
+
+
+def _mend_row(problem: Problem, store: ZgbStore) -> str:
+    path = shlex.quote(store.place.path)
+    if problem.where == "orphans":
+        return f"the next run, or: {_control(store.place.path, 'deleteOrphans')}"
+    if problem.where == "registrations":
+        return "name the table that has a column number: stores.zgb.registrations"
+    return f"look at it with: spooldeck {path}, and set right what its columns hold"
+
+
+def _cron(desk: Desk, seen: Seen) -> Found:
+    program = f"{sys.executable} -P -m tui.cli zgb work --quiet {shlex.quote(desk.path)}"
+    mend = f"crontab -e, and the line: * * * * * {program}"
+    sign = seen.last_sign
+    if sign is None:
+        yield _wrong("no run is known of", mend)
+    elif seen.now - sign > SILENT and (seen.settings.enabled or seen.ended is not None):
+        yield _wrong(f"the last run was {lasting(seen.now - sign)} ago", mend)
+    else:
+        yield Finding(f"the last run was at {at(sign)}{f': {seen.last}' if seen.last else ''}")
+    rate = seen.figures.per_hour
+    most = min(rate, seen.pace.burst) * HOUR / rate
+    if seen.gap > most:
+        yield _wrong(
+            f"runs are {lasting(seen.gap)} apart, and {rate} mails an hour need one at least "
+            f"every {lasting(most)}",
+            mend,
+        )
+
+
+def _rate(seen: Seen) -> Found:
+    if odd := bucket.odd_rate(seen.settings.rate, seen.pace):
+        yield _wrong(odd, f"set mailMaxPerHour to a number from 1 to {seen.pace.most}")
+        return
+    rate = seen.figures.per_hour
+    most = rate + min(rate, seen.pace.burst)
+    yield Finding(f"{rate} mails an hour; after a rest up to {most} within one")
+
+
+def _lease(desk: Desk) -> Found:
+    try:
+        seconds = mail_settings(desk.setup, desk.own).max_time
+    except ConfigError as error:
+        yield _wrong(str(error), "set right what it names")
+        return
+    if why := desk.own.too_short(seconds):
+        yield _wrong(why, "raise stores.zgb.lease, or lower mail.max_time")
+    else:
+        yield Finding(f"{desk.own.lease} s, for mails that take {seconds:g} s at most")
+
+
+def _transport(desk: Desk) -> Found:
+    setup = desk.setup
+    try:
+        settings = mail_settings(setup, desk.own)
+        suspended = suspending.suspended(setup)
+        choice = setup.ways(settings).choose(suspended)
+    except (ConfigError, OSError, ValueError) as error:
+        yield _wrong(str(error), "set right what it names")
+        return
+    if choice.transport is None:
+        mend = (
+            "install a program that sends mail, or set mail.relay.host; see spooldeck mail status"
+        )
+        yield _wrong(why_none(settings, choice.why_not, suspended), mend)
+        return
+    name = choice.transport.name
+    yield Finding(f"mail goes by {name}, from {settings.sender}")
+    if name == "mailx":
+        yield _wrong(
+            "mailx makes the headers itself: no Message-ID of ours, nor who a redirected mail was "
+            "for, and the plain text alone",
+            "use any other transport, such as a relay: mail.relay.host",
+        )
+
+
+def _letters(desk: Desk, store: ZgbStore) -> Found:
+    try:
+        settings = mail_settings(desk.setup, desk.own)
+    except ConfigError:
+        return  # said of the lease
+    columns = store.columns()
+    for kind in KINDS:
+        letter = desk.own.letters[kind]
+        if not letter.enabled:
+            yield Finding(f"{kind}: switched off")
+        elif why := unready(letter, desk.own, settings, columns):
+            yield _wrong(f"{kind}: {why}", f"set it right under stores.zgb.types.{kind}")
+        else:
+            to = letter.to or (f"column {letter.to_column}" if letter.to_column else "")
+            yield Finding(f"{kind}: {letter.template}, to {to or settings.recipient}")
+
+
+def _redirect(desk: Desk, seen: Seen) -> Found:
+    off = _set(desk, "mailRedirectToSchumbi", "0")
+    if not seen.settings.redirected:
+        yield Finding("off")
+    elif seen.way is redirect.Way.UNDECIDABLE:
+        yield _wrong(
+            f"{redirect.UNDECIDABLE}: users' mails wait",
+            f"set startDate and endDate to days as YYYY-MM-DD, or switch it off: {off}",
+        )
+    elif seen.way is redirect.Way.REDIRECTED:
+        yield _wrong(f"ON: users' mails go to {desk.own.redirect_to}, as a test", off)
+    else:
+        yield Finding("on, but void: registrations are taken in earnest")
+
+
+def _log(desk: Desk, store: ZgbStore) -> Found:
+    where = desk.spot()
+    if where.path:
+        yield Finding(f"{where.path}, {where.rule}")
+    for warning in where.warnings:
+        yield _wrong(warning, "make the folder logs in the home of whom cron runs as")
+    if not store.is_dated:
+        yield _wrong(
+            "the table has no created_at: a mail that was sent while its worker died is not "
+            "recognised, and may be sent twice",
+            "ALTER TABLE mail_queue ADD COLUMN created_at INTEGER, and have it filled",
+        )
+    beside = os.path.dirname(os.path.realpath(desk.path))
+    if where.path and _is_public(where.path, beside):
+        yield _wrong(
+            f"{where.path} lies below a web root", "move it: set MAIL_QUEUE_LOG, or stores.zgb.log"
+        )
+
+
+def _is_public(path: str, beside: str) -> bool:
+    """Whether a log lies where a web server serves from, by the usual names of such folders."""
+    folders = os.path.dirname(os.path.realpath(path)).split("/")
+    # Beside the database has been warned of already.
+    named = bool({"public", "public_html", "htdocs", "www", "html", "webroot"} & set(folders))
+    return named and os.path.dirname(os.path.realpath(path)) != beside
