@@ -185,6 +185,7 @@ class Demo:
         `keeper` is the module that is run as the keeper: it calls `main`.
         """
         self.folder = os.path.abspath(keep) if keep else tempfile.mkdtemp(prefix="spooldeck-demo-")
+        self._stays = bool(keep)
         self._argv = [
             *(sys.executable, "-P", "-m", keeper, self.folder, str(tasks)),
             *("keep" if keep else "leave-nothing", *program),
@@ -224,6 +225,9 @@ class Demo:
         if keeper is not None:
             # Closes its standard input; its standard output ends with the last of its processes.
             keeper.communicate()
+        if not self._stays:
+            # Of a keeper that was killed; or the console wrote in it after that.
+            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 # ---- the keeper, a process of its own

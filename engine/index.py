@@ -27,8 +27,9 @@ TABLE = """
 CREATE TABLE task(
     n INTEGER PRIMARY KEY, id TEXT NOT NULL, state INT NOT NULL, queue TEXT NOT NULL,
     kind TEXT, created REAL, due REAL, attempts INT, priority INT, description TEXT,
-    destination TEXT, domain TEXT, error TEXT, cluster TEXT, owner TEXT, since REAL, until REAL, token TEXT,
-    rev TEXT, grp TEXT, word TEXT, payload TEXT, extra TEXT, mark TEXT, code INT, died REAL);
+    destination TEXT, domain TEXT, error TEXT, cluster TEXT, owner TEXT, since REAL, until REAL,
+    token TEXT, rev TEXT, grp TEXT, word TEXT, payload TEXT, extra TEXT, mark TEXT, code INT,
+    died REAL);
 """
 SCHEMA = f"""
 {TABLE}

@@ -32,7 +32,7 @@ where it is offered, whoever the certificate is of; no encryption."""
 _TICK = 0.5
 """Seconds after which an attempt is looked at again for being cancelled, or too late."""
 
-_PARTING = 5.0
+_PARTING = 1.0
 """Seconds that a server has to say goodbye, once it has accepted a mail."""
 
 

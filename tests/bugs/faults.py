@@ -1116,6 +1116,13 @@ LEASING = (
         ("tests/stores/test_zgb_crash.py::test_whoever_dies_leaves_a_whole_queue[hold-delete]",),
     ),
     Fault(
+        "ends a lease with summer time",
+        "a mail that is being sent when clocks are set back is sent again by the next run",
+        f"{_Z}/times.py",
+        (("        if local.fold and now < seconds and not", "        if False and not"),),
+        ("tests/stores/test_zgb_database.py::test_a_lease_outlives_the_end_of_summer_time",),
+    ),
+    Fault(
         "opens whatever is there",
         "a FIFO in the place of a database stops a console for good",
         f"{_Z}/wire.py",
@@ -1131,8 +1138,70 @@ LEASING = (
     ),
 )
 
+_SMTP, _T_SMTP = "engine/mail/smtp.py", "tests/engine/test_smtp_handler.py"
+
+POSTING = (
+    Fault(
+        "sends what ends before its end",
+        "who may send one mail has another sent by whomever they name",
+        "engine/mail/wire.py",
+        (("    if 0 <= alone < size - len(END):", "    if False:"),),
+        (f"{_T_SMTP}::test_what_is_not_in_wire_form_reaches_no_server",),
+    ),
+    Fault(
+        "tells a server any address",
+        "an address that holds a line's end is a command",
+        _SMTP,
+        (("    if not address.isprintable() or not _ADDRESS(address):", "    if False:"),),
+        (f"{_T_SMTP}::test_no_address_holds_another_command",),
+    ),
+    Fault(
+        "is sure after the last dot",
+        "a mail that may have been accepted is said not to have been",
+        _SMTP,
+        (
+            (
+                "        self._ended, self._doing = True,",
+                "        self._ended, self._doing = False,",
+            ),
+        ),
+        (f"{_T_SMTP}::test_a_connection_that_breaks_after_the_last_dot_leaves_a_doubt",),
+    ),
+    Fault(
+        "tells a password in the clear",
+        "whoever listens on the way to a relay has its password",
+        _SMTP,
+        (("        if self.user and plain:", "        if False:"),),
+        (f"{_T_SMTP}::test_a_password_is_told_nobody_in_the_clear",),
+    ),
+    Fault(
+        "believes any certificate",
+        "whoever stands between us and a relay reads all mail",
+        _SMTP,
+        (("    if to.encryption == OPPORTUNISTIC:", "    if True:"),),
+        (f"{_T_SMTP}::test_a_server_that_nobody_vouches_for_is_told_nothing",),
+    ),
+    Fault(
+        "answers bounces",
+        "two mail systems return one mail to each other for ever",
+        "engine/mail/bounce.py",
+        (('    if mail.sender in ("", "<>"):', "    if False:"),),
+        ("tests/mail/test_bounce.py::test_nobody_is_told_of_a_bounce_that_was_not_delivered",),
+    ),
+    Fault(
+        "returns a mail whenever it is given up",
+        "a disk that refuses an outcome fills the sender's mailbox with bounces",
+        "tui/cli/kannader.py",
+        (('seed=f"bounce of {task.id}"', 'seed=""'),),
+        (
+            "tests/tui/test_kannader_cli.py::"
+            "test_a_mail_is_returned_once_however_often_it_is_given_up",
+        ),
+    ),
+)
+
 FAULTS: tuple[Fault, ...] = (
     *(*READING, *WRITING, *COUNTING, *MOVING, *RUNNING, *LOCKING, *ACTING, *MAILING),
-    *(*LINKING, *LEASING),
+    *(*LINKING, *LEASING, *POSTING),
 )
 """All of them, in the order in which they are listed."""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from engine import deeds, operations, plans, undo, verbs
 from engine.journal import Intent, Journal, Who
-from engine.model import Edge, State, Task
+from engine.model import Edge, Edges, State, Task
 from engine.operations import Applying, End, Report
 from engine.plans import Plan
 from engine.store import Gone, Store, Unavailable
@@ -237,7 +237,7 @@ def test_what_another_operation_did_is_not_claimed(kind: str, verb: str) -> None
 class Keeping(MemoryStore):
     """A store of a format that keeps the last error of what is retried."""
 
-    edges = {
+    edges: Edges = {
         **MemoryStore.edges,
         (State.DEAD, State.PENDING): Edge(frozenset({"attempts", "due"})),
     }

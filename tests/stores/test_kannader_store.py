@@ -1029,7 +1029,7 @@ def test_what_others_of_ours_keep_on_the_desk_is_left_alone(
     """Journal, notes of operators, log and recordings beside the trash are no problem, and neither
     looking, changing nor recovering touches them."""
     desk = kannader / ".spooldeck"
-    for word in ("journal", "log", "run", "metrics", "recorder", "notes.d"):
+    for word in ("journal", "log", "run", "metrics", "recorder", "mailspool", "suspended"):
         (desk / word).mkdir(parents=True)
         (desk / word / "queue.log").write_text("ours")
     (desk / "journal" / "op").symlink_to("../../queue")

@@ -202,7 +202,7 @@ def test_the_rows_that_differ_are_found(tables: list[Table]) -> None:
 
         found = prints.compare(
             lambda after, rows=rows: [row for row in rows if row[0] > after][:3],  # type: ignore[misc]
-            lambda row: row[1],  # type: ignore[return-value]
+            lambda row: row[1],  # type: ignore[arg-type,return-value]
         )
 
         changed = set(before.items()) ^ set(now.items())

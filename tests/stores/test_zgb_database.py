@@ -161,6 +161,45 @@ def test_times_may_be_text(
     assert [t.id for t in store.take(NOW + 301, "me", 9) if t.id == "7-user"] == ["7-user"]
 
 
+SET_BACK = 1_792_890_000.0  # 2026-10-25 01:00:00 UTC: in Berlin it is 3 o'clock, and then 2 again
+
+
+def test_a_lease_outlives_the_end_of_summer_time(foreign: Callable[..., ZgbStore]) -> None:
+    """Times as text in a zone whose clock is set back: what was claimed or failed just before is
+    neither over nor due at once, though its time has been on the clock already.
+    """
+    store = foreign(f"CREATE TABLE mail_queue ({NAMES})", zone="Europe/Berlin", registrations="")
+    with closing(sqlite3.connect(store.place.path)) as db, db:
+        db.executescript(
+            "INSERT INTO mail_queue VALUES"
+            " (7, 'user', 'pending', 0, '2026-01-01 00:00:00', '', NULL),"
+            " (8, 'user', 'pending', 0, '2026-01-01 00:00:00', '', NULL);"
+            "UPDATE mail_queue SET locked_until = '2026-01-01 00:00:00';"
+            "INSERT INTO config VALUES ('mailTokens', '5'), ('mailLastRefill', '0');"
+        )
+    with closing(ZgbStore(store.place, lambda: SET_BACK - 60)) as store:
+        sending, failing = store.take(SET_BACK - 60, "me", 9)
+        store.swap(failing, verbs.nack(failing, SET_BACK + 240, "no"))
+
+        for later in (-59, -1, 1, 200):
+            assert list(store.take(SET_BACK + later, "they", 9)) == []
+            assert store.kept.recovered == ()
+        store.swap(sending, None)
+        taken = [t.id for t in store.take(SET_BACK + 3600, "me", 9)]
+    assert taken == [failing.id]
+
+
+def test_a_clock_that_was_set_back_counts_on() -> None:
+    """Once it has been set back, times are as they are shown; so are those that are past."""
+    berlin = Form(True, zone_of("Europe/Berlin"))
+
+    assert berlin.write(SET_BACK + 240, SET_BACK + 60) == "2026-10-25 02:04:00"
+    assert berlin.write(SET_BACK + 240, SET_BACK - 60) == "2026-10-25 03:00:00"
+    assert berlin.write(SET_BACK + 240) == "2026-10-25 02:04:00"
+    assert berlin.write(SET_BACK - 1, SET_BACK - 60) == "2026-10-25 02:59:59"
+    assert berlin.write(SET_BACK + 3600, SET_BACK - 60) == "2026-10-25 03:00:00"
+
+
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York"])
 def test_a_parked_job_is_the_same_in_every_zone(zone: str) -> None:
     """The last second of 9999 is written as itself, and read as parked."""

@@ -160,7 +160,7 @@ async def test_what_the_store_refuses_is_said_and_the_plan_stays(whole: Whole) -
         with closing(sqlite3.connect(whole.path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             await pilot.press("y")
-            await sees(pilot, "not done: ", "locked")
+            await sees(pilot, "not done, as the store says", "locked", "it was not done")
 
         assert (pilot.app.screen, screen.outcome) == (screen, "")
         assert whole.setting(PAUSE) == "1"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,3 +109,11 @@ def test_whose_home_it_is_asked_for(tmp_path: Path) -> None:
     file.finish()
 
     assert (tmp_path / ".csv").read_text().splitlines()[0] == "id"
+
+
+def test_what_has_no_age_is_null() -> None:
+    """Of a task of which nobody knows since when it is there, a program is told nothing."""
+    told = rows.row(replace(a_task(1), created=0.0), "pending")
+
+    assert told["created"] is None
+    assert rows.csv_lines([told], ["id", "created"]).strip().endswith(",")

@@ -280,3 +280,18 @@ def test_empty_tabs_make_room_for_those_with_something_in_them() -> None:
 def test_a_short_id_is_shown_in_full(longest: int, cells: int) -> None:
     """Of one too long for a narrow screen its end tells it apart; one that fits has the room."""
     assert present.columns(State.PENDING, 80, longest=longest)[0].width == cells
+
+
+def test_what_has_no_age_is_unknown() -> None:
+    """Of a task of which its store does not know since when it is there, the age is a question
+    mark wherever one is shown; nothing is fifty years old."""
+    task = a_task(created=0.0)
+
+    row = text_of(
+        present.row(task, present.columns(State.PENDING, 80), NOW, present.Place(), 80)
+    ).split()
+    narrow = present.columns(State.TRASH, 40)
+
+    assert row[2] == "?"
+    assert narrow[1].cell(task, NOW)[0] == "?"
+    assert dict(present.fields(task, {}, NOW))["created"] == "?"

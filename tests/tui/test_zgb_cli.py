@@ -23,7 +23,7 @@ from engine import config
 from tests.mail.programs import a_script, needs
 from tests.mail.smtpd import HOST, Server
 from tui.cli.sites import setup_for
-from tui.cli.zgb import queue_facts
+from tui.cli.zgb import queue_facts, queue_logs
 
 COMMAND = [sys.executable, "-P", "-m", "tui.cli"]
 ROOT = Path(__file__).parents[2]
@@ -114,10 +114,15 @@ class Site:
             check=False,
         )
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        """A command that goes on."""
+    def patched(self, patch: str, *words: str) -> list[str]:
+        """The command line of a command that finds something changed."""
+        run = f"{patch}\nfrom tui.cli import main\nimport sys\nsys.exit(main(sys.argv[1:]))\n"
+        return [sys.executable, "-c", run, *self.argv(*words)[len(COMMAND) :]]
+
+    def start(self, *argv: str) -> subprocess.Popen[str]:
+        """A command line that goes on."""
         return subprocess.Popen(
-            self.argv(*words),
+            argv,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -237,6 +242,7 @@ def test_the_console_is_told_of_the_queue(site: Site, monkeypatch: pytest.Monkey
     assert rows["backlog"].startswith("1 waiting, 1 due, ")
     assert rows["last run"].endswith(": 1 sent")
     assert found.warnings == ()
+    assert queue_logs(setup) == (str(site.log_path),)
 
 
 def test_what_is_no_mail_queue_is_said(site: Site) -> None:
@@ -389,16 +395,10 @@ def test_killed_after_sending_it_is_sent_once(site: Site) -> None:
     dying = (
         "import os, signal\n"
         "from engine.stores.zgb import ZgbStore\n"
-        "from tui.cli import main\n"
-        "ZgbStore.swap = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
-        f"main({site.argv('work', site.path)[len(COMMAND) :]!r})\n"
+        "ZgbStore.swap = lambda *_: os.kill(os.getpid(), signal.SIGKILL)"
     )
-    killed = subprocess.run(
-        [sys.executable, "-P", "-c", dying],
-        env={**site.environ, "PYTHONPATH": str(ROOT)},
-        timeout=PATIENCE,
-        check=False,
-    )
+    killed = site.start(*site.patched(dying, "work", site.path))
+    killed.communicate(timeout=PATIENCE)
     assert (killed.returncode, len(site.mails())) == (-signal.SIGKILL, 1)
     assert site.jobs() == [("7-user", "sending")]
     site.settle("mailTokens", "1")
@@ -423,7 +423,7 @@ def test_of_two_runs_one_works(site: Site) -> None:
     script = Path(site.sendmail)
     script.write_text(script.read_text().replace("cat >", f"read x < '{gate}'\ncat >", 1))
     site.run("enqueue", "7", site.path, "--type", "user")
-    first = site.start("work", site.path)
+    first = site.start(*site.argv("work", site.path))
     assert soon(lambda: site.jobs() == [("7-user", "sending")])
 
     second = site.run("work", site.path)
@@ -443,7 +443,8 @@ def test_a_loop_sends_what_comes_and_ends_when_told(site: Site) -> None:
     site.make(7, 8)
     site.settle("mailMaxPerHour", "60")
     site.settle("mailTokens", "5")
-    loop = site.start("work", site.path, "--loop")
+    hourly = "from tui.cli import zgb\nzgb.EVERY = 3600.0"
+    loop = site.start(*site.patched(hourly, "work", site.path, "--loop"))
     try:
         assert soon(lambda: site.log_path.exists() and len(site.told("run_end")) > 0)
         site.run("enqueue", "7", site.path, "--type", "user")

@@ -529,7 +529,14 @@ _WORDS = (
             _takes(
                 "--from", dest="sender", metavar="A", required=True, help="<> is the null sender"
             ),
-            _takes("--to", dest="recipients", metavar="B", action="append", required=True),
+            _takes(
+                "--to",
+                dest="recipients",
+                metavar="B",
+                action="append",
+                required=True,
+                help="may be repeated",
+            ),
             _takes("--wire", action="store_true", help="FILE is in wire form, as SMTP has it"),
         ),
     ),
@@ -774,6 +781,7 @@ An operator console for mail and task queues, with the queue engine built in.
                                 recover, corrupt
   spooldeck mail ...            send, send-with-retry, setup, status, test, spool list | show |
                                 retry, suspend, resume
+  spooldeck kannader ...        init, enqueue, work, recover: on a Kannader spool
   spooldeck shell-init          bash functions in the contract's names: eval "$(...)"
   spooldeck install-units DIR   systemd units, tmpfiles and logrotate snippets, written into DIR
 

@@ -16,7 +16,7 @@ from engine import config
 from engine.store import Store, Unavailable
 from engine.stores import queue_folder
 from engine.text import shown
-from tui.cli.formats import Site
+from tui.cli.formats import Site, part
 from tui.cli.opening import Opening
 from tui.cli.sites import setup_for
 from tui.cli.wiring import EX_UNAVAILABLE, EX_USAGE, Setup, fail, program
@@ -61,6 +61,8 @@ def _chosen(setup: Setup, names: Sequence[str]) -> list[str]:
 
 def _installed(setup: Setup) -> list[str]:
     setup.require_sight()
+    if setup.site is not None:
+        return [setup.place]  # named by --root
     try:
         queue_folder(setup.queue.root)
     except Unavailable:
@@ -131,20 +133,19 @@ def _other_place(here: Setup, site: Site, name: str) -> Place:
     if here.config.path:
         argv += ["--config", here.config.path]
     settings, form = site.settings, site.format
-    facts, tokens = form.facts, form.tokens
     return Place(
         name=name,
         open=here.store,
         leases=True,
         retention_days=here.queue.retention_days,
-        logs=(here.log_path, *form.logs(site), *here.config.logs),
+        logs=(here.log_path, *(part(form.logs)(here) if form.logs else ()), *here.config.logs),
         work=() if form.unworkable(settings) else (*argv, *form.work),
         handled=here.handled,
         command=_named(here, site.path),
         runs=here.retry_policy().runs or None,
         alerts=here.config.alerts,
-        tokens=None if tokens is None else partial(tokens, site),
-        facts=None if facts is None else partial(facts, site),
+        tokens=partial(part(form.tokens), here) if form.tokens else None,
+        facts=partial(part(form.facts), here) if form.facts else None,
         recording=here.recording(),
         trash=here.config.trash,
         sweep=here.sweep_alone,
@@ -206,7 +207,8 @@ def _first(name: str) -> str:
     from tui import keys
 
     screens = {"": keys.OVERVIEW, "queue": keys.LIST}
-    screens |= {word: word for word in (keys.OVERVIEW, keys.LOCKS, keys.TRANSPORTS, keys.LOG)}
+    boards = (keys.OVERVIEW, keys.LOCKS, keys.TRANSPORTS, keys.LOG, keys.CONTROLS)
+    screens |= {word: word for word in boards}
     if name not in screens:
         fail(EX_USAGE, f"--open {shown(name)}: expected {', '.join(filter(None, screens))}")
     return screens[name]

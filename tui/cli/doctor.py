@@ -18,6 +18,7 @@ from engine.mail.model import BadMail
 from engine.mail.spool import Broken
 from engine.mailconf import FILES, MEMORY, NOWHERE, MailSettings
 from engine.store import Unavailable
+from tui.cli.formats import part
 from tui.cli.maildesk import mail_desk
 from tui.cli.mailing import ON_ITS_WAY
 from tui.cli.wiring import Fail, Setup
@@ -28,10 +29,7 @@ WELL, ATTENTION = 0, 1
 def doctor(setup: Setup, arguments: Namespace) -> int:
     """Look, and say what was found; exit 0 when nobody has to act, else 1. Changes nothing."""
     if setup.site is not None:
-        from importlib import import_module
-
-        module, name = setup.site.format.doctor.split(":")
-        code: int = getattr(import_module(f"tui.cli.{module}"), name)(setup, arguments)
+        code: int = part(setup.site.format.doctor)(setup, arguments)
         return code
     findings = []
     for name, finding in checks.examine(_patient(setup)):

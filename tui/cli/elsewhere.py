@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from engine.model import Problem
+from engine.model import Problem, State
 from engine.store import Unavailable
 from engine.text import shown
 from tui.cli.console import places_of
@@ -25,6 +25,8 @@ class Look(NamedTuple):
 
     counts: dict[str, int]
     """Tasks by the store's own words."""
+    waiting: int
+    """Pending tasks."""
     oldest: float | None
     """Seconds since the oldest pending task was created; None where none is, or nobody knows."""
     problems: Sequence[Problem]
@@ -57,6 +59,7 @@ async def _look(lives: Sequence[Live]) -> Look | str:
     oldest = None if waiting is None or waiting.oldest is None else time.time() - waiting.oldest
     return Look(
         {states[state]: latest.counts.get(state, 0) for state in states},
+        latest.counts.get(State.PENDING, 0),
         oldest,
         problems,
         live.signs.facts.rows,
@@ -67,8 +70,9 @@ async def _look(lives: Sequence[Live]) -> Look | str:
 def _as_text(setup: Setup, look: Look) -> list[str]:
     counts = "  ".join(f"{word} {number:,}" for word, number in look.counts.items())
     lines = [f"queue     {shown(setup.place)}", f"tasks     {counts}"]
-    if look.oldest is not None:
-        lines.append(f"oldest    {span(look.oldest)} waiting")
+    if look.waiting:
+        age = "?" if look.oldest is None else span(look.oldest)
+        lines.append(f"oldest    {age} waiting")
     lines += [f"{shown(name):<9} {shown(words)}" for name, words in look.facts]
     shown_of = look.problems[:SHOWN_PROBLEMS]
     lines += [f"problem   {shown(one.where)}: {shown(one.what)}" for one in shown_of]

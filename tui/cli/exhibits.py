@@ -17,14 +17,14 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import NamedTuple
 
 from engine import demo, files, verbs
 from engine.model import Task
 from engine.policy import RetryPolicy
 from engine.rescuer import outcome_of_failure
-from engine.store import Store
+from engine.store import Store, Unavailable
 from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.kannader import settings as kannader_settings
 from engine.stores.zgb import ZgbStore, create
@@ -65,10 +65,13 @@ def _live_through(
 # ---- a spool of mails, and the server that they are handed to
 
 ANSWERS = (
-    ("busy", "450 4.2.0 mailbox busy, try again later"),
+    ("busy", "450 4.2.0 mailbox busy"),
     ("gone", "550 5.1.1 no such user here"),
 )
 """What the server says to whom, by how the address begins; it takes mail for anybody else."""
+
+BUSY = f"unavailable_450: {ANSWERS[0][1]} - RCPT"
+"""What a worker says of the first of them."""
 
 TAKES = 0.3
 """Seconds that the server takes for a mail: so long can it be seen in flight."""
@@ -131,6 +134,7 @@ LETTERS = (
     Letter("shop@example.net", ("anna{n}@north.example.net",), "Your order {n}", 10),
     Letter("shop@example.net", ("gone{n}@west.example.net",), "Your order {n}", 1),
     Letter("office@example.net", ("busy{n}@south.example.net",), "Minutes of meeting {n}", 1),
+    Letter("office@example.net", ("busy{n}@west.example.net",), "Minutes of meeting {n}", 1),
     Letter(
         "news@example.net",
         ("bert{n}@north.example.net", "busy{n}@south.example.net", "carla{n}@east.example.net"),
@@ -167,11 +171,12 @@ class Mails:
         clock = _Past(now)
         with closing(KannaderStore(self._place, clock, durable=False)) as store:
             self._leave(store, now)
-            busy, retry = LETTERS[2], kannader_settings.retry_policy(settings)
-            for age in (95 * MINUTE, 50 * MINUTE, 12 * MINUTE, 2 * MINUTE):
+            retry = kannader_settings.retry_policy(settings)
+            ages = (95 * MINUTE, 50 * MINUTE, 12 * MINUTE, 2 * MINUTE)
+            for age, busy in zip(ages, LETTERS[2:4] * 2, strict=True):
                 clock.now = now - age
                 self._send(store, busy, clock.now)
-                _live_through(store, clock, retry, lambda task: ANSWERS[0][1], now)
+                _live_through(store, clock, retry, lambda task: BUSY, now)
         return {
             "stores": f"  {self.name}: {{host: {settings.host}, port: {settings.port}, "
             f"first_wait: {settings.first_wait:g}, lifetime: {settings.lifetime:g}}}\n"
@@ -210,7 +215,8 @@ class Mails:
         self._last = now
         weights = [letter.weight for letter in LETTERS]
         (letter,) = self._random.choices(LETTERS, weights)
-        self._send(self._store, letter, now)
+        with suppress(Unavailable):  # an operator's plan has the spool: this one never came
+            self._send(self._store, letter, now)
 
     def _send(self, store: KannaderStore, letter: Letter, at: float) -> list[str]:
         """Put a mail in that came at a time; the ids of its links."""
@@ -235,10 +241,10 @@ REGISTERED = 3 * MINUTE
 """Seconds from one registration of the traffic to the next: as many mails as are sent."""
 
 FAILED = (
-    ("unknown", 67, "550 5.1.1 user unknown"),
-    ("later", 75, "450 4.3.2 please try again later"),
+    ("full", 75, "452 4.2.2 mailbox full", "unavailable_452: 452 4.2.2 mailbox full"),
+    ("later", 75, "450 4.3.2 try again later", "unavailable_450: 450 4.3.2 try again later"),
 )
-"""What the program says to whom, by how the address begins, and its exit code."""
+"""By how an address begins: the exit code of the program, what it says, and what a worker says."""
 
 _REGISTRATION = "INSERT INTO registrations (number, created_at, name, email) VALUES (?, ?, ?, ?)"
 
@@ -317,7 +323,7 @@ class Registrations:
     def _said(self, folder: str) -> Mapping[str, str]:
         program = f"{folder}/sendmail"
         os.mkdir(f"{folder}/sent")
-        cases = [_CASE.format(begins=b, code=code, said=said) for b, code, said in FAILED]
+        cases = [_CASE.format(begins=b, code=code, said=said) for b, code, said, _ in FAILED]
         script = _SENDMAIL.format(here=shlex.quote(folder), cases="\n".join(cases))
         files.publish(program, script.encode(), 0o755)
         paths = {kind: f"{folder}/{kind}.txt" for kind in _TEMPLATES}
@@ -348,7 +354,7 @@ class Registrations:
         if task.kind != "user":
             return ""
         local = _BEFORE[int(task.id.partition("-")[0]) - 1][1]
-        return next(f"exit {code}: {said}" for begins, code, said in FAILED if local == begins)
+        return next(error for begins, _, _, error in FAILED if local == begins)
 
     def open(self) -> None:
         """There is nothing beside the worker."""
@@ -358,12 +364,15 @@ class Registrations:
         if 0 <= now - self._last < REGISTERED:
             return
         self._last = now
-        with closing(ZgbStore(zgb_settings.Settings().place(self._place))) as store:
-            self._register(store, _NAMES[self._number % len(_NAMES)].lower(), now)
+        name = _NAMES[self._number % len(_NAMES)].lower()
+        place = zgb_settings.Settings().place(self._place)
+        locked = suppress(Unavailable, sqlite3.OperationalError)  # for long: nobody registered
+        with locked, closing(ZgbStore(place)) as store:
+            self._register(store, name, now)
 
 
 _BEFORE = (
-    *((8 * HOUR, "unknown"), (7.5 * HOUR, "unknown")),
+    *((8 * HOUR, "full"), (7.5 * HOUR, "full")),
     *((3 * HOUR, "later"), (80 * MINUTE, "later"), (25 * MINUTE, "later"), (9 * MINUTE, "later")),
 )
 """Registrations of before: how many seconds ago, and how the address begins."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from importlib import import_module
+from typing import Any, NamedTuple
 
 from engine.policy import RetryPolicy
 from engine.store import Store
-
-if TYPE_CHECKING:
-    from engine.limits import Left
-    from tui.place import Facts
 
 
 class Format(NamedTuple):
@@ -33,14 +30,23 @@ class Format(NamedTuple):
     """Settings -> how failures are counted there."""
     unworkable: Callable[[Any], str]
     """Settings -> why no worker of ours could do anything there; "" when one could."""
+    # What follows names a module below `tui.cli` and a function of it, which is handed the Setup:
+    # it is loaded when it is asked for. "" where there is none.
     doctor: str
-    """Module below `tui.cli` and function that say what is wrong with one."""
-    facts: Callable[[Site], Facts] | None = None
-    """What is told of the queue as a whole; None where there is nothing."""
-    tokens: Callable[[Site], tuple[Left, ...]] | None = None
-    """What its bucket holds; None where it has none."""
-    logs: Callable[[Site], tuple[str, ...]] = lambda site: ()
-    """Logs to follow besides ours."""
+    """Says what is wrong with a place; takes the command's arguments besides."""
+    facts: str = ""
+    """What is told of the queue as a whole: `tui.place.Facts`."""
+    tokens: str = ""
+    """What its bucket holds: a tuple of `engine.limits.Left`."""
+    logs: str = ""
+    """Paths of logs to follow besides ours."""
+
+
+def part(where: str) -> Callable[..., Any]:
+    """The function that such a name means."""
+    module, name = where.split(":")
+    found: Callable[..., Any] = getattr(import_module(f"tui.cli.{module}"), name)
+    return found
 
 
 class Site(NamedTuple):

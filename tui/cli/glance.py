@@ -38,16 +38,27 @@ def glance(places: Sequence[Place], ask: Callable[[Sequence[Live]], Awaitable[T]
     async def look() -> T:
         lives = [Live(place, time.time, number) for number, place in enumerate(places, 1)]
         following = [asyncio.create_task(live.follow()) for live in lives]
+        answer = asyncio.create_task(_answer(lives, ask))
         try:
-            await asyncio.gather(*map(_seen, lives))
-            return await ask(lives)
+            # Nobody stops following while we look, but for a bug: then there is no answer.
+            await asyncio.wait({answer, *following}, return_when=asyncio.FIRST_COMPLETED)
+            for one in following:
+                if one.done():
+                    one.result()
+            return await answer
         finally:
-            for task in following:
-                task.cancel()
-            await asyncio.gather(*following, return_exceptions=True)
+            answer.cancel()
+            for one in following:
+                one.cancel()
+            await asyncio.gather(answer, *following, return_exceptions=True)
             await asyncio.gather(*(live.close(keep_worker=False) for live in lives))
 
     return asyncio.run(look())
+
+
+async def _answer(lives: Sequence[Live], ask: Callable[[Sequence[Live]], Awaitable[T]]) -> T:
+    await asyncio.gather(*map(_seen, lives))
+    return await ask(lives)
 
 
 async def _seen(live: Live) -> None:

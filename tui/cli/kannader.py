@@ -22,16 +22,19 @@ from engine.mail.host import Host, full_name, this_host
 from engine.mail.model import BadMail
 from engine.mail.smtp import Destination, Letter, path_of
 from engine.model import State, Task
+from engine.pen import mask
+from engine.policy import lasting
 from engine.store import Gone, StoreError, Unavailable, Unsupported
 from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.kannader.enqueuing import wired
-from engine.stores.kannader.settings import Settings, retry_policy
+from engine.stores.kannader.settings import UPSTREAM, Settings, retry_policy
 from engine.stores.kannader.spool import KIND
 from engine.stores.kannader.store import FOLDERS
 from engine.text import shown
 from engine.worker import Services
 from tui.cli import unlocked
 from tui.cli.wiring import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE, Setup, complain, fail
+from tui.place import Facts
 
 
 def init(setup: Setup, arguments: Namespace) -> int:
@@ -206,8 +209,38 @@ def letters_of(store: KannaderStore) -> Callable[[Task], Letter]:
     return open_letter
 
 
+def spool_facts(setup: Setup) -> Facts:
+    """What is told of the spool as a whole: who sends from it, where to, and how it gives up.
+
+    Raises:
+        Unavailable: it cannot be reached.
+    """
+    settings = _settings(setup)
+    with closing(_store(setup)) as store:
+        pids = ", ".join(map(str, store.kannaders))
+    why, to = settings.unworkable, f"{settings.host}, port {settings.port}"
+    return Facts(
+        (
+            ("Kannader", f"at work (PID {pids})" if pids else "not at work, as far as we may see"),
+            ("our worker", f"sends nothing: {why}" if why else f"sends to {to}"),
+            ("retries", _retries(settings)),
+        )
+    )
+
+
+def _retries(settings: Settings) -> str:
+    if settings.profile == UPSTREAM:
+        return "none: dropped at the first failure"
+    first, longest = lasting(settings.first_wait), lasting(settings.longest_wait)
+    end = "then returned to the sender" if settings.bounces else "then dropped"
+    return f"after {first}, doubling to {longest}, for {lasting(settings.lifetime)}, {end}"
+
+
 def _services(setup: Setup, store: KannaderStore, settings: Settings) -> Services:
     counters = setup.counters()
+
+    def log(level: str, text: str) -> None:
+        setup.log(level, mask(text))  # whose mail it is stands in the spool, for who may read that
 
     def tally(name: str) -> None:
         try:
@@ -222,11 +255,11 @@ def _services(setup: Setup, store: KannaderStore, settings: Settings) -> Service
             complain(f"the trash could not be swept: {error}")
 
     return Services(
-        log=setup.log,
-        alert=setup.alert,
+        log=log,
+        alert=lambda text: setup.alert(mask(text)),
         tally=tally,
         retire=retire,
-        giving_up=returning(store, this_host(), setup.log)
+        giving_up=returning(store, this_host(), log)
         if settings.bounces
         else lambda task: None,
         timeouts={KIND: settings.max_time},

@@ -45,9 +45,9 @@ def _zgb_settings(said: Any, at: Any) -> Any:
 
 
 def _zgb(path: str, settings: Any) -> Store:
-    from engine.stores.zgb import ZgbStore
+    from tui.cli import zgb
 
-    return ZgbStore(settings.place(path))
+    return zgb.opened(path, settings)
 
 
 FORMATS: Mapping[str, Format] = {
@@ -61,6 +61,7 @@ FORMATS: Mapping[str, Format] = {
         retry=_kannader_retry,
         unworkable=lambda settings: settings.unworkable,
         doctor="kannaderdoctor:doctor",
+        facts="kannader:spool_facts",
     ),
     stores.ZGB: Format(
         "a ZGB mail queue",
@@ -72,6 +73,9 @@ FORMATS: Mapping[str, Format] = {
         retry=lambda settings: settings.place("").retry,
         unworkable=lambda settings: settings.unworkable,
         doctor="zgbdoctor:doctor",
+        facts="zgb:queue_facts",
+        tokens="zgb:queue_tokens",
+        logs="zgb:queue_logs",
     ),
 }
 """The formats besides the contract's, by their names."""

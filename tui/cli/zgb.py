@@ -13,11 +13,12 @@ from types import FrameType
 from typing import NamedTuple
 
 from engine import files
+from engine.limits import WHOLE, Left
 from engine.model import State, Task
 from engine.policy import at, lasting
 from engine.store import Unavailable, Unsupported
 from engine.stores.zgb import ZgbStore, bucket, create
-from engine.stores.zgb.facts import Facts, facts
+from engine.stores.zgb.facts import facts
 from engine.stores.zgb.log import Log, Spot, spot
 from engine.stores.zgb.settings import Settings
 from engine.stores.zgb.store import Enqueued
@@ -25,6 +26,7 @@ from engine.text import shown
 from engine.worker import Run, Services, Worker
 from tui.cli.wiring import EX_CONFIG, EX_NOPERM, EX_UNAVAILABLE, EX_USAGE, Setup, complain, fail
 from tui.cli.zgbmail import Hourly, Parts, Registration, mail_settings, unready
+from tui.place import Facts
 
 DONE, BUSY, OWED = 0, 2, 3
 """Exit codes: as it should be; another worker is at work here; an outcome could not be stored."""
@@ -62,6 +64,18 @@ class Desk(NamedTuple):
         return Log(self.spot().path, secrets.token_hex(4), self.path, time.time, _say)
 
 
+def opened(path: str, settings: Settings) -> ZgbStore:
+    """A store whose changes are written to the queue's log, as those of its worker are.
+
+    Raises:
+        Unavailable: it cannot be reached.
+    """
+    where = spot(settings.log, path, os.environ, os.getcwd())
+    # What cannot be written stands in the journal all the same, and a screen has no other place.
+    log = Log(where.path, secrets.token_hex(4), path, time.time, lambda text: None)
+    return ZgbStore(settings.place(path), tell=log.tell)
+
+
 def _say(text: str) -> None:
     complain(shown(text))
 
@@ -90,7 +104,26 @@ def queue_facts(setup: Setup) -> Facts:
     desk = desk_of(setup)
     where = desk.spot()
     with closing(desk.open()) as store:
-        return facts(store, where.path, where.warnings)
+        return Facts(*facts(store, where.path, where.warnings))
+
+
+def queue_tokens(setup: Setup) -> tuple[Left, ...]:
+    """What its bucket holds now.
+
+    Raises:
+        Unavailable: the database cannot be read now.
+    """
+    with closing(desk_of(setup).open()) as store:
+        seen = store.figures(time.time())
+        burst = min(seen.per_hour, store.place.pace.burst)
+    coming = None if seen.tokens >= burst else seen.next_token
+    return (Left(WHOLE, min(seen.tokens, burst), burst, coming, seen.per_hour),)
+
+
+def queue_logs(setup: Setup) -> tuple[str, ...]:
+    """The queue's own log, where its workers write it; none where it cannot be written."""
+    path = desk_of(setup).spot().path
+    return (path,) if path else ()
 
 
 # ---- made, and filled

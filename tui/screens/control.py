@@ -83,7 +83,7 @@ class ControlScreen(Deed):
         self._seen: Control = live.inspector.controls[name]
         self._order = Order(name, value=controls.proposed(self._seen), before=self._seen.now)
         self._foretold: str | None = None
-        self._unknown, self._reason = "", ""
+        self._unknown, self._reason, self._trouble = "", "", ""
         self._problems: tuple[Problem, ...] = ()
         self._doing = False
         self._drawn = float("-inf")
@@ -144,7 +144,11 @@ class ControlScreen(Deed):
         self.show_hints(self.grey(), self.without(), words)
 
     def _plan_lines(self, width: int) -> list[Line]:
-        lines = view.plan(self._order, self._seen, self._foretold, width)
+        lines: list[Line] = []
+        if self._trouble:
+            lines += [present.heading("not done, as the store says", width)]
+            lines += [*view.said_lines(self._trouble, width, "bad"), BLANK]
+        lines += view.plan(self._order, self._seen, self._foretold, width)
         if self._seen.target:
             lines += view.targets(self._problems, width)
         needed = ", which is asked for here" if self._around.require_reason else ""
@@ -256,7 +260,7 @@ class ControlScreen(Deed):
 
     def _change(self, order: Order) -> None:
         self._order = order
-        self._typed = ""
+        self._typed = self._trouble = ""
         self._look_ahead()
         self.lay_out(self.size.width)
 
@@ -283,9 +287,9 @@ class ControlScreen(Deed):
         try:
             done = await self._live.inspector.control(order, intent)
         except StoreError as error:
-            self._doing = False
+            self._doing, self._trouble = False, str(error)
             self.lay_out(self.size.width)
-            self.say(f"not done: {error}")
+            self.say("it was not done: its store says why above")
             return
         self._doing, self._said = False, (done.said, done.trouble)
         first = done.said.splitlines()[0] if done.said else "done"

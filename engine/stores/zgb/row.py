@@ -229,7 +229,7 @@ def new_values(task: Task, shape: Shape, now: float) -> dict[str, Cell]:
         "mail_type": task.kind,
         "status": "pending",
         "attempts": _attempts(task),
-        "next_attempt_at": shape.forms["next_attempt_at"].write(_due(task)),
+        "next_attempt_at": shape.forms["next_attempt_at"].write(_due(task), now),
         "last_error": task.error[:ERROR_LIMIT] or None,
     }
     return {**values, **_stamps(shape, created_at=task.created, updated_at=now)}
@@ -247,7 +247,7 @@ def changes(row: Row, old: Task, new: Task, now: float, shape: Shape, place: Pla
     status, due = _standing(row, old, new, now, place)
     values["status"] = status
     if due is not None:
-        values["next_attempt_at"] = shape.forms["next_attempt_at"].write(due)
+        values["next_attempt_at"] = shape.forms["next_attempt_at"].write(due, now)
     if old.state is State.ACTIVE:
         values["locked_until"] = None
     if State.TRASH not in (old.state, new.state):

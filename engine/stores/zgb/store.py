@@ -393,7 +393,7 @@ class ZgbStore:
             row = moving.current(wire, self._book, task, now)
             until = int(now) + self.place.lease
             form = self._book.shape.forms["locked_until"]
-            taking.write(wire, self._book, row, locked_until=form.write(until))
+            taking.write(wire, self._book, row, locked_until=form.write(until, now))
             after = taking.fetch(wire, self._book, row.key)
         lease = None if task.lease is None else task.lease._replace(until=until, token=after.rev)
         return replace(task, rev=after.rev, lease=lease)
@@ -506,11 +506,6 @@ class ZgbStore:
             Unavailable: the database cannot be read now.
         """
         return config.load(self._book.wire)
-
-    def in_period(self, moment: float) -> bool | None:
-        """Whether a moment lies in the registration period; None when nobody can tell."""
-        during = self.settings().period(self._book.shape)
-        return None if during is None else during.holds(moment)
 
     def columns(self) -> tuple[str, ...]:
         """What is known of each registration, by the names of its columns; none without a table."""

@@ -141,7 +141,7 @@ class Taking:
                 self._book,
                 row,
                 status=status,
-                next_attempt_at=shape.forms["next_attempt_at"].write(due),
+                next_attempt_at=shape.forms["next_attempt_at"].write(due, now),
                 locked_until=None,
                 last_error=LAPSED,
                 **stamp(self._book, now),
@@ -218,7 +218,7 @@ class Taking:
             self._book,
             row,
             status="sending",
-            locked_until=shape.forms["locked_until"].write(until),
+            locked_until=shape.forms["locked_until"].write(until, self._now),
             attempts=row.attempts + 1,
             **stamp(self._book, self._now),
         )

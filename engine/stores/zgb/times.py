@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import NamedTuple, TypeAlias
 
 from engine.stores.zgb.place import PARKED
@@ -28,14 +28,34 @@ class Form(NamedTuple):
     text: bool
     zone: tzinfo
 
-    def write(self, moment: float) -> int | str:
-        """A moment (epoch seconds UTC) for this column; never earlier than it was meant."""
+    def write(self, moment: float, now: float = math.inf) -> int | str:
+        """A moment (epoch seconds UTC) for this column; never earlier than it was meant.
+
+        With `now`, one that is yet to come is not reached before by a clock that is set back in
+        between, at the end of summer time: as text it would be past already, and a lease over.
+        """
         seconds = math.ceil(moment)
         if not self.text:
             return seconds
         if seconds >= PARKED:
             return PARKED_TEXT
-        return datetime.fromtimestamp(seconds, self.zone).strftime("%Y-%m-%d %H:%M:%S")
+        local = datetime.fromtimestamp(seconds, self.zone)
+        if local.fold and now < seconds and not datetime.fromtimestamp(now, self.zone).fold:
+            local = _shown_once(local)
+        return local.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _shown_once(local: datetime) -> datetime:
+    """The first time from one on that a clock shows twice that it shows only once."""
+    first, second = (local.replace(fold=fold).utcoffset() for fold in (0, 1))
+    assert first is not None and second is not None
+    low, high = 0, int((first - second).total_seconds())
+    while low < high:
+        middle = (low + high) // 2
+        later = local + timedelta(seconds=middle)
+        twice = later.replace(fold=0).utcoffset() != later.replace(fold=1).utcoffset()
+        low, high = (middle + 1, high) if twice else (low, middle)
+    return local + timedelta(seconds=low)
 
 
 def read(value: Cell, zone: tzinfo) -> float:
