@@ -119,6 +119,11 @@ class Live:
         self._slot = -1
         self._writing: asyncio.Task[None] | None = None
 
+    @property
+    def is_told_of(self) -> bool:
+        """Whether there is anything to be seen or done about the queue as a whole."""
+        return bool(self.inspector.controls) or self.place.facts is not None
+
     async def follow(self, period: Callable[[], float] = lambda: 1.0) -> None:
         """Look at everything beside the tasks each `period` seconds, until closed.
 

@@ -259,9 +259,7 @@ def _services(setup: Setup, store: KannaderStore, settings: Settings) -> Service
         alert=lambda text: setup.alert(mask(text)),
         tally=tally,
         retire=retire,
-        giving_up=returning(store, this_host(), log)
-        if settings.bounces
-        else lambda task: None,
+        giving_up=returning(store, this_host(), log) if settings.bounces else lambda task: None,
         timeouts={KIND: settings.max_time},
     )
 

@@ -50,11 +50,6 @@ def no_control(live: Live, around: Surroundings, name: str) -> str:
     return f"{name}: {control.refused}" if control.refused else ""
 
 
-def offered(live: Live) -> bool:
-    """Whether there is anything to be seen or done about the queue as a whole."""
-    return bool(live.inspector.controls) or live.place.facts is not None
-
-
 def plan_control(face: Face, live: Live, around: Surroundings, name: str) -> None:
     """Show the plan for a control; says why where there is none."""
     why = HASTY if face.hasty else no_control(live, around, name)

@@ -19,7 +19,6 @@ from tui import keys, present, telling
 from tui.judging import judged
 from tui.live import Live
 from tui.present import Line
-from tui.screens.control import offered
 from tui.screens.face import PANES, Copy, Target
 from tui.screens.freezing import Freezing
 from tui.surroundings import Surroundings
@@ -357,7 +356,7 @@ class OverviewScreen(Freezing):
     def without(self) -> Collection[str]:
         """What is not offered here now."""
         without = {"arm", "unlock"} if self.around.arming.read_only else set()
-        return without if any(map(offered, self._lives)) else {*without, "controls"}
+        return without if any(live.is_told_of for live in self._lives) else {*without, "controls"}
 
     # Moving
 

@@ -26,7 +26,7 @@ from tui.live import Live
 from tui.planning import Asked
 from tui.present import BLANK, Line
 from tui.screens.acting import ALTERED, Acting
-from tui.screens.control import no_control, offered, pausing, plan_control
+from tui.screens.control import no_control, pausing, plan_control
 from tui.screens.face import HASTY, Copy, Target
 from tui.surroundings import Surroundings
 from tui.views.progress import first_look
@@ -865,7 +865,7 @@ class QueueScreen(Acting):
         if self._arming.read_only:
             without |= {key.action for key in keys.verbs()} | {"arm", "worker", "unlock"}
             without |= {"mark", "mark_all", "unmark", "note", "pause_queue"}
-        without |= set() if offered(self.live) else {"controls"}
+        without |= set() if self.live.is_told_of else {"controls"}
         without |= set() if self.inspector.controls else {"pause_queue"}
         return without
 
