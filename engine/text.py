@@ -51,6 +51,9 @@ _is_plain = re.compile("[A-Za-z0-9 _.:/-]*").fullmatch
 ERROR_LIMIT = 200
 """Characters of an error that are kept (contract: TASK_LAST_ERROR)."""
 
+SAID_LIMIT = 500
+"""The same where no contract says so."""
+
 
 def plain(text: str) -> str:
     """The text in the contract's character set, in which no shell finds anything to expand.
@@ -64,6 +67,11 @@ def plain(text: str) -> str:
 def plain_error(text: str) -> str:
     """An error as it is stored: cut to 200 characters, then made plain."""
     return plain(text.rstrip("\n")[:ERROR_LIMIT])
+
+
+def said(text: str) -> str:
+    """An error as it is stored where any text may be: on one line, cut to `SAID_LIMIT`."""
+    return shown(text.strip())[:SAID_LIMIT]
 
 
 def private(address: str) -> str:

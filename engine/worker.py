@@ -80,6 +80,8 @@ class Services(NamedTuple):
     must be done first is done here. Where it raises StoreError or OSError, the task stays claimed
     and that is tried again.
     """
+    clean: Callable[[str], str] = plain_error
+    """What an error is stored and logged as: the contract's queues keep few characters of it."""
     gate: Callable[[str], tuple[str, float | None]] = lambda kind: ("", None)
     """Why no task of a kind may be claimed now, whoever handles it, "" when one may; and from when
     on one may, epoch seconds UTC, None where nobody knows. Raises nothing, and is asked once for
@@ -447,7 +449,7 @@ class Worker:
             self._postpone(task, failure)
             return
         self._failed += 1
-        error = plain_error(_words(failure))
+        error = self._services.clean(_words(failure))
         self._services.tally("failed_total")
         log("ERROR", f"Task failed: {task.id} ({task.kind}): {error}")
         self._give_up_or_wait(task, failure, error)
@@ -459,7 +461,7 @@ class Worker:
 
     def _postpone(self, task: Task, later: Later) -> None:
         """Give back what was not attempted; never at once, or it would be taken in a circle."""
-        why = plain_error(str(later))
+        why = self._services.clean(str(later))
         due = max(int(self._clock()) + 1.0, later.due)
         self._put_off += 1
         self._put_off_why[task.kind] = why

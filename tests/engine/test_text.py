@@ -119,3 +119,11 @@ def test_an_error_is_cut_before_it_is_made_plain() -> None:
 def test_an_address_in_a_log_names_no_domain(address: str, private: str) -> None:
     """Of an address only what stands before the first @ is logged."""
     assert text.private(address) == private
+
+
+def test_an_error_where_any_text_may_be_is_one_line() -> None:
+    """Its own signs are kept, but no second line and no control character, and not without end."""
+    assert text.said(" 450 busy, try again <later>\n") == "450 busy, try again <later>"
+    assert "\n" not in text.said("one\ntwo\x1b[2J")
+    assert "\x1b" not in text.said("one\ntwo\x1b[2J")
+    assert len(text.said("x" * 9_999)) == text.SAID_LIMIT

@@ -30,7 +30,7 @@ from engine.stores.kannader.enqueuing import wired
 from engine.stores.kannader.settings import UPSTREAM, Settings, retry_policy
 from engine.stores.kannader.spool import KIND
 from engine.stores.kannader.store import FOLDERS
-from engine.text import shown
+from engine.text import said, shown
 from engine.worker import Services
 from tui.cli import unlocked
 from tui.cli.wiring import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE, Setup, complain, fail
@@ -255,6 +255,7 @@ def _services(setup: Setup, store: KannaderStore, settings: Settings) -> Service
             complain(f"the trash could not be swept: {error}")
 
     return Services(
+        clean=said,
         log=log,
         alert=lambda text: setup.alert(mask(text)),
         tally=tally,
