@@ -65,7 +65,10 @@ INLINE = "inline"
 
 _TASK = r"(?P<id>\S+)"
 _KIND = r" \((?P<kind>[^\s:()]+)"
-_TIMES = r"(?P<attempt>[0-9]{1,9})/[0-9]+"
+_TIMES = r"(?P<attempt>[0-9]{1,9})(?:/[0-9]+)?"
+"""Which attempt, and of how many where their number is fixed."""
+_END = r"\S+"
+"""What a store calls where it keeps what was given up on, or what it ends with."""
 _SENT = r"task_id=(?P<id>\S+)"
 _BY = r" transport=(?P<transport>\S+)"
 
@@ -79,13 +82,14 @@ PATTERNS: tuple[tuple[str, str, What], ...] = (
     ("Task moved to DLQ: ", f"{_TASK}(?:{_KIND})?", What.BURIED),
     ("Task ", rf"{_TASK} failed \(attempt {_TIMES}\), retry in", What.WAITS),
     ("Task ", rf"{_TASK} failed, retry in", What.WAITS),
-    ("Task ", rf"{_TASK} exhausted retries \({_TIMES}\), moving to DLQ", What.BURIED),
-    ("Task ", rf"{_TASK} (?:cannot succeed, )?moving to DLQ", What.BURIED),
+    ("Task ", rf"{_TASK} exhausted retries \({_TIMES}\), moving to {_END}", What.BURIED),
+    ("Task ", rf"{_TASK} (?:cannot succeed, )?moving to {_END}", What.BURIED),
     ("Task ", rf"{_TASK} is not where it was claimed", What.UNSETTLED),
     ("Task ", rf"{_TASK} waits: ", What.PUT_OFF),
     ("Outcome of ", rf"{_TASK} cannot be stored: (?P<error>.*)", What.UNSETTLED),
     ("DLQ task retried: ", _TASK, What.RETRIED),
     ("Moving orphaned work task back to ", rf"\S+: {_TASK}", What.RECOVERED),
+    ("Recovered ", r"\S+/(?P<id>[^\s/:]+): .*: back in ", What.RECOVERED),
     ("Mail spooled to queue: ", _TASK, What.QUEUED),
     (
         "MAIL_SEND_ATTEMPT failed ",

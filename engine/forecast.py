@@ -11,11 +11,14 @@ from math import inf, isfinite
 from typing import NamedTuple
 
 from engine.config import Thresholds
-from engine.flow import LATELY, Course, Drain, Growth, roughly
+from engine.flow import LATELY, TREND, Course, Drain, Growth, roughly
 from engine.limits import WHOLE, Left
 from engine.model import State
 from engine.policy import DAY, HOUR
 from engine.text import shown
+
+SELDOM = 2
+"""Tasks in `TREND` up to which no course can be told from none."""
 
 
 class About(StrEnum):
@@ -113,7 +116,10 @@ def drained(
     if pace.course is Course.UNKNOWN and not bucket:
         why = "it was not watched for long enough"
         return _unknown(About.DRAIN, "when nothing waits any more", why, numbers)
-    if pace.course is Course.UNKNOWN or (pace.seconds is not None and limit > pace.seconds):
+    slower = pace.seconds is not None and limit > pace.seconds
+    # What a bucket lets through so seldom looks steady, and yet has an end.
+    unseen = pace.course is Course.STEADY and limit >= waiting * TREND / SELDOM
+    if pace.course is Course.UNKNOWN or slower or unseen:
         words = f"empty in {roughly(limit)} at best: {bucket} lets no more through"
         return said(f"empty in {roughly(limit)} by its bucket", words, limit)
     if pace.seconds is None:

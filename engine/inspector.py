@@ -244,10 +244,10 @@ class Inspector:
         key = ("standing", kinds)
         return await self._tallies.ask(key, lambda r: waiting.standing(r, now, kinds), Standing())
 
-    async def ahead(self, task: Task, now: float) -> int:
-        """How many tasks that are due come before a task."""
-        key = ("ahead", task.queue, task.id)
-        return await self._tallies.ask(key, lambda r: waiting.ahead(r, task, now), 0)
+    async def ahead(self, task: Task, now: float, by: str = waiting.BY_ID) -> int:
+        """How many tasks that are due come before a task, which are taken in that order."""
+        key = ("ahead", task.queue, task.id, task.due, by)
+        return await self._tallies.ask(key, lambda r: waiting.ahead(r, task, now, by), 0)
 
     # ---- in full
 

@@ -43,11 +43,13 @@ class Letter(NamedTuple):
     """Safe to show, of any length."""
 
 
-def read(data: bytes, per_row: int = 16, *, is_html: bool = False) -> Letter:
+def read(data: bytes, per_row: int = 16, *, is_html: bool = False, is_wire: bool = False) -> Letter:
     """What the bytes say; those that are no text as hexadecimal numbers, so many in a row.
 
-    Where it is known that they are HTML they are read as such, without any mark of it.
+    Where it is known that they are HTML they are read as such, without any mark of it; and so with
+    a mail in the form in which it goes over SMTP.
     """
+    data = _off_the_wire(data) if is_wire else data
     if not data:
         return Letter("nothing", ())
     if is_html and _is_text(data[:_SAMPLE]):
@@ -56,7 +58,7 @@ def read(data: bytes, per_row: int = 16, *, is_html: bool = False) -> Letter:
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return _letter("text", shown_lines(data.decode("utf-16", "replace"), _SHOWN))
     headers, body = _split(data)
-    if _is_mail(headers):
+    if _is_mail(headers) or (is_wire and headers):
         return _letter("mail", _Mail().lines(headers, body))
     if not _is_text(data[:_SAMPLE]):
         return _letter("bytes", dump(data, per_row))
@@ -67,6 +69,19 @@ def read(data: bytes, per_row: int = 16, *, is_html: bool = False) -> Letter:
     if re.match(r"<(!doctype\s|html\b|body\b|head\b|div\b|p\b|table\b)", start, re.IGNORECASE):
         return _letter("HTML", shown_lines(from_html(text), _SHOWN))
     return _letter("text", shown_lines(text, _SHOWN))
+
+
+_DOUBLED = re.compile(rb"^\.(?=[^\r\n])", re.MULTILINE)
+
+
+def _off_the_wire(data: bytes) -> bytes:
+    """A mail as it was before its dots were doubled and a last one was put behind it.
+
+    A dot alone before the end is no part of any such mail, and stays to be seen.
+    """
+    behind = data.removesuffix(b".\r\n")
+    body = behind if not behind or behind.endswith(b"\n") else data
+    return _DOUBLED.sub(b"", body)
 
 
 def verbatim(data: bytes, per_row: int = 16) -> Letter:

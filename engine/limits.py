@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from math import inf
 from typing import NamedTuple
 
 from engine import files, policy
@@ -29,6 +30,13 @@ class Left(NamedTuple):
     """When one more comes, epoch seconds UTC; None when it is full, or none ever comes."""
     per_hour: int | None = None
     """How many come an hour; None where nobody said."""
+
+
+def next_of(buckets: Sequence[Left], kind: str) -> float:
+    """When each of these buckets that a kind draws on holds a token, epoch seconds UTC: 0.0 for
+    now, infinite for never."""
+    empty = [each for each in buckets if each.name in (WHOLE, kind) and each.tokens <= 0]
+    return max((inf if each.next is None else each.next for each in empty), default=0.0)
 
 
 class Buckets:

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from engine.logfile import CELL, NEVER, Entry, Key, LogFile
 from engine.logtail import LogLine
-from engine.logwords import EVERYTHING, Sieve, literally
+from engine.logwords import EVERYTHING, Sieve, naming
 
 STEP_CELLS = 16
 """Cells that one step reads at most: a mebibyte."""
@@ -565,14 +565,14 @@ class Mentions(NamedTuple):
 
 def mentions(
     paths: Sequence[str],
-    needle: str,
+    id: str,
     limit: int,
     since: float | None = None,
     most: int = MENTIONED,
     cell: int = CELL,
 ) -> Mentions:
-    """The last lines that hold a text: at most `limit`, none from before `since`, and from no more
-    than the last `most` bytes of the logs.
+    """The last lines that speak of a task: at most `limit`, none from before `since`, and from no
+    more than the last `most` bytes of the logs.
 
     Raises:
         OSError: a log broke off while it was read.
@@ -580,7 +580,7 @@ def mentions(
     book = Logbook(paths, cell)
     try:
         book.look()
-        scan = Scan(book, END, literally(needle), limit, forward=False)
+        scan = Scan(book, END, naming(id), limit, forward=False)
         floor = NEVER if since is None else since
         while not scan.done and scan.read < most and not _is_before(scan, floor):
             scan.step()

@@ -88,6 +88,13 @@ _LEVELS = ("level", "severity", "lvl", "loglevel")
 _TEXTS = ("msg", "message", "event")
 """Keys under which programs write these in JSON lines, the first that is there."""
 
+_TASK = ("reg", "type")
+"""Keys whose values name a task when they stand together: `7-user`."""
+_FIRST = ("job", *_TASK, "attempt", "to", "error", "next_attempt_at")
+_LAST = ("run", "pid", "db")
+"""Keys that are told before and behind the others: what happened to whom comes before who wrote it
+down, for the end of a line is often cut."""
+
 _NUMBERED = {10: "TRACE", 20: "DEBUG", 30: "INFO", 40: "WARN", 50: "ERROR", 60: "FATAL"}
 """Levels of programs that number them."""
 
@@ -104,7 +111,12 @@ def _json(text: str, source: str) -> LogLine | None:
     when = _moment(_taken(said, _TIMES))
     level = _level(_taken(said, _LEVELS))
     words = [str(word) for word in [_taken(said, _TEXTS)] if word is not None]
-    words += [f"{k}={v if isinstance(v, str) else json.dumps(v)}" for k, v in said.items()]
+    if all(isinstance(said.get(key), int | str) for key in _TASK):
+        words.append("-".join(str(said.pop(key)) for key in _TASK))
+    last = {key: said.pop(key) for key in _LAST if key in said}
+    first = {key: said.pop(key) for key in _FIRST if key in said}
+    pairs = {**first, **said, **last}.items()
+    words += [f"{k}={v if isinstance(v, str) else json.dumps(v)}" for k, v in pairs]
     return LogLine(when, level, " ".join(words), source)
 
 

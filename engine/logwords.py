@@ -53,13 +53,13 @@ class Term(NamedTuple):
     """One thing that a line holds, or does not hold."""
 
     text: str = ""
-    """In small letters; "" for a pattern."""
+    """In small letters; "" for any."""
     pattern: patterns.Pattern | None = None
     negated: bool = False
 
     def fits(self, text: str, small: str) -> bool:
         """Whether a text is so; `small` is the text in small letters."""
-        there = self.pattern.found_in(text) if self.pattern else self.text in small
+        there = self.text in small and (self.pattern is None or self.pattern.found_in(text))
         return there is not self.negated
 
 
@@ -128,7 +128,7 @@ def _says_level(data: bytes) -> bool:
 
 
 def _possible(clause: Clause, small: bytes) -> bool:
-    if any(term.negated or term.pattern or not term.text.isascii() for term in clause):
+    if any(term.negated or not term.text or not term.text.isascii() for term in clause):
         return True
     return any(term.text.encode() in small for term in clause)
 
@@ -139,6 +139,11 @@ EVERYTHING = Sieve()
 def literally(text: str, level: int = DEBUG) -> Sieve:
     """Lines that hold exactly this text, be letters capital or small."""
     return Sieve(level, (((Term(text.lower()),),),) if text else ())
+
+
+def naming(id: str) -> Sieve:
+    """Lines that speak of a task: of `7-user`, but not of `17-user`."""
+    return Sieve(DEBUG, (((Term(id.lower(), patterns.word(id)),),),) if id else ())
 
 
 def sieve(words: str, level: int = DEBUG) -> Sieve:

@@ -119,6 +119,9 @@ class Part(NamedTuple):
     `changed` are epoch seconds UTC."""
     refused: str = ""
     """Why it is not read; "" when it may be."""
+    wire: bool = False
+    """Whether it is a mail in the form in which it goes over SMTP: a leading dot is doubled, and a
+    line with a dot alone ends it."""
 
 
 class Edge(NamedTuple):

@@ -8,6 +8,7 @@ text are looked at: no single match takes longer than about a second, whatever t
 from __future__ import annotations
 
 import re
+import sys
 import warnings
 from collections.abc import Iterable
 from functools import lru_cache
@@ -78,6 +79,12 @@ def compiled(text: str) -> Pattern:
         few = len(REACH) - 1
         raise ValueError(f"expected a pattern with at most {few} of * + {{n,}} and few choices")
     return Pattern(search, REACH[cost.endless])
+
+
+def word(text: str) -> Pattern:
+    """This very text, where no letter and no digit stands right before or behind it."""
+    whole = rf"(?<![^\W_]){re.escape(text)}(?![^\W_])"
+    return Pattern(re.compile(whole, re.IGNORECASE).search, sys.maxsize)
 
 
 def regexp(pattern: str, text: str | None) -> bool:

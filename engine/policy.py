@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from engine import verbs
-from engine.model import LockEvidence, State, Task, Verdict
+from engine.model import Lease, LockEvidence, State, Task, Verdict
 from engine.text import shown
 
 Backoff: TypeAlias = Callable[[int], float | None]
@@ -189,11 +189,13 @@ class Circumstances(NamedTuple):
     paused: str = ""
     """Why the queue as a whole stands still; "" when it does not."""
     ahead: int = 0
-    """How many due tasks come before it: those with a lower id, as the contract takes by name."""
+    """How many due tasks come before it, in the order in which its store takes them."""
     last_run: float | None = None
     """When a worker last ran here; None: not known."""
     shut: str = ""
     """Why no task of this kind would be claimed now, whoever handles it; "" when one would."""
+    by_id: bool = True
+    """Whether due tasks are taken in the order of ids, so that those before it are older."""
 
 
 def why_waiting(task: Task, now: float, about: Circumstances) -> tuple[str, ...]:
@@ -217,7 +219,8 @@ def _why_pending(task: Task, now: float, about: Circumstances) -> Iterator[str]:
     refused = any(_unhandled(task, about))
     ahead = about.ahead if due and not refused else 0
     if ahead:
-        yield f"{ahead:,} older task{'s' if ahead > 1 else ''} first"
+        which = "older" if about.by_id else "other"
+        yield f"{ahead:,} {which} task{'s' if ahead > 1 else ''} first"
     verdict = Verdict.FREE if lock is None else lock.verdict
     if lock is not None and verdict is Verdict.HELD and not hindered:
         yield f"{'' if ahead else 'next in line; '}the lock is held by {_holder(lock)}"
@@ -304,13 +307,30 @@ def _why_active(task: Task, now: float, about: Circumstances) -> Iterator[str]:
         yield _stuck(lock) + taken
     elif lock is not None and lock.verdict is Verdict.UNKNOWN:
         yield f"whether anybody works on it is not known: {shown(lock.reason)}{taken}"
-    elif lease is not None and lease.until is not None and lease.until <= now:
-        yield f"its worker's claim lapsed {lasting(now - lease.until)} ago{taken}"
+    elif lease is not None and lease.until is not None and (lock is None or lease.until <= now):
+        yield from _leased(lease, lease.until, now)
     else:
         owner = shown(lease.owner) if lease is not None else ""
         who = f"PID {lock.pid}" if lock is not None and lock.pid is not None else owner
         at_it = f" for {lasting(now - lease.since)}" if lease is not None else ""
         yield f"being worked on{' by ' if who else ''}{who}{at_it}"
+
+
+def _leased(lease: Lease, ends: float, now: float) -> Iterator[str]:
+    """What is known of a claim that ends by itself: not whether anybody is at it."""
+    # A claim without a time has ended at 0, which says nothing of when.
+    ago = f" {lasting(now - lease.since)} ago" if lease.since > 0 else ""
+    claimed = f"claimed{ago}{f' by {shown(lease.owner)}' if lease.owner else ''}"
+    if ends > now:
+        yield f"{claimed}{'' if lease.owner else ', by whom is not known'}"
+        yield f"its lease lapses at {until(ends, now)}"
+        return
+    lapsed = f" {lasting(now - ends)} ago" if ends > 0 else ""
+    yield (
+        f"its lease has lapsed{lapsed}: the next worker gives it back, and it counts as an attempt"
+    )
+    if lease.since > 0 or lease.owner:
+        yield claimed
 
 
 def _why_dead(task: Task, now: float, about: Circumstances) -> Iterator[str]:

@@ -49,6 +49,8 @@ class Now(NamedTuple):
     """For a column: `yes`, `no (12m)` (last seen so long ago), `?`."""
     evidence: tuple[str, ...]
     """Plain sentences, safe to show, the telling one first."""
+    last: float | None = None
+    """When the error was seen last, in a log or the spool, epoch seconds UTC; None: none says."""
 
 
 class Kin(Protocol):
@@ -139,7 +141,7 @@ def _answer(cluster: Kin, past: _Past, now: float, counted: Iterable[Counted]) -
     words = str(answer)
     if answer is Answer.NO and tally.last is not None:
         words = f"no ({_brief(now - tally.last)})"
-    return Now(answer, words, tuple(_evidence(tally, answer, cluster, now)))
+    return Now(answer, words, tuple(_evidence(tally, answer, cluster, now)), tally.last)
 
 
 def _judged(tally: _Tally, now: float) -> Answer:

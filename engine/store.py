@@ -67,7 +67,13 @@ class Control(NamedTuple):
     """The value with which it changes nothing, and answers with what it would do; "" where there
     is none."""
     pauses: bool = False
-    """Whether it is what stops and restarts the whole queue; its choices are those two."""
+    """Whether it is what stops and restarts the whole queue; its choices are those two: to let it
+    go on, then to stop it."""
+
+    @property
+    def has_paused(self) -> bool:
+        """Whether it has stopped the queue, as far as it says."""
+        return self.pauses and len(self.choices) == 2 and self.now == self.choices[1][0]
 
 
 def anything(kind: str, group: str) -> bool:

@@ -36,6 +36,14 @@ _OF_KIND = f"SELECT count(*) FROM task {{how}} WHERE state={_PENDING} AND kind =
 _AHEAD = f"""
 SELECT count(*) FROM task INDEXED BY by_id
 WHERE state={_PENDING} AND id < ?2 AND queue = ?3 AND {_IS_DUE}"""
+_DUE_EARLIER = f"""
+SELECT count(*) FROM task {{how}}
+WHERE state={_PENDING} AND queue = ?4 AND {_IS_DUE}
+AND (coalesce(due, 0), coalesce(created, 0)) < (?2, ?3)"""
+
+BY_ID, BY_DUE = "id", "due"
+"""How a store may take its due tasks: in the order of their ids; or of when they came due, and
+of those that did at once the older first."""
 
 
 def standing(reader: Reader, now: float, kinds: Collection[str] = ()) -> Standing:
@@ -53,6 +61,13 @@ def standing(reader: Reader, now: float, kinds: Collection[str] = ()) -> Standin
     return Standing(oldest, due, oldest_due, died, counted)
 
 
-def ahead(reader: Reader, task: Task, now: float) -> int:
-    """How many tasks of its queue that are due come before a task."""
+def ahead(reader: Reader, task: Task, now: float, by: str = BY_ID) -> int:
+    """How many tasks of its queue that are due come before a task, which are taken in that order;
+    none where that is neither `BY_ID` nor `BY_DUE`: then nothing is to be told."""
+    if by == BY_DUE:
+        how = "INDEXED BY by_due" if reader.has_index("by_due") else "NOT INDEXED"
+        values = (now, task.due or 0.0, task.created, text_of(task.queue))
+        return int(reader.fetch(_DUE_EARLIER.format(how=how), values)[0][0])
+    if by != BY_ID:
+        return 0
     return int(reader.fetch(_AHEAD, (now, text_of(task.id), text_of(task.queue)))[0][0])

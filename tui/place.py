@@ -15,6 +15,9 @@ from engine.store import Store
 from engine.transports import Heap, Routes, Stopped
 from engine.vitals import Vitals
 
+LEASES = "none here: each claim is a lease"
+"""What is said of the lock where there is none because none is needed."""
+
 
 class MailDesk(NamedTuple):
     """What can be told, and done, about the ways mail is sent by from one place; all of it blocks.
@@ -65,6 +68,11 @@ class Place(NamedTuple):
     leases: bool = False
     """Whether each claim is a lease of its own, kept by the store: then its edges alone say what
     may be done to what is claimed."""
+    takes_by: str = "id"
+    """In which order its workers take what is due, by the names of `engine.waiting`; "" where there
+    is none that one could tell."""
+    has_dlq: bool = True
+    """Whether `queue dlq` is for it: a command for queues of the contract."""
     queue_metrics: str = ""
     """Path of the queue's metrics file; "" where there is none."""
     mail_metrics: str = ""
@@ -82,7 +90,8 @@ class Place(NamedTuple):
     """Why no task of a kind would be claimed now, though it has a handler, "" when one would;
     blocks. None when that is not known."""
     token_at: Callable[[str], float] | None = None
-    """When a kind's bucket holds a token, in epoch seconds UTC; None without limits."""
+    """When a kind's bucket holds a token, in epoch seconds UTC; blocks, and raises `StoreError` or
+    `OSError` where it cannot be told. None without limits."""
     command: tuple[str, ...] = ("spooldeck",)
     """How this place is named on the command line: its words before the command's."""
     runs: int | None = None
@@ -135,5 +144,5 @@ class Place(NamedTuple):
         if read_only:
             return "read only: no lock is freed from here"
         if self.lock is None:
-            return "this place has no lock"
+            return LEASES if self.leases else "this place has no lock"
         return "" if self.recover else "no command is known that frees this place's lock"

@@ -72,6 +72,8 @@ def tokens_of(place: Place) -> Sequence[Left] | str:
         return () if place.tokens is None else place.tokens()
     except OSError as error:
         return error.strerror or str(error)
+    except StoreError as error:
+        return str(error)
 
 
 def routes_of(place: Place) -> Routes | None:

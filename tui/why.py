@@ -7,7 +7,9 @@ import asyncio
 from engine import gauges, metrics, policy
 from engine.inspector import Inspector
 from engine.model import LockEvidence, State, Task
+from engine.store import StoreError
 from engine.text import shown
+from engine.waiting import BY_ID
 from tui.place import Place
 from tui.views.suspending import stopped_words
 from tui.watch import routes_of
@@ -29,14 +31,18 @@ async def reasons(
         about = about._replace(shut=await asyncio.to_thread(_shut, place, task.kind, now))
     if task.state is not State.PENDING:
         return policy.why_waiting(task, now, about)
+    paused = [name for name, control in inspector.controls.items() if control.has_paused]
+    words = ", ".join(f"{name} is {inspector.controls[name].now}" for name in paused)
     last_run = await asyncio.to_thread(_last_run, place.queue_metrics)
-    ahead = await inspector.ahead(task, now) if policy.is_due(task, now) else 0
-    about = about._replace(last_run=last_run, ahead=ahead)
+    by, ahead = place.takes_by, 0
+    if by and policy.is_due(task, now):
+        ahead = await inspector.ahead(task, now, by)
+    about = about._replace(paused=words, last_run=last_run, ahead=ahead, by_id=by == BY_ID)
     if place.token_at is None:
         return policy.why_waiting(task, now, about)
     try:
         about = about._replace(token_at=await asyncio.to_thread(place.token_at, task.kind))
-    except OSError as error:
+    except (OSError, StoreError) as error:
         unknown = f"whether there is a token is not known: {shown(str(error))}"
         return (unknown, *policy.why_waiting(task, now, about))
     return policy.why_waiting(task, now, about)

@@ -85,7 +85,7 @@ def queue_folder(place: str) -> str:
     if not os.path.exists(place):
         raise Unavailable(f"{place}: no such folder")
     if not os.path.isdir(place):
-        raise Unavailable(f"{place}: a file, expected a folder with a queue in it")
+        raise Unavailable(f"{place}: a file, and no SQLite database; expected one, or a folder")
     if not os.access(place, os.R_OK | os.X_OK):
         raise Unavailable(f"{place}: may not be read by this user")
     raise Unavailable(f"{place}: no queue in it, expected pending, work and dlq here or in queue/")

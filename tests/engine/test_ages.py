@@ -350,3 +350,24 @@ def test_what_comes_before_a_task_is_counted(indexed: Indexed) -> None:
 
     assert waiting.ahead(reader, task, NOW) == 2
     assert waiting.ahead(reader, task, NOW + 1) == 3
+    assert waiting.ahead(reader, task, NOW, "") == 0
+
+
+@pytest.mark.parametrize("arranged", [False, True])
+def test_what_is_taken_as_it_comes_due_is_counted_so(indexed: Indexed, arranged: bool) -> None:
+    """Due tasks of the queue that came due earlier come first, and of those that did at the same
+    moment the older ones, whatever their ids."""
+    task = replace(a_task(5, due=NOW - 20), created=NOW - 100)
+    others = [
+        replace(a_task(1, due=NOW - 30), created=NOW),
+        replace(a_task(9, due=NOW - 30), created=NOW - 200),
+        replace(a_task(2, due=NOW - 20), created=NOW - 99),
+        replace(a_task(8, due=NOW - 20), created=NOW - 101),
+        a_task(3, due=NOW - 10),
+        replace(a_task(4, due=NOW - 30), state=State.DEAD),
+        a_task(6, due=None),
+    ]
+    reader = indexed([*others, replace(a_task(0, due=NOW - 30), queue="other"), task], arranged)
+
+    assert waiting.ahead(reader, task, NOW, waiting.BY_DUE) == 4
+    assert waiting.ahead(reader, task, NOW - 25, waiting.BY_DUE) == 3

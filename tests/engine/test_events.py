@@ -50,6 +50,18 @@ def golden(name: str) -> list[LogLine]:
             f"Task {ID} failed (attempt 2/3), retry in 120s",
             *(What.WAITS, ID, "geoban_apply", "", "", 2),
         ),
+        (
+            "Task b56e-7 failed (attempt 4), retry in 120s",
+            *(What.WAITS, "b56e-7", "", "", "", 4),
+        ),
+        (
+            "Task b56e-7 exhausted retries (5), moving to cleanup",
+            *(What.BURIED, "b56e-7", "", "", "", 5),
+        ),
+        (
+            "Task b56e-7 cannot succeed, moving to cleanup",
+            *(What.BURIED, "b56e-7", "", "", "", None),
+        ),
         (f"Task {ID} failed, retry in 60s", What.WAITS, ID, "geoban_apply", "", "", None),
         (
             f"Task {ID} exhausted retries (3/3), moving to DLQ",
@@ -65,6 +77,11 @@ def golden(name: str) -> list[LogLine]:
         (
             f"Moving orphaned work task back to pending: {ID}",
             *(What.RECOVERED, ID, "geoban_apply", "", "", None),
+        ),
+        (
+            "Recovered inflight/b56e-7: found in flight: it may have been sent: back in queue, "
+            "counted as an attempt",
+            *(What.RECOVERED, "b56e-7", "", "", "", None),
         ),
         (
             f"Outcome of {ID} cannot be stored: disk full",

@@ -75,6 +75,21 @@ FAST = a_bucket(36_000)
         ),
         (120, STEADY, (), None, "what waits neither grows nor drains at the present rate"),
         (
+            20,
+            STEADY,
+            (a_bucket(40),),
+            1800.0,
+            "empty in 30m at best: the bucket of all kinds lets no more through",
+        ),
+        (
+            120,
+            STEADY,
+            (FAST,),
+            None,
+            "what waits neither grows nor drains at the present rate; "
+            "the bucket of all kinds alone takes 12s",
+        ),
+        (
             120,
             DRAINS,
             (a_bucket(0),),

@@ -107,6 +107,32 @@ def test_bytes_are_taken_for_what_they_are(data: bytes, kind: str, line: str | N
     assert line is None or line in said.lines
 
 
+@pytest.mark.parametrize(
+    ("wire", "text"),
+    [
+        ("Hi\r\n.\r\n", ["Hi"]),
+        ("..\r\n...x\r\na.b..\r\n.\r\n", [".", "..x", "a.b.."]),
+        ("Hi\r\nits end is miss", ["Hi", "its end is miss"]),
+        ("Hi\r\n.\r\nRCPT TO:<b@c.example>\r\n.\r\n", ["Hi", ".", "RCPT TO:<b@c.example>"]),
+        (".\r\n", []),
+    ],
+)
+def test_a_mail_is_taken_off_the_wire(wire: str, text: list[str]) -> None:
+    """Doubled dots are one, and the dot that ends it is no line of it; one header makes a mail."""
+    said = letter.read(f"Subject: .x\r\n\r\n{wire}".encode(), is_wire=True)
+
+    assert said.kind == "mail"
+    assert said.lines == ("Subject: .x", "", "--- text/plain", *text, "", "--- other headers")
+
+
+def test_what_is_no_mail_on_the_wire_is_shown_as_it_is() -> None:
+    """Text without a header, and bytes that somebody put there."""
+    assert letter.read(b"just words\r\n.\r\n", is_wire=True).lines == ("just words",)
+    assert letter.read(b".\r\n", is_wire=True).kind == "nothing"
+    assert letter.read(b"\x7fELF\x02\x01\0\0\0", is_wire=True).kind == "bytes"
+    assert letter.read(b"Hi\n.\r\n").lines == ("Hi", ".")
+
+
 def test_bytes_are_shown_with_their_offsets() -> None:
     """Each row begins with its offset and ends with what of it is ASCII."""
     rows = letter.read(bytes(range(24)), per_row=8).lines

@@ -3,16 +3,35 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.limits import Buckets
+from engine.limits import WHOLE, Buckets, Left, next_of
 from engine.policy import Rate
 
 NOW = 1_800_000_000
+
+
+@pytest.mark.parametrize(
+    ("buckets", "when"),
+    [
+        ((), 0.0),
+        ((Left(WHOLE, 1, 5, NOW + 9.0),), 0.0),
+        ((Left(WHOLE, 0, 5, NOW + 9.0),), NOW + 9.0),
+        ((Left(WHOLE, 0, 5, NOW + 9.0), Left("mail", 0, 5, NOW + 90.0)), NOW + 90.0),
+        ((Left(WHOLE, 1, 5, NOW + 9.0), Left("report", 0, 5, NOW + 90.0)), 0.0),
+        ((Left(WHOLE, 0, 0, None),), inf),
+    ],
+)
+def test_what_buckets_hold_tells_when_a_kind_may_go_on(
+    buckets: tuple[Left, ...], when: float
+) -> None:
+    """It waits for the slowest of those that it draws on, and for no other."""
+    assert next_of(buckets, "mail") == when
 
 
 class Clock:

@@ -27,7 +27,16 @@ from engine.logbook import (
     mentions,
 )
 from engine.logfile import Entry
-from engine.logwords import EVERYTHING, WARN, BadWords, Sieve, literally, moment, sieve
+from engine.logwords import (
+    EVERYTHING,
+    WARN,
+    BadWords,
+    Sieve,
+    literally,
+    moment,
+    naming,
+    sieve,
+)
 
 DAY = "2026-11-20"
 NOON = 1_795_176_000.0
@@ -646,3 +655,26 @@ def test_the_files_are_let_go_of(tmp_path: Path) -> None:
     book.close()
 
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_task_is_not_taken_for_one_whose_name_ends_alike(tmp_path: Path) -> None:
+    """Ids without a fixed length hold one another; a line of JSON names a task by its parts."""
+    path = tmp_path / "log"
+    path.write_text(
+        '{"ts":"2026-11-20T12:00:00Z","event":"claimed","reg":17,"type":"user"}\n'
+        '{"ts":"2026-11-20T12:00:01Z","event":"claimed","reg":7,"type":"user"}\n'
+        '{"ts":"2026-11-20T12:00:02Z","event":"claimed","reg":7,"type":"users"}\n'
+        "[2026-11-20 12:00:03] [INFO] Task completed: 7-USER (user)\n"
+        "[2026-11-20 12:00:04] [INFO] Task completed: 17-user (user)\n"
+    )
+
+    found = mentions([str(path)], "7-user", 10)
+
+    told = {line.text for line in found.lines}
+    assert told == {"claimed 7-user", "Task completed: 7-USER (user)"}
+
+
+def test_a_long_log_in_which_a_task_is_not_is_passed_by() -> None:
+    """Whatever its id is, its lines are looked for by their bytes first."""
+    assert not naming("7-user").maybe(b"[2026-11-20 12:00:03] [INFO] Task queued: 8-user\n")
+    assert naming("7-user").maybe(b"[2026-11-20 12:00:03] [INFO] Task queued: 17-user\n")

@@ -92,6 +92,22 @@ def texts(lines: list[LogLine]) -> list[str]:
         pytest.param(b'{"time": ' + b"9" * 5000 + b"}", None, id="endless"),
         pytest.param(b'{"a": ' + b"[" * 60000, None, id="deep"),
         (b"{1: 2}", None),
+        (
+            b'{"level":"error","event":"failed","run":"r","pid":7,"db":"/a/q.db","type":"user",'
+            b'"job":3,"reg":7,"ms":12,"next_attempt_at":9,"to":"a***@b","error":"451 busy"}',
+            LogLine(
+                *(None, "ERROR"),
+                "failed 7-user job=3 to=a***@b error=451 busy next_attempt_at=9 ms=12"
+                " run=r pid=7 db=/a/q.db",
+                "log",
+            ),
+        ),
+        (
+            b'{"event":"redirect_blocked","pid":7,"type":"user"}',
+            LogLine(None, "", "redirect_blocked type=user pid=7", "log"),
+        ),
+        (b'{"event":"x","reg":[1],"type":"a"}', LogLine(None, "", "x reg=[1] type=a", "log")),
+        (b'{"event":"failed","run":"r","pi', None),
     ],
 )
 def test_a_line_is_read_as_what_it_is(raw: bytes, line: LogLine | None) -> None:

@@ -285,6 +285,16 @@ ODD = LockEvidence(Verdict.UNKNOWN, reason="/run/queue.lock: Permission denied\x
         ),
         # others first
         (0, Circumstances(ahead=1), ["1 older task first"]),
+        (0, Circumstances(ahead=15, by_id=False), ["15 other tasks first"]),
+        (
+            0,
+            Circumstances(paused="mailQueueEnabled is 0", token_at=NOW + 1, ahead=1, by_id=False),
+            [
+                "the queue is paused: mailQueueEnabled is 0",
+                "no token until 08:00:01Z (in 1 s)",
+                "1 other task first",
+            ],
+        ),
         (
             0,
             Circumstances(lock=HELD, ahead=1200),
@@ -372,6 +382,7 @@ def a_dead_task(attempts: int | None, **extra: str) -> Task:
 TAKEN = replace(a_task(State.ACTIVE), lease=Lease("worker \x1b7", NOW - 90, NOW - 30))
 CLAIMED = replace(a_task(State.ACTIVE), lease=Lease("", NOW - 90))
 RETRY = "it runs again only if retried, then as if new"
+GIVEN_BACK = "the next worker gives it back, and it counts as an attempt"
 BACK = "the next worker counts a failed attempt and gives it back"
 
 
@@ -394,12 +405,33 @@ BACK = "the next worker counts a failed attempt and gives it back"
         (
             TAKEN,
             Circumstances(),
-            ["its worker's claim lapsed 30 s ago, taken 1 min ago"],
+            [f"its lease has lapsed 30 s ago: {GIVEN_BACK}", "claimed 1 min ago by worker \ufffd7"],
         ),
         (
             replace(TAKEN, lease=Lease("worker \x1b7", NOW - 90, NOW + 30)),
             Circumstances(),
-            ["being worked on by worker \ufffd7 for 1 min"],
+            [
+                "claimed 1 min ago by worker \ufffd7",
+                "its lease lapses at 08:00:30Z (in 30 s)",
+            ],
+        ),
+        (
+            replace(TAKEN, lease=Lease("", NOW - 90, NOW + 30)),
+            Circumstances(),
+            [
+                "claimed 1 min ago, by whom is not known",
+                "its lease lapses at 08:00:30Z (in 30 s)",
+            ],
+        ),
+        (
+            replace(TAKEN, lease=Lease("", 0.0, 0.0)),
+            Circumstances(),
+            [f"its lease has lapsed: {GIVEN_BACK}"],
+        ),
+        (
+            replace(TAKEN, lease=Lease("", NOW - 90, NOW + 30)),
+            Circumstances(lock=HELD),
+            ["being worked on by PID 77 for 1 min"],
         ),
         (
             CLAIMED,

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from engine.checks import At, ConfigError
+from engine.events import What
 from engine.mail.host import Host
 from engine.mail.smtp import Destination
 from engine.model import State, Task
@@ -27,7 +28,10 @@ from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.kannader.form import wire
 from engine.stores.kannader.settings import Settings, retry_policy, said
 from tests.mail.smtpd import DROP, HOST, STALL, Server, refusing
+from tui import looking
 from tui.cli.kannader import destination, returning
+from tui.present import Line
+from tui.views import parts
 
 FROM, TO, ALSO = "foo@example.org", "bar@example.net", "baz@example.org"
 TEXT = b"Subject: hi\n\n.dot, caf\xe9 and \xff\n"
@@ -278,6 +282,51 @@ def test_a_mail_that_was_not_taken_waits_with_its_new_schedule(place: Place) -> 
     assert task.due is not None and "last_attempt" in task.extra
     assert server.connections == 1, "the second run finds nothing due"
     assert task.error.startswith("unavailable_451")
+
+
+def test_the_log_tells_of_attempts_and_when_an_error_was_seen(place: Place) -> None:
+    """The format keeps no time of a failure; our own log does, for the task and for its error."""
+    place.settle(host="127.0.0.1", port=1, tls="none")
+    (ident,) = place.enqueue()
+    place.work()
+    (task,) = place.tasks()
+
+    told = looking.told([f"{place.path}/.spooldeck/log/queue.log"], task)
+    seen = json.loads(place.run("clusters", str(place.path), "--json").stdout)
+
+    (attempt,) = told.attempts
+    assert (task.id, attempt.number, attempt.outcome) == (ident, 1, What.WAITS)
+    assert "connect_refused" in attempt.error
+    assert [event.what for event in told.history][:2] == [What.QUEUED, What.STARTED]
+    (failed,) = [event.when for event in told.history if event.what is What.FAILED]
+    assert (seen["first"], seen["last"]) == (None, failed)
+
+
+def test_where_no_transport_is_ours_that_is_said(place: Place) -> None:
+    """Mail goes to the one server of the spool: there is nothing to be told of ways."""
+    told = place.run("transports", str(place.path))
+
+    assert (told.returncode, told.stderr) == (0, b"")
+    assert b"no mail figures are kept here" in told.stdout
+
+
+def test_a_mail_opens_as_one_reads_it(place: Place) -> None:
+    """Off the wire and decoded; its bytes as they are stored stand among what is raw."""
+    text = b"Subject: =?utf-8?q?caf=C3=A9?=\n\n.x\n.\nbye \x1b[2J\n"
+    place.enqueue(text=text)
+    (task,) = place.tasks()
+    with closing(place.store()) as store:
+        opened = [parts.Opened(part, store.read(task, part.name)) for part in store.parts(task)]
+        stored = next(part.size for part in store.parts(task) if part.wire)
+
+    def said(lines: list[Line]) -> list[str]:
+        return ["".join(text for text, _ in line).strip() for line in lines]
+
+    read, raw = (said(lines) for lines in (parts.payload(opened, 0.0, 80), parts.raw(opened, 80)))
+    at = read.index("Subject: café")
+    assert f"contents: mail, {stored} bytes" in "\n".join(read)
+    assert read[at : at + 6] == ["Subject: café", "", "--- text/plain", ".x", ".", "bye \ufffd[2J"]
+    assert raw[-5:-1] == ["..x", "..", "bye \ufffd[2J", "."]
 
 
 def test_a_no_for_ever_is_returned_to_the_sender(place: Place) -> None:

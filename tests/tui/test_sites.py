@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -13,11 +14,12 @@ import pytest
 
 from engine import config, stores
 from engine.checks import ConfigError
-from engine.model import Task
+from engine.model import State, Task
 from engine.store import Unavailable
 from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.nftban import NftbanStore
 from engine.stores.zgb import ZgbStore, create
+from engine.verbs import VERBS
 from tests.tui.spools import make_spool as make_queue
 from tests.tui.spools import some_tasks
 from tui.app import Console
@@ -185,10 +187,8 @@ def test_old_things_leave_the_trash_of_every_format(places: list[str]) -> None:
         setup = setup_for(config.Config(), place, {})
         with closing(setup.store()) as store:
             waiting = [t for t in store.look({"queue", "pending"}) if isinstance(t, Task)]
-            main(
-                ["purge", place, "--state", FIRST[places.index(place)], "--all-odd"]
-                + ["--apply", str(len(waiting))]
-            )
+            words = ["purge", place, "--state", FIRST[places.index(place)], "--all-odd"]
+            main([*words, "--apply", str(len(waiting))])
             early = setup.sweep(store, time.time(), always=True)
             late = setup.sweep(store, time.time() + 25 * 3600, always=True)
         assert (early.tasks, late.tasks) == (0, len(waiting))
@@ -214,3 +214,73 @@ def test_a_place_that_went_away_is_unavailable(places: list[str]) -> None:
 
     with pytest.raises(Unavailable):
         setup.store()
+
+
+async def test_one_place_that_goes_away_leaves_the_others_on_screen(
+    places: list[str], opened: list[Place], tmp_path: Path
+) -> None:
+    """A database that is moved away is a line with the reason, and comes back by itself."""
+    console = Console(opened)
+    async with console.run_test(size=(120, 40)) as pilot:
+        lives = console.lives
+
+        async def until(is_so: Callable[[], bool]) -> None:
+            while not is_so():
+                await pilot.pause(0.02)
+
+        await until(lambda: all(live.inspector.latest.complete and live.looked for live in lives))
+        away = tmp_path / "away.db"
+        await asyncio.to_thread(Path(places[1]).rename, away)
+        await until(lambda: bool(lives[1].inspector.latest.unavailable))
+        await until(lambda: isinstance(lives[1].signs.tokens, str))
+        await asyncio.to_thread(away.rename, places[1])
+        await until(lambda: not lives[1].inspector.latest.unavailable)
+        await until(lambda: not isinstance(lives[1].signs.tokens, str))
+
+        assert not lives[0].inspector.latest.unavailable
+        assert lives[1].inspector.latest.counts[State.PENDING] == PEOPLE
+
+
+def test_a_place_that_cannot_be_read_does_not_hide_the_others(
+    places: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Printed once, each place is a line; what cannot be read is said, by words and exit code."""
+    Path(places[1]).write_bytes(b"SQLite format 3\0" + b"\xff" * 4096)
+
+    code = main(["overview", *places[:2]])
+    said = capsys.readouterr().out
+
+    assert code == 2
+    assert "spool" in said
+    assert "a.db" in said
+    assert main(["status", places[1]]) == 2
+
+
+@pytest.mark.parametrize("verb", sorted({*VERBS, "replay"} - {"retry", "edit", "undo"}))
+def test_every_verb_is_shown_or_refused_in_a_line(
+    places: list[str], verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever a store has no state for is said: never a traceback, and nothing is changed."""
+    for place in places[:2]:
+        before = counted(["queue", "list", "--root", place, "--json"], capsys)
+        for words in ([], ["--id", str(before[0]["id"])], ["--id", "nobody"]):
+            code = main([verb, place, *words, "--dry-run"])
+            said = capsys.readouterr()
+            assert code in (0, 64), said
+            assert code == 0 or said.err.count("\n") == 1
+        assert counted(["queue", "list", "--root", place, "--json"], capsys) == before
+
+
+def test_no_queue_of_the_contract_is_made_in_another_place(
+    places: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`init` leaves a place alone that is one already; a file that is none is said to be one."""
+    stray = tmp_path / "mail.eml"
+    stray.write_text("no queue")
+
+    assert [main(["init", place]) for place in places[:2]] == [69, 69]
+    assert main(["status", str(stray)]) == 2
+
+    said = capsys.readouterr().err
+    assert "nothing was made" in said
+    assert "a file, and no SQLite database" in said

@@ -6,6 +6,7 @@ import email
 import email.policy
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -20,10 +21,14 @@ from typing import Any
 import pytest
 
 from engine import config
+from engine.model import Task
+from engine.stores.zgb import ZgbStore
+from engine.stores.zgb.settings import Settings
 from tests.mail.programs import a_script, needs
 from tests.mail.smtpd import HOST, Server
 from tui.cli.sites import setup_for
 from tui.cli.zgb import queue_facts, queue_logs
+from tui.views import parts
 
 COMMAND = [sys.executable, "-P", "-m", "tui.cli"]
 ROOT = Path(__file__).parents[2]
@@ -97,14 +102,14 @@ class Site:
         """Set one of theirs."""
         self.sql("INSERT OR REPLACE INTO config VALUES (?, ?)", key, value)
 
-    def argv(self, *words: str) -> list[str]:
+    def argv(self, *words: str, family: str = "zgb") -> list[str]:
         """The command line."""
-        return [*COMMAND, "--config", str(self.config), "zgb", *words]
+        return [*COMMAND, "--config", str(self.config), *filter(None, [family]), *words]
 
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, family: str = "zgb") -> subprocess.CompletedProcess[str]:
         """A command, as everybody starts it."""
         return subprocess.run(
-            self.argv(*words),
+            self.argv(*words, family=family),
             capture_output=True,
             text=True,
             env=self.environ,
@@ -277,6 +282,41 @@ def test_one_run_sends_what_the_tokens_allow(site: Site) -> None:
     counted = {"allowed": 1, "claimed": 1, "sent": 1, "failed": 0, "recovered": 0, "orphans": 0}
     assert counted.items() <= end.items()
     assert end["tokens_after"] < 1
+
+
+def test_what_a_run_did_is_told_where_mail_and_logs_are_looked_at(site: Site) -> None:
+    """How the transport fared, and the queue's own log with what matters first."""
+    site.make(7, 17)
+    site.run("enqueue", "7", site.path)
+    site.run("enqueue", "17", site.path, "--type", "user")
+    site.run("work", site.path)
+
+    sending = json.loads(site.run("transports", site.path, "--json", family="").stdout)
+    lines = site.run("log", site.path, "--json", family="").stdout.splitlines()
+
+    (sent,) = [way for way in sending["transports"] if way["totals"]["attempts"]]
+    assert (sent["transport"], sent["totals"]["success"]) == ("sendmail", 1)
+    assert {each["problem"] for each in sending["sources"]} == {""}
+    own = [line for line in map(json.loads, lines) if line["log"] == str(site.log_path)]
+    (done,) = [line for line in own if line["text"].startswith("sent ")]
+    assert re.match(r"sent 7-user job=\d+ attempt=1 to=p\*\*\*@example\.org ", done["text"])
+    assert done["text"].endswith(f" db={site.path}")
+    assert (done["level"], done["when"] > 1e9) == ("INFO", True)
+
+
+def test_a_job_that_is_nothing_but_its_row_is_shown_by_it(site: Site) -> None:
+    """The mail is made of it when it is sent: until then there is no other payload."""
+    site.make(7)
+    site.run("enqueue", "7", site.path, "--type", "user")
+    with closing(ZgbStore(Settings().place(site.path))) as store:
+        (task,) = [item for item in store.look({"7-user"}) if isinstance(item, Task)]
+        opened = [parts.Opened(part, store.read(task, part.name)) for part in store.parts(task)]
+
+    said = ["".join(text for text, _ in line) for line in parts.payload(opened, 0.0, 80)]
+
+    assert said[0].endswith("it has no payload; this is all there is of it")
+    assert "row: JSON" in said[1]
+    assert '      "mail_type": "user",' in said
 
 
 def test_a_paused_run_keeps_house_and_spends_nothing(site: Site) -> None:
@@ -463,14 +503,14 @@ def test_a_loop_sends_what_comes_and_ends_when_told(site: Site) -> None:
 
 
 def doctored(site: Site) -> tuple[int, dict[str, list[str]]]:
-    """What the doctor says is bad, by the check."""
+    """What somebody has to see to, each with how bad it is, by the check."""
     done = site.run("doctor", site.path)
     assert done.stderr == ""
     bad: dict[str, list[str]] = {}
     for line in done.stdout.splitlines():
-        if line.startswith("BAD"):
-            _, name, words = line.split(maxsplit=2)
-            bad.setdefault(name, []).append(words)
+        if line.startswith(("warn ", "bad ")):
+            grade, name, words = line.split(maxsplit=2)
+            bad.setdefault(name, []).append(f"{grade}: {words}")
     return done.returncode, bad
 
 
@@ -480,6 +520,21 @@ def test_a_healthy_queue_needs_nothing(site: Site) -> None:
     site.run("work", site.path)
 
     assert doctored(site) == (0, {})
+
+
+def test_every_doctor_says_it_alike(site: Site) -> None:
+    """A row for each finding: how bad, what of, what; and what mends it below. Paused is no damage,
+    and the command that asks of any place says what the queue's own does."""
+    site.make(7)
+    site.settle("mailQueueEnabled", "0")
+
+    own = site.run("doctor", site.path)
+    any_place = site.run("doctor", site.path, family="")
+
+    assert "\nwarn  switch    paused\n                mend: spooldeck control " in own.stdout
+    assert {line.split()[0] for line in own.stdout.splitlines()} == {"ok", "warn", "mend:"}
+    assert any_place.stdout == own.stdout
+    assert (own.returncode, any_place.returncode) == (1, 1)
 
 
 def test_the_doctor_names_what_is_wrong(site: Site) -> None:
@@ -517,6 +572,9 @@ def test_the_doctor_names_what_is_wrong(site: Site) -> None:
         "redirect": 1,
         "log": 1,
     }
+    assert {name for name, words in bad.items() if words[0].startswith("bad: ")} == {
+        *("lease", "transport", "letters"),
+    }
     assert "1 parked" in bad["jobs"][0]
     assert "2 jobs have no registration" in bad["rows"][0]
     assert "the method is none" in bad["transport"][0]
@@ -539,7 +597,7 @@ def test_the_doctor_hears_that_cron_is_silent(
     done = site.run("doctor", site.path)
 
     assert done.returncode == 1
-    assert f"BAD  {name:<10} {words}" in done.stdout
+    assert f"warn  {name:<9} {words}" in done.stdout
     assert "* * * * * " in done.stdout
 
 

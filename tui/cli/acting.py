@@ -108,7 +108,7 @@ expunge = partial(act, "expunge")
 def _seen(verb: str, setup: Setup, store: Store, arguments: Namespace) -> Seen:
     now = time.time()
     filter = _filter(store, arguments, now)
-    states = _states(verb, store, arguments, filter)
+    states = _states(verb, setup, store, arguments, filter)
     careful = VERBS[verb].careful
     sizes: dict[str, int] = {}
     seen = _weighed(store, _tasks(store, states, arguments, filter, now), sizes)
@@ -137,10 +137,16 @@ def _filter(store: Store, arguments: Namespace, now: float) -> Filter:
         fail(EX_USAGE, f"--filter: {shown(error.message)}")
 
 
-def _states(verb: str, store: Store, arguments: Namespace, filter: Filter) -> tuple[State, ...]:
+def _states(
+    verb: str, setup: Setup, store: Store, arguments: Namespace, filter: Filter
+) -> tuple[State, ...]:
     """Where the tasks are looked for: as it is said, else where the verb is mostly used."""
-    starts = tuple(dict.fromkeys(start for start, _ in VERBS[verb].edges))
-    words = {store.states[state]: state for state in starts if state in store.states}
+    usual = VERBS[verb].edges[0][0]
+    ways = [way for way in VERBS[verb].edges if way in store.edges]
+    starts = tuple(dict.fromkeys(start for start, _ in ways))
+    words = {store.states[state]: state for state in starts}
+    if not words:
+        fail(EX_USAGE, f"{NAMES.get(verb, verb)}: no task goes that way at {shown(setup.place)}")
     if arguments.state:
         if arguments.state not in words:
             expected = ", ".join(words)
@@ -148,9 +154,9 @@ def _states(verb: str, store: Store, arguments: Namespace, filter: Filter) -> tu
         return (words[arguments.state],)
     if arguments.id or filter.names("state"):
         return starts
-    if verb in CHOSEN:
+    if verb in CHOSEN or usual not in starts:
         fail(EX_USAGE, f"expected --state with one of {', '.join(words)}")
-    return starts[:1]
+    return (usual,)
 
 
 def _tasks(

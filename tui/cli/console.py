@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -16,13 +16,14 @@ from engine import config
 from engine.store import Store, Unavailable
 from engine.stores import queue_folder
 from engine.text import shown
-from tui.cli.formats import Site, part
+from tui.cli.formats import Format, Site, part
 from tui.cli.opening import Opening
 from tui.cli.sites import setup_for
 from tui.cli.wiring import EX_UNAVAILABLE, EX_USAGE, Setup, fail, program
 from tui.glyphs import chosen
 
 if TYPE_CHECKING:
+    from engine.limits import Left
     from tui.place import Place
 
 KEEPER = "tui.cli.exhibits"
@@ -133,18 +134,23 @@ def _other_place(here: Setup, site: Site, name: str) -> Place:
     if here.config.path:
         argv += ["--config", here.config.path]
     settings, form = site.settings, site.format
+    tokens = partial(part(form.tokens), here) if form.tokens else None
     return Place(
         name=name,
         open=here.store,
         leases=True,
+        takes_by=form.takes_by,
+        has_dlq=False,
         retention_days=here.queue.retention_days,
-        logs=(here.log_path, *(part(form.logs)(here) if form.logs else ()), *here.config.logs),
+        mail_metrics=here.queue.mail_metrics if form.mails else "",
+        logs=(here.log_path, *_logs_beside(here, form), *here.config.logs),
         work=() if form.unworkable(settings) else (*argv, *form.work),
         handled=here.handled,
         command=_named(here, site.path),
         runs=here.retry_policy().runs or None,
         alerts=here.config.alerts,
-        tokens=partial(part(form.tokens), here) if form.tokens else None,
+        token_at=partial(_token_at, tokens) if tokens else None,
+        tokens=tokens,
         facts=partial(part(form.facts), here) if form.facts else None,
         recording=here.recording(),
         trash=here.config.trash,
@@ -154,6 +160,18 @@ def _other_place(here: Setup, site: Site, name: str) -> Place:
         notes=here.notes(),
         root=here.queue.root,
     )
+
+
+def _token_at(tokens: Callable[[], Sequence[Left]], kind: str) -> float:
+    from engine.limits import next_of
+
+    return next_of(tokens(), kind)
+
+
+def _logs_beside(here: Setup, form: Format) -> tuple[str, ...]:
+    """Its logs besides the one that each place has."""
+    mails = (f"{here.queue.log_dir}/mail.log",) if form.mails else ()
+    return (*mails, *(part(form.logs)(here) if form.logs else ()))
 
 
 def _named(setup: Setup, root: str) -> tuple[str, ...]:

@@ -40,6 +40,12 @@ class Format(NamedTuple):
     """What its bucket holds: a tuple of `engine.limits.Left`."""
     logs: str = ""
     """Paths of logs to follow besides ours."""
+    mails: bool = False
+    """Whether its workers send by the ways of the mail settings, and write down in mail.log and
+    mail.prom on our desk how those fare."""
+    takes_by: str = ""
+    """In which order what is due is taken, by the names of `engine.waiting`; "" where there is none
+    that one could tell."""
 
 
 def part(where: str) -> Callable[..., Any]:

@@ -39,13 +39,13 @@ class Look(NamedTuple):
     """What is due, by kind; None where the place cannot be read."""
     command: Sequence[str]
     """How a person names the place on the command line; empty where nothing frees its lock."""
-    case: Case
-    """What an examination of it found."""
+    case: Case | None
+    """What an examination of it found; None where there is no lock, and none is needed."""
 
 
 def locks(setup: Setup, arguments: Namespace) -> int:
     """Print every lock; exit 0 well, 1 one needs attention, 2 a place cannot be read."""
-    places = [place for place in named(setup, arguments.places) if place.lock is not None]
+    places = [p for p in named(setup, arguments.places) if p.lock is not None or p.leases]
 
     async def ask(lives: Sequence[Live]) -> list[Look]:
         return [await _look(live) for live in lives]
@@ -67,7 +67,9 @@ def locks(setup: Setup, arguments: Namespace) -> int:
 
 def _words(look: Look) -> str:
     evidence = look.lock.evidence
-    said = () if evidence is None else (evidence.verdict, str(evidence.pid or ""), evidence.reason)
+    said: tuple[str, ...] = (look.lock.none,)
+    if evidence is not None:
+        said = (evidence.verdict, str(evidence.pid or ""), evidence.reason)
     return " ".join((look.lock.name, *said))
 
 
@@ -80,7 +82,8 @@ async def _look(live: Live) -> Look:
     except Unavailable:
         kinds = None  # said by the exit code, and by the question marks
     command = live.place.command if live.place.recover else ()
-    return Look(view.of(live), kinds, command, await _examined(live))
+    case = None if live.place.lock is None else await _examined(live)
+    return Look(view.of(live), kinds, command, case)
 
 
 async def _examined(live: Live) -> Case:
@@ -102,7 +105,7 @@ def _page(looks: Sequence[Look], now: float, width: int) -> list[Line]:
 
 
 def _free(look: Look) -> Line:
-    if not look.command:
+    if not look.command or look.case is None:
         return ()
     hold = [word for id in accepted(look.case) for word in ("--hold", id)]
     words = shlex.join([*look.command, "queue", "recover", *hold])
@@ -114,20 +117,21 @@ def _free(look: Look) -> Line:
 
 def _as_row(look: Look, now: float) -> dict[str, object]:
     lock, evidence, waiting = look.lock, look.lock.evidence, look.lock.standing
+    case = look.case
     kinds = None if look.kinds is None else {row.name: row.total for row in look.kinds.rows}
     return {
         "place": lock.name,
         "verdict": None if evidence is None else str(evidence.verdict),
         "pid": None if evidence is None else evidence.pid,
         "last_sign_of_life": None if evidence is None else evidence.since,
-        "reason": "" if evidence is None else evidence.reason,
+        "reason": lock.none if evidence is None else evidence.reason,
         "doubt": "" if evidence is None else evidence.doubt,
         "evidence": {} if evidence is None else dict(evidence.facts),
-        "certainty": str(look.case.finding.certainty),
-        "finding": look.case.finding.words,
-        "processes": [_process(life) for life in look.case.lives],
-        "in_work": [_in_work(work, look.case, now) for work in look.case.works],
-        "ran_per_second_before": look.case.before,
+        "certainty": None if case is None else str(case.finding.certainty),
+        "finding": lock.none if case is None else case.finding.words,
+        "processes": [] if case is None else [_process(life) for life in case.lives],
+        "in_work": [] if case is None else [_in_work(work, case, now) for work in case.works],
+        "ran_per_second_before": None if case is None else case.before,
         "due": None if waiting is None else waiting.due,
         "oldest_due": None if waiting is None else waiting.oldest_due,
         "due_by_kind": kinds,

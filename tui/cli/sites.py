@@ -62,6 +62,7 @@ FORMATS: Mapping[str, Format] = {
         unworkable=lambda settings: settings.unworkable,
         doctor="kannaderdoctor:doctor",
         facts="kannader:spool_facts",
+        takes_by="id",
     ),
     stores.ZGB: Format(
         "a ZGB mail queue",
@@ -76,6 +77,8 @@ FORMATS: Mapping[str, Format] = {
         facts="zgb:queue_facts",
         tokens="zgb:queue_tokens",
         logs="zgb:queue_logs",
+        mails=True,
+        takes_by="due",
     ),
 }
 """The formats besides the contract's, by their names."""

@@ -23,7 +23,7 @@ from engine.text import shown
 from engine.transports import Heap, Stopped, stopped_words
 from tui.cli.maildesk import mail_desk
 from tui.cli.mailing import ON_ITS_WAY, SEND
-from tui.cli.wiring import Setup, complain
+from tui.cli.wiring import EX_UNAVAILABLE, Setup, complain, fail
 from tui.place import Place
 from tui.watch import Signs, Watch
 
@@ -267,6 +267,9 @@ def _as_json(setup: Setup, look: Look) -> str:
 
 def init(setup: Setup, arguments: Namespace) -> int:
     """Make the folders of a queue that are missing, and say what to do next."""
+    if setup.site is not None:
+        title = setup.site.format.title
+        fail(EX_UNAVAILABLE, f"{shown(setup.place)} is {title}: nothing was made")
     queue = setup.queue
     made = make_spool(setup.spool())
     for path in (queue.run_dir, queue.log_dir, queue.counters, queue.mail_spool):

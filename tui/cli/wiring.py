@@ -153,6 +153,9 @@ class Setup(NamedTuple):
     def _require_folders(self) -> None:
         self.require_sight()
         queue = self.queue
+        if os.path.isfile(queue.root):
+            what = "a file, and no SQLite database: expected one, or a folder with a queue"
+            raise Unavailable(f"{queue.root}: {what}")
         if not all(map(os.path.isdir, (queue.pending, queue.work, queue.dlq))):
             where = os.path.dirname(queue.pending)
             raise Unavailable(

@@ -22,7 +22,7 @@ from engine.stores.zgb.facts import facts
 from engine.stores.zgb.log import Log, Spot, spot
 from engine.stores.zgb.settings import Settings
 from engine.stores.zgb.store import Enqueued
-from engine.text import shown
+from engine.text import said, shown
 from engine.worker import Run, Services, Worker
 from tui.cli.wiring import EX_CONFIG, EX_NOPERM, EX_UNAVAILABLE, EX_USAGE, Setup, complain, fail
 from tui.cli.zgbmail import Hourly, Parts, Registration, mail_settings, unready
@@ -383,6 +383,7 @@ class _Once:
             store.place.retry,
             owner=str(os.getpid()),
             services=Services(
+                clean=said,
                 log=desk.setup.log,
                 alert=desk.setup.alert,
                 gate=gate,

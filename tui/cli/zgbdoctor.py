@@ -9,16 +9,16 @@ import time
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from engine.checks import ConfigError
+from engine.doctor import Finding, Grade, line, needs_act
 from engine.model import Problem
 from engine.policy import HOUR, at, lasting
 from engine.store import Unavailable
 from engine.stores.zgb import ZgbStore, bucket, redirect
 from engine.stores.zgb.facts import SILENT, Seen, look
 from engine.stores.zgb.place import KINDS
-from engine.text import shown
 from tui.cli import suspending
 from tui.cli.mailing import why_none
 from tui.cli.wiring import Setup
@@ -31,38 +31,30 @@ SHOWN = 10
 """Problems of one sort that are told one by one."""
 
 
-class Finding(NamedTuple):
-    """What one check found."""
-
-    what: str
-    """In words."""
-    mend: str = ""
-    """What mends it; "" where nothing needs to be."""
-    good: bool = True
-
-
 Found: TypeAlias = Iterator[Finding]
 
 
 def doctor(setup: Setup, arguments: Namespace) -> int:
     """Go through the list, and say what was found; exit 0 when nobody has to act, else 1."""
     desk = desk_of(setup)
-    good = True
+    found = []
     for name, findings in _checks(desk):
         for finding in findings:
-            good = good and finding.good
-            print(_line(name, finding))
-    return WELL if good else ATTENTION
+            print("\n".join(line(name, finding)))
+            found.append(finding)
+    return ATTENTION if needs_act(found) else WELL
 
 
-def _line(name: str, finding: Finding) -> str:
-    word = "ok" if finding.good else "BAD"
-    line = f"{word:<4} {name:<10} {shown(finding.what)}"
-    return f"{line}\n{'':<16}mend: {shown(finding.mend)}" if finding.mend else line
+def _well(what: str) -> Finding:
+    return Finding(Grade.OK, what)
 
 
-def _wrong(what: str, mend: str) -> Finding:
-    return Finding(what, mend, good=False)
+def _warn(what: str, mend: str) -> Finding:
+    return Finding(Grade.WARN, what, mend)
+
+
+def _bad(what: str, mend: str) -> Finding:
+    return Finding(Grade.BAD, what, mend)
 
 
 def _checks(desk: Desk) -> Iterator[tuple[str, Iterable[Finding]]]:
@@ -70,7 +62,7 @@ def _checks(desk: Desk) -> Iterator[tuple[str, Iterable[Finding]]]:
     try:
         store = desk.open()
     except Unavailable as error:
-        yield "database", [_wrong(str(error), "see that it is there and may be read")]
+        yield "database", [_bad(str(error), "see that it is there and may be read")]
         return
     with closing(store):
         seen = look(store, where.path, time.time())
@@ -98,24 +90,24 @@ def _control(path: str, *words: str) -> str:
 def _database(store: ZgbStore) -> Found:
     refused = {edge.refused for edge in store.edges.values()} - {""}
     if refused:
-        yield _wrong(refused.pop(), "run this, and the worker, as a user who may write it")
+        yield _warn(refused.pop(), "run this, and the worker, as a user who may write it")
     else:
-        yield Finding(f"{store.place.path}: a mail queue, and writable")
+        yield _well(f"{store.place.path}: a mail queue, and writable")
 
 
 def _switch(desk: Desk, seen: Seen) -> Found:
     if seen.settings.enabled:
-        yield Finding("the worker may send: mailQueueEnabled is 1")
+        yield _well("the worker may send: mailQueueEnabled is 1")
     else:
         waiting = f", {seen.backlog.waiting:,} waiting" if seen.backlog.waiting else ""
-        yield _wrong(f"paused{waiting}", _set(desk, "mailQueueEnabled", "1"))
+        yield _warn(f"paused{waiting}", _set(desk, "mailQueueEnabled", "1"))
 
 
 def _jobs(desk: Desk, seen: Seen) -> Found:
     jobs = seen.backlog
-    yield Finding(f"{jobs.waiting:,} waiting, {jobs.due:,} of them due, {jobs.failed:,} failed")
+    yield _well(f"{jobs.waiting:,} waiting, {jobs.due:,} of them due, {jobs.failed:,} failed")
     if jobs.parked:
-        yield _wrong(
+        yield _warn(
             f"{jobs.parked:,} parked: they are not tried again by themselves",
             f"see why: spooldeck clusters {shlex.quote(desk.path)}; then have them tried again: "
             f"{_control(desk.path, 'retryFailed')}",
@@ -128,11 +120,11 @@ def _rows(store: ZgbStore) -> Found:
     # The rate and the test mode have a line of their own.
     rows = [p for where, p in told.items() if where not in ("mailMaxPerHour", "redirect")]
     if not rows:
-        yield Finding("no orphans, no odd leases, no unknown values")
+        yield _well("no orphans, no odd leases, no unknown values")
     for problem in rows[:SHOWN]:
-        yield _wrong(f"{problem.where}: {problem.what}", _mend_row(problem, store))
+        yield _warn(f"{problem.where}: {problem.what}", _mend_row(problem, store))
     if len(rows) > SHOWN:
-        yield _wrong(f"and {len(rows) - SHOWN:,} more", "mend the first of them first")
+        yield _warn(f"and {len(rows) - SHOWN:,} more", "mend the first of them first")
 
 
 def _mend_row(problem: Problem, store: ZgbStore) -> str:
@@ -149,15 +141,15 @@ def _cron(desk: Desk, seen: Seen) -> Found:
     mend = f"crontab -e, and the line: * * * * * {program}"
     sign = seen.last_sign
     if sign is None:
-        yield _wrong("no run is known of", mend)
+        yield _warn("no run is known of", mend)
     elif seen.now - sign > SILENT and (seen.settings.enabled or seen.ended is not None):
-        yield _wrong(f"the last run was {lasting(seen.now - sign)} ago", mend)
+        yield _warn(f"the last run was {lasting(seen.now - sign)} ago", mend)
     else:
-        yield Finding(f"the last run was at {at(sign)}{f': {seen.last}' if seen.last else ''}")
+        yield _well(f"the last run was at {at(sign)}{f': {seen.last}' if seen.last else ''}")
     rate = seen.figures.per_hour
     most = min(rate, seen.pace.burst) * HOUR / rate
     if seen.gap > most:
-        yield _wrong(
+        yield _warn(
             f"runs are {lasting(seen.gap)} apart, and {rate} mails an hour need one at least "
             f"every {lasting(most)}",
             mend,
@@ -166,23 +158,23 @@ def _cron(desk: Desk, seen: Seen) -> Found:
 
 def _rate(seen: Seen) -> Found:
     if odd := bucket.odd_rate(seen.settings.rate, seen.pace):
-        yield _wrong(odd, f"set mailMaxPerHour to a number from 1 to {seen.pace.most}")
+        yield _warn(odd, f"set mailMaxPerHour to a number from 1 to {seen.pace.most}")
         return
     rate = seen.figures.per_hour
     most = rate + min(rate, seen.pace.burst)
-    yield Finding(f"{rate} mails an hour; after a rest up to {most} within one")
+    yield _well(f"{rate} mails an hour; after a rest up to {most} within one")
 
 
 def _lease(desk: Desk) -> Found:
     try:
         seconds = mail_settings(desk.setup, desk.own).max_time
     except ConfigError as error:
-        yield _wrong(str(error), "set right what it names")
+        yield _bad(str(error), "set right what it names")
         return
     if why := desk.own.too_short(seconds):
-        yield _wrong(why, "raise stores.zgb.lease, or lower mail.max_time")
+        yield _bad(why, "raise stores.zgb.lease, or lower mail.max_time")
     else:
-        yield Finding(f"{desk.own.lease} s, for mails that take {seconds:g} s at most")
+        yield _well(f"{desk.own.lease} s, for mails that take {seconds:g} s at most")
 
 
 def _transport(desk: Desk) -> Found:
@@ -192,18 +184,18 @@ def _transport(desk: Desk) -> Found:
         suspended = suspending.suspended(setup)
         choice = setup.ways(settings).choose(suspended)
     except (ConfigError, OSError, ValueError) as error:
-        yield _wrong(str(error), "set right what it names")
+        yield _bad(str(error), "set right what it names")
         return
     if choice.transport is None:
         mend = (
             "install a program that sends mail, or set mail.relay.host; see spooldeck mail status"
         )
-        yield _wrong(why_none(settings, choice.why_not, suspended), mend)
+        yield _bad(why_none(settings, choice.why_not, suspended), mend)
         return
     name = choice.transport.name
-    yield Finding(f"mail goes by {name}, from {settings.sender}")
+    yield _well(f"mail goes by {name}, from {settings.sender}")
     if name == "mailx":
-        yield _wrong(
+        yield _warn(
             "mailx makes the headers itself: no Message-ID of ours, nor who a redirected mail was "
             "for, and the plain text alone",
             "use any other transport, such as a relay: mail.relay.host",
@@ -219,44 +211,44 @@ def _letters(desk: Desk, store: ZgbStore) -> Found:
     for kind in KINDS:
         letter = desk.own.letters[kind]
         if not letter.enabled:
-            yield Finding(f"{kind}: switched off")
+            yield _well(f"{kind}: switched off")
         elif why := unready(letter, desk.own, settings, columns):
-            yield _wrong(f"{kind}: {why}", f"set it right under stores.zgb.types.{kind}")
+            yield _bad(f"{kind}: {why}", f"set it right under stores.zgb.types.{kind}")
         else:
             to = letter.to or (f"column {letter.to_column}" if letter.to_column else "")
-            yield Finding(f"{kind}: {letter.template}, to {to or settings.recipient}")
+            yield _well(f"{kind}: {letter.template}, to {to or settings.recipient}")
 
 
 def _redirect(desk: Desk, seen: Seen) -> Found:
     off = _set(desk, "mailRedirectToSchumbi", "0")
     if not seen.settings.redirected:
-        yield Finding("off")
+        yield _well("off")
     elif seen.way is redirect.Way.UNDECIDABLE:
-        yield _wrong(
+        yield _warn(
             f"{redirect.UNDECIDABLE}: users' mails wait",
             f"set startDate and endDate to days as YYYY-MM-DD, or switch it off: {off}",
         )
     elif seen.way is redirect.Way.REDIRECTED:
-        yield _wrong(f"ON: users' mails go to {desk.own.redirect_to}, as a test", off)
+        yield _warn(f"ON: users' mails go to {desk.own.redirect_to}, as a test", off)
     else:
-        yield Finding("on, but void: registrations are taken in earnest")
+        yield _well("on, but void: registrations are taken in earnest")
 
 
 def _log(desk: Desk, store: ZgbStore) -> Found:
     where = desk.spot()
     if where.path:
-        yield Finding(f"{where.path}, {where.rule}")
+        yield _well(f"{where.path}, {where.rule}")
     for warning in where.warnings:
-        yield _wrong(warning, "make the folder logs in the home of whom cron runs as")
+        yield _warn(warning, "make the folder logs in the home of whom cron runs as")
     if not store.is_dated:
-        yield _wrong(
+        yield _warn(
             "the table has no created_at: a mail that was sent while its worker died is not "
             "recognised, and may be sent twice",
             "ALTER TABLE mail_queue ADD COLUMN created_at INTEGER, and have it filled",
         )
     beside = os.path.dirname(os.path.realpath(desk.path))
     if where.path and _is_public(where.path, beside):
-        yield _wrong(
+        yield _bad(
             f"{where.path} lies below a web root", "move it: set MAIL_QUEUE_LOG, or stores.zgb.log"
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from engine.ages import Ages
 from engine.store import Unavailable
@@ -38,7 +38,7 @@ class LocksScreen(Board):
     def __init__(self, live: Live, around: Surroundings, lives: Sequence[Live]) -> None:
         """`live` is the place that the cursor is on at first."""
         super().__init__(live, around)
-        self._lives = [n for n in lives if n.place.lock is not None]
+        self._lives = [n for n in lives if n.place.lock is not None or n.place.leases]
         self._kinds: dict[int, Ages] = {}
         self._exams: dict[int, Exam] = {}
         self._moved = asyncio.Event()
@@ -55,7 +55,7 @@ class LocksScreen(Board):
         """Look at the lock under the cursor, its holder, and what that had in hand."""
         while True:
             here = self._here
-            if here is not None and self.is_current:
+            if here is not None and here.place.lock is not None and self.is_current:
                 exam = self._exams.setdefault(here.number, Exam(here))
                 await exam.look()
                 if await exam.read_logs():
@@ -103,7 +103,8 @@ class LocksScreen(Board):
         return next((live for live in self._lives if str(live.number) == key), None)
 
     def lay_out(self, width: int) -> None:
-        """A line for each lock, and all there is to say of the one under the cursor."""
+        """A line for each lock, and for each place that needs none; and all there is to say of the
+        one under the cursor."""
         now = self.around.clock()
         locks = [view.of(live) for live in self._lives]
         head, lines = view.table(locks, now, width)
@@ -127,6 +128,11 @@ class LocksScreen(Board):
         """How much of the evidence is further down."""
         below = self.query_one(LongText).below
         return ((f" {below} more below: Ctrl-d" if below else "", "dim"),)
+
+    def without(self) -> Collection[str]:
+        """What is not offered here now."""
+        none = bool(self._lives) and all(live.place.leases for live in self._lives)
+        return {*super().without(), *(["unlock"] if none else [])}
 
     def on_picker_moved(self) -> None:
         """Another lock is under the cursor."""

@@ -12,7 +12,7 @@ from textual.app import ComposeResult
 from engine.lane import Lane
 from engine.logbook import BEGIN, END, STEP_CELLS, Job, Logbook, Mark, Scan, Seek, Tally
 from engine.logfile import Entry
-from engine.logwords import DEBUG, ERROR, BadWords, Sieve, literally, moment, sieve
+from engine.logwords import DEBUG, ERROR, BadWords, Sieve, moment, naming, sieve
 from engine.store import Unavailable
 from engine.text import shown
 from tui import keys
@@ -63,16 +63,17 @@ class LogScreen(Board):
         at: float | None = None,
         step_cells: int = STEP_CELLS,
     ) -> None:
-        """`find` shows only lines that hold it; `at` begins there, in epoch seconds UTC."""
+        """`find` shows only what speaks of that task; `at`, epoch seconds UTC, begins there."""
         super().__init__(live, around)
         # Held, not looked for: what comes in while the screen is closed still finds them.
         self._status, self._lines = Lines(id="status"), LogLines(id="lines")
         self._book = Logbook(live.place.logs)
         self._lane = Lane("log", at_end=self._book.close)
         self._step_cells = step_cells
-        self._find, self._at = find, at
-        self._level, self._words = DEBUG, f'"{find}"' if find else ""
-        self._filter = literally(find)
+        self._at = at
+        self._level = DEBUG
+        self._words = self._named = f'"{find}"' if find else ""
+        self._filter = self._naming = naming(find)
         self._searched = ("", Sieve())
         self._stretch = Stretch(self._book, self._filter)
         self._style = view.Style(sources=len(live.place.logs) > 1)
@@ -443,14 +444,15 @@ class LogScreen(Board):
         self.app.push_screen(AskScreen(title, self._words, _wrong_words), take)
 
     def _only(self, words: str) -> None:
-        self._words, self._filter = words, sieve(words)
+        self._words = words
+        self._filter = self._naming if words == self._named else sieve(words)
         self._reshow()
 
     def action_back(self) -> None:
         """Stop what takes long, else show all lines again, else close the log."""
         if self._job is not None and self._busy and not self._stopping:
             self._stopping = True
-        elif self._words and self._filter != literally(self._find):
+        elif self._words and self._filter is not self._naming:
             self._words, self._filter = "", Sieve()
             self._reshow()
         else:

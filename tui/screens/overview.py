@@ -356,6 +356,7 @@ class OverviewScreen(Freezing):
     def without(self) -> Collection[str]:
         """What is not offered here now."""
         without = {"arm", "unlock"} if self.around.arming.read_only else set()
+        without |= {"unlock"} if all(live.place.leases for live in self._lives) else set()
         return without if any(live.is_told_of for live in self._lives) else {*without, "controls"}
 
     # Moving

@@ -867,6 +867,7 @@ class QueueScreen(Acting):
             without |= {"mark", "mark_all", "unmark", "note", "pause_queue"}
         without |= set() if self.live.is_told_of else {"controls"}
         without |= set() if self.inspector.controls else {"pause_queue"}
+        without |= {"unlock"} if self.place.leases else set()
         return without
 
     def _grey(self) -> set[str]:

@@ -155,7 +155,7 @@ class TaskScreen(Acting, Page):
                 gone=False,
                 mark=fingerprint.mark(fingerprint.fold(task.error)) if task.error else "",
                 runs=self.live.place.runs,
-                command=view.show_command(self.live.place.command, task),
+                command=view.show_command(self.live.place.command, task, self.live.place.has_dlq),
             )
             await self._ask_around()
         self._take_notes()

@@ -26,6 +26,14 @@ class Judged(NamedTuple):
     cluster: Cluster
     now: Now = UNTOLD
 
+    @property
+    def last(self) -> float | None:
+        """When it was seen last, epoch seconds UTC; None where neither log nor spool says.
+
+        Of what waits to be tried again, and of what its store keeps no time for, the logs tell.
+        """
+        return self.cluster.last if self.now.last is None else self.now.last
+
 
 def head(width: int) -> Line:
     """The titles above the rows."""
@@ -55,7 +63,7 @@ def row(judged: Judged, now: float, width: int) -> Line:
             (f"{cluster.count:>7,} ", ""),
             (f"{code(cluster.pattern):<4} ", ""),
             (f"{error} ", "bad"),
-            (f"{_day(cluster.first, now)}  {_day(cluster.last, now)}  ", "dim"),
+            (f"{_day(cluster.first, now)}  {_day(judged.last, now)}  ", "dim"),
             same,
         ),
         width,
@@ -88,18 +96,18 @@ def as_rows(clusters: Sequence[Judged]) -> list[Mapping[str, object]]:
     """The same for programs; times in epoch seconds UTC."""
     return [
         {
-            "mark": cluster.mark,
-            "count": cluster.count,
-            "code": code(cluster.pattern),
-            "error": cluster.pattern,
-            "kinds": list(cluster.kinds),
-            "first": cluster.first,
-            "last": cluster.last,
-            "example": cluster.example,
-            "same_now": str(now.answer),
-            "evidence": list(now.evidence),
+            "mark": each.cluster.mark,
+            "count": each.cluster.count,
+            "code": code(each.cluster.pattern),
+            "error": each.cluster.pattern,
+            "kinds": list(each.cluster.kinds),
+            "first": each.cluster.first,
+            "last": each.last,
+            "example": each.cluster.example,
+            "same_now": str(each.now.answer),
+            "evidence": list(each.now.evidence),
         }
-        for cluster, now in clusters
+        for each in clusters
     ]
 
 

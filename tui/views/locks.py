@@ -16,6 +16,7 @@ from engine.waiting import Standing
 from tui import present
 from tui.exam import Case
 from tui.live import Live
+from tui.place import LEASES
 from tui.present import BLANK, Line, Run
 from tui.views import lock as view
 from tui.views import overview
@@ -35,11 +36,14 @@ class Lock(NamedTuple):
     """What was seen last; None when it was not looked at yet."""
     standing: Standing | None = None
     """What waits behind it; None when that is not known."""
+    none: str = ""
+    """Why there is none at this place, and needs none; "" where there is one."""
 
 
 def of(live: Live) -> Lock:
     """A place's lock as it is known now."""
-    return Lock(live.number, live.place.name, live.signs.lock, live.standing)
+    none = LEASES if live.place.leases else ""
+    return Lock(live.number, live.place.name, live.signs.lock, live.standing, none)
 
 
 class Column(NamedTuple):
@@ -64,6 +68,8 @@ COLUMNS = (
 
 def _cells(lock: Lock, now: float) -> list[Run]:
     evidence, waiting = lock.evidence, lock.standing
+    if lock.none:
+        return [("-", "")] * len(COLUMNS)
     if evidence is None:
         return [overview.UNKNOWN, ("", ""), ("?", "unknown"), overview.UNKNOWN, ("", "")]
     free = evidence.verdict is Verdict.FREE
@@ -102,8 +108,9 @@ def table(locks: Sequence[Lock], now: float, width: int) -> tuple[Line, list[Lin
         for at, column in shape:
             text, look = cells[at]
             runs += [(present.fit(text, column.width, column.right), look), (" ", "")]
-        if rest >= 12 and lock.evidence is not None:
-            runs.append((shown(lock.evidence.reason), "dim"))
+        reason = lock.none if lock.evidence is None else lock.evidence.reason
+        if rest >= 12 and reason:
+            runs.append((shown(reason), "dim"))
         rows.append(present.cut(present.merged(runs), width))
     return head, rows
 
@@ -121,6 +128,8 @@ def about(
     `kinds` are the tasks that are due, by kind; `free` is what would free it, empty for nothing;
     `case` is what an examination found, of this lock or, a moment ago, of another.
     """
+    if lock.none:
+        return _folded(f"lock: {lock.none}", width)
     if lock.evidence is None:
         return [present.cut(((" not looked at yet", "dim"),), width)]
     case = examined(lock.evidence, case)

@@ -32,14 +32,16 @@ def per_row(width: int) -> int:
 def payload(opened: Sequence[Opened], now: float, width: int) -> list[Line]:
     """What the parts beside the task itself say; a spooled mail first whom it is for."""
     if len(opened) < 2:
-        return [((" it has no payload", "dim"),)]
+        nothing: list[Line] = [((" it has no payload; this is all there is of it", "dim"),)]
+        return [*nothing, *(line for each in opened for line in _said(each, width))]
     if _is_spooled(opened[1]):
         return _spooled(opened[1], opened[2:], now, width)
     return [line for each in opened[1:] for line in _said(each, width)]
 
 
 def _said(each: Opened, width: int) -> list[Line]:
-    text = letter.read(each.data, per_row(width), is_html=each.part.name.endswith(HTML))
+    is_html, is_wire = each.part.name.endswith(HTML), each.part.wire
+    text = letter.read(each.data, per_row(width), is_html=is_html, is_wire=is_wire)
     return [*_headed(each, _kind(each, text), width), *_text(text.lines, width)]
 
 

@@ -21,7 +21,7 @@ LISTED = 1000
 HAPPENS: Mapping[str, str] = {
     "retry": "due at once, as if new; older ids run first",
     "promote": "due at once, whatever they waited for",
-    "hold": "parked until somebody releases them",
+    "hold": "nobody takes them until somebody releases them",
     "release": "waiting again",
     "kill": "given up on, the attempt counts",
     "edit": "changed as said below, where they stand",

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from engine.events import Attempt, Event, What
 from engine.logbook import Mentions
-from engine.model import Part, State, Task
+from engine.model import Lease, Part, State, Task
 from engine.notes import Note
 from engine.policy import lasting
 from engine.text import shown
@@ -70,9 +70,10 @@ class Scene:
         return shown(self.states.get(self.task.state, self.task.state))
 
 
-def show_command(place: Sequence[str], task: Task) -> tuple[str, ...]:
-    """What shows a task on the command line, as its place is named there."""
-    if task.state is State.DEAD:
+def show_command(place: Sequence[str], task: Task, has_dlq: bool = True) -> tuple[str, ...]:
+    """What shows a task on the command line, as its place is named there; `has_dlq` where the
+    command for dead tasks is for such a place."""
+    if has_dlq and task.state is State.DEAD:
         return (*place, "queue", "dlq", "show", task.id)
     return (*place, "queue", "list", "--json", "--filter", f"id={task.id}")
 
@@ -123,11 +124,28 @@ def _pending(task: Task, now: float) -> str:
     return _since("Due", task.due or created, now)
 
 
+def _claimed(lease: Lease | None, now: float) -> str:
+    """A claim that ends by itself says when, and not that anybody is at it."""
+    if lease is None or lease.until is None:
+        return _since("Being worked on", lease.since if lease else None, now)
+    lapsed = ", lapsed meanwhile" if lease.until <= now else ""
+    owner = f" by {shown(lease.owner)}" if lease.owner else ""
+    return _since(f"Claimed{owner}", lease.since or None, now) + lapsed
+
+
+def _lease(task: Task, now: float) -> str:
+    """When a claim ends by itself, or did; "" where none does."""
+    until = task.lease.until if task.lease is not None else None
+    if until is None:
+        return ""
+    if until <= 0:
+        return "lapsed"  # it never had a time to end at
+    return f"{'lapses' if until > now else 'lapsed'} at {present.moment(until, now)}"
+
+
 _STANDS: Mapping[State, Callable[[Task, float], str]] = {
     State.PENDING: _pending,
-    State.ACTIVE: lambda task, now: _since(
-        "Being worked on", task.lease.since if task.lease else None, now
-    ),
+    State.ACTIVE: lambda task, now: _claimed(task.lease, now),
     State.HELD: lambda task, now: "Held until released",
     State.DEAD: lambda task, now: _since("Dead", died(task), now),
     State.DONE: lambda task, now: "Done",
@@ -152,6 +170,7 @@ def summary(scene: Scene, now: float, width: int) -> Text:
         ("to", shown(task.destination)),
         ("created", present.moment(task.created, now) if task.created > 0 else "?"),
         ("state", scene.word + (f" ({shown(task.word)})" if task.word else "")),
+        ("lease", _lease(task, now)),
         ("attempts", _tries(scene)),
         *_why(scene),
         *_notes(scene, now),

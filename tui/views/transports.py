@@ -236,7 +236,7 @@ def nothing(sending: Sending) -> Line:
     if sending.reading:
         return ((" mail.log is being read", "dim"),)
     if not sending.told:
-        return ((" this place has neither mail.prom nor mail.log", "dim"),)
+        return ((" no mail figures are kept here: neither mail.prom nor mail.log", "dim"),)
     return ((" no transport is named in mail.prom, and none in the last hour of mail.log", "dim"),)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.model import LockEvidence
 from tui import present
-from tui.place import Place
+from tui.place import LEASES, Place
 from tui.present import Line
 from tui.widgets.lines import Lines
 
@@ -27,7 +27,7 @@ class LockLine(Lines):
 
     def tell(self, evidence: LockEvidence | None, now: float, width: int) -> None:
         """Show what was seen last; `now` in epoch seconds UTC."""
-        none = "none here: each claim is a lease" if self._place.leases else "this place has none"
+        none = LEASES if self._place.leases else "this place has none"
         line: Line = ((f" lock  {none}", "dim"),)
         if self._place.lock is not None:
             line = present.lock(evidence, now, width, "" if self.refusal else KEY)

@@ -95,6 +95,7 @@ def of(spool: Spool, mail: Mail) -> Iterator[Part]:
             ("recipients", str(recipients)),
         ),
         files.oddity(seen).removesuffix(", not a task file"),
+        wire=True,
     )
 
 

@@ -244,8 +244,11 @@ class KannaderStore:
     def _permit(self, move: Move) -> None:
         old, new, image = move
         foreign = old is not None and old.state is State.ACTIVE and old.id not in self._ours
+        ours = old is not None and old.state is State.ACTIVE and not foreign
         self._refresh(at_once=foreign)
-        permit(self.edges, old, new, whole=bool(image))
+        # What we have claimed ourselves is ours to settle, also beside a Kannader that came since.
+        edges = EDGES if ours and not self._no_writing() else self.edges
+        permit(edges, old, new, whole=bool(image))
         if foreign and self.kannaders:
             raise Unsupported(_IN_HAND.format(self._who()))
 
