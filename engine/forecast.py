@@ -110,6 +110,8 @@ def drained(
 
     if not waiting:
         return said("nothing waits", "nothing waits", 0.0)
+    if not isinstance(tokens, str) and any(left.paused for left in tokens):
+        return said("paused", "paused: what waits does so until the queue goes on", None)
     if limit == inf:
         return said("never empty", f"never empty: {bucket} lets nothing through", None, True)
     alone = f"; {bucket} alone takes {roughly(limit)}" if bucket else ""

@@ -30,6 +30,8 @@ class Left(NamedTuple):
     """When one more comes, epoch seconds UTC; None when it is full, or none ever comes."""
     per_hour: int | None = None
     """How many come an hour; None where nobody said."""
+    paused: bool = False
+    """Whether none is spent until somebody has the queue go on."""
 
 
 def next_of(buckets: Sequence[Left], kind: str) -> float:

@@ -124,6 +124,11 @@ class Part(NamedTuple):
     line with a dot alone ends it."""
 
 
+def anything_goes(name: str, value: object, now: float) -> str:
+    """No value is wrong by itself."""
+    return ""
+
+
 class Edge(NamedTuple):
     """One way a task may go in a store: which fields may change on it, and what to say before."""
 
@@ -134,6 +139,9 @@ class Edge(NamedTuple):
     warning: str = ""
     """What the operator should know before confirming."""
     undoable: bool = True
+    wrong: Callable[[str, object, float], str] = anything_goes
+    """What is wrong with a new value of one of its fields at a time (epoch seconds UTC), in words
+    for the operator; "" when nothing is."""
 
 
 Edges: TypeAlias = Mapping[tuple[State | None, State | None], Edge]

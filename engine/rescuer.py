@@ -7,7 +7,7 @@ from collections.abc import Callable
 from engine import verbs
 from engine.model import Move, Outcome, State, Task
 from engine.policy import RetryPolicy
-from engine.store import Store, StoreError
+from engine.store import Store, StoreError, permit
 
 
 def outcome_of_failure(
@@ -39,7 +39,8 @@ def rescue(
     """Fail every claimed task once of which `dead` says that nobody works on it any more.
 
     Without the count, a task that kills its worker each time would be tried for ever. `giving_up`
-    is told of each that will not be tried again, before the store is.
+    is told of each that will not be tried again, before the store is; of none that the store would
+    leave where it is.
     """
     end = verbs.last_state(store.edges)
     orphans = [
@@ -52,6 +53,7 @@ def rescue(
     for move in moves:
         try:
             if move.new is not None and move.new.state is end:
+                permit(store.edges, move.old, move.new)
                 giving_up(move.new)
             ready.append(move)
         except (StoreError, OSError) as error:

@@ -74,6 +74,35 @@ def said(text: str) -> str:
     return shown(text.strip())[:SAID_LIMIT]
 
 
+_is_ascii_part = re.compile(r"[a-z0-9_-]{1,63}").fullmatch
+
+
+def ascii_name(host: str) -> str:
+    """A host's name as the network has it: what is beyond ASCII in Punycode (RFC 3492).
+
+    Capitals count for nothing; a name that programs would take for another than is shown, such as
+    one in full-width letters, is refused.
+
+    Raises:
+        ValueError: it is no name, or does not stand for itself alone.
+    """
+    import unicodedata
+
+    parts = []
+    for part in unicodedata.normalize("NFC", host).lower().split("."):
+        coded = part
+        if not part.isascii():
+            kinds = [unicodedata.category(c)[0] for c in part if c != "-"]
+            mapped = unicodedata.normalize("NFKC", part) != part
+            if mapped or kinds[0] == "M" or not {*kinds} <= {*"LMN"}:
+                raise ValueError(f"'{shown(part[:40])}' does not stand for itself in a host's name")
+            coded = f"xn--{part.encode('punycode').decode('ascii')}"
+        if not _is_ascii_part(coded):
+            raise ValueError(f"'{shown(part[:40])}' is no part of a host's name")
+        parts.append(coded)
+    return ".".join(parts)
+
+
 def private(address: str) -> str:
     """A mail address as it may stand in a log: `admin@...` (contract, "Logging Format")."""
     return address.partition("@")[0] + "@..."

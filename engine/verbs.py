@@ -106,12 +106,21 @@ def _given_up(task: Task) -> Task:
     return replace(task, attempts=(task.attempts or 0) + 1, due=0.0, lease=None)
 
 
-def edit(task: Task, now: float, description: str | None = None, due: float | None = None) -> Task:
-    """With another description, or due at another time (epoch seconds UTC); None: as it is."""
+def edit(
+    task: Task,
+    now: float,
+    description: str | None = None,
+    due: float | None = None,
+    destination: str | None = None,
+) -> Task:
+    """With another description, to somebody else, or due at another time (epoch seconds UTC);
+    None: as it is.
+    """
     return replace(
         task,
         description=task.description if description is None else description,
         due=task.due if due is None else due,
+        destination=task.destination if destination is None else destination,
     )
 
 

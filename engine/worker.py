@@ -17,7 +17,7 @@ from engine import handlers, locks, rescuer, verbs
 from engine.handlers import Context, Failed, Fatal, Handler, Later, Retry
 from engine.model import State, Task
 from engine.policy import RetryPolicy
-from engine.store import Gone, Store, StoreError
+from engine.store import Gone, Store, StoreError, permit
 from engine.text import plain_error
 
 HOUSEKEEPING = 3600.0
@@ -550,6 +550,7 @@ class Worker:
         new = owed.new
         try:
             if owed.given_up and new is not None:
+                permit(self._store.edges, owed.task, new)
                 self._services.giving_up(new)
             rev = self._store.swap(owed.task, new)
         except Gone:

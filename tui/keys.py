@@ -336,7 +336,7 @@ KEYS: tuple[Key, ...] = (
         ("E",),
         "E",
         "edit",
-        "plan to give another description or due time",
+        "plan for another description, due, recipient",
         "Act",
         _ACTS,
         verb="edit",

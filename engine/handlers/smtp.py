@@ -1,33 +1,44 @@
 """The handler that sends what a store keeps in wire form: by SMTP, to one server, one attempt."""
 
+import time
 from collections.abc import Callable
 
-from engine.handlers import Context, Failed, Fatal
+from engine.handlers import Context, Failed, Fatal, Later
 from engine.mail import smtp
 from engine.mail.model import BadMail, NotSent
-from engine.mail.smtp import Destination, Letter
+from engine.mail.smtp import Destination, Letter, Unreadable
 from engine.model import Task
+
+AGAIN = 3600.0
+"""Seconds after which a mail that could not be read is looked at again: somebody has to mend it."""
 
 
 class SmtpSend:
     """Sends the mail that a task is."""
 
-    def __init__(self, open_letter: Callable[[Task], Letter], destination: Destination) -> None:
-        """`open_letter` is asked on the handler's own thread, and raises Failed or Fatal where
-        there is no letter to be had.
+    def __init__(
+        self,
+        open_letter: Callable[[Task], Letter],
+        destination: Destination,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`open_letter` is asked on the handler's own thread, and raises Unreadable where there is
+        no letter to be had.
         """
-        self._open, self._destination = open_letter, destination
+        self._open, self._destination, self._clock = open_letter, destination, clock
 
     def __call__(self, task: Task, context: Context) -> None:
         """Make one attempt.
 
         Raises:
+            Later: it cannot be read, so nobody could tell what is to become of it.
             Fatal: nobody may send this mail, or the server refused it for good.
             Failed: it was not accepted this time; or nobody knows, and the text says so.
         """
-        letter = self._open(task)
         try:
-            smtp.send(letter, self._destination, context.cancelled)
+            smtp.send(self._open(task), self._destination, context.cancelled)
+        except Unreadable as failure:
+            raise Later(self._clock() + AGAIN, str(failure)) from failure
         except BadMail as error:
             raise Fatal(str(error)) from error
         except NotSent as failure:

@@ -34,7 +34,7 @@ class Undelivered(NamedTuple):
     """ "" or "<>" is the null sender, to whom nothing is returned."""
     recipient: str
     created: float
-    """When it was taken over, epoch seconds UTC."""
+    """When it was taken over, epoch seconds UTC; 0, or a time that no calendar has, is unknown."""
     error: str
     """What the last attempt said, safe to show."""
     headers: bytes
@@ -78,11 +78,20 @@ def _date(moment: float) -> str:
     return format_datetime(datetime.fromtimestamp(int(moment), UTC))
 
 
+def _taken(mail: Undelivered) -> str:
+    """The date of the day on which a mail was taken over; "" where that is not known."""
+    try:
+        return _date(mail.created) if mail.created else ""
+    except (ValueError, OverflowError, OSError):
+        return ""
+
+
 def _words(mail: Undelivered, host: Host, error: str) -> str:
+    taken = _taken(mail)
     return f"""\
 This is the mail system at {host.name}.
 
-Your mail of {_date(mail.created)} to
+Your mail{f" of {taken}" if taken else ""} to
 
     {shown(mail.recipient)}
 
@@ -108,7 +117,7 @@ def _status(mail: Undelivered, host: Host, error: str, now: float) -> EmailMessa
     server = _ANSWERED(error) is not None
     said = header.clean(error).encode("ascii", "replace").decode("ascii")
     blocks = (
-        {"Reporting-MTA": f"dns; {host.name}", "Arrival-Date": _date(mail.created)},
+        {"Reporting-MTA": f"dns; {host.name}", "Arrival-Date": _taken(mail)},
         {
             "Final-Recipient": _typed(mail.recipient),
             "Action": "failed",
@@ -122,7 +131,8 @@ def _status(mail: Undelivered, host: Host, error: str, now: float) -> EmailMessa
     for block in blocks:
         fields = EmailMessage(policy=POLICY)
         for name, value in block.items():
-            _set(fields, name, value.split(" "))
+            if value:
+                _set(fields, name, value.split(" "))
         part.attach(fields)
     return part
 

@@ -22,7 +22,7 @@ from typing import BinaryIO, NamedTuple
 from engine.mail import reasons, wire
 from engine.mail.model import BadMail, NotSent, Reason
 from engine.mail.transports.curl import read_secret, why_not_secret
-from engine.text import shown
+from engine.text import ascii_name, shown
 
 REQUIRED, WRAPPED, OPPORTUNISTIC, NONE = "required", "wrapped", "opportunistic", "none"
 TLS = (REQUIRED, WRAPPED, OPPORTUNISTIC, NONE)
@@ -108,7 +108,15 @@ class Letter(NamedTuple):
 
 
 class InDoubt(NotSent):
-    """The mail was handed over whole, and no answer came: it may have been accepted."""
+    """The mail was handed over whole, and no answer came that is a yes or a no: it may have been
+    accepted."""
+
+
+class Unreadable(NotSent):
+    """The mail cannot be read here and now, whatever any server makes of it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(Reason.UNAVAILABLE, "unavailable_no_input", text)
 
 
 _ADDRESS = re.compile(
@@ -121,7 +129,7 @@ def path_of(address: str) -> str:
     """An address between the brackets that SMTP has around it; a host's name in ASCII.
 
     Raises:
-        BadMail: it is none, or could be taken for more than one.
+        BadMail: it is none, could be taken for more than one, or for another than is shown.
     """
     if address in ("", "<>"):
         return "<>"
@@ -129,8 +137,10 @@ def path_of(address: str) -> str:
         raise BadMail(f"'{shown(address[:40])}' is no address that a server could be told")
     local, at, host = address.rpartition("@")
     if at and not host.isascii() and not host.endswith('"'):
-        with suppress(UnicodeError):  # as it is, to a server that takes it
-            address = f"{local}@{host.encode('idna').decode('ascii')}"
+        try:
+            address = f"{local}@{ascii_name(host)}"
+        except ValueError as error:
+            raise BadMail(f"no address that a server could be told: {error}") from error
     return f"<{address}>"
 
 
@@ -142,6 +152,7 @@ def send(letter: Letter, to: Destination, cancelled: Callable[[], bool] = lambda
     Raises:
         BadMail: nobody may send it, or this server can never be sent it.
         InDoubt: it may have been accepted.
+        Unreadable: its contents cannot be read now; nobody has accepted it.
         NotSent: it was not accepted; another attempt may be made.
     """
     with letter.contents as contents:
@@ -160,9 +171,8 @@ def send(letter: Letter, to: Destination, cancelled: Callable[[], bool] = lambda
             _Session(to, watch).hand_over(paths, contents, facts)
 
 
-def _unreadable(error: OSError) -> NotSent:
-    text = f"the contents cannot be read: {error.strerror}"
-    return reasons.not_sent("unavailable_no_input", text)
+def _unreadable(error: OSError) -> Unreadable:
+    return Unreadable(f"the contents cannot be read: {error.strerror}")
 
 
 class _Watch:
@@ -361,7 +371,8 @@ class _Session:
         self._ended, self._doing = True, "after the whole mail"
         client.sock.sendall(wire.END)
         code, said = client.getreply()
-        self._ended = not 200 <= code < 600
+        # Any other answer makes no sense here, and says neither yes nor no.
+        self._ended = not (200 <= code < 300 or 400 <= code < 600)
         self._require(code, said, "")
         with suppress(OSError, smtplib.SMTPException):  # it has accepted: nothing else matters
             client.sock.settimeout(_PARTING)
@@ -373,7 +384,7 @@ class _Session:
         Raises:
             NotSent: it was none; `word` is what a no means here, "" where it is about the mail.
         """
-        if 200 <= code < 400:
+        if 200 <= code < 300:
             return
         text = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
         text = f"{code} {' '.join(text.split())} - {self._doing}"

@@ -102,6 +102,20 @@ def test_who_cannot_be_told_of_it_keeps_it(spool: KannaderStore, clock: Clock) -
     assert (run.owed, task.state) == (1, State.ACTIVE)
 
 
+def test_what_may_not_be_given_up_is_told_nobody(spool: KannaderStore, clock: Clock) -> None:
+    """Where the store would leave it, nothing that comes before its end is done; it is owed."""
+    told: list[Task] = []
+
+    def closing(task: Task, context: Context) -> None:
+        way = State.ACTIVE, State.DONE
+        spool.edges = {**spool.edges, way: spool.edges[way]._replace(refused="not writable")}
+        raise Fatal("550")
+
+    run = a_worker(spool, clock, closing, told.append).work(until_idle=True)
+
+    assert (run.owed, told) == (1, [])
+
+
 @pytest.mark.parametrize(("age", "left"), [(5 * DAY - 60, 1), (5 * DAY + 60, 0)])
 def test_age_ends_the_tries(spool: KannaderStore, clock: Clock, age: float, left: int) -> None:
     """A mail that fails is tried again for five days, however often that was."""

@@ -124,6 +124,25 @@ def test_what_another_finishes_meanwhile_is_left_alone() -> None:
     }
 
 
+@pytest.mark.parametrize("refused", ["another may be doing it", ""])
+def test_of_what_may_not_be_given_up_nobody_is_told(refused: str) -> None:
+    """Where the store leaves a task where it is, what comes before its end is not done either."""
+    memory = Memory()
+    store = MemoryStore(memory)
+    told: list[Task] = []
+    store.swap(None, a_task(attempts=3))
+    list(store.take(NOW, "the dead", 1))
+    way = State.ACTIVE, State.DEAD
+    store.edges = {**store.edges, way: store.edges[way]._replace(refused=refused)}
+
+    (outcome,) = rescue(store, contract(), NOW, WHY, giving_up=told.append)
+
+    (task,) = tasks_in(store).values()
+    assert bool(told) is not bool(refused)
+    assert task.state is (State.ACTIVE if refused else State.DEAD)
+    assert str(outcome.error or "") == refused
+
+
 @pytest.mark.parametrize(
     ("attempts", "expected"),
     [

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from engine.handlers import Context, Failed, Fatal
+from engine.handlers import Context, Failed, Fatal, Later
 from engine.handlers.smtp import SmtpSend
 from engine.mail import smtp
 from engine.mail.model import BadMail
@@ -220,6 +220,18 @@ def test_a_foreign_name_of_a_host_is_told_in_ascii() -> None:
     assert path_of("user@élégance.fr") == "<user@xn--lgance-9uab.fr>"
     with pytest.raises(BadMail):
         path_of("user@é lance.fr")
+
+
+@pytest.mark.parametrize(
+    "address", ["a@b\uff1ec.org", "a@b\uff20c.org", "a@\uff3b1.2.3.4\uff3d", "a@b\uff0cc.org"]
+)
+def test_no_server_is_told_another_address_than_is_seen(address: str) -> None:
+    """What would become a bracket, an @ or the address of a host on its way is refused before."""
+    with Server() as server:
+        said = failure(Fatal, server, recipient=address)
+
+    assert "does not stand for itself" in said
+    assert server.connections == 0
 
 
 # ---- what the server says
@@ -546,6 +558,51 @@ def test_an_answer_that_is_none_leaves_a_doubt_after_the_mail() -> None:
         said = failure(Failed, port)
 
     assert said.startswith("connect_protocol: in doubt")
+
+
+@pytest.mark.parametrize("answer", ["300 go on", "354 go on", "399 what"])
+def test_an_answer_that_makes_no_sense_after_the_mail_is_no_yes(answer: str) -> None:
+    """Only 2xx says that it was accepted; what says neither yes nor no leaves a doubt."""
+    with Server(body=answer) as server:
+        said = failure(Failed, server)
+
+    assert said.startswith("connect_protocol: in doubt: it may have been accepted")
+    assert answer[:3] in said
+
+
+@pytest.mark.parametrize("stage", ["greeting", "ehlo", "mail", "rcpt"])
+def test_an_answer_that_makes_no_sense_is_no_leave_to_go_on(stage: str) -> None:
+    """Before the mail, too: it is broken off there, and nothing was accepted."""
+    answers: dict[str, Any] = dict.fromkeys([stage, "helo"], "354 go on")
+    with Server(**answers) as server:
+        said = failure(Failed, server)
+
+    assert said.startswith("connect_protocol: ") and "doubt" not in said
+    assert server.mails == server.refused == []
+
+
+def test_what_cannot_be_read_is_no_failure_of_the_mail() -> None:
+    """It is given back, uncounted, for an hour: before anybody is called, and while it is sent."""
+
+    class Failing(io.BytesIO):
+        def __init__(self, good: int) -> None:
+            super().__init__(MAIL)
+            self.good = good
+
+        def read(self, size: int | None = -1) -> bytes:
+            self.good -= 1
+            if self.good < 0:
+                raise OSError(5, "Input/output error")
+            return super().read(size)
+
+    for good in (0, 2):
+        letter = Letter(SENDER, RECIPIENT, Failing(good))
+        with Server() as server, pytest.raises(Later, match="Input/output error") as caught:
+            handler = SmtpSend(lambda task: letter, Destination(HOST, server.port), lambda: 7.0)  # noqa: B023
+            handler(TASK, Context())
+        assert caught.value.due == 7 + 3600
+        assert server.mails == server.refused == []
+        assert server.connections == bool(good)
 
 
 def test_contents_that_shrink_are_broken_off() -> None:

@@ -21,6 +21,43 @@ def test_no_character_at_all_can_act_on_a_terminal() -> None:
     assert [c for c in through if unicodedata.category(c)[0] == "Z"] == [" "]
 
 
+FOREIGN_HOSTS = [
+    *("b\uff1ec.org", "b\uff20c.org", "\uff3b1.2.3.4\uff3d", "b\uff0cc.org", "b\uff3cc"),
+    *("b\u00a8c.org", "x\u2100.org", "b\u2024c.org", "b\u3002org", "b\u037ec.org"),
+    *("\uff45xample.org", "\u2460.org", "\u0301a.org", "a\u200db.org", "\u2603.org"),
+]
+"""Names of hosts that one program or another takes for something else than is seen."""
+
+
+@pytest.mark.parametrize("host", [*FOREIGN_HOSTS, "", "é.", "é..org", "é é.org", "é" * 63, "é.a/b"])
+def test_a_name_that_does_not_stand_for_itself_is_none(host: str) -> None:
+    """Nothing is mapped to a sign, to another letter or to nothing: it is refused."""
+    with pytest.raises(ValueError, match="host's name"):
+        text.ascii_name(host)
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("élégance.fr", "xn--lgance-9uab.fr"),
+        ("E\u0301LÉGANCE.FR", "xn--lgance-9uab.fr"),
+        ("straße.example.org", "xn--strae-oqa.example.org"),
+        ("βόλος.com", "xn--nxasmm1c.com"),
+        ("例え.テスト", "xn--r8jz45g.xn--zckzah"),
+        ("my_host.ü-x.org", "my_host.xn---x-wka.org"),
+    ],
+)
+def test_a_name_beyond_ascii_is_told_in_ascii(host: str, name: str) -> None:
+    """Each part alone, in lower case; and no letter becomes another (RFC 5891)."""
+    assert text.ascii_name(host) == name
+    parts = [part.removeprefix("xn--") for part in name.split(".")]
+    back = [
+        part.encode().decode("punycode") if coded.startswith("xn--") else part
+        for part, coded in zip(parts, name.split("."), strict=True)
+    ]
+    assert ".".join(back) == unicodedata.normalize("NFC", host).lower()
+
+
 @given(ANY)
 def test_what_is_shown_is_one_line_of_as_many_characters(foreign: str) -> None:
     """Nothing is lost but the harm and U+FE0F: what is printable stays in its place."""

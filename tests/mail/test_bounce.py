@@ -144,6 +144,18 @@ def test_addresses_beyond_ascii_stand_in_it_in_ascii() -> None:
     assert "@" not in message["To"]
 
 
+@pytest.mark.parametrize("created", [0.0, 1e13, -1e12, 1e19, float("nan"), float("inf")])
+def test_a_time_that_no_calendar_has_is_left_out(created: float) -> None:
+    """When a mail was taken over may not be known; its sender hears of it all the same."""
+    mail = MAIL._replace(created=created)
+
+    about_mail, about_recipient = fields(mail)
+
+    assert "Arrival-Date" not in about_mail and "Last-Attempt-Date" in about_recipient
+    assert b"\nYour mail to\n" in made(mail)
+    assert b"\nYour mail of " in made() and "Arrival-Date" in fields()[0]
+
+
 def test_the_same_words_make_the_same_bytes() -> None:
     """Whoever makes a bounce again makes the same one, in another process too."""
     program = "import sys; from tests.mail.test_bounce import made; sys.stdout.buffer.write(made())"

@@ -36,7 +36,7 @@ VERBS: dict[str, tuple[State | None, Act]] = {
     "nack": (State.ACTIVE, lambda s, t: s.swap(t, verbs.nack(t, NOW + 60, "failed"))),
     "unclaim": (State.ACTIVE, lambda store, task: store.swap(task, verbs.unclaim(task))),
     "give up": (State.ACTIVE, lambda store, task: store.swap(task, given_up(task))),
-    "edit": (State.PENDING, lambda s, t: s.swap(t, replace(t, description="after"))),
+    "put back": (State.PENDING, lambda store, task: put_back(store, task)),
     "readdress": (State.PENDING, lambda s, t: s.swap(t, replace(t, destination="x@y.org"))),
     "postpone": (State.PENDING, lambda s, t: s.swap(t, replace(t, due=NOW + 60))),
     "hold": (State.PENDING, lambda store, task: store.swap(task, verbs.hold(task, NOW))),
@@ -65,6 +65,15 @@ def do_and_undo(store: KannaderStore, task: Task) -> None:
     (seen,) = (item for item in store.look({task.id}) if isinstance(item, Task))
     was = store.recall(seen, image, State.PENDING)
     (outcome,) = store.swap_all([Move(seen, was, image)])
+    if outcome.error is not None:
+        raise outcome.error
+
+
+def put_back(store: KannaderStore, task: Task) -> None:
+    """Put something else that was once noted of a mail back, where it stands."""
+    image = store.read(task).replace(b"before", b"after!")
+    was = store.recall(task, image, State.PENDING)
+    (outcome,) = store.swap_all([Move(task, was, image)])
     if outcome.error is not None:
         raise outcome.error
 

@@ -32,7 +32,7 @@ TABLES: dict[str, Edges] = {
     "kannader": KANNADER_EDGES,
     "zgb": ZGB_EDGES,
 }
-FOLLOWING = {"destination": {"group"}}
+FOLLOWING = {"destination": {"group", "description"}}
 """What may change with a field because a store makes it of that."""
 PLACES: tuple[State | None, ...] = (None, *State)
 CHANGES = {

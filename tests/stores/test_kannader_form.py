@@ -168,6 +168,10 @@ def test_an_address_is_written_as_kannader_does(address: str) -> None:
         "a@[1.2.3]",
         "a@[x]",
         "<a@b>",
+        "a@b\uff20c.org",
+        "a@b\uff1ec.org",
+        "a@\uff3b1.2.3.4\uff3d",
+        "a@\uff45xample.org",
     ],
 )
 def test_what_is_no_address_is_refused(address: str) -> None:

@@ -32,7 +32,7 @@ OUTCOMES: dict[str, tuple[Seen | None, Seen | None]] = {
     "nack": (in_state(State.ACTIVE), in_state(State.PENDING, 1)),
     "unclaim": (in_state(State.ACTIVE), WAITS),
     "give up": (in_state(State.ACTIVE), None),
-    "edit": (WAITS, (State.PENDING, 0, "after", "b0@h0.org")),
+    "put back": (WAITS, (State.PENDING, 0, "after!", "b0@h0.org")),
     "readdress": (WAITS, (State.PENDING, 0, "before", "x@y.org")),
     "postpone": (WAITS, WAITS),
     "hold": (WAITS, in_state(State.HELD)),

@@ -6,6 +6,7 @@ import itertools
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -289,7 +290,7 @@ def test_what_is_not_changed_stays_byte_for_byte(kannader: Path, open_kannader: 
     (claimed,) = store.take(NOW, "me", 1)
     store.swap(claimed, verbs.unclaim(claimed))
     seen = again(store, task)
-    store.swap(seen, replace(seen, description="a note"))
+    store.swap(seen, replace(seen))
 
     assert (files_of / "schedule").read_bytes() == schedule
     assert (files_of / "metadata").read_bytes() == metadata
@@ -304,8 +305,11 @@ def test_a_change_is_taken_back_byte_for_byte(kannader: Path, open_kannader: Ope
     (dest / "schedule").write_bytes(b'["2026-11-20T09:36:59.058373202Z",null]')
     task = again(store, task)
     image = store.read(task)
-    store.swap(task, replace(task, due=NOW + 60, destination="x@y.org", description="other"))
+    store.swap(task, replace(task, due=NOW + 60, destination="x@y.org"))
+    (claimed,) = store.take(NOW + 60, "me", 1)
+    store.swap(claimed, verbs.nack(claimed, NOW + 120, "no"))
     seen = again(store, task)
+    assert seen.description == "foo@example.org to x@y.org"
 
     was = store.recall(seen, image, State.HELD)
     (outcome,) = store.swap_all([Move(seen, was, image)])
@@ -386,7 +390,8 @@ def test_a_broken_note_stops_no_mail(kannader: Path, open_kannader: Opener) -> N
     """What we noted and cannot read is said with the mail, which is sent all the same."""
     store = open_kannader()
     task = send(store)
-    store.swap(task, replace(task, description="a note"))
+    (claimed,) = store.take(NOW, "me", 1)
+    store.swap(claimed, verbs.nack(claimed, NOW, "no"))
     (noted,) = (kannader / ".spooldeck" / "notes").iterdir()
     noted.write_bytes(b"{")
 
@@ -671,7 +676,7 @@ def test_of_many_changes_at_once_one_is_done(kannader: Path, open_kannader: Open
         lambda task: verbs.hold(task, NOW),
         lambda task: verbs.purge(task, NOW),
         lambda task: replace(task, due=NOW + 60),
-        lambda task: replace(task, description="a note"),
+        lambda task: replace(task, destination="x@y.org"),
     ]
     stores = [open_kannader() for _ in changes]
 
@@ -910,6 +915,153 @@ def test_what_may_not_be_read_is_a_problem(nobodys: Path, name: str) -> None:
         assert taken == [good.id]
 
     by_nobody(look)
+
+
+@pytest.mark.parametrize("name", ["schedule", "metadata", "", ".."])
+@pytest.mark.parametrize("word", ["queue", "inflight", "hold"])
+def test_what_may_not_be_read_is_left_by_recovery(nobodys: Path, name: str, word: str) -> None:
+    """A right that is missing is no damage: it is said, dry or not, and nothing is moved."""
+
+    def recover() -> None:
+        with closing(KannaderStore(str(nobodys), lambda: NOW)) as store:
+            store.swap(task := send(store), verbs.hold(task, NOW))
+            (nobodys / "hold" / task.id).rename(nobodys / word / task.id)
+            closed = (nobodys / word / task.id / name).resolve()
+            closed.chmod(0)
+
+            dry, done = store.recover(dry=True), store.recover()
+            seen = problems(store)
+            closed.chmod(0o700)
+
+            assert [f"{word}/{task.id}: " in said and "Permission" in said for said in dry] == [
+                True
+            ]
+            assert [f"{word}/{task.id}: " in said and "Permission" in said for said in done] == [
+                True
+            ]
+            assert "cannot be read now" in seen[f"{word}/{task.id}"]
+            assert again(store, task).destination == TO[0] and store.recover() == []
+
+    by_nobody(recover)
+
+
+def test_what_may_not_be_read_is_neither_orphan_nor_note(nobodys: Path) -> None:
+    """Nothing in a mail that is closed to us is deleted, and recovery comes to its end."""
+
+    def recover() -> None:
+        with closing(KannaderStore(str(nobodys), lambda: NOW + 9e9)) as store:
+            send(store)
+            (task,) = store.take(NOW + 9e9, "me", 1)
+            store.swap(task, verbs.nack(task, NOW, "no"))
+            link = nobodys / "queue" / next(iter(names(nobodys / "queue")))
+            metadata = (link / "metadata").resolve()
+            link.unlink()
+            for closed in (metadata, metadata.parent.parent):
+                mode = closed.stat().st_mode
+                closed.chmod(0)
+                store.recover()
+                closed.chmod(mode)
+            assert metadata.read_bytes()
+            assert names(nobodys / ".spooldeck" / "notes")
+
+    by_nobody(recover)
+
+
+def test_ten_mails_of_others_stop_no_queue(nobodys: Path) -> None:
+    """However many are closed to us, they are not the system's fault: the next one comes."""
+
+    def take() -> None:
+        with closing(KannaderStore(str(nobodys), lambda: NOW)) as store:
+            for _ in range(12):
+                (nobodys / "queue" / send(store).id / "metadata").resolve().chmod(0)
+            good = send(store)
+            assert [task.id for task in store.take(NOW, "me", 99)] == [good.id]
+            assert list(store.take(NOW, "me", 99)) == []
+
+    by_nobody(take)
+
+
+@pytest.mark.parametrize("word", ["queue", "hold"])
+def test_what_was_set_aside_is_put_back(kannader: Path, open_kannader: Opener, word: str) -> None:
+    """Once it is mended it stands where it stood, under its own id, and is as it was."""
+    store = open_kannader()
+    task = send(store)
+    if word == "hold":
+        store.swap(task, verbs.hold(task, NOW))
+    before = again(store, task)
+    metadata = (kannader / word / task.id / "metadata").resolve()
+    whole = metadata.read_bytes()
+    metadata.write_bytes(b"torn")
+    store.recover()
+    where = f".spooldeck/aside/{word}.{task.id}"
+    assert "can be put back" in problems(store)[where]
+
+    with pytest.raises(Unsupported, match="can never be sent"):
+        store.control("put-back", where)
+    metadata.write_bytes(whole)
+    said = store.control("put-back", where)
+
+    after = again(store, task)
+    assert said == f"{where}: put back as {word}/{task.id}"
+    assert replace(after, rev="") == replace(before, rev="")
+    assert problems(store) == {} and store.recover() == []
+    with pytest.raises(Unsupported, match="was not set aside"):
+        store.control("put-back", where)
+
+
+def test_of_two_links_to_one_recipient_none_is_put_back(
+    kannader: Path, open_kannader: Opener
+) -> None:
+    """A mail is not sent twice because somebody put a link back; one that leads nowhere stays."""
+    store = open_kannader()
+    task = send(store)
+    aside = kannader / ".spooldeck" / "aside"
+    aside.mkdir()
+    (aside / f"queue.{task.id}.2").symlink_to((kannader / "queue" / task.id).readlink())
+    (aside / "queue.x").symlink_to("/etc/passwd")
+    (aside / "y").symlink_to("../data")
+
+    for name in (f"queue.{task.id}.2", "queue.x", "y", "../../queue", "", "."):
+        with pytest.raises(Unsupported):
+            store.control("put-back", f".spooldeck/aside/{name}")
+    (kannader / "queue" / task.id).rename(kannader / "queue" / "other")
+    with pytest.raises(Unsupported, match="same recipient as queue/other"):
+        store.control("put-back", f".spooldeck/aside/queue.{task.id}.2")
+    (kannader / "queue" / "other").unlink()
+    (kannader / "queue" / task.id).symlink_to("nowhere")
+    store.control("put-back", f".spooldeck/aside/queue.{task.id}.2")
+
+    assert names(aside) == {"queue.x", "y"}
+    (new,) = names(kannader / "queue") - {task.id}
+    assert form.is_uuid(new) and tasks_in(store)[TO[0]].id == new
+
+
+@pytest.mark.parametrize("moment", [10**13, -(10**12)])
+def test_a_time_that_no_calendar_has_is_no_time(open_kannader: Opener, moment: int) -> None:
+    """A link that says to be from such a time came in nobody knows when."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
+        make_spool(f"{place}/spool")
+        store = open_kannader(lambda: NOW, Path(place) / "spool")
+        task = send(store)
+        link = Path(place) / "spool" / "queue" / task.id
+        os.utime(link, (moment, moment), follow_symlinks=False)
+        if link.lstat().st_mtime != moment:
+            pytest.skip("no such time on this file system")
+
+        assert again(store, task).created == 0
+
+
+def test_what_is_not_known_is_in_no_description(kannader: Path, open_kannader: Opener) -> None:
+    """It is shown where an address is shown; a line about the mail names the form alone."""
+    store = open_kannader()
+    task = send(store)
+    metadata = (kannader / "queue" / task.id / "metadata").resolve()
+    metadata.write_bytes(metadata.read_bytes().replace(b'"to":{', b'"to":{"new":1,'))
+
+    seen = again(store, task)
+
+    assert seen.description == "an envelope in a form that is not known"
+    assert seen.destination.startswith('{"new":1,')
 
 
 @pytest.mark.parametrize("word", ["data", "queue", "inflight", "cleanup"])

@@ -14,6 +14,7 @@ from engine.stores.zgb.config import Config
 from engine.stores.zgb.facts import SILENT, Seen, look, told, usual_gap
 from engine.stores.zgb.log import Log, recent
 from engine.stores.zgb.store import Backlog, Figures
+from engine.stores.zgb.taking import Orphans
 
 Opener = Callable[..., ZgbStore]
 Sql = Callable[..., list[tuple[Any, ...]]]
@@ -37,7 +38,6 @@ def test_all_is_well() -> None:
 
     assert found.rows == (
         ("tokens", "3 of 5"),
-        ("next token", "10:20:30Z (in 30 s)"),
         ("rate", "40 an hour, 5 at once at most"),
         ("backlog", "6 waiting, 4 due, the last of them sent by 10:24:30Z (in 4 min)"),
         ("registrations", "400"),
@@ -47,15 +47,24 @@ def test_all_is_well() -> None:
     assert found.warnings == ()
 
 
-def test_a_full_bucket_has_no_next_token() -> None:
-    """And without a table of registrations nothing is said of them."""
+def test_the_next_token_is_told_where_there_is_none() -> None:
+    """Until then the next mail need not wait for it; and while it is paused, for nothing else."""
+    none = FIGURES._replace(tokens=0)
+    paused = CONFIG._replace(enabled=False)
+
+    assert dict(told(a_look(figures=none)).rows)["next token"] == "10:20:30Z (in 30 s)"
+    assert "next token" not in dict(told(a_look(figures=none, settings=paused)).rows)
+
+
+def test_without_a_table_of_registrations_nothing_is_said_of_them() -> None:
+    """Nor of when an empty backlog will be sent."""
     full = FIGURES._replace(tokens=5, registrations=None)
 
     rows = dict(told(a_look(figures=full, backlog=Backlog(0, 0, 0, 0))).rows)
 
     assert rows["tokens"] == "5 of 5"
     assert rows["backlog"] == "nothing waits"
-    assert {"next token", "registrations"}.isdisjoint(rows)
+    assert "registrations" not in rows
 
 
 @pytest.mark.parametrize(
@@ -78,6 +87,8 @@ def test_a_full_bucket_has_no_next_token() -> None:
             "cron silent: no run for 10 min",
             id="silent while paused",
         ),
+        pytest.param({"began": NOW - 200}, "cron silent: no run for 3 min", id="the log knows"),
+        pytest.param({"changed": (NOW - 59.4,)}, "no run is known of", id="only the rate was set"),
         pytest.param(
             {"settings": CONFIG._replace(enabled=False)}, "paused, 6 jobs waiting", id="paused"
         ),
@@ -110,6 +121,8 @@ def test_what_should_worry_somebody(changes: dict[str, Any], warning: str) -> No
     [
         pytest.param({"settings": CONFIG._replace(refilled=str(int(NOW - SILENT)))}, id="3 min"),
         pytest.param({"gap": 450.0}, id="as slow as 40 an hour allow"),
+        pytest.param({"began": NOW - 90, "changed": (NOW - 59.4,)}, id="the rate was set since"),
+        pytest.param({"changed": (NOW - 120,)}, id="a run refilled since the rate was set"),
         pytest.param(
             {"settings": CONFIG._replace(enabled=False), "backlog": Backlog(0, 0, 0, 3)},
             id="paused, and nothing waits",
@@ -144,13 +157,13 @@ def test_a_queue_is_looked_at_with_its_log(open_queue: Opener, sql: Sql, tmp_pat
     store, path = open_queue(), tmp_path / "q.log"
     store.enqueue(1001)
     store.enqueue(1002)
-    for task, new in zip(
-        store.take(NOW, "me", 2), (verbs.nack, lambda t, d, e: verbs.bury(t, e, 1)), strict=False
-    ):
-        store.swap(task, new(task, NOW + 60, "no"))
+    first, second = store.take(NOW, "me", 2)
+    store.swap(first, verbs.nack(first, NOW + 60, "no"))
+    store.swap(second, verbs.bury(second, "no", 1))
     sql("INSERT INTO config VALUES ('mailRedirectToSchumbi', '1')")
-    log = Log(str(path), "r", "q.db", lambda: NOW - 5, print)
+    log = Log(str(path), "r", store.place.path, lambda: NOW - 5, print)
     log.tell("run_end", sent=2, failed=1, recovered=0)
+    Log(str(path), "r", "other.db", lambda: NOW - 1, print).tell("run_end", sent=9)
     path.write_bytes(path.read_bytes() + b"broken\n")
 
     seen = look(store, str(path), NOW)
@@ -161,6 +174,25 @@ def test_a_queue_is_looked_at_with_its_log(open_queue: Opener, sql: Sql, tmp_pat
     assert seen.beside == (f"1 line of the log {path} cannot be read",)
 
 
+def test_who_sets_the_rate_is_no_run(open_queue: Opener, tmp_path: Path) -> None:
+    """The bucket is settled at that second, but nobody has started a run: that is still said."""
+    path = str(tmp_path / "q.log")
+    plain = open_queue()
+    log = Log(path, "r", plain.place.path, lambda: NOW + 0.3, print)
+    store = ZgbStore(plain.place, lambda: NOW, tell=log.tell)
+    store.control("mailQueueEnabled", value="1")
+    list(store.take(NOW - 1200, "me", 1))
+    assert look(store, path, NOW + 5).last_sign == NOW - 1200
+
+    store.control("mailMaxPerHour", value="30")
+    seen = look(store, path, NOW + 5)
+    store.close()
+
+    assert seen.settings.refilled == str(int(NOW))
+    assert seen.last_sign is None
+    assert any("cron silent" in warning for warning in told(seen).warnings)
+
+
 def test_in_the_literal_mode_failed_jobs_wait_for_somebody(open_queue: Opener) -> None:
     """They are counted as parked, for nothing but an operator brings them back."""
     store = open_queue(auto_retry=False)
@@ -169,6 +201,12 @@ def test_in_the_literal_mode_failed_jobs_wait_for_somebody(open_queue: Opener) -
     store.swap(task, verbs.nack(task, NOW, "no"))
 
     assert store.backlog(NOW + 60) == (1, 1, 0, 1)
+
+
+def test_one_orphan_is_told_as_one() -> None:
+    """And two as two."""
+    assert Orphans(1, 9, 0).told == "1 job has no registration: the next run deletes it"
+    assert Orphans(2, 9, 0).told == "2 jobs have no registration: the next run deletes them"
 
 
 def test_a_log_that_cannot_be_read_is_said(open_queue: Opener, tmp_path: Path) -> None:

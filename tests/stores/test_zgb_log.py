@@ -14,7 +14,19 @@ from engine import verbs
 from engine.model import Move
 from engine.stores.zgb import ZgbStore
 from engine.stores.zgb import log as logs
-from engine.stores.zgb.log import EVENTS, NAME, Log, Spot, masked, parse, recent, spot, whole
+from engine.stores.zgb.log import (
+    EVENTS,
+    NAME,
+    WEB_ROOTS,
+    Log,
+    Spot,
+    is_public,
+    masked,
+    parse,
+    recent,
+    spot,
+    whole,
+)
 from engine.stores.zgb.place import Place
 
 Opener = Callable[..., ZgbStore]
@@ -71,14 +83,32 @@ def test_an_empty_variable_says_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("home", ["", "relative", None])
 def test_without_a_home_it_lies_beside_the_database(tmp_path: Path, home: str | None) -> None:
-    """And it is said that a web server may give it to everybody."""
+    """Of which nothing is to be said: whoever can read the one can read the other."""
     environ = {} if home is None else {"HOME": home}
 
     found = spot("", str(tmp_path / "q.db"), environ, "/")
 
     assert found.path == str(tmp_path / NAME)
-    (warning,) = found.warnings
-    assert ".htaccess" in warning
+    assert found.warnings == ()
+
+
+@pytest.mark.parametrize("name", sorted(WEB_ROOTS))
+def test_below_a_web_root_it_may_be_everybodys(tmp_path: Path, name: str) -> None:
+    """Which is said, beside the database and where it was set, by a link as well."""
+    data = tmp_path / name / "data"
+    data.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(data)
+
+    found = [
+        spot("", str(data / "q.db"), {}, "/"),
+        spot(str(tmp_path / "link" / "own.log"), "/nowhere/q.db", {}, "/"),
+        spot("", "/nowhere/q.db", {"MAIL_QUEUE_LOG": str(data / "x.log")}, "/"),
+    ]
+
+    for one in found:
+        (warning,) = one.warnings
+        assert ".htaccess" in warning
+    assert not is_public(str(tmp_path / f"{name}-data"))
 
 
 def test_the_homes_folder_of_logs_is_never_made(tmp_path: Path) -> None:

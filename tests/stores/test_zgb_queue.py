@@ -576,14 +576,64 @@ def test_without_registrations_nobody_is_an_orphan(open_queue: Opener, sql: Sql)
     assert len(list(open_queue(registrations="elsewhere").look({USER}))) == 1
 
 
-def test_a_number_given_out_again_makes_an_orphan(open_queue: Opener, sql: Sql) -> None:
-    """A job that is older than its number's registration was another's, and is not sent to it."""
+@pytest.mark.parametrize(
+    ("registered", "made"),
+    [
+        pytest.param(int(NOW) + 26 * 3600 + 1, int(NOW), id="seconds"),
+        pytest.param("2026-11-21 10:00:01", "2026-11-20 08:00:00", id="text"),
+    ],
+)
+def test_a_job_much_older_than_its_numbers_registration_waits(
+    open_queue: Opener, sql: Sql, registered: object, made: object
+) -> None:
+    """The number was given out again, it seems: the job is not sent, and nothing deletes it until
+    somebody has it deleted; others go on.
+    """
+    open_queue().enqueue(1001, ["user"])
+    open_queue().enqueue(1002, ["user"])
+    sql("UPDATE mail_queue SET created_at = ?", made)
+    sql("UPDATE registrations SET created_at = ? WHERE number = 1001", registered)
     store = open_queue()
-    store.enqueue(1001, ["user"])
-    sql("UPDATE registrations SET created_at = ? WHERE number = 1001", int(NOW + 1))
 
-    assert list(store.take(NOW, "me", 9)) == []
-    assert store.kept.orphans == (USER,)
+    assert [task.id for task in store.take(NOW, "me", 9)] == ["1002-user"]
+
+    assert store.kept.orphans == ()
+    assert "1 jobs are older than the registration" in problems(store)["orphans"]
+    assert store.control("deleteOrphans") == "1 orphans deleted"
+    assert problems(store) == {}
+    assert sql("SELECT registration_number FROM mail_queue") == [(1002,)]
+
+
+@pytest.mark.parametrize(
+    ("registered", "made"),
+    [
+        pytest.param("2026-11-20T11:20:00+01:00", "2026-11-20 10:20:00", id="a zone behind it"),
+        pytest.param("2026-11-29T10:20:00Z", "2026-11-20 10:20:00", id="another sign between"),
+        pytest.param("2026-11-29 10:20:00.123", "2026-11-20 10:20:00", id="a fraction"),
+        pytest.param("2026-11-20 11:20:00", "2026-11-20 10:20:00", id="local time"),
+        pytest.param("2026-11-21 12:20:00", "2026-11-20 10:20:00", id="zones farthest apart"),
+        pytest.param("2026-13-45 10:20:00", "2026-11-20 10:20:00", id="no day"),
+        pytest.param(b"\xff\xfe", "2026-11-20 10:20:00", id="no text at all"),
+        pytest.param(None, "2026-11-20 10:20:00", id="nothing"),
+        pytest.param(int(NOW) * 1000, int(NOW), id="milliseconds"),
+        pytest.param(int(NOW) + 40 * 86_400, "2026-11-20 10:20:00", id="a number and a text"),
+        pytest.param(int(NOW) + 40 * 86_400, 1, id="a time that is none"),
+        pytest.param(int(NOW) + 26 * 3600, int(NOW), id="a clock that was set"),
+    ],
+)
+def test_times_that_cannot_be_compared_make_no_stranger(
+    open_queue: Opener, sql: Sql, registered: object, made: object
+) -> None:
+    """Another form, unit or zone says nothing about which came first: the job is sent."""
+    open_queue().enqueue(1001, ["user"])
+    sql("UPDATE mail_queue SET created_at = ?", made)
+    sql("UPDATE registrations SET created_at = coalesce(?, '')", registered)
+    store = open_queue()
+    assert problems(store) == {}
+
+    assert [task.id for task in store.take(NOW, "me", 9)] == [USER]
+
+    assert store.kept.orphans == ()
 
 
 # ---- held and trashed, beside theirs
@@ -768,6 +818,64 @@ def test_an_undecidable_guard_holds_users_mails(open_queue: Opener, sql: Sql) ->
     assert not store.controls["mailRedirectToSchumbi"].refused
     store.control("mailRedirectToSchumbi", value="0")
     assert [task.id for task in store.take(NOW, "me", 9)] == [USER]
+
+
+@pytest.mark.parametrize(
+    ("made", "registered", "claimed"),
+    [
+        pytest.param(None, "inside", True, id="registered within it"),
+        pytest.param(None, "before", True, id="registered before it"),
+        pytest.param(None, None, False, id="registered nobody knows when"),
+        pytest.param(None, "milliseconds", False, id="registered at no time that could be meant"),
+        pytest.param("inside", None, True, id="made within it"),
+    ],
+)
+def test_without_a_time_of_its_own_a_job_has_that_of_its_registration(
+    open_queue: Opener, sql: Sql, made: str | None, registered: str | None, claimed: bool
+) -> None:
+    """The test mode is decided by when the job was made, else by when one registered; where that
+    is not known either the job waits, says why, and costs no token; the organizer's goes on.
+    """
+    moments = {"inside": int(NOW - 3 * DAY), "before": int(NOW - 300 * DAY)}
+    moments["milliseconds"] = int(NOW) * 1000
+    settle(sql, mailRedirectToSchumbi="1", startDate="2026-11-01", endDate="2026-11-18")
+    sql("CREATE TABLE bare AS SELECT * FROM registrations")
+    sql("DROP TABLE registrations")
+    sql("ALTER TABLE bare RENAME TO registrations")
+    sql("UPDATE registrations SET created_at = ?", moments.get(registered or ""))
+    open_queue().enqueue(1001)
+    if made is None:
+        sql("ALTER TABLE mail_queue DROP COLUMN created_at")
+    else:
+        sql("UPDATE mail_queue SET created_at = ?", moments[made])
+    store = open_queue()
+    way = Way.PLAIN if "inside" in (made, registered) else Way.REDIRECTED
+
+    taken = {task.id: task for task in store.take(NOW, "me", 9)}
+
+    assert set(taken) == ({USER, ORGANIZER} if claimed else {ORGANIZER})
+    if claimed:
+        assert store.way(taken[USER], NOW) is store.errand(taken[USER], NOW).way is way
+    assert store.kept.undecidable is not claimed
+    assert (there(store).error == UNDECIDABLE) is not claimed
+    assert 1_000_000 - float(config(sql)["mailTokens"]) == len(taken)
+
+
+def test_where_nothing_says_when_users_mails_wait(open_queue: Opener, sql: Sql) -> None:
+    """Neither jobs nor registrations with a time: undecidable, but within the period."""
+    sql("ALTER TABLE mail_queue DROP COLUMN created_at")
+    sql("ALTER TABLE registrations DROP COLUMN created_at")
+    settle(sql, mailRedirectToSchumbi="1", startDate="2026-11-01", endDate="2026-11-18")
+    store = open_queue()
+    store.enqueue(1001)
+
+    assert [task.id for task in store.take(NOW, "me", 9)] == [ORGANIZER]
+
+    assert "neither jobs nor registrations" in problems(store)["redirect"]
+    assert store.way_now(NOW) is Way.UNDECIDABLE
+    settle(sql, endDate="2026-11-28")
+    assert [task.id for task in store.take(NOW, "me", 9)] == [USER]
+    assert problems(store) == {}
 
 
 def test_figures_for_their_page(open_queue: Opener, sql: Sql) -> None:

@@ -65,6 +65,12 @@ def test_without_a_period_users_mails_wait(on: bool, kind: str, way: Way) -> Non
     assert redirect.way(on, kind, BEFORE, BEFORE, None) is way
 
 
+@pytest.mark.parametrize(("now", "way"), [(INSIDE, Way.PLAIN), (AFTER, Way.UNDECIDABLE)])
+def test_nobody_guesses_when_a_job_was_made(now: float, way: Way) -> None:
+    """Outside the period it may still be of one that was taken in earnest; within, it is plain."""
+    assert redirect.way(True, "user", None, now, PERIOD) is way
+
+
 def test_the_address_tells_who_it_was_for() -> None:
     """A bare domain keeps the old address in front of it; a whole address stands for itself."""
     assert redirect.address("a@b.org", "schumbi.de") == "a=b.org@schumbi.de"

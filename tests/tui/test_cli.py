@@ -465,7 +465,9 @@ def test_a_wrong_word_is_one_line_and_its_code(
     ("words", "code", "said"),
     [
         ([], 69, "nothing to open"),
-        (["nowhere"], 69, "nowhere: no such folder"),
+        (["nowhere"], 69, "nowhere: no such folder (spooldeck init nowhere makes it)"),
+        (["q.db"], 69, "q.db: no such file (spooldeck zgb init q.db makes it)"),
+        (["status", "q.db"], 2, "/q.db: no such file (spooldeck zgb init "),
         (["--root", "nowhere", "queue", "count"], 69, "nowhere: no queue, expected"),
         (["--config", "nowhere.yaml", "queue", "count"], 78, "nowhere.yaml"),
         (["status", "--root", "nowhere"], 2, "nowhere"),
@@ -480,6 +482,48 @@ def test_a_place_that_is_not_there_is_said_in_one_line(
     assert run.returncode == code
     assert said in run.stderr
     assert len(run.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("zgb enqueue 7 --type user {place}", "no mail queue"),
+        ("zgb enqueue --type user 7 {place}", "no mail queue"),
+        ("zgb enqueue 7 {place} --type user", "no mail queue"),
+        ("kannader enqueue - --from a@b.c --to d@e.f {place}", "no Kannader spool"),
+        ("kannader enqueue - {place} --from a@b.c --to d@e.f --wire", "no Kannader spool"),
+        ("edit 7 --due now --dry-run {place}", "no queue"),
+        ("trash restore 7-8 --dry-run {place}/", "no queue"),
+    ],
+)
+def test_a_place_may_stand_behind_options(
+    tmp_path: Path, spooldeck: Run, words: str, said: str
+) -> None:
+    """The place is taken for the place wherever it stands among the words: none is left over."""
+    (tmp_path / "place").mkdir()
+
+    run = spooldeck(*words.format(place=tmp_path / "place").split())
+
+    assert f"{tmp_path}/place" in run.stderr
+    assert said in run.stderr
+    assert run.returncode == 69
+
+
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        ("zgb enqueue 7 --type user q.db r.db", "unrecognized arguments: r.db"),
+        ("zgb enqueue 7 --frob q.db", "unrecognized arguments: --frob q.db"),
+        ("kannader enqueue - --from a@b.c q", "required: --to"),
+        ("hold p --id 7 --reason why q", "unrecognized arguments: q"),
+    ],
+)
+def test_what_is_one_word_too_many_is_said(spooldeck: Run, words: str, left: str) -> None:
+    """In whatever order they stand, no word is passed over."""
+    run = spooldeck(*words.split())
+
+    assert run.returncode == 64
+    assert left in run.stderr
 
 
 def test_a_first_word_that_is_a_command_is_the_command(spooldeck: Run) -> None:

@@ -173,8 +173,9 @@ async def test_a_value_is_typed_and_checked(whole: Whole) -> None:
         await sees(pilot, "mails an hour, 1 to")
         await pilot.press("backspace", "backspace", "0", "enter")
         await sees(pilot, "mailMaxPerHour is '0', expected a whole number from 1 to")
+        assert "the same on the command line" not in text_of(pilot.app.screen_stack[-2])
         await pilot.press("backspace", "9", "enter")
-        await sees(pilot, "It is 60 now, and would be 9.")
+        await sees(pilot, "It is 60 now, and would be 9.", f"control {RATE} --value 9 --apply 1")
 
         (await read(pilot))._drawn = float("-inf")
         await pilot.press("y")
@@ -344,6 +345,7 @@ async def test_a_target_is_asked_for_and_the_store_foretells() -> None:
     async with console_on(flushing(a_memory(some_tasks()))).run_test(size=(80, 24)) as pilot:
         screen = await planned(pilot, "flush")
         await sees(pilot, "Enter answers")
+        assert "the same on the command line" not in text_of(screen)
         await pilot.press(*"in", "enter")
         await sees(pilot, "in would be flushed", "[31mred")
         await pilot.press("space")

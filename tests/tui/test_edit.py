@@ -9,14 +9,51 @@ from dataclasses import replace
 import pytest
 from textual.pilot import Pilot
 
-from engine.model import State, Task
+from engine.model import Edge, Edges, State, Task
+from engine.stores.kannader.store import EDGES as OF_MAILS
+from engine.stores.memory import MemoryStore
+from engine.stores.nftban.spool import EDGES as OF_THE_CONTRACT
+from engine.stores.zgb.store import EDGES as OF_JOBS
 from tests.tui.spools import NOW, Clock, a_console, a_memory, a_place, a_task, loaded, until
 from tui.app import Console
 from tui.screens.edit import EditScreen
-from tui.views.edit import understood
+from tui.screens.plan import PlanScreen
+from tui.views.edit import offered, understood
 from tui.widgets.lines import Lines
+from tui.widgets.words import Words
 
 TASK = a_task(2, description="Daily report", due=NOW + 600)
+MAIL = replace(TASK, description="a@x.org to b@y.org", destination="b@y.org")
+
+STAYS = (State.PENDING, State.PENDING)
+CONTRACT, MAILS, JOBS = OF_THE_CONTRACT[STAYS], OF_MAILS[STAYS], OF_JOBS[STAYS]
+
+
+@pytest.mark.parametrize("state", [State.PENDING, State.HELD])
+@pytest.mark.parametrize(
+    ("edges", "names"),
+    [
+        (OF_THE_CONTRACT, ("description", "due")),
+        (OF_MAILS, ("destination", "due")),
+        (OF_JOBS, ("due",)),
+    ],
+    ids=["contract", "kannader", "zgb"],
+)
+def test_what_a_store_keeps_is_offered(edges: Edges, names: tuple[str, ...], state: State) -> None:
+    """Where a task waits and where it is held: what the edge names, and no more of it."""
+    assert offered(edges[state, state]) == names
+
+
+def test_what_is_not_kept_is_refused_whatever_is_typed() -> None:
+    """With words for each; what is kept is understood beside it."""
+    of_jobs = understood(TASK, JOBS, {"description": "x", "due": "now"}, NOW)
+    of_mails = understood(MAIL, MAILS, {"description": "x"}, NOW)
+    of_files = understood(TASK, CONTRACT, {"destination": "b@y.org"}, NOW)
+
+    assert of_jobs.wrong == of_mails.wrong == "this queue keeps no description of its own"
+    assert of_files.wrong == "this queue keeps no recipient that could be changed"
+    assert of_jobs.said == {"due": "09:42:08Z (just now), so at once"}
+    assert understood(TASK, JOBS, {"description": " ", "due": ""}, NOW).wrong == ""
 
 
 @pytest.mark.parametrize(
@@ -38,17 +75,44 @@ def test_only_what_changes_is_handed_on(
     task: Task | None, description: str, due: str, values: Mapping[str, object]
 ) -> None:
     """What is empty, or says what was said before, changes nothing."""
-    wanted = understood(task, description, due, NOW)
+    wanted = understood(task, CONTRACT, {"description": description, "due": due}, NOW)
 
     assert (wanted.values, wanted.wrong) == (values, "")
 
 
 def test_it_says_how_it_would_be_stored() -> None:
     """What a spool folds is shown folded, a time as the moment it is."""
-    wanted = understood(TASK, "Rück #2", "-1h", NOW)
+    wanted = understood(TASK, CONTRACT, {"description": "Rück #2", "due": "-1h"}, NOW)
 
-    assert wanted.description == "a spool stores: R_ck _2"
-    assert wanted.due == "08:42:08Z (1h00m ago), so at once"
+    assert wanted.said == {
+        "description": "a spool stores: R_ck _2",
+        "due": "08:42:08Z (1h00m ago), so at once",
+    }
+
+
+@pytest.mark.parametrize(
+    ("task", "typed", "values"),
+    [
+        (MAIL, "b@y.org", {}),
+        (MAIL, " ", {}),
+        (MAIL, " rück@y.org ", {"destination": "rück@y.org"}),
+        (None, "c@y.org", {"destination": "c@y.org"}),
+    ],
+)
+def test_another_recipient_is_understood(
+    task: Task | None, typed: str, values: Mapping[str, object]
+) -> None:
+    """As it is typed, nothing folded; the same again changes nothing."""
+    wanted = understood(task, MAILS, {"destination": typed}, NOW)
+
+    assert (wanted.values, wanted.wrong) == (values, "")
+    assert wanted.said["destination"].startswith("as it will" if values else ("as it is", "empty"))
+
+
+@pytest.mark.parametrize("typed", ["b@", "b c@y.org", "b@y.org, c@y.org", "b@[nonsense]", "@"])
+def test_what_is_no_recipient_is_said(typed: str) -> None:
+    """What the store would refuse is refused while it is typed."""
+    assert understood(MAIL, MAILS, {"destination": typed}, NOW).wrong
 
 
 @pytest.mark.parametrize(
@@ -57,7 +121,17 @@ def test_it_says_how_it_would_be_stored() -> None:
 )
 def test_what_is_no_due_time_is_said(due: str, wrong: str) -> None:
     """A time that is none, and one that no task is made to wait for."""
-    assert wrong in understood(TASK, "other", due, NOW).wrong
+    typed = {"description": "other", "due": due}
+
+    assert wrong in understood(TASK, CONTRACT, typed, NOW).wrong
+
+
+@pytest.mark.parametrize("edge", [MAILS, JOBS], ids=["kannader", "zgb"])
+def test_any_time_is_fine_where_every_one_is_believed(edge: Edge) -> None:
+    """Only a queue of the contract takes a time too far away for a clock that jumped."""
+    wanted = understood(TASK, edge, {"due": "2031-01-01 06:00Z"}, NOW)
+
+    assert (wanted.values, wanted.wrong) == ({"due": 1_925_013_600.0}, "")
 
 
 class Form:
@@ -83,13 +157,15 @@ class Form:
 
 
 @asynccontextmanager
-async def a_form(task: Task | None = TASK, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Form]:
+async def a_form(
+    task: Task | None = TASK, size: tuple[int, int] = (80, 24), edge: Edge = CONTRACT
+) -> AsyncIterator[Form]:
     """The form for a task on a console that has a list below it."""
     console = a_console(a_place(a_memory([TASK, a_task(3, State.DEAD)])))
     async with console.run_test(size=size) as pilot:
         await loaded(pilot)
         form = Form(console, pilot)
-        console.push_screen(EditScreen(task, Clock()), form.answers.append)
+        console.push_screen(EditScreen(task, edge, Clock()), form.answers.append)
         await until(pilot, lambda: isinstance(console.screen, EditScreen))
         yield form
 
@@ -141,3 +217,50 @@ async def test_it_fits_a_small_screen() -> None:
         lines = [pane for pane in form.console.screen.query(Lines) if pane.display]
 
         assert all(pane.region.bottom <= 15 and pane.region.right <= 60 for pane in lines)
+
+
+async def test_a_mail_is_given_another_recipient() -> None:
+    """Where the store keeps one: its field stands there, filled in, and no description's."""
+    async with a_form(MAIL, edge=MAILS) as form:
+        await form.sees(" to ", " due ", "nothing is changed yet")
+        assert [field.id for field in form.console.screen.query(Words)] == ["destination", "due"]
+        await form.types("x")
+        await form.pilot.press("enter")
+        await until(form.pilot, lambda: form.answers)
+
+        assert form.answers == [{"destination": "b@y.orgx"}]
+
+
+async def test_only_a_due_time_is_asked_for_where_nothing_else_is_kept() -> None:
+    """One field, and no word of another."""
+    async with a_form(edge=JOBS) as form:
+        await form.types("+2h")
+        await form.sees("in 2h00m", "Enter on to the plan  Esc closes")
+        assert [field.id for field in form.console.screen.query(Words)] == ["due"]
+        await form.pilot.press("enter")
+        await until(form.pilot, lambda: form.answers)
+
+        assert form.answers == [{"due": NOW + 7200}]
+
+
+async def test_the_plan_of_an_edit_warns_as_the_store_does() -> None:
+    """`E` offers what the edge names, and the plan says what the store says of that way."""
+
+    warning = "another goes by its own copy until its next start"
+
+    class Warned(MemoryStore):
+        edges: Edges = {**MemoryStore.edges, STAYS: MAILS._replace(warning=warning)}
+
+    memory = a_memory([MAIL])
+    console = a_console(a_place(memory)._replace(open=lambda: Warned(memory)))
+    async with console.run_test(size=(100, 30)) as pilot:
+        await loaded(pilot)
+        form = Form(console, pilot)
+        await pilot.press("E")
+        await until(pilot, lambda: isinstance(console.screen, EditScreen))
+        assert [field.id for field in console.screen.query(Words)] == ["destination", "due"]
+        await form.types("x")
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(console.screen, PlanScreen))
+
+        await form.sees(f"! {warning}", "b@y.orgx")

@@ -6,9 +6,12 @@ import email
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -21,15 +24,18 @@ import pytest
 from engine.checks import At, ConfigError
 from engine.events import What
 from engine.mail.host import Host
-from engine.mail.smtp import Destination
+from engine.mail.smtp import Destination, Unreadable
 from engine.model import State, Task
 from engine.policy import DAY, RetryPolicy
+from engine.store import Unavailable, Unsupported
 from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.kannader.form import wire
 from engine.stores.kannader.settings import Settings, retry_policy, said
+from engine.worker import Services, Worker
 from tests.mail.smtpd import DROP, HOST, STALL, Server, refusing
+from tests.stores.nobody import by_nobody, nobodys_folder
 from tui import looking
-from tui.cli.kannader import destination, returning
+from tui.cli.kannader import destination, letters_of, returning
 from tui.present import Line
 from tui.views import parts
 
@@ -369,6 +375,88 @@ def test_as_upstream_a_mail_is_dropped_at_its_first_failure(place: Place) -> Non
     assert "exhausted retries" in place.log
 
 
+STRANGE = '"to":{"localpart":{"Secret":{"raw":"bar"}},'
+"""An address in a form that nobody knows."""
+
+
+def to_strangers(place: Place) -> None:
+    """Let every mail be to an address of a form that is not known."""
+    for metadata in place.path.glob("data/*/*/metadata"):
+        said = metadata.read_text().replace('"to":{"localpart":{"Ascii":{"raw":"bar"}},', STRANGE)
+        assert STRANGE in said
+        metadata.write_text(said)
+
+
+def twice(place: Place) -> None:
+    """Let every text have a second name, as copies that share files give it."""
+    for number, contents in enumerate(place.path.glob("data/*/contents")):
+        os.link(contents, place.home / str(number))
+
+
+@pytest.mark.parametrize("profile", ["default", "upstream"])
+@pytest.mark.parametrize("spoil", [to_strangers, twice])
+def test_what_cannot_be_read_as_a_mail_is_neither_returned_nor_erased(
+    place: Place, spoil: Callable[[Place], None], profile: str
+) -> None:
+    """However old it is and whatever failures end in, it waits, uncounted, and says why."""
+    (ident,) = place.enqueue(TO)
+    spoil(place)
+    os.utime(place.path / "queue" / ident, (10**9, 10**9), follow_symlinks=False)
+    before = sorted(path.read_bytes() for path in place.path.glob("data/**/[cm]*"))
+    with Server() as server:
+        place.settle(server, profile=profile)
+        assert place.work().returncode == 0
+
+    (task,) = place.tasks()
+    assert (task.id, task.state, task.attempts) == (ident, State.PENDING, 0)
+    assert server.connections == 0
+    assert "second hard link" in task.error or "a form that is not known" in task.error
+    assert sorted(path.read_bytes() for path in place.path.glob("data/**/[cm]*")) == before
+    assert f"Task {ident} waits: " in place.log
+    assert "Secret" not in place.log and '{"' not in place.log
+
+
+def test_what_we_may_not_read_has_no_letter() -> None:
+    """Contents that belong to somebody else are no failure of the mail's."""
+
+    with nobodys_folder() as folder:
+
+        def open_letter() -> None:
+            make_spool(str(folder / "spool"))
+            with closing(KannaderStore(str(folder / "spool"))) as store:
+                store.enqueue(FROM, [TO], [TEXT])
+                (contents,) = folder.glob("spool/data/*/contents")
+                contents.chmod(0)
+                task = claimed(store, 4e9)
+                with pytest.raises(Unreadable, match="Permission denied"):
+                    letters_of(store)(task)
+                with pytest.raises(Unavailable, match="Permission denied"):
+                    returning(store, Host("host.example.org"), lambda *line: None)(task)
+                assert len(names(folder / "spool" / "data")) == 1
+                contents.chmod(0o600)
+                letters_of(store)(task).contents.close()
+
+        by_nobody(open_letter)
+
+
+@pytest.mark.parametrize("moment", [10**13, -(10**12)])
+def test_a_time_that_no_calendar_has_ends_no_worker(moment: int) -> None:
+    """A mail from such a time is returned without a date, and those behind it are sent."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, Server(rcpt=["550 no"]) as server:
+        place = Place(Path(folder))
+        place.settle(server)
+        (ident,) = place.enqueue(TO)
+        link = place.path / "queue" / ident
+        os.utime(link, (moment, moment), follow_symlinks=False)
+        if link.lstat().st_mtime != moment:
+            pytest.skip("no such time on this file system")
+        done = place.work()
+
+        assert done.returncode == 0, done.stderr
+        assert [mail.recipients for mail in server.mails] == [(FROM,)]
+        assert place.is_clean
+
+
 def test_a_mail_that_is_too_old_is_returned_at_its_next_failure(place: Place) -> None:
     """Its age counts from when it came into the spool."""
     (ident,) = place.enqueue(TO)
@@ -489,6 +577,131 @@ def test_beside_a_kannader_no_worker_of_ours_works(place: Place, kannader: int) 
     assert len(names(place.path / "queue")) == 1
 
 
+def test_beside_a_kannader_it_is_said_when_a_mail_will_be_seen(place: Place, kannader: int) -> None:
+    """The ids alone are told as ids; that nobody sends it yet stands beside them."""
+    words = ("kannader", "enqueue", "--from", FROM, "--to", TO, "-", str(place.path))
+
+    done = place.run(*words, stdin=TEXT)
+
+    assert done.returncode == 0
+    assert done.stdout.decode().split() == [task.id for task in place.tasks()]
+    assert f"PID {kannader}".encode() in done.stderr and b"at its next start only" in done.stderr
+
+
+def test_without_a_kannader_nothing_is_said_of_one(place: Place) -> None:
+    """A mail that is enqueued is told by its id alone."""
+    words = ("kannader", "enqueue", "--from", FROM, "--to", TO, "-", str(place.path))
+
+    assert place.run(*words, stdin=TEXT).stderr == b""
+
+
+@pytest.mark.parametrize("own", [0, 1])
+def test_what_a_kannader_may_be_sending_is_not_returned(
+    place: Place, own: int, request: pytest.FixtureRequest
+) -> None:
+    """A worker that works when one is started leaves its mails in flight alone, however old."""
+    lines: list[str] = []
+    with closing(KannaderStore(str(place.path), lambda: time.time() + 7200)) as store:
+        for _ in range(own):
+            store.enqueue(FROM, [ALSO], [TEXT])
+            claimed(store, 4e9)
+        (ident,) = place.enqueue(TO)
+        (place.path / "queue" / ident).rename(place.path / "inflight" / ident)
+        os.utime(place.path / "inflight" / ident, (10**9, 10**9), follow_symlinks=False)
+        request.getfixturevalue("kannader")
+
+        def log(level: str, text: str) -> None:
+            lines.append(text)
+
+        worker = Worker(
+            store,
+            {},
+            retry_policy(Settings()),
+            services=Services(log=log, giving_up=returning(store, Host("host.example.org"), log)),
+            clock=lambda: time.time() + 7200,
+        )
+        worker._ours.update(found.id for found in place.tasks() if found.id != ident)
+        worker.rescue()
+
+    assert names(place.path / "queue") == []
+    assert ident in names(place.path / "inflight")
+    assert len(names(place.path / "inflight")) == 1 + own
+    assert len(lines) == 1 and "may be sending it" in lines[0] and "returned" not in lines[0]
+
+
+# ---- what is wrong
+
+
+def doctored(place: Place) -> tuple[int, list[str]]:
+    """The doctor's exit code, and its lines."""
+    done = place.run("doctor", str(place.path))
+    assert done.stderr == b""
+    return done.returncode, done.stdout.decode().splitlines()
+
+
+def aged(folder: Path) -> None:
+    """As if it had been written two hours ago."""
+    then = time.time() - 7200
+    for path in (*folder.rglob("*"), folder):
+        os.utime(path, (then, then), follow_symlinks=False)
+
+
+def test_our_worker_need_not_send_where_a_kannader_does(place: Place, kannader: int) -> None:
+    """That it could not is no news while somebody else is at work."""
+    code, said = doctored(place)
+
+    assert code == 0, said
+    (server,) = [line for line in said if " server " in line]
+    assert server.startswith("ok    server    Kannader sends from here; our own worker could not: ")
+
+
+def test_where_nobody_sends_that_is_said_of_each_mail(place: Place) -> None:
+    """Of one as of one, of two as of two."""
+
+    def after(address: str) -> list[str]:
+        (ident,) = place.enqueue(address)
+        with closing(place.store()) as store:
+            (task,) = [each for each in store.look({ident}) if isinstance(each, Task)]
+            store.swap(task, replace(task, due=1000.0))
+        code, said = doctored(place)
+        assert (code, any("our worker cannot send" in line for line in said)) == (1, True)
+        return [line.split(maxsplit=2)[2] for line in said if "overdue" in line]
+
+    since = "overdue, the first since 1970-01-01 00:16:40Z: nobody sends"
+    assert after(TO) == [f"1 mail is {since} it"]
+    assert after(ALSO) == [f"2 mails are {since} them"]
+
+
+def test_the_doctor_has_the_command_for_what_is_damaged(place: Place) -> None:
+    """To be copied as it stands: adopted, a mail that nothing led to is sent; repaired, it is due;
+    put back, what was set aside is where it was.
+    """
+    lost, torn = place.enqueue(TO)[0], place.enqueue(ALSO)[0]
+    (place.path / "queue" / lost).unlink()
+    aged(place.path / "data")
+    schedule = place.path / "queue" / torn / "schedule"
+    schedule.write_bytes(b"torn")
+
+    code, said = doctored(place)
+    mends = [line.split("mend: ")[1] for line in said if "mend: " in line and "control" in line]
+
+    assert (code, len(mends)) == (1, 2), said
+    assert sum(" or: spooldeck " in mend for mend in mends) == 1
+    for mend in mends:
+        words = shlex.split(mend.split(", or: ")[0])
+        assert (words[0], place.run(*words[1:]).returncode) == ("spooldeck", 0)
+    assert {task.destination for task in place.tasks()} == {TO, ALSO}
+    assert not any("mend: " in line and "control" in line for line in doctored(place)[1])
+
+
+def test_a_spool_of_mails_has_no_mail_spool_of_ours(place: Place) -> None:
+    """Nothing is listed, not even that nothing is there."""
+    done = place.run("mail", "spool", "list", "--root", str(place.path))
+
+    assert (done.returncode, done.stdout) == (69, b"")
+    assert done.stderr.decode().endswith("is a Kannader spool: no mail spool\n")
+
+
 # ---- recovering
 
 
@@ -553,13 +766,49 @@ def test_a_mail_is_returned_once_however_often_it_is_given_up(place: Place) -> N
     assert [line.split()[2:4] for line in lines] == [["is", "returned"]] * 2
 
 
+@pytest.mark.parametrize("bounces", [True, False])
+@pytest.mark.parametrize("spoil", [to_strangers, twice])
+def test_what_nobody_can_read_is_not_given_up(
+    place: Place, spoil: Callable[[Place], None], bounces: bool
+) -> None:
+    """It was in flight when its sender ended: it stays there, and nobody is told that it failed."""
+    with closing(place.store()) as store:
+        store.enqueue(FROM, [TO], [TEXT])
+        spoil(place)
+        task = claimed(store, 4e9)
+        give_up = returning(store, Host("host.example.org"), lambda *line: None, bounces=bounces)
+
+        with pytest.raises(Unsupported, match=r"hard link|not known"):
+            give_up(task)
+
+    assert [found.id for found in place.tasks()] == [task.id]
+
+
+def test_where_nothing_is_returned_a_mail_is_let_go_of(place: Place) -> None:
+    """Without bounces whoever gives a mail up may do so, and nothing is enqueued."""
+    with closing(place.store()) as store:
+        store.enqueue(FROM, [TO], [TEXT])
+        task = claimed(store, 4e9)
+        give_up = returning(store, Host("host.example.org"), _never, bounces=False)
+
+        give_up(task)
+        store.swap(task, None)
+        give_up(task)
+
+    assert place.is_clean
+
+
+def _never(level: str, text: str) -> None:
+    raise AssertionError(f"{level} {text}")
+
+
 def test_a_sender_who_is_none_is_no_reason_to_keep_a_mail(place: Place) -> None:
     """An envelope that nobody can answer is logged, and the mail is let go of."""
     lines: list[tuple[str, str]] = []
     with closing(place.store()) as store:
         store.enqueue(FROM, [TO], [TEXT])
         (metadata,) = place.path.glob("data/*/*/metadata")
-        said = metadata.read_text().replace('"from":{', '"from":{"more":1,')
+        said = metadata.read_text().replace('{"raw":"foo"}', '{"raw":"f oo"}')
         metadata.write_text(said)
         task = claimed(store, 4e9)
 

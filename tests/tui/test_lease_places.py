@@ -91,8 +91,8 @@ def place_of(path: str) -> Place:
 
 
 async def opened(path: str) -> Place:
-    """The same, by a worker that has a handler for everything."""
-    return (await asyncio.to_thread(place_of, path))._replace(handled=None)
+    """The same, by a worker that has a handler for everything, and what it needs to send."""
+    return (await asyncio.to_thread(place_of, path))._replace(handled=None, shut=None)
 
 
 @asynccontextmanager

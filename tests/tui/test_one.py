@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
+import subprocess
+import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from engine.journal import Journal
+from engine.model import Task
 from engine.notes import Notes
 from engine.operations import End
+from engine.stores.kannader import KannaderStore, make_spool
+from engine.stores.zgb import Place, ZgbStore, create
 from tests.tui.test_cli import Run, bury_one, root, spooldeck, tasks_at
+from tests.tui.test_kannader_cli import DAEMON
 
 __all__ = ["root", "spooldeck"]
 
@@ -44,7 +52,7 @@ def test_a_dry_run_of_an_edit_says_what_would_be_stored(
     )
 
     assert said.returncode == 0, said.stderr
-    assert "nothing was changed" in said.stdout
+    assert f"would edit {ident} (report, pending); nothing was changed" in said.stdout
     assert "-> Daily report #2" in said.stdout
     assert "a spool stores: Daily report _2" in said.stdout
     assert "at once -> " in said.stdout
@@ -76,7 +84,7 @@ def test_an_edit_is_stored_and_written_down(root: str, ident: str, spooldeck: Ru
 REFUSED = {
     "expected a time to come": ["--due", "noon", "--dry-run"],
     "at most 7 days": ["--due", "+8d", "--dry-run"],
-    "nothing would change": ["--dry-run"],
+    "nothing would change: expected another --description or --due": ["--dry-run"],
     "expected --dry-run": ["--due", "now"],
     "or --apply 1": ["--due", "now", "--apply", "2"],
     "which changes nothing": ["--due", "now", "--apply", "1", "--dry-run"],
@@ -95,6 +103,129 @@ def test_what_is_no_edit_is_refused(root: str, ident: str, spooldeck: Run) -> No
         assert refused.stderr.count("\n") == 1
 
     assert file_of(root, ident).read_bytes() == before
+
+
+@pytest.fixture
+def mail(tmp_path: Path) -> tuple[str, Task]:
+    """A Kannader spool with a mail that waits."""
+    place = str(tmp_path / "spool")
+    make_spool(place)
+    with closing(KannaderStore(place)) as store:
+        (added,) = store.enqueue("a@x.org", ["b@y.org"], [b"Hi\r\n"])
+        (task,) = store.look({added})
+    assert isinstance(task, Task)
+    return place, task
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> tuple[str, Task]:
+    """A ZGB database with a job that waits."""
+    place = str(tmp_path / "a.db")
+    create(place)
+    with closing(sqlite3.connect(place)) as database, database:
+        database.execute("INSERT INTO registrations(number) VALUES (2)")
+    with closing(ZgbStore(Place(place))) as store:
+        (job,) = store.enqueue(2, ["user"])
+    return place, job.task
+
+
+def mail_at(place: str, ident: str) -> tuple[str, str, float | None]:
+    """Description, recipient and due time of a mail in a Kannader spool."""
+    with closing(KannaderStore(place)) as store:
+        (task,) = store.look({ident})
+    assert isinstance(task, Task)
+    return task.description, task.destination, task.due
+
+
+def test_what_a_store_does_not_keep_is_refused_in_the_dry_run_already(
+    root: str,
+    ident: str,
+    mail: tuple[str, Task],
+    job: tuple[str, Task],
+    spooldeck: Run,
+) -> None:
+    """In one line, in words for the operator, and with --apply the same."""
+    for place, task_id, option, text, why in (
+        (mail[0], mail[1].id, "--description", "x", "keeps no description of its own"),
+        (job[0], job[1].id, "--description", "x", "keeps no description of its own"),
+        (job[0], job[1].id, "--to", "b@y.org", "keeps no recipient that could be changed"),
+        (root, ident, "--to", "b@y.org", "keeps no recipient that could be changed"),
+    ):
+        for last in (["--dry-run"], ["--apply", "1"]):
+            said = spooldeck("edit", task_id, place, option, text, *last)
+
+            assert (said.returncode, said.stdout) == (1, "")
+            assert said.stderr == f"spooldeck: {task_id}: edit: this queue {why}\n"
+
+
+def test_a_mail_goes_to_somebody_else_until_that_is_taken_back(
+    mail: tuple[str, Task], spooldeck: Run
+) -> None:
+    """Its description follows the envelope; an undo restores that byte for byte."""
+    place, task = mail
+    (metadata,) = Path(place, "data").glob("*/*/metadata")
+    before, stood = metadata.read_bytes(), mail_at(place, task.id)
+
+    dry = spooldeck("edit", task.id, place, "--to", "c@z.org", "--dry-run")
+    assert (dry.returncode, metadata.read_bytes()) == (0, before), dry.stderr
+    assert dry.stdout == (
+        f"would edit {task.id} (mail, queue); nothing was changed\n"
+        "  to           b@y.org\n"
+        "            -> c@z.org\n"
+    )
+    done = spooldeck("edit", task.id, place, "--to", "c@z.org", "--apply", "1")
+
+    assert done.stdout == f"Task {task.id} edited (destination)\n", done.stderr
+    assert mail_at(place, task.id) == ("a@x.org to c@z.org", "c@z.org", task.due)
+    (operation,) = Journal(f"{place}/.spooldeck/journal").operations()
+    undone = spooldeck("undo", operation.op, "--root", place, "--apply", "1")
+    assert undone.returncode == 0, undone.stderr
+    assert metadata.read_bytes() == before
+    assert mail_at(place, task.id) == stood
+
+
+def test_what_the_real_program_makes_of_an_edit_is_said(
+    mail: tuple[str, Task], spooldeck: Run
+) -> None:
+    """Beside a Kannader at work the dry run warns, as other plans do; without one it does not."""
+    place, task = mail
+    words = ("edit", task.id, place, "--due", "+30d", "--dry-run")
+    calm = spooldeck(*words)
+    with subprocess.Popen(
+        [sys.executable, "-c", DAEMON, place], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as kannader:
+        assert kannader.stdout is not None
+        assert kannader.stdout.readline() == b"ready\n"
+        warned = spooldeck(*words)
+        kannader.communicate(b"\n", timeout=60)
+
+    assert (calm.returncode, warned.returncode) == (0, 0), calm.stderr + warned.stderr
+    assert "  due          at once -> " in calm.stdout
+    assert "!" not in calm.stdout
+    assert f"  ! Kannader (PID {kannader.pid}) is running and goes by its own copy" in warned.stdout
+
+
+def test_what_is_no_address_is_refused(mail: tuple[str, Task], spooldeck: Run) -> None:
+    """Before anything is written, as the store would."""
+    place, task = mail
+
+    refused = spooldeck("edit", task.id, place, "--to", "b@", "--dry-run")
+
+    assert (refused.returncode, refused.stdout) == (64, "")
+    assert refused.stderr == "spooldeck: 'b@' is no address: nothing behind its @\n"
+
+
+def test_a_job_is_put_off_for_as_long_as_one_likes(job: tuple[str, Task], spooldeck: Run) -> None:
+    """The seven days are the contract's; other stores believe any time."""
+    place, task = job
+
+    done = spooldeck("edit", task.id, place, "--due", "+30d", "--apply", "1")
+
+    assert done.returncode == 0, done.stderr
+    with closing(ZgbStore(Place(place))) as store:
+        (after,) = store.look({task.id})
+    assert isinstance(after, Task) and after.due is not None and task.due is not None
+    assert after.due >= task.due + 30 * 86400 - 1
 
 
 def test_a_dead_task_is_not_edited(root: str, spooldeck: Run) -> None:

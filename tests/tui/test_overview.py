@@ -22,7 +22,7 @@ from engine import filters, locks
 from engine.ages import BOUNDS
 from engine.alerts import Alert, Goal, Level, What, Where
 from engine.index import Query
-from engine.limits import Buckets
+from engine.limits import WHOLE, Buckets, Left
 from engine.model import State
 from engine.policy import Rate
 from tests.engine.lockers import later
@@ -479,6 +479,13 @@ async def test_tokens_are_told(empty: Path) -> None:
         clock.now += 120
 
         await desk.until(lambda: "tokens  mail_send 2 of 5, next 09:45:08Z" in desk.text)
+
+
+def test_while_nothing_is_spent_no_token_is_waited_for() -> None:
+    """What the bucket holds stands beside that the queue is paused."""
+    line = view.tokens_line((Left(WHOLE, 3, 5, NOW, 60, paused=True),), 80)
+
+    assert "".join(text for text, _ in line).strip() == "tokens  all kinds 3 of 5, paused"
 
 
 async def test_the_last_warnings_are_told(spool: Path) -> None:

@@ -21,13 +21,18 @@ from typing import Any
 import pytest
 
 from engine import config
+from engine.flow import Course, Drain
+from engine.forecast import drained
 from engine.model import Task
-from engine.stores.zgb import ZgbStore
+from engine.stores.zgb import ZgbStore, create
 from engine.stores.zgb.settings import Settings
 from tests.mail.programs import a_script, needs
 from tests.mail.smtpd import HOST, Server
+from tests.stores.nobody import by_nobody, nobodys_folder
+from tui.cli.console import places_of
 from tui.cli.sites import setup_for
-from tui.cli.zgb import queue_facts, queue_logs
+from tui.cli.wiring import Hidden
+from tui.cli.zgb import desk_of, queue_facts, queue_logs, queue_shut, queue_tokens
 from tui.views import parts
 
 COMMAND = [sys.executable, "-P", "-m", "tui.cli"]
@@ -181,11 +186,17 @@ def test_a_new_queue_is_made_once(site: Site) -> None:
     site.sql("INSERT INTO registrations VALUES (7, 0)")
     second = site.run("init", site.path)
 
-    assert first.stdout == (
-        f"made {site.path}: paused, until mailQueueEnabled is 1 in its table config\n"
-    )
+    made, *steps = first.stdout.splitlines()
+    assert made == f"made {site.path}: paused, until mailQueueEnabled is 1 in its table config"
     assert (second.returncode, "is there already" in second.stderr) == (64, True)
     assert site.sql("SELECT number FROM registrations") == [(7,)]
+    (on, add, *_) = [line.strip().split("   ")[0].split() for line in steps if "--root" in line]
+    words = [word for word in on if word != "spooldeck"]
+    assert site.run(*words, family="").returncode == 0
+    assert site.sql("SELECT value FROM config WHERE key = 'mailQueueEnabled'") == [("1",)]
+    words = [word.replace("NUMBER", "7") for word in add if word not in ("spooldeck", "zgb")]
+    assert site.run(*words).stdout == "7-user created\n7-organizer created\n"
+    assert any("* * * * * " in line and line.count(site.path) for line in steps)
 
 
 def test_enqueuing_twice_makes_no_second_job(site: Site) -> None:
@@ -246,8 +257,84 @@ def test_the_console_is_told_of_the_queue(site: Site, monkeypatch: pytest.Monkey
     assert rows["registrations"] == "1"
     assert rows["backlog"].startswith("1 waiting, 1 due, ")
     assert rows["last run"].endswith(": 1 sent")
+    assert rows["our worker"] == "sends by sendmail"
     assert found.warnings == ()
     assert queue_logs(setup) == (str(site.log_path),)
+
+
+def test_a_suspended_transport_is_told_wherever_one_asks(site: Site) -> None:
+    """With the command that has it go on: by status, in full, by the doctor, and of each job."""
+    site.make(7)
+    site.run("enqueue", "7", site.path, "--type", "user")
+    site.run("work", site.path)
+    site.run("enqueue", "7", site.path, "--type", "user")
+    site.run("mail", "suspend", "sendmail", "--root", site.path, family="")
+    resume = f"spooldeck mail resume sendmail --root {site.path}"
+
+    status = site.run("status", site.path, family="")
+    doctor = site.run("doctor", site.path)
+    setup = setup_for(config.load(str(site.config), {}), site.path, {})
+
+    held = "sends nothing: no mail transport: sendmail suspended by "
+    (attention,) = [line for line in status.stdout.splitlines() if line.startswith("attention")]
+    assert attention.startswith(f"attention our worker {held}")
+    assert attention.endswith(f"({resume})")
+    assert f"our worker {held}" in status.stdout
+    assert f"mend: {resume}\n" in doctor.stdout
+    assert queue_shut(setup, "user").endswith(f"({resume})")
+    assert queue_shut(setup, "guest").endswith(f"({resume})")
+    (place,) = places_of(setup, [site.path])
+    assert place.shut is not None
+    assert place.shut("user") == queue_shut(setup, "user")
+
+    site.run(*resume.split()[1:], family="")
+    assert queue_shut(setup, "user") == ""
+    assert queue_shut(setup, "guest") == "no mail is known as guest"
+    assert site.run("status", site.path, family="").returncode == 0
+
+
+def test_without_a_template_our_worker_sends_nothing_which_is_told(site: Site) -> None:
+    """Unless somebody else's runs there, who needs none of ours; a lacking file keeps its kind."""
+    site.make(7)
+    site.settle("mailLastRefill", "1000")
+    site.run("enqueue", "7", site.path)
+    (site.folder / "user.txt").unlink()
+    setup = setup_for(config.load(str(site.config), {}), site.path, {})
+    assert any(said.startswith("user mails wait: ") for said in queue_facts(setup).warnings)
+    assert "user.txt" in queue_shut(setup, "user")
+
+    setup = setup_for(config.Config(), site.path, {})
+    told, shut = queue_facts(setup), queue_shut(setup, "user")
+    site.settle("mailLastRefill", str(int(time.time())))
+    beside = queue_facts(setup)
+    site.config.write_text("{}\n")
+    letters = [line for line in site.run("doctor", site.path).stdout.splitlines() if "let" in line]
+
+    assert dict(told.rows)["our worker"].startswith("sends nothing: no template is set")
+    assert any("no template is set" in said for said in told.warnings)
+    assert dict(beside.rows)["our worker"] == dict(told.rows)["our worker"]
+    assert not any("no template is set" in said for said in beside.warnings)
+    assert shut.startswith("no template is set")
+    assert queue_shut(setup, "user") == ""
+    assert letters[0].startswith("ok    letters   somebody else's worker sends them: no template")
+
+
+def test_while_it_is_paused_nobody_says_when_it_is_done(site: Site) -> None:
+    """There is no next token to wait for, and no end to be foretold."""
+    site.make(7, tokens=0)
+    site.settle("mailQueueEnabled", "0")
+    setup = setup_for(config.load(str(site.config), {}), site.path, {})
+
+    (paused,) = queue_tokens(setup)
+    site.settle("mailQueueEnabled", "1")
+    (empty,) = queue_tokens(setup)
+    site.settle("mailTokens", "1")
+    (ready,) = queue_tokens(setup)
+
+    assert (paused.paused, paused.next) == (True, None)
+    assert drained(3, Drain(Course.UNKNOWN), (paused,)).brief == "paused"
+    assert empty.paused is False and empty.next is not None
+    assert (ready.tokens, ready.next) == (1, None)
 
 
 def test_what_is_no_mail_queue_is_said(site: Site) -> None:
@@ -273,7 +360,7 @@ def test_one_run_sends_what_the_tokens_allow(site: Site) -> None:
     assert done.stdout.startswith("1 sent, 0 failed, 1 waiting; next token in ")
     (mail,) = site.mails()
     assert (mail["To"], mail["Subject"]) == ("p7@example.org", "Anmeldung 7")
-    assert mail["Message-ID"].startswith("<7-user-")
+    assert mail["Message-ID"].startswith("<zgb-7-user-")
     assert mail.get_content() == "Hallo Person 7, Nummer 7.\n"
     assert site.jobs() == [("8-user", "pending")]
     start, end = site.told("run_start", "run_end")
@@ -408,7 +495,7 @@ def test_mail_goes_by_a_relay_with_its_own_headers(site: Site) -> None:
     (received,) = server.mails
     mail = email.message_from_bytes(received.data, policy=email.policy.default)
     assert received.recipients == ("p7=example.org@schumbi.de",)
-    assert mail["Message-ID"].startswith("<7-user-")
+    assert mail["Message-ID"].startswith("<zgb-7-user-")
     assert mail["X-Original-To"] == "p7@example.org"
 
 
@@ -499,7 +586,72 @@ def test_a_loop_sends_what_comes_and_ends_when_told(site: Site) -> None:
     assert len(site.told("run_end")) == len(site.told("run_start"))
 
 
+def test_a_loop_outlives_what_the_database_refuses(site: Site) -> None:
+    """A rule of theirs against what a run does may be gone at the next: it is said once, and the
+    loop goes on.
+    """
+    site.make(7)
+    site.settle("mailTokens", "5")
+    site.run("enqueue", "7", site.path, "--type", "user")
+    site.sql("CREATE TRIGGER no BEFORE UPDATE ON config BEGIN SELECT RAISE(ABORT, 'not now'); END")
+    often = "from tui.cli import zgb\nzgb.EVERY = 0.1"
+    loop = site.start(*site.patched(often, "work", site.path, "--loop"))
+    try:
+
+        def refused() -> int:
+            runs = site.told("run_end") if site.log_path.exists() else []
+            return sum("not now" in str(run.get("error")) for run in runs)
+
+        assert soon(lambda: refused() > 2)
+        site.sql("DROP TRIGGER no")
+        assert soon(lambda: len(site.mails()) == 1 and site.jobs() == [])
+    finally:
+        loop.send_signal(signal.SIGTERM)
+        said, _ = loop.communicate(timeout=PATIENCE)
+
+    assert loop.returncode == 0, said
+    assert said.count("not now") == 1
+
+
+def test_two_names_of_one_database_are_one_queue(site: Site) -> None:
+    """By a link there is the same desk: one lock keeps two runs apart, and there is one journal."""
+    site.make(7)
+    site.run("enqueue", "7", site.path, "--type", "user")
+    link = site.folder / "link.db"
+    link.symlink_to(site.path)
+    reason = ("--reason", "by the link")
+
+    held = site.run("hold", str(link), "--id", "7-user", "--apply", "1", *reason, family="")
+
+    assert held.returncode == 0, held.stderr
+    assert "by the link" in site.run("journal", site.path, family="").stdout
+    setups = [setup_for(config.load(str(site.config), {}), str(p), {}) for p in (link, site.path)]
+    assert {setup.desk for setup in setups} == {f"{site.path}.spooldeck.d"}
+    assert {setup.queue.pending for setup in setups} == {str(Path(site.path).parent)}
+
+
 # ---- what is wrong
+
+
+@pytest.mark.parametrize("closed", ["", "q.db"])
+def test_what_is_hidden_is_not_said_to_be_none(tmp_path: Path, closed: str) -> None:
+    """A database, or a folder with one, that we may not look at is hidden from us: no advice to
+    make another one there.
+    """
+    with nobodys_folder() as folder:
+        inside = folder / "in"
+        shut, database = inside / closed, inside / "q.db"
+
+        def look() -> None:
+            inside.mkdir()
+            create(str(database))
+            shut.chmod(0)
+            setup = setup_for(config.Config(), str(database), {})
+            with pytest.raises(Hidden, match=f"{shut} is hidden from us: chmod u"):
+                desk_of(setup)
+            shut.chmod(0o700)
+
+        by_nobody(look)
 
 
 def doctored(site: Site) -> tuple[int, dict[str, list[str]]]:
@@ -602,7 +754,7 @@ def test_the_doctor_hears_that_cron_is_silent(
 
 
 def test_the_doctor_says_when_a_log_may_be_public(site: Site) -> None:
-    """Beside the database, and wherever a web server looks."""
+    """Wherever a web server looks; beside the database it is as safe as that."""
     site.make(7)
     site.run("work", site.path)
     site.environ["HOME"] = "/nonexistent"
@@ -612,8 +764,26 @@ def test_the_doctor_says_when_a_log_may_be_public(site: Site) -> None:
     site.environ["MAIL_QUEUE_LOG"] = str(public / "x.log")
     _, below = doctored(site)
 
-    assert ".htaccess" in beside["log"][0]
+    assert "log" not in beside
     assert "below a web root" in below["log"][0]
+
+
+def test_the_doctor_says_what_the_test_mode_lacks(site: Site) -> None:
+    """Readable days, and a time of making where nothing has one; strangers are left to somebody."""
+    site.make(7)
+    site.run("enqueue", "7", site.path)
+    site.settle("mailRedirectToSchumbi", "1")
+    dated = site.run("doctor", site.path).stdout
+    site.sql("UPDATE registrations SET created_at = strftime('%s') + 900000")
+    strangers = site.run("doctor", site.path).stdout
+    site.sql("ALTER TABLE mail_queue DROP COLUMN created_at")
+    site.sql("ALTER TABLE registrations DROP COLUMN created_at")
+    undated = site.run("doctor", site.path).stdout
+
+    assert "YYYY-MM-DD, or switch it off" in dated
+    assert "2 jobs are older than the registration" in strangers
+    assert "if they are to go, at once: spooldeck control" in strangers
+    assert "add a created_at to mail_queue or registrations" in undated
 
 
 def test_the_doctor_says_when_a_mail_may_go_twice(site: Site) -> None:
@@ -629,10 +799,32 @@ def test_the_doctor_says_when_a_mail_may_go_twice(site: Site) -> None:
 
 
 def test_the_doctor_says_why_a_database_cannot_be_read(site: Site) -> None:
-    """A table that is missing is named."""
+    """A table that is missing is named; and what is no database is told from what is damaged."""
     site.make(7)
+    whole = Path(site.path).read_bytes()
     site.sql("DROP TABLE config")
+    lacks = site.run("doctor", site.path)
+    said = doctored(site)
+    Path(site.path).write_bytes(whole[:100] + bytes(len(whole) - 100))
+    damaged = site.run("doctor", site.path)
+    Path(site.path).write_text("hello\n")
+    text = site.run("doctor", site.path)
 
-    code, bad = doctored(site)
+    assert (said[0], "expected a table config" in said[1]["database"][0]) == (1, True)
+    assert "mend: name the database itself, or make a new one: " in lacks.stdout
+    assert f"mend: stop all that write to it, then: sqlite3 {site.path} .recover" in damaged.stdout
+    assert "bad   database  no mail queue, expected a SQLite database" in text.stdout
+    assert {done.returncode for done in (lacks, damaged, text)} == {1}
 
-    assert (code, "expected a table config" in bad["database"][0]) == (1, True)
+
+def test_the_doctor_says_that_a_database_is_locked(site: Site) -> None:
+    """And how one sees by whom, when even looking at it is kept up."""
+    site.make(7)
+    with closing(sqlite3.connect(site.path, isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        done = site.run("doctor", site.path)
+
+    assert done.returncode == 1
+    assert "locked by another process" in done.stdout
+    assert f"mend: wait, or see who has it: fuser -v {site.path}" in done.stdout

@@ -155,7 +155,7 @@ def test_both_mails_of_a_registration_go_out(queue: Queue) -> None:
 
     user, organizer = queue.mails()
     assert (user["To"], user["Subject"]) == ("hans@example.org", "Anmeldung 7")
-    assert user["Message-ID"] == f"<7-user-{int(NOW)}@web1.example.com>"
+    assert user["Message-ID"] == f"<zgb-7-user-{int(NOW)}@web1.example.com>"
     assert text_of(user) == "Hallo Hans <b>, Nummer 7.\n"
     assert not user.is_multipart()
     assert (organizer["To"], organizer["Subject"]) == ("orga@example.org", "Registration 7")
@@ -173,7 +173,7 @@ def test_what_was_sent_is_written_down(queue: Queue) -> None:
     claimed, sent = queue.told()
     its = {"job": 1, "reg": 7, "type": "user", "attempt": 1}
     assert its.items() <= claimed.fields.items()
-    message_id = f"<7-user-{int(NOW)}@web1.example.com>"
+    message_id = f"<zgb-7-user-{int(NOW)}@web1.example.com>"
     its |= {"message_id": message_id, "to": "h***@example.org", "redirected": False}
     assert its.items() <= sent.fields.items()
     assert isinstance(sent.fields["ms"], int)

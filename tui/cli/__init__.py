@@ -143,6 +143,26 @@ _ANY_TEXT = ("description", "payload", "recipient", "subject", "reason")
 class _Parser(ArgumentParser):
     """Says in one line what it did not understand."""
 
+    mixes = False
+    """Whether its arguments may stand among its options, in any order; no group of commands can."""
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Namespace | None = None
+    ) -> tuple[Namespace, list[str]]:
+        """What was understood, and what was not.
+
+        An argument that may be left out is taken to be left out at the first option: a place that
+        comes behind one was not understood, and the words are read once more in two passes.
+        """
+        found, left = super().parse_known_args(args, namespace)
+        if not left or not self.mixes or args is None or "--" in args:
+            return found, left
+        self.mixes = False  # these passes come here as well
+        try:
+            return self.parse_known_intermixed_args(args)
+        finally:
+            self.mixes = True
+
     def _get_formatter(self) -> RawDescriptionHelpFormatter:
         # A width of its own: asking for the terminal's would load shutil at every start.
         return RawDescriptionHelpFormatter(self.prog, width=80)
@@ -255,7 +275,12 @@ _WORDS = (
         "console:open_console",
         "the console on these places",
         (
-            _takes("places", nargs="*", metavar="PLACE", help="a folder with a queue"),
+            _takes(
+                "places",
+                nargs="*",
+                metavar="PLACE",
+                help="a folder with a queue, a Kannader spool, or a ZGB database",
+            ),
             _takes("--version", action="store_true", help="say the version and end"),
             *_LOOKS,
         ),
@@ -342,12 +367,14 @@ _WORDS = (
     _Word(
         ("edit",),
         "one:edit",
-        "give a task another description or due time; exit 1 when it was not to be had",
+        "give a task another description, due time or recipient, whichever its store keeps; "
+        "exit 1 when it was not to be had",
         (
             _takes("id", metavar="ID"),
             _PLACE,
             _takes("--description", metavar="TEXT", default="", help="what it says from now on"),
             _takes("--due", metavar="TIME", default="", help="14:00, +2h, tomorrow 06:00, now"),
+            _takes("--to", dest="destination", metavar="ADDRESS", default="", help="to whom"),
             _DRY_RUN,
             _takes("--apply", type=_count, default=0, metavar="1", help="do it, to this one task"),
         ),
@@ -716,7 +743,7 @@ def _parser(words: Sequence[str]) -> ArgumentParser:
     """
     common = _Parser(add_help=False, argument_default=SUPPRESS)
     common.add_argument("--config", metavar="FILE", help="this configuration, and no other")
-    common.add_argument("--root", metavar="DIR", help="the data folder that holds queue/")
+    common.add_argument("--root", metavar="DIR", help="a data folder, a spool or a database")
     top = _Parser(prog="spooldeck", usage=_USAGE, description=_TOP, parents=[common])
     asked = _command_words(words)
     groups: dict[tuple[str, ...], Any] = {(): _group(top, "spooldeck")}
@@ -735,6 +762,7 @@ def _parser(words: Sequence[str]) -> ArgumentParser:
         for names, options in word.arguments:
             parser.add_argument(*names, **options)
         if word.where:
+            parser.mixes = True
             parser.set_defaults(command=_later(word.where))
         else:
             groups[word.path] = _group(parser, f"spooldeck {' '.join(word.path)}")
@@ -768,7 +796,7 @@ An operator console for mail and task queues, with the queue engine built in.
                                 what the console's screens show, printed once (--json)
   spooldeck control [NAME] [PLACE]
                                 the whole queue: paused, its rate; --dry-run, then --apply 1
-  spooldeck edit ID [PLACE]     another description or due time: --dry-run, then --apply 1
+  spooldeck edit ID [PLACE]     another description, due time or recipient, as its store has it
   spooldeck note ID TEXT [PLACE] | notes [PLACE]
                                 what operators write down about tasks
   spooldeck init DIR            make the folders of a new queue
@@ -782,6 +810,7 @@ An operator console for mail and task queues, with the queue engine built in.
   spooldeck mail ...            send, send-with-retry, setup, status, test, spool list | show |
                                 retry, suspend, resume
   spooldeck kannader ...        init, enqueue, work, recover: on a Kannader spool
+  spooldeck zgb ...             init, enqueue, work, doctor: on a ZGB mail queue
   spooldeck shell-init          bash functions in the contract's names: eval "$(...)"
   spooldeck install-units DIR   systemd units, tmpfiles and logrotate snippets, written into DIR
 

@@ -19,7 +19,7 @@ from engine.text import shown
 from tui.cli.formats import Format, Site, part
 from tui.cli.opening import Opening
 from tui.cli.sites import setup_for
-from tui.cli.wiring import EX_UNAVAILABLE, EX_USAGE, Setup, fail, program
+from tui.cli.wiring import EX_UNAVAILABLE, EX_USAGE, Setup, fail, missing, program
 from tui.glyphs import chosen
 
 if TYPE_CHECKING:
@@ -55,8 +55,7 @@ def _chosen(setup: Setup, names: Sequence[str]) -> list[str]:
     chosen = [*names] or [*setup.config.places] or _installed(setup)
     for name in chosen:
         if not os.path.lexists(name):
-            here = shown(name)
-            fail(EX_UNAVAILABLE, f"{here}: no such folder (spooldeck init {here} makes it)")
+            fail(EX_UNAVAILABLE, missing(name))
     return chosen
 
 
@@ -145,10 +144,11 @@ def _other_place(here: Setup, site: Site, name: str) -> Place:
         mail_metrics=here.queue.mail_metrics if form.mails else "",
         logs=(here.log_path, *_logs_beside(here, form), *here.config.logs),
         work=() if form.unworkable(settings) else (*argv, *form.work),
-        handled=here.handled,
+        handled=None if form.shut else here.handled,  # `shut` says why, too
         command=_named(here, site.path),
         runs=here.retry_policy().runs or None,
         alerts=here.config.alerts,
+        shut=partial(part(form.shut), here) if form.shut else None,
         token_at=partial(_token_at, tokens) if tokens else None,
         tokens=tokens,
         facts=partial(part(form.facts), here) if form.facts else None,

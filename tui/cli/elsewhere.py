@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from engine.alerts import Alert, What
 from engine.model import Problem, State
 from engine.store import Unavailable
 from engine.text import shown
@@ -63,8 +64,13 @@ async def _look(lives: Sequence[Live]) -> Look | str:
         oldest,
         problems,
         live.signs.facts.rows,
-        [alert.words for alert in live.alerts],
+        [_in_full(alert) for alert in live.alerts],
     )
+
+
+def _in_full(alert: Alert) -> str:
+    """What an alert says: a warning of the queue as it said it, for here is room for all of it."""
+    return shown(alert.leads_to.name) if alert.what is What.WARNED else alert.words
 
 
 def _as_text(setup: Setup, look: Look) -> list[str]:

@@ -38,6 +38,9 @@ class Format(NamedTuple):
     """What is told of the queue as a whole: `tui.place.Facts`."""
     tokens: str = ""
     """What its bucket holds: a tuple of `engine.limits.Left`."""
+    shut: str = ""
+    """Why a worker would claim no task of a kind now, which it is handed besides: text, "" when one
+    would."""
     logs: str = ""
     """Paths of logs to follow besides ours."""
     mails: bool = False

@@ -14,13 +14,12 @@ from dataclasses import replace
 from typing import BinaryIO
 
 from engine import stores
-from engine.handlers import Failed, Fatal
 from engine.handlers.smtp import SmtpSend
 from engine.mail import bounce, smtp, wire
 from engine.mail.bounce import Undelivered
 from engine.mail.host import Host, full_name, this_host
 from engine.mail.model import BadMail
-from engine.mail.smtp import Destination, Letter, path_of
+from engine.mail.smtp import Destination, Letter, Unreadable, path_of
 from engine.model import State, Task
 from engine.pen import mask
 from engine.policy import lasting
@@ -80,9 +79,12 @@ def enqueue(setup: Setup, arguments: Namespace) -> int:
         with closing(_store(setup)) as store:
             text = iter(lambda: contents.read(wire.CHUNK), b"")
             ids = store.enqueue(arguments.sender, recipients, text, wire=True)
+            warning = store.edges[None, State.PENDING].warning
     for ident in ids:
         print(ident)
     sys.stdout.flush()
+    if warning:
+        complain(warning)
     for ident in ids:
         setup.log_if_allowed("INFO", f"Task queued: {ident} ({KIND})")
     return 0
@@ -156,8 +158,10 @@ def _settings(setup: Setup) -> Settings:
 
     Raises:
         Fail: it is none, or none was named.
+        Unavailable: it is hidden from us.
     """
     if setup.site is None or setup.site.name != stores.KANNADER:
+        setup.require_sight()  # what we may not see may be one
         fail(
             EX_UNAVAILABLE,
             f"{shown(setup.place)} is no Kannader spool, expected the folders "
@@ -190,6 +194,9 @@ def destination(settings: Settings) -> Destination:
     )
 
 
+_UNKNOWN = "its envelope is in a form that is not known, so it is not sent from here"
+
+
 def letters_of(store: KannaderStore) -> Callable[[Task], Letter]:
     """What opens the letter of a mail that was claimed, on any thread, one at a time."""
     turn = threading.Lock()
@@ -199,12 +206,10 @@ def letters_of(store: KannaderStore) -> Callable[[Task], Letter]:
             with turn:
                 envelope = store.envelope(task)
                 if not envelope.known:
-                    raise Fatal("its envelope is written in a way that is not known")
+                    raise Unreadable(_UNKNOWN)
                 return Letter(envelope.sender, envelope.recipient, store.contents(task))
-        except Unsupported as error:
-            raise Fatal(str(error)) from error
         except StoreError as error:
-            raise Failed(f"it cannot be read: {error}") from error
+            raise Unreadable(f"it cannot be read: {error}") from error
 
     return open_letter
 
@@ -260,7 +265,7 @@ def _services(setup: Setup, store: KannaderStore, settings: Settings) -> Service
         alert=lambda text: setup.alert(mask(text)),
         tally=tally,
         retire=retire,
-        giving_up=returning(store, this_host(), log) if settings.bounces else lambda task: None,
+        giving_up=returning(store, this_host(), log, bounces=settings.bounces),
         timeouts={KIND: settings.max_time},
     )
 
@@ -270,16 +275,35 @@ def returning(
     host: Host,
     log: Callable[[str, str], None],
     clock: Callable[[], float] = time.time,
+    *,
+    bounces: bool = True,
 ) -> Callable[[Task], None]:
-    """What returns a mail that is given up to its sender, once, however often it is asked to."""
+    """What returns a mail that is given up to its sender, once, however often it is asked to.
+
+    What it returns raises StoreError where a mail is not ours to give up, so that it stays where it
+    is: nobody could read it, or another may be sending it. Without `bounces` it does no more.
+    """
     returned: set[str] = set()
 
     def give_up(task: Task) -> None:
-        if task.id not in returned:
+        if task.id in returned:
+            return
+        try:
+            _require_readable(store, replace(task, state=State.ACTIVE))
+        except Gone:
+            return  # the store says so itself
+        if bounces:
             log(*_return(store, task, host, clock()))
-            returned.add(task.id)
+        returned.add(task.id)
 
     return give_up
+
+
+def _require_readable(store: KannaderStore, task: Task) -> None:
+    store.require_in_hand(task)
+    if not store.envelope(task).known:
+        raise Unsupported(_UNKNOWN)
+    store.contents(task).close()
 
 
 def _return(store: KannaderStore, task: Task, host: Host, now: float) -> tuple[str, str]:
@@ -312,8 +336,5 @@ def _return(store: KannaderStore, task: Task, host: Host, now: float) -> tuple[s
 
 
 def _headers(store: KannaderStore, task: Task) -> bytes:
-    try:
-        with store.contents(task) as contents:
-            return wire.headers(contents)
-    except Unsupported:
-        return b""  # no plain file: its sender hears of it all the same
+    with store.contents(task) as contents:
+        return wire.headers(contents)

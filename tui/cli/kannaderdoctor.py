@@ -6,7 +6,7 @@ import os
 import shlex
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 
 from engine import stores
@@ -38,14 +38,15 @@ def doctor(setup: Setup, arguments: Namespace) -> int:
 
 
 def _examined(setup: Setup) -> Iterator[tuple[str, Finding]]:
-    yield "server", _server(setup)
     try:
         store = setup.store()
     except Unavailable as error:
+        yield "server", _server(setup, ())
         yield "spool", Finding(Grade.BAD, str(error), _command(setup, "kannader", "init"))
         return
     assert isinstance(store, KannaderStore)
     with closing(store):
+        yield "server", _server(setup, store.kannaders)
         yield "rights", _rights(store)
         yield "beside", _beside(store)
         try:
@@ -63,12 +64,14 @@ def _examined(setup: Setup) -> Iterator[tuple[str, Finding]]:
         yield from (("damage", finding) for finding in _damage(setup, problems, mended))
 
 
-def _server(setup: Setup) -> Finding:
-    """Whether our own worker could hand mail to somebody."""
+def _server(setup: Setup, kannaders: Sequence[int]) -> Finding:
+    """Whether our own worker could hand mail to somebody, where nobody else does."""
     if setup.site is None or setup.site.name != stores.KANNADER:
         return Finding(Grade.BAD, f"{setup.place} is no Kannader spool")
     settings = setup.site.settings
     why = settings.unworkable or smtp.unusable(destination(settings))
+    if why and kannaders:
+        return Finding(Grade.OK, f"Kannader sends from here; our own worker could not: {why}")
     if why:
         mend = "set stores.kannader.host in the configuration, or let Kannader itself send"
         return Finding(Grade.WARN, f"our worker cannot send from here: {why}", mend)
@@ -99,7 +102,8 @@ def _mails(setup: Setup, tasks: Sequence[Task]) -> Finding:
     if not late:
         return Finding(Grade.OK, "no mail is overdue")
     first = min(task.due or now for task in late)
-    what = f"{len(late):,} mails are overdue, the first since {at(first)}: nobody sends them"
+    what = f"{_mails_are(len(late))} overdue, the first since {at(first)}: nobody sends "
+    what += "it" if len(late) == 1 else "them"
     return Finding(Grade.WARN, what, _command(setup, "kannader", "work"))
 
 
@@ -108,20 +112,25 @@ def _inflight(setup: Setup, tasks: Sequence[Task]) -> Finding:
     active = [task.lease.since for task in tasks if task.lease is not None]
     lapsed = [t for t in tasks if t.lease is not None and (t.lease.until or now) <= now]
     if lapsed:
-        what = (
-            f"{len(lapsed):,} mails were being sent when their sender ended, and may have arrived"
-        )
+        mails = "1 mail was" if len(lapsed) == 1 else f"{len(lapsed):,} mails were"
+        whose = "its" if len(lapsed) == 1 else "their"
+        what = f"{mails} being sent when {whose} sender ended, and may have arrived"
         return Finding(Grade.WARN, what, _command(setup, "kannader", "recover", "--dry-run"))
     if active:
         age = lasting(now - min(active))
-        return Finding(Grade.OK, f"{len(active):,} are being sent, the longest for {age}")
+        said = f"{_mails_are(len(active))} being sent, the longest for {age}"
+        return Finding(Grade.OK, said)
     return Finding(Grade.OK, "nothing is being sent")
+
+
+def _mails_are(number: int) -> str:
+    return "1 mail is" if number == 1 else f"{number:,} mails are"
 
 
 def _damage(setup: Setup, problems: Sequence[Problem], mended: Sequence[str]) -> Iterator[Finding]:
     recover = _command(setup, "kannader", "recover", "--dry-run")
     for problem in problems[:SHOWN]:
-        yield Finding(Grade.BAD, f"{problem.where}: {problem.what}")
+        yield Finding(Grade.BAD, f"{problem.where}: {problem.what}", _mend(setup, problem))
     if len(problems) > SHOWN:
         yield Finding(Grade.BAD, f"and {len(problems) - SHOWN:,} more")
     for said in mended[:SHOWN]:
@@ -130,6 +139,23 @@ def _damage(setup: Setup, problems: Sequence[Problem], mended: Sequence[str]) ->
         yield Finding(Grade.WARN, f"and {len(mended) - SHOWN:,} more", recover)
     if not problems and not mended:
         yield Finding(Grade.OK, "nothing is damaged, and nothing was left half done")
+
+
+_ANSWERS: Mapping[str, tuple[str, ...]] = {
+    "adopt it, and it is sent, or discard it": ("adopt", "discard"),
+    "repaired, it is due at once": ("repair",),
+    "mended, it can be put back": ("put-back",),
+}
+"""By what a problem says can be done about it: the controls that do it, or one of which does."""
+
+
+def _mend(setup: Setup, problem: Problem) -> str:
+    """The command for each of the answers to a problem; "" where none of them is a control's."""
+    words = next((names for sign, names in _ANSWERS.items() if sign in problem.what), ())
+    return ", or: ".join(
+        _command(setup, "control", name, "--target", problem.where, "--apply", "1")
+        for name in words
+    )
 
 
 def _command(setup: Setup, *words: str) -> str:

@@ -22,7 +22,7 @@ from engine.text import private, shown
 from tui.cli.dlq import SHOWN_ERROR, written_down
 from tui.cli.mail import enqueue
 from tui.cli.mailing import SEND
-from tui.cli.wiring import Setup, complain
+from tui.cli.wiring import EX_UNAVAILABLE, Setup, complain, fail
 
 JUST_NOW = 5.0
 """Seconds after its spooling in which a mail without a task is left alone: a program that spools
@@ -32,6 +32,9 @@ takes far less to queue it, and what it has begun to queue is seen.
 
 def list_spool(setup: Setup, arguments: Namespace) -> int:
     """One line for each mail, in the form of the contract's own command."""
+    if setup.site is not None:
+        # Its mail lies in its own way; an empty spool of ours would say that there is none.
+        fail(EX_UNAVAILABLE, f"{shown(setup.place)} is {setup.site.format.title}: no mail spool")
     found = list(setup.mail_spool().letters())
     tasks = tasks_by_payload(setup)
     mails = [mail for mail in found if isinstance(mail, Spooled)]

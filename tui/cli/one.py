@@ -5,20 +5,26 @@ from __future__ import annotations
 import json
 import time
 from argparse import Namespace
+from collections.abc import Mapping
 
 from engine import deeds, notes, plans, verbs
 from engine.journal import Intent
-from engine.model import Problem, Task
+from engine.model import Edge, Problem, Task
 from engine.plans import Plan
 from engine.store import Store
-from engine.text import plain, shown
+from engine.text import shown
 from tui import present
 from tui.cli.wiring import EX_USAGE, Fail, Setup, complain, fail
-from tui.views.edit import understood
+from tui.views.edit import AS_TYPED, not_kept, offered, understood
+
+OPTIONS = {"description": "--description", "due": "--due", "destination": "--to"}
+"""How each field is typed that can be edited."""
 
 
 def edit(setup: Setup, arguments: Namespace) -> int:
-    """Give a task another description or due time; exit 1 when it was not to be had."""
+    """Give a task another description, due time or recipient, whichever its store keeps; exit 1
+    when it was not to be had.
+    """
     if arguments.dry_run is bool(arguments.apply) or arguments.apply > 1:
         fail(EX_USAGE, "expected --dry-run, which changes nothing, or --apply 1")
     if arguments.apply:
@@ -26,34 +32,44 @@ def edit(setup: Setup, arguments: Namespace) -> int:
     now, store = time.time(), setup.store()
     try:
         task = _task(store, arguments.id)
-        wanted = understood(task, arguments.description, arguments.due, now)
+        plan = plans.freeze("edit", [task], now)
+        edge = store.edges.get((task.state, task.state), Edge())
+        typed = {name: getattr(arguments, name) for name in OPTIONS}
+        if why := plans.refusal(store.edges, "edit", plan.rows[0]) or not_kept(edge, typed):
+            fail(1, f"{task.id}: edit: {why}")
+        wanted = understood(task, edge, typed, now)
         if wanted.wrong:
             fail(EX_USAGE, wanted.wrong)
         if not wanted.values:
-            fail(EX_USAGE, "nothing would change: expected another --description or --due")
-        plan = plans.freeze("edit", [task], now)._replace(values=wanted.values)
-        if why := plans.refusal(store.edges, "edit", plan.rows[0]):
-            fail(1, f"{task.id}: edit: {why}")
+            others = " or ".join(OPTIONS[name] for name in offered(edge))
+            fail(EX_USAGE, f"nothing would change: expected another {others}")
+        plan = plan._replace(values=wanted.values)
         if arguments.dry_run:
             after = verbs.edit(task, now, **wanted.values)
-            _foretell(task, after, plain(after.description))
+            _foretell(task, after, store.states[task.state], wanted.said, edge.warning)
             return 0
         return _apply(setup, store, plan)
     finally:
         store.close()
 
 
-def _foretell(before: Task, after: Task, stored: str) -> None:
-    """What would become of it."""
+def _foretell(before: Task, after: Task, where: str, said: Mapping[str, str], warning: str) -> None:
+    """What would become of it, `where` it stands; what is `said` of each field, and of the way."""
     now = time.time()
-    print(f"would edit {before.id} ({before.kind}, {before.state}); nothing was changed")
+    kind = shown(before.kind)
+    print(f"would edit {shown(before.id)} ({kind}, {where}); nothing was changed")
     if after.description != before.description:
         print(f"  description  {shown(before.description)}")
         print(f"            -> {shown(after.description)}")
-        if stored != after.description:
-            print(f"               a spool stores: {shown(stored)}")
+        if said["description"] != AS_TYPED:
+            print(f"               {shown(said['description'])}")
+    if after.destination != before.destination:
+        print(f"  to           {shown(before.destination)}")
+        print(f"            -> {shown(after.destination)}")
     if after.due != before.due:
         print(f"  due          {_due(before, now)} -> {_due(after, now)}")
+    if warning:
+        print(f"  ! {shown(warning)}")
 
 
 def _due(task: Task, now: float) -> str:

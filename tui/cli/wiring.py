@@ -149,6 +149,10 @@ class Setup(NamedTuple):
             if barrier:
                 mend = self._mend(barrier) or f"chmod u+rx {shown(barrier)}"
                 raise Hidden(f"{shown(barrier)} is hidden from us: {mend}")
+        root = self.queue.root
+        if os.path.isfile(root) and not os.access(root, os.R_OK):
+            mend = self._mend(root) or f"chmod u+r {shown(root)}"
+            raise Hidden(f"{shown(root)} is hidden from us: {mend}")
 
     def _require_folders(self) -> None:
         self.require_sight()
@@ -156,6 +160,8 @@ class Setup(NamedTuple):
         if os.path.isfile(queue.root):
             what = "a file, and no SQLite database: expected one, or a folder with a queue"
             raise Unavailable(f"{queue.root}: {what}")
+        if not os.path.lexists(queue.root) and is_named_database(queue.root):
+            raise Unavailable(missing(queue.root))
         if not all(map(os.path.isdir, (queue.pending, queue.work, queue.dlq))):
             where = os.path.dirname(queue.pending)
             raise Unavailable(
@@ -684,6 +690,22 @@ class Swept(NamedTuple):
     """Tasks that could not be deleted, or that somebody else was faster with."""
     files: int = 0
     """Files of the journal."""
+
+
+_DATABASES = (".db", ".sqlite", ".sqlite3")
+"""How files are called that are SQLite databases."""
+
+
+def is_named_database(path: str) -> bool:
+    """Whether a path is called as databases are; for what is not there nothing else can tell."""
+    return path.lower().endswith(_DATABASES)
+
+
+def missing(path: str) -> str:
+    """That a place is not there, and what makes one of what its name says it is to be."""
+    here = shown(path)
+    what, word = ("file", "zgb init") if is_named_database(path) else ("folder", "init")
+    return f"{here}: no such {what} (spooldeck {word} {here} makes it)"
 
 
 def program() -> list[str]:

@@ -4,28 +4,39 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import signal
 import time
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from types import FrameType
 from typing import NamedTuple
 
 from engine import files
+from engine.checks import ConfigError
 from engine.limits import WHOLE, Left
 from engine.model import State, Task
 from engine.policy import at, lasting
-from engine.store import Unavailable, Unsupported
+from engine.store import StoreError, Unavailable, Unsupported
 from engine.stores.zgb import ZgbStore, bucket, create
-from engine.stores.zgb.facts import facts
+from engine.stores.zgb.facts import Seen, look, told
 from engine.stores.zgb.log import Log, Spot, spot
 from engine.stores.zgb.settings import Settings
 from engine.stores.zgb.store import Enqueued
 from engine.text import said, shown
 from engine.worker import Run, Services, Worker
-from tui.cli.wiring import EX_CONFIG, EX_NOPERM, EX_UNAVAILABLE, EX_USAGE, Setup, complain, fail
-from tui.cli.zgbmail import Hourly, Parts, Registration, mail_settings, unready
+from tui.cli.wiring import (
+    EX_CONFIG,
+    EX_NOPERM,
+    EX_UNAVAILABLE,
+    EX_USAGE,
+    Setup,
+    complain,
+    fail,
+    program,
+)
+from tui.cli.zgbmail import Hourly, Parts, Registration, mail_settings, unready, way
 from tui.place import Facts
 
 DONE, BUSY, OWED = 0, 2, 3
@@ -88,6 +99,7 @@ def desk_of(setup: Setup) -> Desk:
     """
     site = setup.site
     if site is None or not isinstance(site.settings, Settings):
+        setup.require_sight()  # what we may not see may be one
         raise Unavailable(
             f"{shown(setup.place)}: no mail queue, expected a SQLite database "
             "(spooldeck zgb init DB makes one)"
@@ -104,7 +116,55 @@ def queue_facts(setup: Setup) -> Facts:
     desk = desk_of(setup)
     where = desk.spot()
     with closing(desk.open()) as store:
-        return Facts(*facts(store, where.path, where.warnings))
+        seen = look(store, where.path, time.time(), where.warnings)
+        columns = store.columns()
+    rows, warnings = told(seen)
+    sends, kept = _our_worker(desk, seen, columns)
+    return Facts((*rows, ("our worker", sends)), (*warnings, *kept))
+
+
+def _our_worker(desk: Desk, seen: Seen, columns: tuple[str, ...]) -> tuple[str, Iterable[str]]:
+    """By what a worker of ours would send, in words, and what of that should worry somebody."""
+    if why := desk.own.unworkable:
+        # Whoever runs there without our settings needs none of them.
+        worrying = [f"our worker sends nothing: {why}"] if seen.is_silent else []
+        return f"sends nothing: {why}", worrying
+    found = way(desk.setup, desk.own)
+    sends = f"sends by {found.name}" if found.name else f"sends nothing: {found.why}"
+    worrying = [f"our worker {sends}"] if found.why else [*found.stopped]
+    refused = [*worrying] if not found.resume else [f"{w} ({found.resume})" for w in worrying]
+    return sends, [*refused, *_refused_kinds(desk, columns)]
+
+
+def _refused_kinds(desk: Desk, columns: tuple[str, ...]) -> Iterator[str]:
+    try:
+        settings = mail_settings(desk.setup, desk.own)
+    except ConfigError:
+        return  # said of the way
+    for kind in desk.own.enqueued:
+        if why := unready(desk.own.letters[kind], desk.own, settings, columns):
+            yield f"{kind} mails wait: {why}"
+
+
+def queue_shut(setup: Setup, kind: str) -> str:
+    """Why a worker of ours would claim no mail of a kind now; "" when it would.
+
+    Raises:
+        Unavailable: the database cannot be read now.
+    """
+    desk = desk_of(setup)
+    if why := desk.own.unworkable:
+        with closing(desk.open()) as store:
+            silent = look(store, desk.spot().path, time.time()).is_silent
+        return why if silent else ""  # somebody else's worker has what it needs
+    found = way(setup, desk.own)
+    if found.why:
+        return f"{found.why} ({found.mend})"
+    if kind not in desk.own.letters:
+        return f"no mail is known as {shown(kind)}"
+    with closing(desk.open()) as store:
+        columns = store.columns()
+    return unready(desk.own.letters[kind], desk.own, mail_settings(setup, desk.own), columns)
 
 
 def queue_tokens(setup: Setup) -> tuple[Left, ...]:
@@ -116,8 +176,9 @@ def queue_tokens(setup: Setup) -> tuple[Left, ...]:
     with closing(desk_of(setup).open()) as store:
         seen = store.figures(time.time())
         burst = min(seen.per_hour, store.place.pace.burst)
-    coming = None if seen.tokens >= burst else seen.next_token
-    return (Left(WHOLE, min(seen.tokens, burst), burst, coming, seen.per_hour),)
+        paused = not store.settings().enabled
+    coming = None if seen.tokens or paused else seen.next_token
+    return (Left(WHOLE, min(seen.tokens, burst), burst, coming, seen.per_hour, paused),)
 
 
 def queue_logs(setup: Setup) -> tuple[str, ...]:
@@ -136,8 +197,30 @@ def init(setup: Setup, arguments: Namespace) -> int:
         create(path)
     except FileExistsError:
         fail(EX_USAGE, f"{shown(path)} is there already, and is left as it is")
-    print(f"made {shown(path)}: paused, until mailQueueEnabled is 1 in its table config")
+    where = shown(shlex.quote(path))
+    print(
+        f"made {shown(path)}: paused, until mailQueueEnabled is 1 in its table config\n"
+        "next: set stores.zgb.types.user.template and .organizer.template in the configuration\n"
+        f"      spooldeck control mailQueueEnabled --root {where} --value 1 --apply 1   "
+        "lets it send\n"
+        f"      spooldeck zgb enqueue --root {where} NUMBER   adds the mails of a registration\n"
+        f"      {CRON} {cron_line(path, setup.config.path)}   sends, in crontab -e\n"
+        f"      spooldeck zgb doctor {where}   what is still missing\n"
+        f"      spooldeck {where}   opens the console"
+    )
     return DONE
+
+
+CRON = "* * * * *"
+"""Each minute, as a crontab says it."""
+
+
+def cron_line(path: str, settings: str) -> str:
+    """What cron has to start for the queue at a path; `settings` is the path of the configuration,
+    "" without one.
+    """
+    words = [*program(), *(("--config", os.path.abspath(settings)) if settings else ())]
+    return shlex.join([*words, "zgb", "work", "--quiet", os.path.abspath(path)])
 
 
 def enqueue(setup: Setup, arguments: Namespace) -> int:
@@ -267,8 +350,10 @@ def _loop(desk: Desk, stop: _Stop) -> int:
         while True:
             try:
                 ran = _Once(desk, stop).run()
-            except (Unavailable, OSError) as error:
-                ran = _Ran(str(error), EX_UNAVAILABLE)  # the next run may fare better
+            except (StoreError, OSError) as error:
+                # The next run may fare better, even after what the database refused: a rule of
+                # theirs changes, and a file that is being put there is not ours to write at first.
+                ran = _Ran(str(error), EX_UNAVAILABLE)
             if ran.words != said:
                 _say(ran.words)
                 said = ran.words
@@ -316,6 +401,7 @@ class _Once:
 
         Raises:
             Unavailable: the database cannot be reached, or somebody must see to it first.
+            Unsupported: it may not be written, or has a rule against what a run does.
         """
         with closing(self._desk.open(self._log)) as store:
             if not store.settings().enabled:
@@ -330,7 +416,7 @@ class _Once:
                 self._keep_house(store)
                 told["allowed"] = store.kept.tokens
                 run = self._work(store, told)
-            except (Unavailable, OSError) as failure:
+            except (StoreError, OSError) as failure:
                 error = str(failure)
                 raise
             finally:

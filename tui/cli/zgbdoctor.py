@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import TypeAlias
 
@@ -17,13 +16,11 @@ from engine.model import Problem
 from engine.policy import HOUR, at, lasting
 from engine.store import Unavailable
 from engine.stores.zgb import ZgbStore, bucket, redirect
-from engine.stores.zgb.facts import SILENT, Seen, look
+from engine.stores.zgb.facts import Seen, look
 from engine.stores.zgb.place import KINDS
-from tui.cli import suspending
-from tui.cli.mailing import why_none
-from tui.cli.wiring import Setup
-from tui.cli.zgb import Desk, desk_of
-from tui.cli.zgbmail import mail_settings, unready
+from tui.cli.wiring import Hidden, Setup
+from tui.cli.zgb import CRON, Desk, cron_line, desk_of
+from tui.cli.zgbmail import mail_settings, unready, way
 
 WELL, ATTENTION = 0, 1
 
@@ -36,7 +33,15 @@ Found: TypeAlias = Iterator[Finding]
 
 def doctor(setup: Setup, arguments: Namespace) -> int:
     """Go through the list, and say what was found; exit 0 when nobody has to act, else 1."""
-    desk = desk_of(setup)
+    try:
+        desk = desk_of(setup)
+    except Hidden:
+        raise  # that it cannot be told is no finding of ours
+    except Unavailable as error:
+        _, _, why = str(error).partition(": ")
+        finding = _bad(why, _mend_database(setup.place, str(error)))
+        print("\n".join(line("database", finding)))
+        return ATTENTION
     found = []
     for name, findings in _checks(desk):
         for finding in findings:
@@ -62,7 +67,7 @@ def _checks(desk: Desk) -> Iterator[tuple[str, Iterable[Finding]]]:
     try:
         store = desk.open()
     except Unavailable as error:
-        yield "database", [_bad(str(error), "see that it is there and may be read")]
+        yield "database", [_bad(str(error), _mend_database(desk.path, str(error)))]
         return
     with closing(store):
         seen = look(store, where.path, time.time())
@@ -73,9 +78,12 @@ def _checks(desk: Desk) -> Iterator[tuple[str, Iterable[Finding]]]:
         yield "cron", _cron(desk, seen)
         yield "rate", _rate(seen)
         yield "lease", _lease(desk)
-        yield "transport", _transport(desk)
-        yield "letters", _letters(desk, store)
-        yield "redirect", _redirect(desk, seen)
+        if desk.own.unworkable and not seen.is_silent:
+            yield "letters", [_well(f"somebody else's worker sends them: {desk.own.unworkable}")]
+        else:
+            yield "transport", _transport(desk)
+            yield "letters", _letters(desk, store)
+        yield "redirect", _redirect(desk, seen, store)
         yield "log", _log(desk, store)
 
 
@@ -85,6 +93,28 @@ def _set(desk: Desk, key: str, value: str) -> str:
 
 def _control(path: str, *words: str) -> str:
     return shlex.join(["spooldeck", "control", *words[:1], path, *words[1:], "--apply", "1"])
+
+
+_MENDS: Mapping[str, str] = {
+    "locked by": "wait, or see who has it: fuser -v {path}",
+    "damaged": "stop all that write to it, then: sqlite3 {path} .recover | sqlite3 {path}.mended",
+    "not a SQLite database": "name the database itself, or put a copy of it back",
+    "no mail queue": "name the database itself, or make a new one: spooldeck zgb init PATH",
+    "lacks": "have the program that it is of bring its tables up to date",
+    "no time zone": "set stores.zgb.zone and stores.zgb.period_zone right",
+    "unable to open": "see that the folder of {path} may be written to: SQLite has files beside it",
+    "disk is full": "make room on the disk of {path}",
+}
+"""What mends a database, by what is said of it."""
+
+
+def _mend_database(path: str, why: str) -> str:
+    """What mends a database that cannot be opened."""
+    path = os.path.abspath(path)
+    if not os.access(path, os.F_OK):
+        return "name the database itself, or put a copy of it back"
+    named = (mend for sign, mend in _MENDS.items() if sign in why)
+    return next(named, "see that it may be read and written").format(path=shlex.quote(path))
 
 
 def _database(store: ZgbStore) -> Found:
@@ -130,19 +160,18 @@ def _rows(store: ZgbStore) -> Found:
 def _mend_row(problem: Problem, store: ZgbStore) -> str:
     path = shlex.quote(store.place.path)
     if problem.where == "orphans":
-        return f"the next run, or: {_control(store.place.path, 'deleteOrphans')}"
+        return f"if they are to go, at once: {_control(store.place.path, 'deleteOrphans')}"
     if problem.where == "registrations":
         return "name the table that has a column number: stores.zgb.registrations"
     return f"look at it with: spooldeck {path}, and set right what its columns hold"
 
 
 def _cron(desk: Desk, seen: Seen) -> Found:
-    program = f"{sys.executable} -P -m tui.cli zgb work --quiet {shlex.quote(desk.path)}"
-    mend = f"crontab -e, and the line: * * * * * {program}"
+    mend = f"crontab -e, and the line: {CRON} {cron_line(desk.path, desk.setup.config.path)}"
     sign = seen.last_sign
     if sign is None:
         yield _warn("no run is known of", mend)
-    elif seen.now - sign > SILENT and (seen.settings.enabled or seen.ended is not None):
+    elif seen.is_silent and (seen.settings.enabled or seen.ended is not None):
         yield _warn(f"the last run was {lasting(seen.now - sign)} ago", mend)
     else:
         yield _well(f"the last run was at {at(sign)}{f': {seen.last}' if seen.last else ''}")
@@ -178,23 +207,15 @@ def _lease(desk: Desk) -> Found:
 
 
 def _transport(desk: Desk) -> Found:
-    setup = desk.setup
-    try:
-        settings = mail_settings(setup, desk.own)
-        suspended = suspending.suspended(setup)
-        choice = setup.ways(settings).choose(suspended)
-    except (ConfigError, OSError, ValueError) as error:
-        yield _bad(str(error), "set right what it names")
+    found = way(desk.setup, desk.own)
+    if found.why:
+        yield _bad(found.why, found.mend)
         return
-    if choice.transport is None:
-        mend = (
-            "install a program that sends mail, or set mail.relay.host; see spooldeck mail status"
-        )
-        yield _bad(why_none(settings, choice.why_not, suspended), mend)
-        return
-    name = choice.transport.name
-    yield _well(f"mail goes by {name}, from {settings.sender}")
-    if name == "mailx":
+    sender = mail_settings(desk.setup, desk.own).sender
+    yield _well(f"mail goes by {found.name}, from {sender}")
+    if found.stopped:
+        yield _warn(", ".join(found.stopped), found.resume)
+    if found.name == "mailx":
         yield _warn(
             "mailx makes the headers itself: no Message-ID of ours, nor who a redirected mail was "
             "for, and the plain text alone",
@@ -219,14 +240,16 @@ def _letters(desk: Desk, store: ZgbStore) -> Found:
             yield _well(f"{kind}: {letter.template}, to {to or settings.recipient}")
 
 
-def _redirect(desk: Desk, seen: Seen) -> Found:
+def _redirect(desk: Desk, seen: Seen, store: ZgbStore) -> Found:
     off = _set(desk, "mailRedirectToSchumbi", "0")
     if not seen.settings.redirected:
         yield _well("off")
     elif seen.way is redirect.Way.UNDECIDABLE:
+        mend = "set startDate and endDate to days as YYYY-MM-DD"
+        if not store.dates:
+            mend = f"{mend}, and add a created_at to mail_queue or {store.place.registrations}"
         yield _warn(
-            f"{redirect.UNDECIDABLE}: users' mails wait",
-            f"set startDate and endDate to days as YYYY-MM-DD, or switch it off: {off}",
+            f"{redirect.UNDECIDABLE}: users' mails wait", f"{mend}, or switch it off: {off}"
         )
     elif seen.way is redirect.Way.REDIRECTED:
         yield _warn(f"ON: users' mails go to {desk.own.redirect_to}, as a test", off)
@@ -239,23 +262,13 @@ def _log(desk: Desk, store: ZgbStore) -> Found:
     if where.path:
         yield _well(f"{where.path}, {where.rule}")
     for warning in where.warnings:
-        yield _warn(warning, "make the folder logs in the home of whom cron runs as")
+        yield _warn(
+            warning,
+            "make the folder logs in the home of whom cron runs as, or set stores.zgb.log",
+        )
     if not store.is_dated:
         yield _warn(
             "the table has no created_at: a mail that was sent while its worker died is not "
             "recognised, and may be sent twice",
             "ALTER TABLE mail_queue ADD COLUMN created_at INTEGER, and have it filled",
         )
-    beside = os.path.dirname(os.path.realpath(desk.path))
-    if where.path and _is_public(where.path, beside):
-        yield _bad(
-            f"{where.path} lies below a web root", "move it: set MAIL_QUEUE_LOG, or stores.zgb.log"
-        )
-
-
-def _is_public(path: str, beside: str) -> bool:
-    """Whether a log lies where a web server serves from, by the usual names of such folders."""
-    folders = os.path.dirname(os.path.realpath(path)).split("/")
-    # Beside the database has been warned of already.
-    named = bool({"public", "public_html", "htdocs", "www", "html", "webroot"} & set(folders))
-    return named and os.path.dirname(os.path.realpath(path)) != beside

@@ -6,11 +6,13 @@ is for the worker to store, which has claimed it.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import NamedTuple
 
+from engine.checks import ConfigError
 from engine.handlers import Context, Failed, Fatal, Later
 from engine.mail import merge
 from engine.mail.address import checked
@@ -19,7 +21,7 @@ from engine.mail.host import this_host
 from engine.mail.model import BadMail, MailError, NotSent, Waits
 from engine.mail.post import Errand as Settled
 from engine.mail.post import Post
-from engine.mailconf import MailSettings
+from engine.mailconf import NOWHERE, MailSettings
 from engine.model import Task
 from engine.policy import HOUR
 from engine.store import Gone, Unavailable
@@ -29,6 +31,7 @@ from engine.stores.zgb.settings import Letter, Settings
 from engine.stores.zgb.store import Errand
 from engine.stores.zgb.times import Cell
 from engine.text import shown
+from tui.cli.mailing import held_by, is_stopped, is_suspended, why_none
 from tui.cli.wiring import Setup
 
 AGAIN = 60.0
@@ -52,6 +55,49 @@ def mail_settings(setup: Setup, own: Settings) -> MailSettings:
         sender=own.sender or settings.sender or f"noreply@{this_host().name}",
         from_name=own.from_name or str(setup.config.mail.get("from_name", "")),
     )
+
+
+class Way(NamedTuple):
+    """By what mail goes from a queue now."""
+
+    name: str = ""
+    """The transport; "" where there is none."""
+    why: str = ""
+    """Why there is none."""
+    mend: str = ""
+    """What mends that."""
+    stopped: tuple[str, ...] = ()
+    """Each transport that an operator has suspended, and who that was."""
+    resume: str = ""
+    """The command that resumes them; "" where none is suspended."""
+
+
+def way(setup: Setup, own: Settings) -> Way:
+    """By what mail would go now. Raises nothing: whatever keeps us from saying so, keeps mail."""
+    try:
+        settings = mail_settings(setup, own)
+        suspended = setup.suspensions().read()
+        choice = setup.ways(settings).choose(suspended)
+    except (ConfigError, OSError, ValueError) as error:
+        return Way(why=shown(str(error)), mend="set right what it names")
+    place = shlex.quote(setup.place)
+    stopped = tuple(f"{name} is {held_by(each)}" for name, each in suspended.items())
+    resume = "; ".join(f"spooldeck mail resume {name} --root {place}" for name in suspended)
+    if choice.transport is not None:
+        return Way(choice.transport.name, stopped=stopped, resume=resume)
+    why = why_none(settings, choice.why_not, suspended)
+    return Way("", why, _mend(settings, choice.why_not, resume), stopped, resume)
+
+
+def _mend(settings: MailSettings, why_not: Mapping[str, str], resume: str) -> str:
+    """What lets mail be sent again, by what keeps it."""
+    if settings.method == NOWHERE:
+        return "set mail.method, or leave it out: then what is there is used"
+    if resume and any(map(is_suspended, why_not.values())):
+        return resume
+    if stopped := [name for name, why in why_not.items() if is_stopped(why)]:
+        return f"start {stopped[0]}, or set mail.relay.host"
+    return "install a program that sends mail, or set mail.relay.host; see spooldeck mail status"
 
 
 def unready(letter: Letter, own: Settings, settings: MailSettings, columns: tuple[str, ...]) -> str:
@@ -175,7 +221,8 @@ class Registration:
         # Without the time of its making, each attempt has a name of its own: else whoever gets the
         # next mail of this number would take it for this one.
         made = errand.created or int(now)
-        ident = f"{errand.number}-{errand.kind}-{made}"
+        # So named that no other program's mail on this host has the same Message-ID.
+        ident = f"zgb-{errand.number}-{errand.kind}-{made}"
         message_id = f"<{ident}@{this_host().name}>"
         its = {
             "job": errand.job,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from textual import work
 
-from engine.model import State, Task
+from engine.model import Edge, State, Task
 from engine.operations import Report
 from engine.plans import offered
 from engine.verbs import VERBS
@@ -59,7 +59,9 @@ class Acting(Face):
             if values:
                 self._show_plan(asked._replace(values=values))
 
-        self.app.push_screen(EditScreen(self.about(), self.around.clock), take)
+        state = asked.query.state
+        edge = self.live.inspector.edges.get((state, state), Edge())
+        self.app.push_screen(EditScreen(self.about(), edge, self.around.clock), take)
 
     @work(group="plan", exclusive=True)
     async def _show_plan(self, asked: Asked) -> None:

@@ -150,6 +150,8 @@ class ControlScreen(Deed):
         none = f"none yet; Tab types it{needed}"
         said = (shown(self._reason), "") if self._reason else (none, "dim")
         lines += [BLANK, present.heading("reason", width), present.cut((("  ", ""), said), width)]
+        if controls.wrong(self._seen, self._order):
+            return lines  # a command without what has yet to be typed would be none
         lines += [BLANK, present.heading("the same on the command line", width)]
         twin = shown(shlex.join(self._twin()))
         return [*lines, *[((f"  {p}", "dim"),) for p in present.folded(twin, max(8, width - 3))]]

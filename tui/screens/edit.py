@@ -9,11 +9,11 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
-from engine.model import Task
+from engine.model import Edge, Task
 from engine.text import shown
 from tui import keys, present
 from tui.present import Line
-from tui.views.edit import Wanted, understood
+from tui.views.edit import FIELDS, Wanted, offered, understood
 from tui.widgets.lines import Lines
 from tui.widgets.words import Words
 
@@ -29,17 +29,22 @@ class EditScreen(ModalScreen[Mapping[str, object]]):
 
     BINDINGS = keys.bindings(keys.EDIT)
 
-    def __init__(self, task: Task | None, clock: Callable[[], float]) -> None:
-        """`task` is the one that is edited; None: several, each of which keeps what is empty."""
+    def __init__(self, task: Task | None, edge: Edge, clock: Callable[[], float]) -> None:
+        """`task` is the one that is edited; None: several, each of which keeps what is empty.
+
+        `edge` is the way that they go, from where they stand to the same: it names what can change.
+        """
         super().__init__()
-        self._edited, self._clock = task, clock
+        self._edited, self._edge, self._clock = task, edge, clock
+        self._names = offered(edge)
 
     def compose(self) -> ComposeResult:
-        """Two fields, below each what becomes of it, and what can be pressed."""
-        said = shown(self._edited.description) if self._edited else ""
+        """A field for all that the store lets change, below each what becomes of it, and what can
+        be pressed."""
         with Vertical(id="edit"):
             yield Lines(id="edit-title")
-            for name, value in (("description", said), ("due", "")):
+            for name in self._names:
+                value = FIELDS[name].text(self._edited) if self._edited else ""
                 with Horizontal(classes="field"):
                     yield Lines(id=f"{name}-label", classes="label")
                     yield Words(value, id=name, compact=True, select_on_focus=False)
@@ -50,10 +55,10 @@ class EditScreen(ModalScreen[Mapping[str, object]]):
         """Nothing blinks; what is relative to now goes on with the clock."""
         for field in self.query(Words):
             field.cursor_blink = False
-        for name in ("description", "due"):
-            label: Line = ((f" {name}", "title"),)
+        for name in self._names:
+            label: Line = ((f" {FIELDS[name].label}", "title"),)
             self.query_one(f"#{name}-label", Lines).show([present.cut(label, LABEL)])
-        self.query_one("#description", Words).focus()
+        self.query(Words).first().focus()
         self.set_interval(1.0, self._say)
 
     def on_resize(self) -> None:
@@ -76,19 +81,19 @@ class EditScreen(ModalScreen[Mapping[str, object]]):
             self.dismiss(wanted.values)
 
     def _wanted(self) -> Wanted:
-        description, due = (self.query_one(f"#{n}", Words).value for n in ("description", "due"))
-        return understood(self._edited, description, due, self._clock())
+        typed = {name: self.query_one(f"#{name}", Words).value for name in self._names}
+        return understood(self._edited, self._edge, typed, self._clock())
 
     def _say(self) -> None:
         wanted, width = self._wanted(), self.size.width
-        below = {"description": wanted.description, "due": wanted.due}
-        for name, words in below.items():
+        for name, words in wanted.said.items():
             line: Line = ((" " * LABEL, ""), (shown(words), "dim"))
             self.query_one(f"#{name}-word", Lines).show([present.cut(line, width)])
         word: Line = ((f" {wanted.wrong}", "warning"),)
         if not wanted.wrong:
             enter = "Enter on to the plan" if wanted.values else "nothing is changed yet"
-            word = ((f" {enter}  Tab the other field  Esc closes", "dim"),)
+            other = "  Tab the other field" if len(self._names) > 1 else ""
+            word = ((f" {enter}{other}  Esc closes", "dim"),)
         self.query_one("#edit-word", Lines).show([present.cut(word, width)])
 
     def cancels(self) -> bool:
@@ -101,9 +106,9 @@ class EditScreen(ModalScreen[Mapping[str, object]]):
         self.dismiss(None)
 
     def action_next(self) -> None:
-        """The other field."""
+        """The next field."""
         self.focus_next()
 
     def action_previous(self) -> None:
-        """The other field."""
+        """The field before."""
         self.focus_previous()

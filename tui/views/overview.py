@@ -280,6 +280,7 @@ def tokens_line(tokens: Sequence[Left] | str, width: int) -> Line:
     for left in tokens:
         name = shown(left.name) if left.name else "all kinds"
         more = "" if left.next is None else f", next {at(left.next)[11:]}"
+        more = ", paused" if left.paused else more
         look = "" if left.tokens else "warning"
         parts.append(((f"{name} {left.tokens} of {left.burst}{more}   ", look),))
     return present.cut(present.whole_ones(parts, width), width)

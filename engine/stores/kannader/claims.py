@@ -53,6 +53,8 @@ class Claims:
                 task = self._desk.claim(*found, now, owner)
             except (FileNotFoundError, Refused):
                 continue  # moved on, or a problem: look() names it
+            except PermissionError:
+                continue  # not ours to read; look() names it
             except OSError as error:
                 # One unreadable block must not stop a queue; a system out of descriptors does.
                 failures += 1

@@ -7,6 +7,7 @@ nothing here changes anything.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Set
 from enum import StrEnum
 from itertools import islice
@@ -52,6 +53,8 @@ class Fate(StrEnum):
     """Its link is kept where nobody follows it."""
     ERASED = "erased"
     """It is deleted: nobody was ever told that it was taken."""
+    UNREAD = "unread"
+    """It may be whole: somebody has to let us read it, and until then nobody touches it."""
     ASKED = "asked"
     """It could be sent: an operator says whether it is."""
 
@@ -76,6 +79,7 @@ _ENDINGS = {
     Fate.LEFT: "",
     Fate.ASIDE: "; recovery sets it aside",
     Fate.ERASED: "; recovery deletes it",
+    Fate.UNREAD: "; recovery leaves it as it is",
     Fate.ASKED: "; adopt it, and it is sent, or discard it",
 }
 
@@ -98,9 +102,15 @@ def of_link(spool: Spool, name: str, state: State) -> Damage | None:
         what, fate = _behind(spool, target, state)
     except Refused as refusal:
         what, fate = str(refusal), Fate.ASIDE
+    except PermissionError as error:
+        what, fate = f"{_name(error)}cannot be read by us: {error.strerror}", Fate.UNREAD
     if what and read_link(name, spool.states[state])[1] != text:
         raise FileNotFoundError(name)
     return Damage(where, what, fate, state) if what else None
+
+
+def _name(error: OSError) -> str:
+    return f"{error.filename}: " if isinstance(error.filename, str) else ""
 
 
 def _behind(spool: Spool, target: Target, state: State) -> tuple[str, Fate]:
@@ -185,7 +195,40 @@ def set_aside(spool: Spool) -> Iterator[Damage]:
             _, text = read_link(name, spool.aside)
         except (FileNotFoundError, Refused):
             text = "something else"
-        yield Damage(f"{ASIDE}/{name}", f"was set aside: a link to {shown(text)[:120]}")
+        what = f"was set aside: a link to {shown(text)[:120]}; mended, it can be put back"
+        yield Damage(f"{ASIDE}/{name}", what)
+
+
+def put_back(spool: Spool, name: str) -> Link:
+    """A link that was set aside, as it would stand if it were put back.
+
+    Raises:
+        FileNotFoundError: there is none of this name.
+        Refused: what is behind it is damaged still, or another link leads there.
+        OSError: that cannot be told now, or not by us.
+    """
+    if not spool.aside.exists() or name in ("", ".", ".."):
+        raise FileNotFoundError(name)
+    seen, text = read_link(name, spool.aside)
+    word, _, ident = name.partition(".")
+    state = next((state for state, each in STATES.items() if each == word), None)
+    if state is None:
+        raise Refused("its name does not say where it stood")
+    found = _numbered(ident)
+    ident = form.require_id(found[1] if found else ident)
+    target = form.target_of(text)
+    what, fate = _behind(spool, target, state)
+    if fate is Fate.ASIDE and what:
+        raise Refused(what)
+    other = next((link for link in spool.links() if link.target == target), None)
+    if other is not None:
+        raise Refused(f"leads to the same recipient as {other.where}")
+    taken = any(folder.holds(ident) for folder in spool.states.values())
+    return Link(form.new_uuid() if taken else ident, state, target, seen)
+
+
+_numbered = re.compile(r"(.+)\.\d+").fullmatch
+"""One of several that had one name in one folder; Kannader's own names have no dot in them."""
 
 
 def interrupted(spool: Spool) -> Iterator[Damage]:
@@ -358,6 +401,8 @@ def idle_notes(spool: Spool, now: float) -> Iterator[str]:
                 continue
         except Refused:
             yield name
+        except OSError:
+            continue  # it cannot be told whose it is
 
 
 def begun_by_the_dead(spool: Spool) -> Iterator[tuple[str, Begun | None, int]]:

@@ -25,7 +25,7 @@ from engine.stores.kannader.spool import INFLIGHT_DELAY, Link, Mail, Spool, sche
 from engine.text import shown
 
 ERROR_LIMIT = 1000
-"""Characters of an error or a description that are noted: what a screen shows of one, and more."""
+"""Characters of an error that are noted: what a screen shows of one, and more."""
 
 
 class Change(NamedTuple):
@@ -398,8 +398,6 @@ def _noted(mail: Mail, old: Task, new: Task) -> note.Note | None:
         ours = ours._replace(attempts=new.attempts)
     if new.error != old.error:
         ours = ours._replace(error=shown(new.error)[:ERROR_LIMIT])
-    if new.description != old.description:
-        ours = ours._replace(description=shown(new.description)[:ERROR_LIMIT])
     return None if ours == _bare(mail.note) else ours
 
 

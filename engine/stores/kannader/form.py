@@ -14,6 +14,7 @@ import re
 from typing import NamedTuple, TypeAlias
 
 from engine.files import Refused
+from engine.text import ascii_name
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 """Whatever a JSON text may say."""
@@ -197,7 +198,7 @@ def format_time(instant: int) -> str:
     return f"{plain}.{digits}Z" if digits else f"{plain}Z"
 
 
-_EARLIEST, _LATEST = -62_135_596_800, 253_402_300_799
+EARLIEST, LATEST = -62_135_596_800, 253_402_300_799
 """Epoch seconds of the first and the last second that four digits of a year can say."""
 
 
@@ -207,7 +208,7 @@ def instant(seconds: float) -> int:
     Raises:
         Refused: no clock will ever show it.
     """
-    if not math.isfinite(seconds) or not _EARLIEST <= seconds <= _LATEST:
+    if not math.isfinite(seconds) or not EARLIEST <= seconds <= LATEST:
         raise Refused(f"{seconds} is no time that a schedule could hold")
     return round(seconds * 1_000_000) * 1000
 
@@ -341,8 +342,8 @@ def _host(host: str) -> dict[str, Json]:
     if host.isascii():
         return {"AsciiDomain": {"raw": host}}
     try:
-        return {"Utf8Domain": {"raw": host, "punycode": host.encode("idna").decode()}}
-    except UnicodeError as error:
+        return {"Utf8Domain": {"raw": host, "punycode": ascii_name(host)}}
+    except ValueError as error:
         raise Refused(f"{host[:80]!r} is no name of a host: {error}") from error
 
 

@@ -18,7 +18,7 @@ from engine.files import Refused
 from engine.model import Part
 from engine.stores.kannader import note
 from engine.stores.kannader.form import CONTENTS, METADATA, SCHEDULE, is_uuid
-from engine.stores.kannader.spool import Mail, Spool, seen_as
+from engine.stores.kannader.spool import Mail, Spool, open_guarded, seen_as
 
 TASK = "task"
 _ORDER = ("id", "link", SCHEDULE, METADATA, "noted")
@@ -117,11 +117,11 @@ def open_contents(spool: Spool, mail: str) -> int:
     Raises:
         FileNotFoundError: there are none.
         Refused: they are no plain file.
-        OSError: they cannot be opened now.
+        OSError: they cannot be opened now, or not by us.
     """
     folder = files.open_folder(mail, spool.data.fd)
     try:
-        fd = files.open_guarded(CONTENTS, folder)
+        fd = open_guarded(CONTENTS, folder)
     finally:
         os.close(folder)
     if why := files.oddity(os.fstat(fd)):

@@ -108,7 +108,8 @@ class Recovery:
                 except FileNotFoundError:
                     continue  # moved on
                 except OSError as error:
-                    found = Damage(f"{STATES[state]}/{name}", f"cannot be read now: {error}")
+                    what = f"cannot be read now: {error.strerror}"
+                    found = Damage(f"{STATES[state]}/{name}", what, Fate.UNREAD)
                 if found is not None:
                     yield found
 
@@ -116,6 +117,8 @@ class Recovery:
         for found in self._damaged_links():
             if found.fate is Fate.ASIDE:
                 yield from self._aside(found, dry)
+            elif found.fate is Fate.UNREAD:
+                yield f"{shown(found.where)}: {found.what}: {'would be ' if dry else ''}left"
 
     def _undouble(self, now: float, dry: bool) -> Iterator[str]:
         for found in damage.doubles(self._left_standing()):
@@ -257,6 +260,29 @@ class Recovery:
             files.symlink(target.text, ident, dir_fd=queue.fd)
             queue.sync()
         return f"{where}: in queue as {ident}"
+
+    def put_back(self, where: str, now: float) -> str:
+        """Let a link that was set aside stand where it stood; answers in words.
+
+        Raises:
+            Unsupported: there is no such link, or what it leads to is not mended.
+            Unavailable: the lock is kept by another process.
+            OSError: the disk refused, or it cannot be told whether it is mended.
+        """
+        with self._desk.locked():
+            aside = self._spool.aside
+            name = where.removeprefix(f"{aside.word}/")
+            try:
+                link = damage.put_back(self._spool, name)
+            except FileNotFoundError:
+                raise Unsupported(f"{where[:200]!r} was not set aside") from None
+            except Refused as refusal:
+                raise Unsupported(f"{where[:200]!r}: {refusal}") from refusal
+            folder = self._spool.states[link.state]
+            files.rename(name, link.id, src_dir_fd=aside.fd, dst_dir_fd=folder.fd)
+            folder.sync()
+            aside.sync()
+        return f"{where}: put back as {link.where}"
 
     def discard(self, where: str, now: float) -> str:
         """Delete a mail that nothing leads to, for good; answers in words.

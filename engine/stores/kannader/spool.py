@@ -44,6 +44,7 @@ INFLIGHT_DELAY = 3600.0
 (`found_inflight_check_delay`; Kannader spool, section 4)."""
 
 KIND = "mail"
+UNKNOWN = "an envelope in a form that is not known"
 TRASHED = "trash_since"
 """In the `extra` of a task in the trash: when it came there, epoch seconds UTC."""
 
@@ -258,6 +259,8 @@ class Spool:
         except Refused as refusal:
             # The mail is as good as it was, but nobody knows how often it was tried.
             return NO_FILE, note.NOTHING, str(refusal)
+        except PermissionError as error:
+            return NO_FILE, note.NOTHING, f"{error.strerror}"
 
     def task(self, mail: Mail) -> Task:
         """A mail to one recipient, as the seam has it.
@@ -297,7 +300,7 @@ class Spool:
             link.id,
             ours.kind or KIND,
             link.state,
-            link.seen.st_mtime,
+            _created(link.seen.st_mtime),
             group=envelope.host,
             due=due,
             attempts=attempts,
@@ -323,6 +326,11 @@ class Spool:
             os.close(fd)
 
 
+def _created(moment: float) -> float:
+    """When a mail came in, by its link; 0, which is unknown, for a time that no calendar has."""
+    return moment if form.EARLIEST <= moment <= form.LATEST else 0.0
+
+
 def attempts_of(ours: note.Note, schedule: form.Schedule) -> int | None:
     """How many attempts are counted: by us, since the format has no place for it; None where one
     has failed that we have not seen.
@@ -334,7 +342,10 @@ def attempts_of(ours: note.Note, schedule: form.Schedule) -> int | None:
 
 def described(envelope: form.Envelope) -> str:
     """A mail in a line, where nobody has given it another."""
-    return shown(f"{envelope.sender} to {envelope.recipient}") if envelope.recipient else "erased"
+    if not envelope.recipient:
+        return "erased"
+    # What it says cannot be told from an address, and must not come where none may stand.
+    return shown(f"{envelope.sender} to {envelope.recipient}") if envelope.known else UNKNOWN
 
 
 def counts(staged: note.Note, link: Link) -> bool:
@@ -377,15 +388,33 @@ def seen_as(name: str, fd: int) -> stat_result | None:
         return None
 
 
+def open_guarded(name: str, fd: int) -> int:
+    """As `files.open_guarded`; but that we may not read a plain file says nothing about it.
+
+    Raises:
+        FileNotFoundError, Refused: as there.
+        OSError: it cannot be opened now, or not by us.
+    """
+    try:
+        return files.open_guarded(name, fd)
+    except Refused as refusal:
+        seen = seen_as(name, fd)
+        if seen is None or not isinstance(refusal.__cause__, PermissionError):
+            raise
+        if stat.S_ISREG(seen.st_mode):
+            raise refusal.__cause__ from None
+        raise
+
+
 def kept(name: str, fd: int, limit: int = files.TASK_LIMIT) -> Kept:
     """What a file says in an open folder, if it is a plain file; nothing where there is none.
 
     Raises:
         Refused: it is something else, or too big.
-        OSError: it cannot be read now.
+        OSError: it cannot be read now, or not by us.
     """
     try:
-        opened = files.open_guarded(name, fd)
+        opened = open_guarded(name, fd)
     except FileNotFoundError:
         return NO_FILE
     except Refused as refusal:

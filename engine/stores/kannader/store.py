@@ -73,7 +73,18 @@ RECHECK = 1.0
 
 _outcome = frozenset({"attempts", "due", "error"})
 _given_up = frozenset({"attempts", "error"})
-_edited = frozenset({"due", "description", "destination"})
+_edited = frozenset({"due", "destination"})
+
+
+def _wrong(name: str, value: object, now: float) -> str:
+    """Why a recipient is none that an envelope could name."""
+    try:
+        if name == "destination":
+            form.email_of(str(value))
+    except Refused as refusal:
+        return str(refusal)
+    return ""
+
 
 _CLAIMED = "whoever took it may be sending it still: then it is sent twice"
 
@@ -83,11 +94,11 @@ EDGES: Edges = {
     (State.ACTIVE, State.DONE): Edge(_given_up, undoable=False),
     (State.ACTIVE, State.PENDING): Edge(_outcome, warning=_CLAIMED),
     (State.ACTIVE, State.HELD): Edge(_outcome, warning=_CLAIMED),
-    (State.PENDING, State.PENDING): Edge(_edited),
+    (State.PENDING, State.PENDING): Edge(_edited, wrong=_wrong),
     (State.PENDING, State.HELD): Edge(),
     (State.PENDING, State.DONE): Edge(_given_up, undoable=False),
     (State.PENDING, State.TRASH): Edge(),
-    (State.HELD, State.HELD): Edge(_edited),
+    (State.HELD, State.HELD): Edge(_edited, wrong=_wrong),
     (State.HELD, State.PENDING): Edge(frozenset({"due"})),
     (State.HELD, State.TRASH): Edge(),
     (State.TRASH, State.PENDING): Edge(),
@@ -120,6 +131,9 @@ CONTROLS: Mapping[str, Control] = {
     ),
     "adopt": Control("send a whole mail that nothing leads to", "data/<mail>/<recipient>"),
     "discard": Control("delete a mail that nothing leads to", "data/<mail>[/<recipient>]"),
+    "put-back": Control(
+        "let a link that was set aside stand where it stood", ".spooldeck/aside/<name>"
+    ),
     "repair": Control("make a mail due now whose schedule cannot be read", "queue/<id>"),
 }
 
@@ -616,6 +630,18 @@ class KannaderStore:
         enqueuing.enqueue(self._spool, self._desk, made, contents, schedule)
         return [each.id for each in made]
 
+    def require_in_hand(self, task: Task) -> None:
+        """Make sure that nobody but us may be sending a mail in flight.
+
+        Raises:
+            Unsupported: a Kannader may be, which is at work here.
+        """
+        if task.id in self._ours:
+            return
+        self._refresh(at_once=True)
+        if self.kannaders:
+            raise Unsupported(_IN_HAND.format(self._who()))
+
     def envelope(self, task: Task) -> form.Envelope:
         """From whom to whom a mail goes, as it stands now.
 
@@ -676,6 +702,7 @@ class KannaderStore:
         act = {
             "adopt": self._recovery.adopt,
             "discard": self._recovery.discard,
+            "put-back": self._recovery.put_back,
             "repair": self._recovery.repair,
         }[name]
         try:

@@ -77,17 +77,27 @@ CONTRACT = (State.PENDING, State.ACTIVE, State.DEAD)
 
 _outcome = frozenset({"attempts", "due", "error"})
 
+
+def _wrong(name: str, value: object, now: float) -> str:
+    """Why a due time is none that would be believed."""
+    if name == "due" and isinstance(value, float) and value - now > policy.FURTHEST:
+        return f"due at most {policy.FURTHEST / policy.DAY:g} days from now: no task waits longer"
+    return ""
+
+
+_edited = Edge(frozenset({"due", "description"}), wrong=_wrong)
+
 EDGES: Edges = {
     (None, State.PENDING): Edge(),
     (State.ACTIVE, None): Edge(undoable=False),
     (State.ACTIVE, State.PENDING): Edge(_outcome),
     (State.ACTIVE, State.DEAD): Edge(_outcome),
     (State.ACTIVE, State.HELD): Edge(_outcome),
-    (State.PENDING, State.PENDING): Edge(frozenset({"due", "description"})),
+    (State.PENDING, State.PENDING): _edited,
     (State.PENDING, State.DEAD): Edge(),
     (State.DEAD, State.HELD): Edge(),
     (State.HELD, State.DEAD): Edge(),
-    (State.HELD, State.HELD): Edge(frozenset({"due", "description"})),
+    (State.HELD, State.HELD): _edited,
     (State.PENDING, State.HELD): Edge(),
     (State.HELD, State.PENDING): Edge(frozenset({"due"})),
     (State.DEAD, State.PENDING): Edge(_outcome),

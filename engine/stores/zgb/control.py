@@ -41,7 +41,9 @@ def controls(settings: Config, book: Book, now: float) -> Mapping[str, Control]:
             choices=(("1", "redirect"), ("0", "send as meant")),
         ),
         RETRY: Control("make every failed and parked job due now, as if new"),
-        ORPHANS: Control("delete the jobs whose registration is gone, however many"),
+        ORPHANS: Control(
+            "delete the jobs whose registration is gone, or younger than they are, however many"
+        ),
     }
     if book.refused:
         return {name: control._replace(refused=book.refused) for name, control in found.items()}

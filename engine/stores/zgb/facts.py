@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
@@ -21,6 +21,10 @@ SILENT = 180.0
 
 ENDS = ("run_end", "run_skipped")
 STARTS = ("run_start", "run_skipped")
+CHANGED = "config_changed"
+_SETTLING = 10.0
+"""Seconds that setting the rate may take: it waits for whoever writes to the database."""
+
 _LOOK_BACK = 2.0 * HOUR
 _FEWEST = 5
 """Gaps between runs of which it can be said how long they usually are."""
@@ -36,25 +40,38 @@ class Seen(NamedTuple):
     backlog: Backlog
     way: redirect.Way
     """Where a user's mail would go that is enqueued and sent now."""
+    began: float | None = None
+    """When a run began last, epoch seconds UTC; None where no log tells."""
     ended: float | None = None
-    """When a run ended last, epoch seconds UTC; None where no log tells."""
+    """When a run ended last, likewise."""
     last: str = ""
     """What came of it, in words."""
     gap: float = 0.0
     """Seconds from one run to the next, as a rule; 0.0 where too few are known."""
+    changed: tuple[float, ...] = ()
+    """When a setting was changed, by the log; setting the rate refills the bucket, too."""
     beside: tuple[str, ...] = ()
     """What else is to be seen to: about the log, and the settings of this machine."""
 
     @property
     def refilled(self) -> float | None:
-        """When a worker refilled the bucket last."""
+        """When a worker refilled the bucket last; None where that is not known."""
         found, reset = bucket.read(self.settings.tokens, self.settings.refilled, self.now)
-        return None if reset else float(found.stamp)
+        # A stamp is a whole second.
+        own = any(moment - _SETTLING <= found.stamp <= moment for moment in self.changed)
+        return None if reset or own else float(found.stamp)
 
     @property
     def last_sign(self) -> float | None:
-        """When a run was last at work, as far as anything tells."""
-        return max((x for x in (self.refilled, self.ended) if x is not None), default=None)
+        """When a run was last at work: as the log says; where it says nothing, as the bucket does,
+        which whoever changes the rate writes as well."""
+        told = [moment for moment in (self.began, self.ended) if moment is not None]
+        return max(told) if told else self.refilled
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nobody seems to start any runs."""
+        return self.last_sign is None or self.now - self.last_sign > SILENT
 
 
 class Facts(NamedTuple):
@@ -65,17 +82,9 @@ class Facts(NamedTuple):
     warnings: tuple[str, ...]
 
 
-def facts(store: ZgbStore, log_path: str, beside: tuple[str, ...] = ()) -> Facts:
-    """What is to be known of a queue now; `log_path` is "" where there is none.
-
-    Raises:
-        Unavailable: the database cannot be read now.
-    """
-    return told(look(store, log_path, time.time(), beside))
-
-
 def look(store: ZgbStore, log_path: str, now: float, beside: tuple[str, ...] = ()) -> Seen:
-    """The queue as it stands, and what its log says of the last runs.
+    """The queue as it stands, and what its log says of the last runs; `log_path` is "" where there
+    is none.
 
     Raises:
         Unavailable: the database cannot be read now.
@@ -87,11 +96,11 @@ def look(store: ZgbStore, log_path: str, now: float, beside: tuple[str, ...] = (
     except OSError as error:
         beside = (*beside, f"the log {log_path} cannot be read: {error.strerror or error}")
     else:
-        lines = read.lines
+        lines = [*_of(store.place.path, read.lines, now)]
         if read.broken:
             broken = f"{read.broken:,} lines" if read.broken > 1 else "1 line"
             beside = (*beside, f"{broken} of the log {log_path} cannot be read")
-    ends = [line for line in lines if line.event in ENDS and line.at <= now]
+    ends = [line for line in lines if line.event in ENDS]
     return Seen(
         now,
         settings,
@@ -99,11 +108,19 @@ def look(store: ZgbStore, log_path: str, now: float, beside: tuple[str, ...] = (
         store.figures(now),
         store.backlog(now),
         store.way_now(now),
+        max((line.at for line in lines if line.event in STARTS), default=None),
         ends[-1].at if ends else None,
         _words(ends[-1]) if ends else "",
         usual_gap(lines),
+        tuple(line.at for line in lines if line.event == CHANGED),
         beside,
     )
+
+
+def _of(database: str, lines: Sequence[Line], now: float) -> Iterator[Line]:
+    """Those until now that do not name another database: several may share one log."""
+    path = os.path.realpath(database)
+    return (line for line in lines if line.at <= now and line.fields.get("db", path) == path)
 
 
 def usual_gap(lines: Sequence[Line]) -> float:
@@ -131,7 +148,7 @@ def _rows(seen: Seen) -> list[tuple[str, str]]:
     burst = min(figures.per_hour, seen.pace.burst)
     paused = "" if seen.settings.enabled else "; paused: none is spent"
     rows = [("tokens", f"{figures.tokens} of {burst}{paused}")]
-    if figures.tokens < burst:
+    if not figures.tokens and seen.settings.enabled:
         rows.append(("next token", until(figures.next_token, now)))
     rows.append(("rate", f"{figures.per_hour} an hour, {burst} at once at most"))
     rows.append(("backlog", _backlog(seen)))
@@ -175,7 +192,7 @@ def _warnings(seen: Seen) -> list[str]:
     settings, backlog = seen.settings, seen.backlog
     found = []
     sign = seen.last_sign
-    if sign is None or seen.now - sign > SILENT:
+    if seen.is_silent:
         since = "no run is known of" if sign is None else f"no run for {lasting(seen.now - sign)}"
         # While it is paused only the log tells of runs, and there need not be one.
         if settings.enabled or seen.ended is not None:

@@ -54,6 +54,9 @@ NOT_TRIED = frozenset(
 )
 """What ends a claim without anybody having been asked to take the mail."""
 
+WEB_ROOTS = frozenset({"public", "public_html", "htdocs", "www", "html", "webroot"})
+"""What folders are called that a web server serves from."""
+
 _BLOCK = 1 << 16
 _LONGEST = 1 << 20
 """Bytes of a line that can be one of ours; a longer one is passed over without being parsed."""
@@ -82,17 +85,26 @@ def spot(said: str, database: str, environ: Mapping[str, str], cwd: str) -> Spot
     folder = os.path.join(home, "logs")
     if home.startswith("/") and os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):
         return _writable(Spot(os.path.join(folder, NAME), "in the folder logs of the home"))
-    beside = os.path.dirname(os.path.abspath(database))
-    why = (
-        f"the log lies beside the database, in {beside}: below a web root only .htaccess keeps "
-        f"it from everybody, and only with Apache; make the folder {folder or '$HOME/logs'}, "
-        f"or set {VARIABLE}"
-    )
-    return _writable(Spot(os.path.join(beside, NAME), "beside the database", (why,)))
+    # One log for each database, by whatever link it is reached.
+    beside = os.path.dirname(os.path.realpath(database))
+    return _writable(Spot(os.path.join(beside, NAME), "beside the database"))
+
+
+def is_public(folder: str) -> bool:
+    """Whether a folder lies where a web server may serve from, by the usual names of those."""
+    names = {*os.path.abspath(folder).split("/"), *os.path.realpath(folder).split("/")}
+    return not WEB_ROOTS.isdisjoint(names)
 
 
 def _writable(at: Spot) -> Spot:
     folder = os.path.dirname(at.path)
+    if is_public(folder):
+        why = (
+            f"the log lies below a web root, in {folder}: only .htaccess keeps it from everybody, "
+            f"and only with Apache; make the folder logs in the home of whom cron runs as, or set "
+            f"{VARIABLE}"
+        )
+        at = at._replace(warnings=(why,))
     if os.path.exists(at.path):
         good = os.path.isfile(at.path) and os.access(at.path, os.W_OK)
     else:

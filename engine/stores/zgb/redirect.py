@@ -10,7 +10,7 @@ LONGEST = 64
 """Characters that an address may have before its @ (RFC 5321, 4.5.3.1.1)."""
 
 UNDECIDABLE = "redirect guard undecidable"
-"""What stands as the error of a user's job that waits for readable dates."""
+"""What stands as the error of a user's job that waits until somebody can tell if it is a test."""
 
 
 class Period(NamedTuple):
@@ -32,7 +32,7 @@ class Way(StrEnum):
     """To whom it is meant for."""
     REDIRECTED = "redirected"
     UNDECIDABLE = "undecidable"
-    """Nowhere now: it cannot be known whether it is a test."""
+    """Nowhere now: nobody can know whether it is a test."""
 
 
 def period(start: str | None, end: str | None, zone: tzinfo) -> Period | None:
@@ -51,17 +51,22 @@ def period(start: str | None, end: str | None, zone: tzinfo) -> Period | None:
     return Period(begins, ends)
 
 
-def way(switched: bool, kind: str, created: float, now: float, during: Period | None) -> Way:
+def way(switched: bool, kind: str, created: float | None, now: float, during: Period | None) -> Way:
     """Where a mail goes that was enqueued at `created` and is sent `now` (epoch seconds UTC).
 
     Both must lie outside the period: by the time of sending alone a confirmation that is still
-    being retried when the period ends would go to the test address.
+    being retried when the period ends would go to the test address. Of what was `created` nobody
+    knows when (None) that is to be feared.
     """
     if not switched or kind != "user":
         return Way.PLAIN
     if during is None:
         return Way.UNDECIDABLE
-    return Way.PLAIN if during.holds(now) or during.holds(created) else Way.REDIRECTED
+    if during.holds(now):
+        return Way.PLAIN
+    if created is None:
+        return Way.UNDECIDABLE
+    return Way.PLAIN if during.holds(created) else Way.REDIRECTED
 
 
 def address(to: str, target: str) -> str:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from engine import files
 from engine.store import Unavailable
 from engine.stores.zgb.place import Place
-from engine.stores.zgb.times import Cell, Form, zone_of
+from engine.stores.zgb.times import EARLIEST, LAST, Cell, Form, zone_of
 from engine.stores.zgb.wire import Wire, quoted
 
 DOCUMENTED = (
@@ -19,6 +19,25 @@ DOCUMENTED = (
     *("locked_until", "last_error"),
 )
 """The columns without which it is no mail queue."""
+
+APART = 26 * 3600
+"""Seconds by which a registration must be younger than a job to be another's than the job was made
+for: more than any two time zones differ, in which the two may have been written."""
+
+_STAMP = "[0-9]" * 4 + "-[01][0-9]-[0-3][0-9] [0-2][0-9]:[0-5][0-9]:[0-5][0-9]"
+
+_YOUNGER = f"""coalesce(CASE
+  WHEN typeof(r.created_at) = 'integer' AND typeof(mail_queue.created_at) = 'integer'
+    AND min(r.created_at, mail_queue.created_at) >= {EARLIEST}
+    AND max(r.created_at, mail_queue.created_at) <= {LAST}
+  THEN r.created_at - mail_queue.created_at > {APART}
+  WHEN typeof(r.created_at) = 'text' AND typeof(mail_queue.created_at) = 'text'
+    AND r.created_at GLOB '{_STAMP}' AND mail_queue.created_at GLOB '{_STAMP}'
+  THEN strftime('%s', r.created_at) - strftime('%s', mail_queue.created_at) > {APART}
+END, 0)"""
+"""That a registration `r` was made long after a job. Two programs wrote these times: what is not
+written alike (milliseconds, another sign between day and hour, a zone or a fraction behind them)
+says nothing about which came first."""
 
 TIMES = ("next_attempt_at", "locked_until", "created_at", "updated_at")
 """The columns that hold times, as far as they are there."""
@@ -81,10 +100,17 @@ class Shape(NamedTuple):
     """In which zone its texts are."""
     period_zone: tzinfo
     orphans: str
-    """A condition on `mail_queue` that holds for a job whose registration is gone, or was given
-    out again since; "" where that cannot be told."""
+    """A condition on `mail_queue` that holds for a job whose registration is gone; "" where that
+    cannot be told."""
+    strangers: str
+    """The same for a job whose number seems to have been given out again since."""
     identity: str
     """What tells a registration from a later one of the same number, as a column."""
+
+    @property
+    def dates(self) -> bool:
+        """Whether anything there can say when a job was made: itself, or its registration."""
+        return "created_at" in self.forms or self.identity == "created_at"
 
     @property
     def columns(self) -> str:
@@ -164,8 +190,8 @@ def _shape(wire: Wire, place: Place) -> Shape:
     forms = {name: Form(_is_text(wire, name, types[name]), zone) for name in TIMES if name in types}
     key = _key(wire, types)
     names = tuple(name for name in types if name != key)
-    orphans, identity = _registrations(wire, place.registrations, forms)
-    return Shape(names, key, forms, zone, period_zone, orphans, identity)
+    told = _registrations(wire, place.registrations, forms)
+    return Shape(names, key, forms, zone, period_zone, *told)
 
 
 def _columns(wire: Wire, table: str, needed: tuple[str, ...]) -> dict[str, str]:
@@ -201,21 +227,20 @@ def _is_text(wire: Wire, name: str, declared: str) -> bool:
     return any(word in declared.upper() for word in ("TEXT", "CHAR", "DATE", "TIMESTAMP"))
 
 
-def _registrations(wire: Wire, table: str, forms: Mapping[str, Form]) -> tuple[str, str]:
-    """The condition of an orphan, and what tells a registration; "" where there is no table."""
+def _registrations(wire: Wire, table: str, forms: Mapping[str, Form]) -> tuple[str, str, str]:
+    """The conditions of an orphan and of a job of another registration, and what tells one; "" each
+    where there is no table."""
     if not table:
-        return "", ""
+        return "", "", ""
     types = {str(row[1]): str(row[2]) for row in wire.run(f"PRAGMA table_info({quoted(table)})")}
     if "number" not in types:
-        return "", ""
+        return "", "", ""
     there = f"SELECT 1 FROM {quoted(table)} r WHERE r.number = mail_queue.registration_number"
+    gone = f"NOT EXISTS ({there})"
     if "created_at" not in types:
-        return f"NOT EXISTS ({there})", "rowid"
-    if "created_at" in forms:
-        # Only where both are written alike: a number given out again has a later registration.
-        there += " AND NOT (typeof(r.created_at) = typeof(mail_queue.created_at)"
-        there += " AND r.created_at > mail_queue.created_at)"
-    return f"NOT EXISTS ({there})", "created_at"
+        return gone, "", "rowid"
+    both = "created_at" in forms
+    return gone, f"EXISTS ({there} AND {_YOUNGER})" if both else "", "created_at"
 
 
 def count_registrations(book: Book) -> Cell:

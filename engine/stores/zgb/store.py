@@ -110,7 +110,7 @@ class Errand(NamedTuple):
     created: int
     """Epoch seconds UTC; 0 where the table does not say."""
     orphan: bool
-    """Whether its registration is gone, or another one of its number."""
+    """Whether its registration is gone."""
     registration: Mapping[str, Cell]
     """The row of its registration by column; empty where there is none."""
     way: redirect.Way
@@ -495,9 +495,7 @@ class ZgbStore:
 
     def way_now(self, now: float) -> redirect.Way:
         """Where a user's mail would go that is enqueued and sent now."""
-        settings = config.load(self._book.wire)
-        during = settings.period(self._book.shape)
-        return redirect.way(settings.redirected, "user", now, now, during)
+        return taking.way_of_all(self._book, config.load(self._book.wire), now)
 
     def settings(self) -> Config:
         """Their settings as they stand now.
@@ -516,6 +514,11 @@ class ZgbStore:
         """Whether jobs are told apart by when they were made: the table has a column for it."""
         return "created_at" in self._book.shape.forms
 
+    @property
+    def dates(self) -> bool:
+        """Whether it can be told when a job was made: by itself, or by its registration."""
+        return self._book.shape.dates
+
     def errand(self, task: Task, now: float) -> Errand:
         """All that is to be known of a claimed job just before its mail is sent.
 
@@ -526,8 +529,7 @@ class ZgbStore:
         book, wire = self._book, self._book.wire
         row = moving.current(wire, book, task, now)
         settings = config.load(wire)
-        during = settings.period(book.shape)
-        way = redirect.way(settings.redirected, row.kind, row.created, now, during)
+        way = taking.way_of(wire, book, row, settings, now)
         return Errand(
             row.key,
             row.number,
@@ -547,10 +549,14 @@ class ZgbStore:
         return taking.is_orphan(wire, self._book, row)
 
     def way(self, task: Task, now: float) -> redirect.Way:
-        """Where the mail of a job goes that is sent now: as meant, redirected, or nobody knows."""
-        settings = config.load(self._book.wire)
-        during = settings.period(self._book.shape)
-        return redirect.way(settings.redirected, task.kind, task.created, now, during)
+        """Where the mail of a job goes that is sent now: as meant, redirected, or nobody knows.
+
+        Raises:
+            Gone: it is not there as it was seen.
+        """
+        wire = self._book.wire
+        row = moving.current(wire, self._book, task, now)
+        return taking.way_of(wire, self._book, row, config.load(wire), now)
 
 
 def _made(lot: Lot, move: Move) -> Outcome:

@@ -11,12 +11,12 @@ from engine import policy
 from engine.model import Lease, Task
 from engine.policy import HOUR, Bucket, Rate
 from engine.store import Unavailable, Wants
-from engine.stores.zgb import bucket, config, redirect
+from engine.stores.zgb import bucket, config, redirect, schema
 from engine.stores.zgb.config import Config
 from engine.stores.zgb.place import KINDS, PARKED, Place
 from engine.stores.zgb.row import Odd, Row, is_far, parse, task_of
 from engine.stores.zgb.schema import Book
-from engine.stores.zgb.times import Cell, read
+from engine.stores.zgb.times import Cell, made, read
 from engine.stores.zgb.wire import Wire
 
 LAPSED = "lease expired"
@@ -64,6 +64,8 @@ class Taking:
         """Keys of rows that are due and no jobs."""
         self._begun = False
         """Whether the house is kept, and the bucket refilled."""
+        self._held_back = False
+        """Whether a job was passed over that nobody can tell to be a test or not."""
 
     def claim(self) -> Claim:
         """The next job, claimed; `wants` is asked under the queue's write lock.
@@ -88,7 +90,8 @@ class Taking:
         waiting = self._undecidable(wire, settings)
         kept = kept._replace(undecidable=bool(waiting))
         spent = policy.spend(current)
-        row = None if spent is None else self._first(wire, waiting)
+        row = None if spent is None else self._first(wire, waiting, settings)
+        kept = kept._replace(undecidable=kept.undecidable or self._held_back)
         if spent is None or row is None:
             return Claim(None, kept._replace(due=self._due(wire, current, kept.rate)))
         self._write(wire, spent)
@@ -151,11 +154,10 @@ class Taking:
 
     # ---- the next job
 
-    def _first(self, wire: Wire, unwanted: set[str]) -> Row | None:
+    def _first(self, wire: Wire, unwanted: set[str], settings: Config) -> Row | None:
         """The first due job of a wanted kind; none of a kind in `unwanted`."""
         while (row := self._candidate(wire, unwanted)) is not None:
-            if is_orphan(wire, self._book, row):
-                # Since the house was kept: the next run deletes it, if they are not too many.
+            if self._must_wait(wire, row, settings):
                 self._passed.add(row.key)
             elif self._wants(row.kind, ""):
                 return row
@@ -165,10 +167,7 @@ class Taking:
 
     def _undecidable(self, wire: Wire, settings: Config) -> set[str]:
         """The kinds that must wait because the test mode's guard cannot decide."""
-        during = settings.period(self._book.shape)
-        if redirect.way(settings.redirected, "user", 0.0, self._now, during) is not (
-            redirect.Way.UNDECIDABLE
-        ):
+        if way_of_all(self._book, settings, self._now) is not redirect.Way.UNDECIDABLE:
             return set()
         wire.change(
             "UPDATE mail_queue SET last_error = ? WHERE mail_type = 'user'"
@@ -176,6 +175,26 @@ class Taking:
             (redirect.UNDECIDABLE, redirect.UNDECIDABLE),
         )
         return {"user"}
+
+    def _must_wait(self, wire: Wire, row: Row, settings: Config) -> bool:
+        """Whether a due job is not to be sent now; it costs no token."""
+        # An orphan is one since the house was kept: the next run deletes it, if they are not too
+        # many. That of another's registration waits until somebody sees to it.
+        return (
+            is_orphan(wire, self._book, row)
+            or _is_strangers(wire, self._book, row)
+            or self._is_held_back(wire, row, settings)
+        )
+
+    def _is_held_back(self, wire: Wire, row: Row, settings: Config) -> bool:
+        """Whether nobody can tell if this one is a test; then it says so."""
+        where = way_of(wire, self._book, row, settings, self._now)
+        if where is not redirect.Way.UNDECIDABLE:
+            return False
+        self._held_back = True
+        if row.error != redirect.UNDECIDABLE:
+            write(wire, self._book, row, last_error=redirect.UNDECIDABLE)
+        return True
 
     def _candidate(self, wire: Wire, unwanted: set[str]) -> Row | None:
         """The first due job of a wanted kind: by when it is due, then by arrival."""
@@ -289,18 +308,55 @@ def stamp(book: Book, now: float) -> dict[str, Cell]:
     return {} if form is None else {"updated_at": form.write(int(now))}
 
 
+# ---- the test mode
+
+
+def way_of(wire: Wire, book: Book, row: Row, settings: Config, now: float) -> redirect.Way:
+    """Where the mail of a job goes that is sent now."""
+    if not settings.redirected or row.kind != "user":
+        return redirect.Way.PLAIN  # as nearly always: no registration is asked
+    shape = book.shape
+    stood = dict(zip(shape.names, row.cells, strict=True)).get("created_at")
+    created = made(stood, shape.zone)
+    if created is None and shape.identity == "created_at":
+        found = schema.registration(book, row.number)
+        created = made(found.get("created_at"), shape.zone)
+    return redirect.way(settings.redirected, row.kind, created, now, settings.period(shape))
+
+
+def way_of_all(book: Book, settings: Config, now: float) -> redirect.Way:
+    """Where a user's mail would go that is enqueued and sent now."""
+    created = now if book.shape.dates else None
+    during = settings.period(book.shape)
+    return redirect.way(settings.redirected, "user", created, now, during)
+
+
+def unsaid(book: Book, settings: Config) -> str:
+    """What is lacking where it is undecidable for all, in words."""
+    if settings.period(book.shape) is not None:
+        return "neither jobs nor registrations have a column created_at; users' mails wait"
+    return (
+        f"startDate is {settings.start!r:.40}, endDate is {settings.end!r:.40}, expected two days "
+        "as YYYY-MM-DD; users' mails wait"
+    )
+
+
 # ---- orphans
 
 
 def is_orphan(wire: Wire, book: Book, row: Row) -> bool:
-    """Whether a job's registration is gone, or its number was given out again since."""
-    shape = book.shape
-    return bool(
-        shape.orphans
-        and wire.run(
-            f"SELECT 1 FROM mail_queue WHERE {shape.key} = ? AND {shape.orphans}", (row.key,)
-        )
-    )
+    """Whether a job's registration is gone."""
+    return _holds(wire, book, row, book.shape.orphans)
+
+
+def _is_strangers(wire: Wire, book: Book, row: Row) -> bool:
+    """Whether a job's number seems to have been given out again since it was made."""
+    return _holds(wire, book, row, book.shape.strangers)
+
+
+def _holds(wire: Wire, book: Book, row: Row, condition: str) -> bool:
+    where = f"{book.shape.key} = ? AND {condition}"
+    return bool(condition and wire.run(f"SELECT 1 FROM mail_queue WHERE {where}", (row.key,)))
 
 
 class Orphans(NamedTuple):
@@ -308,6 +364,25 @@ class Orphans(NamedTuple):
 
     orphans: int
     jobs: int
+    strangers: int
+    """Those whose number seems to have been given out again since they were made."""
+
+    @property
+    def told(self) -> str:
+        """What is to be said of them; "" when there are none."""
+        words = []
+        if self.orphans:
+            gone = f"{self.orphans:,} jobs have no registration: the next run deletes them"
+            if self.orphans == 1:
+                gone = "1 job has no registration: the next run deletes it"
+            words.append(self.too_many or gone)
+        if self.strangers:
+            # By age alone none is deleted: of two times that two programs wrote, one may be wrong.
+            words.append(
+                f"{self.strangers:,} jobs are older than the registration that has their number, "
+                "and wait: if it was given out again, have them deleted, and enqueue it"
+            )
+        return "; ".join(words)
 
     @property
     def too_many(self) -> str:
@@ -324,12 +399,13 @@ def count_orphans(wire: Wire, book: Book) -> Orphans | None:
     """How many there are; None where there is no table of registrations to tell by."""
     if not book.shape.orphans:
         return None
-    ((orphans,),) = wire.run(
-        f"SELECT count(*) FROM mail_queue WHERE status <> 'sending' AND {book.shape.orphans}"
+    ((orphans, jobs, strangers),) = wire.run(
+        f"SELECT count(*) FILTER (WHERE status <> 'sending' AND {book.shape.orphans}), count(*),"
+        f" count(*) FILTER (WHERE status <> 'sending' AND {book.shape.strangers or '0'})"
+        " FROM mail_queue"
     )
-    ((jobs,),) = wire.run("SELECT count(*) FROM mail_queue")
-    assert isinstance(orphans, int) and isinstance(jobs, int)
-    return Orphans(orphans, jobs)
+    assert isinstance(orphans, int) and isinstance(jobs, int) and isinstance(strangers, int)
+    return Orphans(orphans, jobs, strangers)
 
 
 def no_registrations(book: Book) -> str:
@@ -341,7 +417,8 @@ def no_registrations(book: Book) -> str:
 
 
 def delete_orphans(wire: Wire, book: Book, *, asked: bool = False) -> list[str]:
-    """Delete the jobs whose registration is gone, before they cost a token; says which.
+    """Delete the jobs whose registration is gone, before they cost a token; says which. When
+    somebody `asked` for it, also those of a number that seems to have been given out again.
 
     Raises:
         Unavailable: that table is missing, or they are so many that somebody must have `asked`.
@@ -353,9 +430,10 @@ def delete_orphans(wire: Wire, book: Book, *, asked: bool = False) -> list[str]:
         raise Unavailable(f"{wire.path}: {no_registrations(book)}")
     if counted.too_many and not asked:
         raise Unavailable(f"{wire.path}: {counted.too_many}")
-    if not counted.orphans:
+    which = [book.shape.orphans, book.shape.strangers if asked else ""]
+    if not counted.orphans and not (asked and counted.strangers):
         return []
-    where = f"status <> 'sending' AND {book.shape.orphans}"
+    where = f"status <> 'sending' AND ({' OR '.join(filter(None, which))})"
     gone = wire.run(f"SELECT registration_number, mail_type FROM mail_queue WHERE {where}")
     wire.change(f"DELETE FROM mail_queue WHERE {where}")
     return ["-".join(map(str, values)) for values in gone]

@@ -15,6 +15,10 @@ Cell: TypeAlias = int | float | str | bytes | None
 LATEST = 1 << 53
 """No time lies further ahead than a float can tell seconds apart."""
 
+EARLIEST, LAST = 946_684_800, 4_102_444_800
+"""The years 2000 and 2100, between which a registration was made: a number of seconds that is none
+of these counts something else, such as milliseconds."""
+
 PARKED_TEXT = "9999-12-31 23:59:59"
 """A parked job's time as text, the same in every zone: east of UTC it would have five digits."""
 
@@ -68,6 +72,17 @@ def read(value: Cell, zone: tzinfo) -> float:
     if not 0 <= moment <= LATEST:
         raise ValueError(f"no time that could be meant: {value!r:.40}")
     return moment
+
+
+def made(value: Cell, zone: tzinfo) -> float | None:
+    """When something was made that says so itself, epoch seconds UTC; None where nobody can tell:
+    it says nothing, or not as such times are written here.
+    """
+    try:
+        moment = read(value, zone)
+    except (ValueError, OverflowError):
+        return None
+    return moment if EARLIEST <= moment <= LAST else None
 
 
 def _moment(value: Cell, zone: tzinfo) -> float:

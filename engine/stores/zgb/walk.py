@@ -126,19 +126,13 @@ class Walk:
         counted = taking.count_orphans(book.wire, book)
         if counted is None and place.registrations:
             yield Problem("registrations", taking.no_registrations(book))
-        elif counted is not None and counted.orphans:
-            gone = f"{counted.orphans:,} jobs have no registration: the next run deletes them"
-            yield Problem("orphans", counted.too_many or gone)
+        elif counted is not None and counted.told:
+            yield Problem("orphans", counted.told)
         if odd := bucket.odd_rate(settings.rate, place.pace):
             yield Problem(config.RATE, odd)
-        during = settings.period(book.shape)
-        where = redirect.way(settings.redirected, "user", 0.0, self._now, during)
+        where = taking.way_of_all(book, settings, self._now)
         if where is redirect.Way.UNDECIDABLE:
-            yield Problem(
-                "redirect",
-                f"{redirect.UNDECIDABLE}: startDate is {settings.start!r:.40}, endDate is "
-                f"{settings.end!r:.40}, expected two days as YYYY-MM-DD; users' mails wait",
-            )
+            yield Problem("redirect", f"{redirect.UNDECIDABLE}: {taking.unsaid(book, settings)}")
 
     def _ours(self, state: State) -> Iterator[Seen]:
         for kept in self._aside.all(state, self._token):
