@@ -102,7 +102,7 @@ def test_a_file_is_no_place(tmp_path: Path) -> None:
     """A file in the place of a folder is no queue."""
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(Unavailable, match="file: a file, and no SQLite database; expected one, or a folder"):
+    with pytest.raises(Unavailable, match="file: a file, and no SQLite database"):
         open_store(str(tmp_path / "file"))
 
 

@@ -598,7 +598,7 @@ def test_a_job_much_older_than_its_numbers_registration_waits(
     assert [task.id for task in store.take(NOW, "me", 9)] == ["1002-user"]
 
     assert store.kept.orphans == ()
-    assert "1 jobs are older than the registration" in problems(store)["orphans"]
+    assert "1 job is older than the registration" in problems(store)["orphans"]
     assert store.control("deleteOrphans") == "1 orphans deleted"
     assert problems(store) == {}
     assert sql("SELECT registration_number FROM mail_queue") == [(1002,)]

@@ -147,7 +147,7 @@ def _refused_kinds(desk: Desk, columns: tuple[str, ...]) -> Iterator[str]:
 
 
 def queue_shut(setup: Setup, kind: str) -> str:
-    """Why a worker of ours would claim no mail of a kind now; "" when it would.
+    """Why no worker would claim a mail of a kind now, as far as we know; "" when one would.
 
     Raises:
         Unavailable: the database cannot be read now.

@@ -378,9 +378,11 @@ class Orphans(NamedTuple):
             words.append(self.too_many or gone)
         if self.strangers:
             # By age alone none is deleted: of two times that two programs wrote, one may be wrong.
+            many = f"{self.strangers:,} jobs are older than the registration that has their number"
+            if self.strangers == 1:
+                many = "1 job is older than the registration that has its number"
             words.append(
-                f"{self.strangers:,} jobs are older than the registration that has their number, "
-                "and wait: if it was given out again, have them deleted, and enqueue it"
+                f"{many}: not sent; if the number was given out again, delete, and enqueue anew"
             )
         return "; ".join(words)
 
