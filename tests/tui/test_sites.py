@@ -6,7 +6,7 @@ import asyncio
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from engine.stores.nftban import NftbanStore
 from engine.stores.zgb import ZgbStore, create
 from engine.verbs import VERBS
 from tests.tui.spools import make_spool as make_queue
-from tests.tui.spools import some_tasks
+from tests.tui.spools import some_tasks, until
 from tui.app import Console
 from tui.cli import main
 from tui.cli.console import places_of
@@ -75,9 +75,11 @@ async def test_one_console_shows_all_three(places: list[str], opened: list[Place
     console = Console(opened)
 
     async with console.run_test(size=(120, 40)) as pilot:
-        while not all(live.inspector.latest.complete and live.looked for live in console.lives):
-            await pilot.pause(0.02)
-        await pilot.pause()
+        await until(
+            pilot,
+            lambda: all(live.inspector.latest.complete and live.looked for live in console.lives),
+        )
+        await until(pilot, lambda: "mail.out" in text_of(console.screen))
         overview = text_of(console.screen)
         words = [set(live.inspector.states.values()) for live in console.lives]
 
@@ -222,20 +224,16 @@ async def test_one_place_that_goes_away_leaves_the_others_on_screen(
     """A database that is moved away is a line with the reason, and comes back by itself."""
     console = Console(opened)
     async with console.run_test(size=(120, 40)) as pilot:
-        lives = console.lives
-
-        async def until(is_so: Callable[[], bool]) -> None:
-            while not is_so():
-                await pilot.pause(0.02)
-
-        await until(lambda: all(live.inspector.latest.complete and live.looked for live in lives))
-        away = tmp_path / "away.db"
+        lives, away = console.lives, tmp_path / "away.db"
+        await until(
+            pilot, lambda: all(live.inspector.latest.complete and live.looked for live in lives)
+        )
         await asyncio.to_thread(Path(places[1]).rename, away)
-        await until(lambda: bool(lives[1].inspector.latest.unavailable))
-        await until(lambda: isinstance(lives[1].signs.tokens, str))
+        await until(pilot, lambda: lives[1].inspector.latest.unavailable)
+        await until(pilot, lambda: isinstance(lives[1].signs.tokens, str))
         await asyncio.to_thread(away.rename, places[1])
-        await until(lambda: not lives[1].inspector.latest.unavailable)
-        await until(lambda: not isinstance(lives[1].signs.tokens, str))
+        await until(pilot, lambda: not lives[1].inspector.latest.unavailable)
+        await until(pilot, lambda: not isinstance(lives[1].signs.tokens, str))
 
         assert not lives[0].inspector.latest.unavailable
         assert lives[1].inspector.latest.counts[State.PENDING] == PEOPLE
