@@ -1,8 +1,10 @@
 """Places for the tests of the stores: fresh ones, opened as often as a test likes."""
 
+import os
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +128,67 @@ def open_kannader(kannader: Path) -> Iterator[Callable[..., KannaderStore]]:
         yield opener
 
 
-@pytest.fixture(params=["memory", "nftban", "nftban-durable", "kannader", "zgb"])
+@pytest.fixture
+def kannader_in_use(kannader: Path) -> Iterator[None]:
+    """Somebody looks through the spool all the time, and into every file that is there."""
+
+    def look() -> None:
+        for folder in ("queue", "inflight", "cleanup", "hold", "data"):
+            for above, _, names in os.walk(kannader / folder):
+                for name in names:
+                    with suppress(OSError):  # moved or erased since it was listed
+                        Path(above, name).read_bytes()
+
+    with beside(look):
+        yield
+
+
+@pytest.fixture
+def queue_in_use(place: Place) -> Iterator[None]:
+    """Somebody writes into the database all the time, in a table of their own, and reads all."""
+    with closing(sqlite3.connect(place.path)) as db, db:
+        db.execute("CREATE TABLE visits (number INTEGER)")
+
+    def visit() -> None:
+        with closing(sqlite3.connect(place.path, isolation_level=None, timeout=30)) as db:
+            db.execute("BEGIN IMMEDIATE")
+            db.execute("INSERT INTO visits SELECT count(*) FROM mail_queue")
+            db.execute("COMMIT")
+            db.execute("SELECT * FROM mail_queue").fetchall()
+
+    with beside(visit):
+        yield
+
+
+@contextmanager
+def beside(act: Callable[[], None]) -> Iterator[None]:
+    """Do something again and again on another thread; whatever it met is raised at the end."""
+    over, met = threading.Event(), list[BaseException]()
+
+    def run() -> None:
+        try:
+            while not over.wait(0.001):
+                act()
+        except Exception as error:
+            met.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+    if met:
+        raise met[0]
+
+
+@pytest.fixture(
+    params=[
+        *("memory", "nftban", "nftban-durable", "kannader", "zgb"),
+        *("kannader-in-use", "zgb-in-use"),
+    ]
+)
 def open_store(
     request: pytest.FixtureRequest,
     open_spool: Callable[..., NftbanStore],
@@ -134,11 +196,16 @@ def open_store(
     open_queue: Callable[..., ZgbStore],
 ) -> Callable[[], Store]:
     """Open a further instance of the store under test, on the same tasks."""
+    users = {"kannader-in-use": "kannader_in_use", "zgb-in-use": "queue_in_use"}
+    if request.param in users:
+        request.getfixturevalue(users[request.param])
     openers: dict[str, Callable[[], Store]] = {
         "memory": _memory(),
         "nftban": open_spool,
         "nftban-durable": lambda: open_spool(durable=True),
         "kannader": open_kannader,
         "zgb": open_queue,
+        "kannader-in-use": open_kannader,
+        "zgb-in-use": open_queue,
     }
     return openers[request.param]
