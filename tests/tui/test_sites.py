@@ -282,3 +282,20 @@ def test_no_queue_of_the_contract_is_made_in_another_place(
     said = capsys.readouterr().err
     assert "nothing was made" in said
     assert "a file, and no SQLite database" in said
+
+
+def test_what_is_refused_counts_as_nothing(
+    places: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The dry run of what the store lets nobody do says so, by its exit code too."""
+    Path(places[0], "queue").chmod(0o777)
+
+    code = main(["hold", places[0], "--state", "queue", "--dry-run"])
+    said = capsys.readouterr().out
+
+    assert code == 77
+    assert "nothing would be held: " in said
+    assert "may be written by everybody" in said
+    assert "to do it" not in said
+    (row,) = counted(["hold", places[0], "--state", "queue", "--dry-run", "--json"], capsys)
+    assert (row["planned"], row["acted_on"]) == (2, 0)

@@ -67,8 +67,11 @@ def say(setup: Setup, store: Store, seen: Seen, arguments: Namespace, twin: str)
     """What would happen, and the command that does it."""
     if why := deed.guard(setup, seen.plan)():
         seen = seen._replace(warnings=[*seen.warnings, why])
+    closed = {plans.refusal(store.edges, seen.plan.verb, row) for row in seen.plan.included}
+    if closed and "" not in closed:
+        seen = seen._replace(closed=", ".join(sorted(closed)))
     deed.show(seen, deed.sight(seen, store, arguments, twin), arguments.json)
-    return deed.DONE
+    return EX_NOPERM if seen.closed else deed.DONE
 
 
 def apply(

@@ -49,6 +49,8 @@ class Seen(NamedTuple):
     """Ids of rows for which there is no room in the trash, each with the reason."""
     facts: Sequence[tuple[str, str]] = ()
     warnings: Sequence[str] = ()
+    closed: str = ""
+    """Why nothing of it may be done now, by whatever count; "" when some of it may."""
 
     @property
     def amount(self) -> int:
@@ -177,7 +179,11 @@ def show(seen: Seen, about: view.Sight, as_json: bool) -> None:
     more = len(seen.plan.rows) - len(listed)
     if more:
         print(f"  and {more:,} more (--json lists all)")
-    print(f"{seen.amount:,} would be {VERBS[seen.plan.verb].past}; nothing was changed")
+    past = VERBS[seen.plan.verb].past
+    if seen.closed:
+        print(f"nothing would be {past}: {shown(seen.closed)}")
+        return
+    print(f"{seen.amount:,} would be {past}; nothing was changed")
     if seen.amount:
         print(f"to do it: {shown(about.twin)}")
 
@@ -190,7 +196,8 @@ def _as_json(seen: Seen, about: view.Sight) -> dict[str, Any]:
         "scope": seen.scope,
         "undoes": plan.undoes or None,
         "planned": len(plan.rows),
-        "acted_on": seen.amount,
+        "acted_on": 0 if seen.closed else seen.amount,
+        "refused": seen.closed or None,
         "bytes": seen.size if seen.sizes else None,
         "oldest": plan.oldest or None,
         "newest": plan.newest or None,
