@@ -202,6 +202,44 @@ def test_a_mail_is_put_into_wire_form(place: Place, text: bytes) -> None:
     assert whole_lines(place.log) and all(ident in place.log for ident in ids)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--from {0} --to {1} {2} {file} {place}",
+        "--from {0} --to {1} --to {2} {file} {place}",
+        "--to {1} {2} --from {0} {file} --root {place}",
+        "{file} --from {0} --to {1} --to {2} {place}",
+        "{file} {place} --from {0} --to {1} --to {2}",
+    ],
+)
+def test_recipients_and_file_may_be_named_in_any_order(
+    place: Place, tmp_path: Path, words: str
+) -> None:
+    """Those behind the first need no --to of their own: what is no address is the mail's file."""
+    file = tmp_path / "mail.eml"
+    file.write_bytes(TEXT)
+    said = words.format(FROM, TO, ALSO, file=file, place=place.path)
+
+    done = place.run("kannader", "enqueue", *said.split())
+
+    assert done.returncode == 0, done.stderr
+    assert {task.destination for task in place.tasks()} == {TO, ALSO}
+
+
+@pytest.mark.parametrize("words", ["{1}", "{1} {2}", "one two three"])
+def test_without_a_file_nothing_is_enqueued(place: Place, words: str) -> None:
+    """One line says what was expected where."""
+    said = words.format(FROM, TO, ALSO).split()
+
+    done = place.run(
+        *("kannader", "enqueue", "--root", str(place.path), "--from", FROM, "--to", TO, *said)
+    )
+
+    assert done.returncode == 64
+    assert b"expected FILE behind the recipients" in done.stderr
+    assert place.tasks() == []
+
+
 def test_what_is_in_wire_form_is_kept_as_it_is(place: Place, tmp_path: Path) -> None:
     """Not a byte of it changes; what is not in that form is refused."""
     file = tmp_path / "mail"

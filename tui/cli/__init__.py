@@ -551,8 +551,12 @@ _WORDS = (
         "kannader:enqueue",
         "put a mail into the spool; prints the id of each recipient's",
         (
-            _takes("file", metavar="FILE", help="the mail, headers and body; - for stdin"),
-            _PLACE,
+            _takes(
+                "words",
+                nargs="+",
+                metavar="FILE",
+                help="further recipients, then the mail's file (- for stdin), then the PLACE",
+            ),
             _takes(
                 "--from", dest="sender", metavar="A", required=True, help="<> is the null sender"
             ),

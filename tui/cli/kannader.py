@@ -8,9 +8,10 @@ import tempfile
 import threading
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from itertools import takewhile
 from typing import BinaryIO
 
 from engine import stores
@@ -32,6 +33,7 @@ from engine.stores.kannader.store import FOLDERS
 from engine.text import said, shown
 from engine.worker import Services
 from tui.cli import unlocked
+from tui.cli.deed import placed
 from tui.cli.wiring import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE, Setup, complain, fail
 from tui.place import Facts
 
@@ -62,18 +64,20 @@ def init(setup: Setup, arguments: Namespace) -> int:
 
 def enqueue(setup: Setup, arguments: Namespace) -> int:
     """Put a mail into the spool; prints the id of each recipient's once the disk has all of it."""
+    more, file, places = _told_apart(arguments.words)
+    setup = placed(setup, arguments, places)
     _settings(setup)
-    recipients = list(dict.fromkeys(arguments.recipients))
+    recipients = list(dict.fromkeys([*arguments.recipients, *more]))
     for address in (arguments.sender, *recipients):
         _require_address(address, null=address is arguments.sender)
-    with _opened(arguments.file) as source, tempfile.TemporaryFile() as contents:
+    with _opened(file) as source, tempfile.TemporaryFile() as contents:
         chunks = iter(lambda: source.read(wire.CHUNK), b"")
         contents.writelines(chunks if arguments.wire else wired(chunks))
         contents.seek(0)
         try:
             wire.examined(contents)
         except BadMail as error:
-            fail(EX_USAGE, f"{shown(arguments.file)}: {error}")
+            fail(EX_USAGE, f"{shown(file)}: {error}")
         contents.seek(0)
         setup.require_change()
         with closing(_store(setup)) as store:
@@ -88,6 +92,18 @@ def enqueue(setup: Setup, arguments: Namespace) -> int:
     for ident in ids:
         setup.log_if_allowed("INFO", f"Task queued: {ident} ({KIND})")
     return 0
+
+
+def _told_apart(words: Sequence[str]) -> tuple[list[str], str, list[str]]:
+    """Further recipients, the mail's file, and the place, if one is named: they come in this order.
+
+    A file of a name that could be an address is written with a /.
+    """
+    more = list(takewhile(lambda word: "@" in word and "/" not in word, words))
+    file, *places = [*words[len(more) :], ""]
+    if not file or len(places) > 2:
+        fail(EX_USAGE, "expected FILE behind the recipients, or - for stdin, and at most a PLACE")
+    return more, file, places[:-1]
 
 
 def _require_address(address: str, *, null: bool) -> None:

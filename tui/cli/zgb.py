@@ -234,6 +234,8 @@ def enqueue(setup: Setup, arguments: Namespace) -> int:
         fail(EX_CONFIG, "both mails are switched off: stores.zgb.types.*.enabled")
     log = desk.log()
     with closing(desk.open(log)) as store:
+        if refused := store.edges[None, State.PENDING].refused:
+            fail(EX_NOPERM, refused)
         try:
             done = store.enqueue(arguments.number, kinds)
         except Unsupported as error:
