@@ -232,11 +232,13 @@ def _tally(row: Any) -> Tally:
 
 
 def _left(row: Any) -> Left:
-    name, tokens, burst, more, per_hour = row
+    # What is recorded by a version before had no word on whether it was paused.
+    name, tokens, burst, more, per_hour, *paused = row
     return Left(
         *(_text(name), _whole(tokens), _whole(burst)),
         _maybe(more, _number),
         _maybe(per_hour, _whole),
+        bool(paused and paused[0] is True),
     )
 
 

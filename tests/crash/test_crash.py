@@ -29,7 +29,7 @@ def test_at_every_point_nothing_is_lost(name: str, sweeper: Sweeper) -> None:
 BREAKS = {
     "a rescue forgets to count": (
         "engine/rescuer.py",
-        "Move(task, outcome_of_failure(task, reason, retry, now))",
+        "Move(task, outcome_of_failure(task, reason, retry, now, end))",
         "Move(task, verbs.unclaim(task))",
         "next-done",
         "its attempt was not counted",

@@ -276,6 +276,8 @@ def tokens_line(tokens: Sequence[Left] | str, width: int) -> Line:
     still."""
     if isinstance(tokens, str):
         return present.cut(((" tokens  ", "title"), (f"? {shown(tokens)}", "unknown")), width)
+    if not tokens:
+        return present.cut(((" tokens  ", "title"), ("nothing is limited here", "dim")), width)
     parts: list[Line] = [((" tokens  ", "title"),)]
     for left in tokens:
         name = shown(left.name) if left.name else "all kinds"
