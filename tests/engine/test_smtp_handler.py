@@ -23,9 +23,9 @@ from engine.mail.model import BadMail
 from engine.mail.smtp import Destination, Letter, path_of
 from engine.mail.wire import CHUNK
 from engine.model import State, Task
-from engine.stores.kannader.form import unwired, wire
+from engine.stores.kannader.form import wire
 from engine.stores.kannader.settings import TLS
-from tests.mail.letters import BODIES, HEADERS
+from tests.mail.letters import BODIES, HEADERS, unwired
 from tests.mail.smtpd import (  # fmt: skip
     CUT,
     DROP,

@@ -64,3 +64,10 @@ def on_the_wire(mail: Mail) -> bytes:
 def never() -> bool:
     """Nobody cancels."""
     return False
+
+
+def unwired(data: bytes) -> bytes:
+    """A mail as it was before: without the dot at its end, leading dots single."""
+    data = data[:-3] if data == b".\r\n" or data.endswith(b"\r\n.\r\n") else data
+    lines = data.split(b"\r\n")
+    return b"\r\n".join(line.removeprefix(b".") for line in lines)

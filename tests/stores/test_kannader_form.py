@@ -11,6 +11,7 @@ from engine.files import Refused
 from engine.stores.kannader import form, note
 from engine.stores.kannader.enqueuing import wired
 from engine.stores.kannader.form import Schedule, Target
+from tests.mail.letters import unwired
 
 SAMPLES = Path(__file__).parents[1] / "golden" / "kannader" / "samples.tar.xz"
 MAIL = "11111111-1111-4111-8111-111111111111"
@@ -265,7 +266,7 @@ def test_a_mail_comes_back_from_the_wire(text: bytes, size: int) -> None:
 
     assert b"".join(wired(pieces)) == form.wire(text)
     whole = text if not text or text.endswith(b"\n") else text + b"\n"
-    assert form.unwired(form.wire(text)) == whole.replace(b"\n", b"\r\n")
+    assert unwired(form.wire(text)) == whole.replace(b"\n", b"\r\n")
 
 
 def test_a_note_comes_back_as_it_was() -> None:

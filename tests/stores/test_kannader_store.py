@@ -21,6 +21,7 @@ from engine.store import Gone, Store, Unavailable, Unsupported
 from engine.stores import open_store as open_place
 from engine.stores.kannader import KannaderStore, form, make_spool
 from engine.stores.kannader.store import EDGES
+from tests.mail.letters import unwired
 from tests.stores.nobody import NOBODY, by_nobody, nobodys_folder
 
 NOW = 1_795_170_000.0
@@ -1134,7 +1135,7 @@ def test_a_view_of_the_text_is_what_was_given(open_kannader: Opener) -> None:
         sent = contents.read()
 
     assert sent == form.wire(TEXT) == store.read(task, "contents")
-    assert form.unwired(sent) == TEXT.replace(b"\n", b"\r\n")
+    assert unwired(sent) == TEXT.replace(b"\n", b"\r\n")
     assert store.envelope(task).recipient == TO[0]
 
 

@@ -78,7 +78,7 @@ class ControlScreen(Deed):
         self._seen: Control = live.inspector.controls[name]
         self._order = Order(name, value=controls.proposed(self._seen), before=self._seen.now)
         self._foretold: str | None = None
-        self._unknown, self._reason, self._trouble = "", "", ""
+        self._unknown = self._trouble = ""
         self._problems: tuple[Problem, ...] = ()
         self._doing = False
         self._drawn = float("-inf")
@@ -263,14 +263,8 @@ class ControlScreen(Deed):
 
     def action_reason(self) -> None:
         """Say why: it stands in the journal."""
-        if self._doing or self._said:
-            return
-
-        def take(answer: str | None) -> None:
-            self._reason = (answer or self._reason).strip()
-            self.lay_out(self.size.width)
-
-        self.app.push_screen(AskScreen("reason, for the journal", self._reason, lambda _: ""), take)
+        if not self._doing and not self._said:
+            self.ask_reason("reason, for the journal")
 
     def carry_out(self) -> None:
         """Do it, on another thread."""

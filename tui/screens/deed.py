@@ -24,7 +24,7 @@ class Deed(Page):
     def __init__(self, arming: Arming, clock: Callable[[], float]) -> None:
         super().__init__()
         self._arming, self._clock = arming, clock
-        self._typed = ""
+        self._typed = self._reason = ""
         self._title: Line = ()
         self._was_armed = False
 
@@ -42,6 +42,16 @@ class Deed(Page):
     def carry_out(self) -> None:
         """Do it."""
         raise NotImplementedError
+
+    def ask_reason(self, title: str) -> None:
+        """Let the operator say why; what is left empty stays as it was."""
+        from tui.screens.ask import AskScreen
+
+        def take(answer: str | None) -> None:
+            self._reason = (answer or self._reason).strip()
+            self.lay_out(self.size.width)
+
+        self.app.push_screen(AskScreen(title, self._reason, lambda _: ""), take)
 
     # What it shows
 

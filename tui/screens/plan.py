@@ -114,7 +114,6 @@ class PlanScreen(Deed):
         self._amount = NO_AMOUNT
         self._weight: Weight | None = None
         self._in_trash: int | None = None
-        self._reason = ""
         self._pace = pace
         self._facts: Sequence[tuple[str, str]] = ()
         self._tally: Tally | None = None
@@ -399,13 +398,7 @@ class PlanScreen(Deed):
 
     def action_reason(self) -> None:
         """Say why; it stands in the journal."""
-        from tui.screens.ask import AskScreen
-
-        def take(answer: str | None) -> None:
-            self._reason = answer or self._reason
-            self.lay_out(self.size.width)
-
-        self.app.push_screen(AskScreen("reason, for the journal", self._reason, lambda _: ""), take)
+        self.ask_reason("reason, for the journal")
 
     def action_pace(self) -> None:
         """How fast, with which canary, and when it stops by itself."""

@@ -40,7 +40,7 @@ class SuspendScreen(Deed):
         self._seen: Routes = live.signs.routes
         self._after: Routes | None = None
         self._waiting: int | None = None
-        self._unknown, self._reason = "", ""
+        self._unknown = ""
         self._doing = False
         self._drawn = float("-inf")
         self.outcome = ""
@@ -176,16 +176,8 @@ class SuspendScreen(Deed):
 
     def action_reason(self) -> None:
         """Say why; everybody sees it."""
-        from tui.screens.ask import AskScreen
-
-        if not self._stops or self._doing:
-            return
-
-        def take(answer: str | None) -> None:
-            self._reason = (answer or self._reason).strip()
-            self.lay_out(self.size.width)
-
-        self.app.push_screen(AskScreen("reason, for everybody", self._reason, lambda _: ""), take)
+        if self._stops and not self._doing:
+            self.ask_reason("reason, for everybody")
 
     def carry_out(self) -> None:
         """Do it, on another thread: files are written."""

@@ -386,10 +386,3 @@ def wire(text: bytes) -> bytes:
         lines.pop()
     stuffed = [b"." + line if line.startswith(b".") else line for line in lines]
     return b"".join(line + b"\r\n" for line in (*stuffed, b"."))
-
-
-def unwired(data: bytes) -> bytes:
-    """A mail as it was before: without the dot at its end, leading dots single."""
-    data = data[:-3] if data == b".\r\n" or data.endswith(b"\r\n.\r\n") else data
-    lines = data.split(b"\r\n")
-    return b"\r\n".join(line.removeprefix(b".") for line in lines)
