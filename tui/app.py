@@ -155,7 +155,12 @@ class Console(Guarded, inherit_bindings=False):
             self.say(words)
 
     def _tell_news(self) -> None:
-        """Say what came of what is carried out, whatever screen is shown."""
+        """Say what came of what is carried out, whatever screen is shown.
+
+        It waits while a key's answer is being read: news in the same line would take its place.
+        """
+        if self.wire.answering:
+            return
         for live in self.lives:
             if live.news and isinstance(self.screen, Face) and self.screen.is_mounted:
                 self.say(live.news.popleft())

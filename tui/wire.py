@@ -87,6 +87,11 @@ class Wire:
             self._rest.clear()  # they were written at another pace
 
     @property
+    def answering(self) -> bool:
+        """Whether what is shown may still be the answer to a key, just being read."""
+        return self._clock() - self._hand < ANSWERED
+
+    @property
     def still(self) -> bool:
         """Whether this second passes without a painting that nobody asked for."""
         return self._turns % round(self.period / TURN) != 0

@@ -25,7 +25,7 @@ from tests.tui.journals import (
     seen,
     shows,
 )
-from tests.tui.spools import NOW, a_console, loaded, make_spool, some_tasks, until
+from tests.tui.spools import NOW, Clock, a_console, loaded, make_spool, some_tasks, until
 from tui import keys
 from tui.app import Console
 from tui.place import Place
@@ -35,6 +35,7 @@ from tui.screens.operations import DropScreen, OperationsScreen
 from tui.screens.overview import OverviewScreen
 from tui.screens.plan import PlanScreen
 from tui.screens.record import RecordScreen
+from tui.wire import ANSWERED, Wire
 
 off = asyncio.to_thread
 """Nothing of ours may block the loop, that of a test no more than a console's."""
@@ -289,6 +290,21 @@ async def test_read_only_only_looks(place: Place) -> None:
 
     assert not offered & {"take back", "go on", "drop", "arm"}
     assert await off(written) == before
+
+
+async def test_news_waits_while_an_answer_is_read(place: Place) -> None:
+    """What comes by itself does not take the place of what a key was just answered with."""
+    hands = Clock(0.0)
+    async with operations(place, read_only=True) as (console, pilot):
+        console.wire = Wire(lambda: 0, hands)
+        await pilot.press("T")
+        await shows(pilot, "read only")
+        console.here.news.append("the replay is over")
+        console._tell_news()
+        assert console.here.news
+        hands.now += ANSWERED
+        console._tell_news()
+        await shows(pilot, "the replay is over")
 
 
 # What was interrupted
