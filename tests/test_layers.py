@@ -85,11 +85,10 @@ LAYERS: dict[str, set[str]] = {
     **dict.fromkeys(SIGNS, MODEL | SEAM | TOOLS | MIRROR | SIGNS),
     # Throw-away spools, and what is wrong with a place: they know one store by name.
     "engine.demo": {*ENGINE, "engine.stores.*"},
-    "engine.patient": {*ENGINE, "engine.stores.*"},
-    "engine.doctor": {*ENGINE, "engine.stores.*", "engine.patient"},
+    "engine.doctor.*": {*ENGINE, "engine.stores.*", "engine.doctor.*"},
     # The console knows the Inspector, never a store; the command wires, and may know all.
     "tui.*": {*ENGINE, "tui", "tui.*", "themes"},
-    "tui.cli.*": {*ENGINE, *WORK, "engine.demo", "engine.doctor", "engine.patient"}
+    "tui.cli.*": {*ENGINE, *WORK, "engine.demo", "engine.doctor.*"}
     | {"engine.stores.*", "engine.handlers.*", "engine.mail.*"}
     | {"tui", "tui.*", "tui.cli.*", "themes"},
 }

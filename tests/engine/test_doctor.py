@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from engine import accounts, config, doctor, locks, metrics, mounts, patient, verbs
-from engine.doctor import Finding, Grade
+from engine import accounts, config, locks, metrics, mounts, verbs
+from engine.doctor import patient
+from engine.doctor.checks import CHECKS, examine
+from engine.doctor.finding import Finding, Grade, line, needs_act
+from engine.doctor.patient import Program
 from engine.handlers import CONTRACT_KINDS
 from engine.model import State
 from engine.mounts import Mount
-from engine.patient import Program
 from engine.stores.nftban import NftbanStore, Spool, make_spool
 from engine.transports import Stopped
 
@@ -75,7 +77,7 @@ def findings(
         seen=patient.found_at(patient.paths_of(queue)),
         mail=mail,
     )
-    return [finding for name, finding in doctor.examine(seen) if name == check]
+    return [finding for name, finding in examine(seen) if name == check]
 
 
 def the_one(root: Path, check: str, **more: object) -> Finding:
@@ -109,7 +111,7 @@ def bury(root: Path, number: int) -> None:
 
 def test_nothing_is_found_in_a_place_that_is_well(root: Path) -> None:
     """Of a new place every check but that of its disk says that all is well."""
-    names = {check.name for check in doctor.CHECKS} - {"disk"}
+    names = {check.name for check in CHECKS} - {"disk"}
 
     assert {name for name in names if the_one(root, name).grade is not Grade.OK} == set()
 
@@ -125,7 +127,7 @@ def test_a_place_in_use_is_well(root: Path) -> None:
 
     bad = [
         (check.name, finding)
-        for check in doctor.CHECKS
+        for check in CHECKS
         for finding in findings(root, check.name, handlers=handlers)
         if finding.grade is not Grade.OK and check.name != "disk"
     ]
@@ -139,12 +141,12 @@ def test_a_place_in_use_is_well(root: Path) -> None:
 )
 def test_what_needs_an_act(grades: list[Grade], act: bool) -> None:
     """Only what is wrong needs somebody; what is hidden from us is no fault."""
-    assert doctor.needs_act(Finding(grade, "") for grade in grades) is act
+    assert needs_act(Finding(grade, "") for grade in grades) is act
 
 
 def test_a_line_is_safe_and_carries_its_mend() -> None:
     """Foreign names cannot act on the terminal; the mending stands below what is wrong."""
-    lines = doctor.line("broken", Finding(Grade.WARN, "a\x1b[2Jb", "rm -- x"))
+    lines = line("broken", Finding(Grade.WARN, "a\x1b[2Jb", "rm -- x"))
 
     assert lines == ["warn  broken    a\ufffd[2Jb", "                mend: rm -- x"]
 
@@ -670,7 +672,7 @@ def test_a_handler_is_looked_at_with_the_eyes_of_its_user(mode: int, grade: Grad
     script.chmod(mode)
     try:
         program = Program([str(script)], accounts.named("nobody"))
-        found = doctor.CHECKS[[check.name for check in doctor.CHECKS].index("handlers")]
+        found = CHECKS[[check.name for check in CHECKS].index("handlers")]
         said = list(found.look(_patient_with({"report": program})))
     finally:
         script.unlink()

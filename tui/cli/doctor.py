@@ -9,9 +9,10 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator
 
-from engine import doctor as checks
-from engine import patient
 from engine.checks import ConfigError
+from engine.doctor import patient
+from engine.doctor.checks import examine
+from engine.doctor.finding import line, needs_act
 from engine.foreign import CONFIG_DIR, SECRET
 from engine.mail.address import checked
 from engine.mail.model import BadMail
@@ -32,10 +33,10 @@ def doctor(setup: Setup, arguments: Namespace) -> int:
         code: int = part(setup.site.format.doctor)(setup, arguments)
         return code
     findings = []
-    for name, finding in checks.examine(_patient(setup)):
-        print("\n".join(checks.line(name, finding)))
+    for name, finding in examine(_patient(setup)):
+        print("\n".join(line(name, finding)))
         findings.append(finding)
-    return ATTENTION if checks.needs_act(findings) else WELL
+    return ATTENTION if needs_act(findings) else WELL
 
 
 def _patient(setup: Setup) -> patient.Patient:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 
 from engine import stores
-from engine.doctor import Finding, Grade, line, needs_act
+from engine.doctor.finding import Finding, Grade, line, needs_act
 from engine.mail import smtp
 from engine.model import Problem, State, Task
 from engine.policy import HOUR, at, lasting

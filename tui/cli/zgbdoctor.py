@@ -11,7 +11,7 @@ from contextlib import closing
 from typing import TypeAlias
 
 from engine.checks import ConfigError
-from engine.doctor import Finding, Grade, line, needs_act
+from engine.doctor.finding import Finding, Grade, line, needs_act
 from engine.model import Problem
 from engine.policy import HOUR, at, lasting
 from engine.store import Unavailable
