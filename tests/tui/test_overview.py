@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from textual.pilot import Pilot
 
 from engine import filters, locks
-from engine.ages import BOUNDS
+from engine.ages import BOUNDS, AgeRow, Ages
 from engine.alerts import Alert, Goal, Level, What, Where
 from engine.index import Query
 from engine.limits import WHOLE, Buckets, Left
@@ -554,6 +554,42 @@ def test_the_parts_fill_the_screen(width: int, height: int, queues: int, limited
     assert min(lines) >= 0
     assert 1 + sum(lines) <= max(height, 1)
     assert height < 2 or 1 + sum(lines) == height or parts.ages == 0
+
+
+@pytest.mark.parametrize("limited", [False, True])
+@pytest.mark.parametrize("queues", range(1, 12))
+def test_the_reference_screen_names_what_ages(queues: int, limited: bool) -> None:
+    """At 80x24 the age table names the two greatest, however many queues there are."""
+    parts = view.frame(80, 24, queues, limited)
+
+    names = parts.ages - 4  # heading, titles, the total, how to read
+    assert names >= 3
+    assert parts.log >= 2  # its heading and the last warning
+
+
+@pytest.mark.parametrize("names", range(6))
+def test_the_greatest_is_named_before_the_others_are_counted(names: int) -> None:
+    """With room for one line below the total it is the greatest one's, not that of all together."""
+    rows = tuple(
+        AgeRow(name, (count,) + (0,) * 9)
+        for name, count in {"a": 9, "b": 4, "c": 2, "d": 1}.items()
+    )
+    table = Ages("kind", rows, AgeRow("TOTAL", (16,) + (0,) * 9), 0)
+
+    spots = age_view.spots(table, names)
+
+    shown = [age_view.title(table, spot, names) for spot in spots]
+    assert (
+        shown
+        == [
+            ["TOTAL"],
+            ["TOTAL", "a"],
+            ["TOTAL", "a", "(other 3)"],
+            ["TOTAL", "a", "b", "(other 2)"],
+            ["TOTAL", "a", "b", "c", "d"],
+            ["TOTAL", "a", "b", "c", "d"],
+        ][names]
+    )
 
 
 @given(st.integers(0, 10**9), st.integers(3, 8))

@@ -37,14 +37,18 @@ class Spot(NamedTuple):
 def spots(ages: Ages, names: int) -> list[Spot]:
     """The first cell of each row that is shown, where there is room for so many below the total."""
     kept = named(ages, names)
-    others = [Spot(OTHERS)] if len(kept) < len(ages.rows) or ages.others else []
+    left = len(kept) < len(ages.rows) or ages.others
+    others = [Spot(OTHERS)] if left and names > 1 else []
     return [Spot(TOTAL), *(Spot("", row.name) for row in kept), *others]
 
 
 def named(ages: Ages, names: int) -> Sequence[AgeRow]:
-    """The rows that are shown by name in so many lines, the last of which may be the others'."""
+    """The rows that are shown by name in so many lines, the last of which may be the others'.
+
+    A single line is the greatest one's: the total above it says how much is not in it.
+    """
     fits = len(ages.rows) + bool(ages.others) <= names
-    return ages.rows if fits else ages.rows[: max(0, names - 1)]
+    return ages.rows if fits else ages.rows[: max(min(names, 1), names - 1)]
 
 
 def row_at(ages: Ages, spot: Spot, names: int) -> AgeRow | None:

@@ -344,6 +344,8 @@ WIDE = 120
 """Cells from which on panes stand beside each other."""
 AGES = 5
 """Lines below which an age table says nothing: heading, titles, the total, a name, how to read."""
+NAMING = AGES + 2
+"""Lines in which it names two, and counts the others; the log gives way for that."""
 SENTENCES = 3
 """Lines that what is to be expected takes in full."""
 MOST_AGES = 14
@@ -369,6 +371,9 @@ def frame(width: int, height: int, queues: int, limited: bool) -> Frame:
     forecast = 0 if rest <= AGES else SENTENCES if height >= HIGH and rest > AGES + SENTENCES else 1
     rest -= forecast
     ages = min(rest, MOST_AGES)
+    if AGES <= ages < NAMING:
+        given = min(NAMING - ages, max(0, log - 2))
+        ages, log, rest = ages + given, log - given, rest + given
     ages = ages if ages >= AGES else 0
     spare = rest - ages
     # What is left over goes to the log: there it is never empty for long.
