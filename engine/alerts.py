@@ -175,8 +175,8 @@ def _unreadable(sight: Sight, now: float, limits: Thresholds) -> _Found:
 
 def _lock(sight: Sight, now: float, limits: Thresholds) -> _Found:
     lock = sight.lock
-    if lock is None:
-        return
+    if lock is None or (sight.unavailable and lock.verdict is Verdict.UNKNOWN):
+        return  # that it cannot be read is said already
     who = "its holder" if lock.pid is None else f"PID {lock.pid}"
     if lock.verdict is Verdict.STUCK:
         words = f"stuck lock: no sign of life from {who} for {roughly(lock.age)}"

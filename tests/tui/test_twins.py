@@ -84,6 +84,27 @@ def test_what_cannot_be_read_is_said(root: Path, spooldeck: Run) -> None:
     assert row_of(ended.stdout, "mail.out")[0] == "3"
 
 
+def test_a_place_that_is_not_there_keeps_nobody_from_the_others(root: Path, spooldeck: Run) -> None:
+    """Named or configured, it is a line with the reason; nobody says that its lock is free."""
+    gone = root.parent / "gone"
+    config = root.parent / "places.yaml"
+    config.write_text(f"places: [{root}, {gone}]\n")
+
+    named = spooldeck("overview", str(root), str(gone))
+    configured = spooldeck("overview", "--config", str(config))
+    asked = spooldeck("locks", str(root), str(gone))
+
+    for ended in (named, configured):
+        assert ended.returncode == 2
+        assert "! CRIT  gone: cannot be read: no such folder" in ended.stdout
+        assert "lock" not in ended.stdout
+        assert row_of(ended.stdout, "mail.out")[0] == "3"
+    assert asked.returncode == 2
+    assert row_of(asked.stdout, "mail.out")[2] == "FREE"
+    assert row_of(asked.stdout, "gone")[:3] == ["?", "?", "UNKNOWN"]
+    assert f"{gone}: no such folder" in " ".join(asked.stdout.split())
+
+
 def test_overview_for_programs(root: Path, spooldeck: Run) -> None:
     """With --json each place is an object, and what is not known is null."""
     eleven_dead(root)

@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING
 
 from engine import config
 from engine.store import Store, Unavailable
-from engine.stores import queue_folder
+from engine.stores import format_of, queue_folder
 from engine.text import shown
 from tui.cli.formats import Format, Site, part
 from tui.cli.opening import Opening
-from tui.cli.sites import setup_for
+from tui.cli.sites import FORMATS, setup_for
 from tui.cli.wiring import EX_UNAVAILABLE, EX_USAGE, Setup, fail, missing, program
 from tui.glyphs import chosen
 
 if TYPE_CHECKING:
     from engine.limits import Left
+    from engine.model import LockEvidence
     from tui.place import Place
 
 KEEPER = "tui.cli.exhibits"
@@ -53,9 +54,9 @@ def places_of(setup: Setup, names: Sequence[str]) -> list[Place]:
 
 def _chosen(setup: Setup, names: Sequence[str]) -> list[str]:
     chosen = [*names] or [*setup.config.places] or _installed(setup)
-    for name in chosen:
-        if not os.path.lexists(name):
-            fail(EX_UNAVAILABLE, missing(name))
+    # Of several, one that is not there is a line that says so: nobody is kept from the others.
+    if names and not any(map(os.path.lexists, chosen)):
+        fail(EX_UNAVAILABLE, missing(chosen[0]))
     return chosen
 
 
@@ -86,19 +87,27 @@ def _place(setup: Setup, name: str) -> Place:
     if here.site is not None:
         return _other_place(here, here.site, name)
     limits = here.limits()
-    argv = [*program(), "--root", os.path.abspath(name)]
+    at = os.path.abspath(name)
+    argv = [*program(), "--root", at]
     if here.config.path:
         argv += ["--config", here.config.path]
 
     def open_store() -> Store:
         here.require_sight()
-        queue_folder(name)  # says best what is missing
+        if (format := format_of(name)) in FORMATS:
+            words = f"there by now, in {format}'s format: open the console anew to see it"
+            raise Unavailable(words)
+        queue_folder(at)  # says best what is missing
         return here.open()
+
+    def examine_lock() -> LockEvidence:
+        queue_folder(at)  # where there is no queue, no lock is no sign that it is free
+        return here.examine_lock()
 
     return Place(
         name=name,
         open=open_store,
-        lock=here.examine_lock,
+        lock=examine_lock,
         queue_metrics=here.queue.queue_metrics,
         mail_metrics=here.queue.mail_metrics,
         logs=(here.log_path, f"{here.queue.log_dir}/mail.log", *here.config.logs),
@@ -106,7 +115,7 @@ def _place(setup: Setup, name: str) -> Place:
         recover=(*argv, "queue", "recover", "--yes", "--seen"),
         handled=here.handled,
         shut=here.mailing().shut,
-        command=_named(here, os.path.abspath(name)),
+        command=_named(here, at),
         runs=config.retry_policy(here.queue).runs,
         token_at=None if limits is None else limits.token_at,
         alerts=here.config.alerts,
@@ -121,7 +130,7 @@ def _place(setup: Setup, name: str) -> Place:
         notes=here.notes(),
         root=here.queue.root,
         mail=mail_desk(here, argv),
-        vitals=partial(vitals.take, below=os.path.abspath(name)),
+        vitals=partial(vitals.take, below=at),
     )
 
 
@@ -144,11 +153,10 @@ def _other_place(here: Setup, site: Site, name: str) -> Place:
         mail_metrics=here.queue.mail_metrics if form.mails else "",
         logs=(here.log_path, *_logs_beside(here, form), *here.config.logs),
         work=() if form.unworkable(settings) else (*argv, *form.work),
-        handled=None if form.shut else here.handled,  # `shut` says why, too
         command=_named(here, site.path),
         runs=here.retry_policy().runs or None,
         alerts=here.config.alerts,
-        shut=partial(part(form.shut), here) if form.shut else None,
+        shut=_shut(here, site),
         token_at=partial(_token_at, tokens) if tokens else None,
         tokens=tokens,
         facts=partial(part(form.facts), here) if form.facts else None,
@@ -160,6 +168,17 @@ def _other_place(here: Setup, site: Site, name: str) -> Place:
         notes=here.notes(),
         root=here.queue.root,
     )
+
+
+def _shut(here: Setup, site: Site) -> Callable[[str], str]:
+    """Why a worker of ours would claim no task of a kind now; what its own program does besides is
+    that one's affair."""
+    form = site.format
+    if form.shut:
+        return partial(part(form.shut), here)
+    why = form.unworkable(site.settings)
+    said = f"our worker does nothing: {why}; its own program may, where that is at work"
+    return lambda kind: said if why else ""
 
 
 def _token_at(tokens: Callable[[], Sequence[Left]], kind: str) -> float:

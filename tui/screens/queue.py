@@ -784,7 +784,8 @@ class QueueScreen(Acting):
         so_far = "" if change.complete else " so far"
         inward, outward = map(present.rate, self._rates())
         rates = "" if self._narrow else f"  in {inward}/s  out {outward}/s"
-        self._top.tell(around, (f"{self.place.name}{number}",), f"{amount}{so_far}{rates}")
+        known = "" if change.unavailable else f"{amount}{so_far}{rates}"
+        self._top.tell(around, (f"{self.place.name}{number}",), known)
 
     @property
     def _narrow(self) -> bool:

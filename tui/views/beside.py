@@ -26,7 +26,7 @@ def locks(moments: Sequence[Moment], width: int, height: int) -> list[Line]:
         verdict: Run = ("?", "unknown")
         if moment.lock is not None:
             verdict = present.lock_verdict(moment.lock)
-        elif not moment.has_lock:
+        elif not moment.has_lock and not moment.queue.unavailable:
             verdict = ("has none", "dim")
         lines.append(present.cut(((f" {name}  ", ""), verdict), width))
     return lines[:height]

@@ -21,6 +21,9 @@ from tui.present import BLANK, Line, Run
 from tui.views import lock as view
 from tui.views import overview
 
+BESIDE = "others may work beside it: what one of them has claimed, no other takes"
+"""What is to be known of a worker where there is no lock."""
+
 KINDS = 6
 """Kinds of waiting tasks that are told of by name."""
 
@@ -38,12 +41,16 @@ class Lock(NamedTuple):
     """What waits behind it; None when that is not known."""
     none: str = ""
     """Why there is none at this place, and needs none; "" where there is one."""
+    worker: int | None = None
+    """PID of the worker that this console started there, while it runs; None without one. Where
+    there is a lock, that tells of it."""
 
 
 def of(live: Live) -> Lock:
     """A place's lock as it is known now."""
     none = LEASES if live.place.leases else ""
-    return Lock(live.number, live.place.name, live.signs.lock, live.standing, none)
+    worker = live.worker.pid if none else None
+    return Lock(live.number, live.place.name, live.signs.lock, live.standing, none, worker)
 
 
 class Column(NamedTuple):
@@ -64,12 +71,17 @@ COLUMNS = (
     Column("OLDEST", 6, right=True, least=60),
 )
 """Behind the name; the reason takes what is left."""
+HOLDER = 1
+"""Which of them says who is at work."""
 
 
 def _cells(lock: Lock, now: float) -> list[Run]:
     evidence, waiting = lock.evidence, lock.standing
     if lock.none:
-        return [("-", "")] * len(COLUMNS)
+        cells: list[Run] = [("-", "")] * len(COLUMNS)
+        if lock.worker is not None:
+            cells[HOLDER] = (f"PID {lock.worker}", "")
+        return cells
     if evidence is None:
         return [overview.UNKNOWN, ("", ""), ("?", "unknown"), overview.UNKNOWN, ("", "")]
     free = evidence.verdict is Verdict.FREE
@@ -108,7 +120,7 @@ def table(locks: Sequence[Lock], now: float, width: int) -> tuple[Line, list[Lin
         for at, column in shape:
             text, look = cells[at]
             runs += [(present.fit(text, column.width, column.right), look), (" ", "")]
-        reason = lock.none if lock.evidence is None else lock.evidence.reason
+        reason = _alone(lock) if lock.evidence is None else lock.evidence.reason
         if rest >= 12 and reason:
             runs.append((shown(reason), "dim"))
         rows.append(present.cut(present.merged(runs), width))
@@ -129,20 +141,35 @@ def about(
     `case` is what an examination found, of this lock or, a moment ago, of another.
     """
     if lock.none:
-        return _folded(f"lock: {lock.none}", width)
+        return _leased(lock, width)
     if lock.evidence is None:
         return [present.cut(((" not looked at yet", "dim"),), width)]
     case = examined(lock.evidence, case)
     lines = _folded(case.finding.words, width)
     lines += [*_waiting(lock, kinds, now, width), BLANK]
+    none = "there is no lock file" if lock.evidence.verdict is Verdict.FREE else "as said above"
     lines += view.evidence_lines(case, width) or [
         present.heading("evidence", width),
-        ((" none: there is no lock file", "dim"),),
+        ((f" none: {none}", "dim"),),
     ]
     works = view.works_lines(case, now, width)
     lines += [BLANK, *works] if works else []
     steps = _steps(lock.evidence, free, width)
     return [*lines, BLANK, present.heading("what can be done", width), *steps]
+
+
+def _alone(lock: Lock) -> str:
+    """Why there is no lock, and whose the worker is that is at work all the same."""
+    return f"{lock.none}; its worker was started here" if lock.worker is not None else lock.none
+
+
+def _leased(lock: Lock, width: int) -> list[Line]:
+    """What there is to say where no lock keeps workers apart."""
+    lines = _folded(f"lock: {lock.none}", width)
+    if lock.worker is not None:
+        words = f"worker: PID {lock.worker}, started by this console; W on its list stops it"
+        lines += [*_folded(words, width), *_folded(BESIDE, width, "dim")]
+    return lines
 
 
 def examined(evidence: LockEvidence, case: Case | None) -> Case:
