@@ -3,13 +3,14 @@
 A store says by its table of controls what there is; nothing here knows one by its name. In the
 journal it is an operation of the verb `control` that has no rows: its intent names the control and
 the value that it had before, and a note says what the store answered. One without such a note was
-cut off by a crash, and what it did is not known.
+cut off by a crash, and what it did is not known. What no store keeps is written down alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 from engine.journal import Intent, Journal, Operation
@@ -97,10 +98,11 @@ def is_safe(control: Control) -> bool:
 
 def no_undo(values: Mapping[str, Any]) -> str:
     """Why the journal takes no control back, and what does, by what its intent says."""
-    name, before = (str(values.get(key, "")) for key in ("control", "before"))
+    name, target, before = (str(values.get(key, "")) for key in ("control", "target", "before"))
+    what = " ".join(filter(None, (name, target))) or "a control"
     if before:
-        return f"a control is set back by itself: {name} was {before} before"
-    return f"{name or 'a control'} cannot be taken back"
+        return f"a control is set back by itself: {what} was {before} before"
+    return f"{what} cannot be taken back"
 
 
 def outcome(operation: Operation) -> str | None:
@@ -169,21 +171,42 @@ def carry_out(
     control = judged(store, order)
     if journal is None or intent is None:
         return Done(store.control(order.name, order.target, order.value))
+    seen = order._replace(before=control.now)
+    act = partial(store.control, order.name, order.target, order.value)
+    return written_down(journal, intent, seen, act, clock)
+
+
+def written_down(
+    journal: Journal,
+    intent: Intent,
+    order: Order,
+    act: Callable[[], str],
+    clock: Callable[[], float],
+) -> Done:
+    """Write the intent down, do it, write down what was answered; no store is asked.
+
+    `order` says what is done, and which value was there before.
+
+    Raises:
+        Unavailable: the intent cannot be written down, and nothing was done.
+        StoreError, OSError: as `act` does, which did nothing then.
+    """
     values = {"control": order.name, "target": order.target, "value": order.value}
-    said = intent._replace(verb=VERB, values={**values, "before": control.now})
+    said = intent._replace(verb=VERB, values={**values, "before": order.before or ""})
     pen = journal.begin(said, Plan(VERB, (), clock()))
     try:
-        return _written(store, order, pen, clock)
+        return _carried_out(act, pen, clock)
     finally:
         pen.close()
 
 
-def _written(store: Store, order: Order, pen: Pen, clock: Callable[[], float]) -> Done:
+def _carried_out(act: Callable[[], str], pen: Pen, clock: Callable[[], float]) -> Done:
     try:
-        said = store.control(order.name, order.target, order.value)
-    except StoreError as error:
-        with suppress(Unavailable):  # what kept the store from doing it is what is told
-            _end(pen, REFUSED, str(error), clock())
+        said = act()
+    except (StoreError, OSError) as error:
+        words = error.strerror if isinstance(error, OSError) else ""
+        with suppress(Unavailable):  # what kept it from being done is what is told
+            _end(pen, REFUSED, words or str(error), clock())
         raise
     trouble = ""
     try:

@@ -1,7 +1,7 @@
 """What the delivery records say of mails that were not sent, with the transports' own words.
 
-`delivery.jsonl` holds a JSON object a line, the latest last. It is put in place anew whenever it is
-cut to its size, so it is read as a whole, and only when it has changed.
+The latest stands last. Their file is put in place anew whenever it is cut to its size, so it is
+read as a whole, and only when it has changed.
 """
 
 from __future__ import annotations
@@ -11,18 +11,14 @@ import re
 import stat
 from collections.abc import Mapping, Sequence
 
-from engine.events import What, event
-from engine.logtail import parse
+from engine.delivery import FAILED, parse
 from engine.mailwatch import LAST, NO_RECORDS
 from engine.transports import FOLLOWED, Failure
 
 READ = 256 * 1024
 """Bytes before its end that are read: its writer keeps 500 records."""
 
-_NAME, _WORD, _TEXT = 64, 200, 400
-"""Characters of a transport's name, of a word and of a text that are kept."""
-
-_CALLED = re.compile(r"(?P<word>[a-z][a-z0-9_.]{1,39}): (?P<text>\S.*)")
+_CALLED = re.compile(r"([a-z][a-z0-9_.]{1,39}): (\S.*)")
 """A reason that begins with one word for logs, as our own program writes them."""
 
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -62,21 +58,9 @@ class Deliveries:
 def failures(data: bytes, *, torn: bool = False) -> dict[str, tuple[Failure, ...]]:
     """What records say failed, by transport, the latest first; `torn`: the first line is cut."""
     found: dict[str, list[Failure]] = {}
-    for line in reversed(data.split(b"\n")[1 if torn else 0 : -1]):
-        told = event(parse(line, ""))
-        if told is None or not told.transport or told.what is not What.BURIED:
-            continue
-        name = told.transport[:_NAME]
-        if name not in found and len(found) >= FOLLOWED:
-            continue
-        mine = found.setdefault(name, [])
-        if len(mine) < LAST:
-            mine.append(_failure(told.when, told.error))
-    return {name: tuple(each) for name, each in found.items()}
-
-
-def _failure(when: float | None, reason: str) -> Failure:
-    called = _CALLED.fullmatch(reason)
-    if called is None:
-        return Failure(when, reason[:_WORD])
-    return Failure(when, called["word"], called["text"][:_TEXT])
+    for told in map(parse, reversed(data.split(b"\n")[torn:-1])):
+        if told is not None and told.transport and told.result == FAILED:
+            called = _CALLED.fullmatch(told.reason)
+            failure = Failure(told.when, *(called.groups() if called else [told.reason]))
+            found.setdefault(told.transport, []).append(failure)
+    return {name: tuple(found[name][:LAST]) for name in [*found][:FOLLOWED]}

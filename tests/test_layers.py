@@ -22,7 +22,7 @@ TOOLS = {
     *("engine.holder", "engine.lockfile", "engine.breaker", "engine.syslogging"),
     "engine.vitals",
     *("engine.accounts", "engine.mounts", "engine.letter", "engine.webpage"),
-    "engine.order",
+    *("engine.order", "engine.delivery"),
 }
 MIRROR = {
     *("engine.index", "engine.filters", "engine.inspector", "engine.plans", "engine.journal"),
@@ -66,7 +66,7 @@ LAYERS: dict[str, set[str]] = {
     "engine.mail.*": {
         *("engine.files", "engine.text", "engine.metrics", "engine.limits", "engine.mailconf"),
         *("engine.model", "engine.logtail", "engine.mail.*", "engine.policy", "engine.webpage"),
-        "engine.accounts",
+        *("engine.accounts", "engine.delivery"),
     },
     "engine.handlers.*": {
         *("engine.mail.*", "engine.model", "engine.text", "engine.config", "engine.handlers.*"),

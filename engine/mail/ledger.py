@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine import files
+from engine.delivery import FAILED, SPOOLED, SUCCESS, Delivery, Records
 from engine.logtail import contract_line
-from engine.mail.deliveries import FAILED, SPOOLED, SUCCESS, Deliveries, Delivery
 from engine.mail.figures import NONE, SHOWN, MailFigures, render
 from engine.metrics import Counters
 from engine.text import private, shown
@@ -56,7 +56,7 @@ class Ledger:
         """`complain` is told, once each, what cannot be written."""
         self._places, self._complain, self._clock = places, complain, clock
         self._counters = Counters(places.counters, places.root, self._say)
-        self._deliveries = Deliveries(places.deliveries, places.most, places.root)
+        self._deliveries = Records(places.deliveries, places.most, places.root)
         self._said: set[str] = set()
 
     # ---- one mail

@@ -100,14 +100,40 @@ class Mail(NamedTuple):
     """What it says, as plain text: for a transport that takes no headers."""
 
 
+class Cause(StrEnum):
+    """What keeps a transport from being used."""
+
+    ABSENT = "absent"
+    """It is not installed or not configured, or nobody lets us know."""
+    STOPPED = "stopped"
+    """It is there, and would only have to be started."""
+    BARRED = "barred"
+    """The configuration names another one as the only one, or none."""
+    SUSPENDED = "suspended"
+    """An operator has said so."""
+
+
+class Unused(NamedTuple):
+    """That a transport is not used, and why."""
+
+    cause: Cause
+    words: str
+    """The same for people; with a foreign path in it, perhaps: make it safe to show it."""
+
+
+def absent(words: str) -> Unused | None:
+    """That a transport is absent, for this reason; None where there is none."""
+    return Unused(Cause.ABSENT, words) if words else None
+
+
 class Transport(Protocol):
     """A way of sending mail that is installed here, or not."""
 
     name: str
     """One of `engine.mailconf.METHODS`, or `memory`."""
 
-    def absence(self) -> str:
-        """Why it cannot be used here; "" when it is installed and configured.
+    def absence(self) -> Unused | None:
+        """Why it cannot be used here; None when it is installed and configured.
 
         Looks at files and processes only: nothing is run, nothing is sent.
         """

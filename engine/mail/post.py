@@ -18,7 +18,7 @@ from engine.mail.content import Content, given, of_body
 from engine.mail.host import Host
 from engine.mail.ledger import INLINE, Ledger
 from engine.mail.letter import Mark
-from engine.mail.model import BadMail, Mail, MailError, NotSent, Reason, Transport, Waits
+from engine.mail.model import BadMail, Cause, Mail, MailError, NotSent, Reason, Transport, Waits
 from engine.mail.spool import MailSpool, Spooled
 from engine.mail.suspended import Suspension
 from engine.mail.transports import Ways
@@ -444,11 +444,11 @@ class Post:
         forced = self._settings.method
         if forced == NOWHERE:
             return None, "no mail transport is set up: the method is none"
-        held = [name for name, why in why_not.items() if why.startswith("suspended")]
+        held = [name for name, why in why_not.items() if why.cause is Cause.SUSPENDED]
         if held:
             return None, _held_by(suspended[name] for name in held)
         if forced in why_not:
-            return None, f"no mail transport: {forced}: {why_not[forced]}"
+            return None, f"no mail transport: {forced}: {why_not[forced].words}"
         return None, "no mail transport is set up"
 
     def _spend(self, name: str, to: str) -> None:

@@ -952,7 +952,7 @@ MAILING = (
         "uses what is suspended",
         "mail goes by a transport that an operator has stopped",
         "engine/mail/transports/__init__.py",
-        (("            if not why_not[name] and name in suspended:", "            if False:"),),
+        (("            if why is None and name in suspended:", "            if False:"),),
         ("tests/mail/test_ways.py",),
     ),
     Fault(

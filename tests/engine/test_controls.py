@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing
+from errno import ENOSPC
 from pathlib import Path
 
 import pytest
@@ -187,6 +188,34 @@ def test_what_the_store_could_not_do_is_written_down_as_such(tmp_path: Path) -> 
     (told,) = journal.operations()
     assert (controls.outcome(told), controls.failed(told)) == ("the disk is full", True)
     assert not told.interrupted
+
+
+def test_what_no_store_keeps_is_written_down_alike(tmp_path: Path) -> None:
+    """What is answered, and what a disk refuses; the undo names what it was for, and before."""
+    journal = Journal(str(tmp_path / "journal"), clock=lambda: NOW)
+    order = Order("transport", "curl", "suspended", before="not suspended")
+
+    def full() -> str:
+        raise OSError(ENOSPC, "No space left on device", "/suspended")
+
+    with pytest.raises(OSError, match="No space"):
+        controls.written_down(journal, US, order, full, lambda: NOW)
+    (refused,) = journal.operations()
+    done = controls.written_down(journal, US, order, lambda: "it is", lambda: NOW)
+    told = journal.operation(done.op)
+
+    assert (controls.outcome(refused), controls.failed(refused)) == (
+        "No space left on device",
+        True,
+    )
+    assert told is not None
+    assert (controls.outcome(told), controls.failed(told), told.interrupted) == (
+        "it is",
+        False,
+        False,
+    )
+    said = "a control is set back by itself: transport curl was not suspended before"
+    assert controls.no_undo(told.intent.values) == said
 
 
 class Dying(Failing):

@@ -6,9 +6,16 @@ import json
 import os
 from pathlib import Path
 
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine import delivery
 from engine.deliveries import READ, Deliveries, failures
+from engine.delivery import FAILED, SPOOLED, SUCCESS, Delivery
 from engine.mailwatch import LAST, together
 from engine.transports import Failure
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "nftban"
 
 NOON = 1_795_176_000.0
 """2026-11-20T12:00:00Z."""
@@ -18,6 +25,46 @@ def record(second: int, reason: str, transport: str = "curl", result: str = "fai
     """A line as both programs write it."""
     said = {"ts": f"2026-11-20T12:00:{second:02}Z", "transport": transport, "recipient": "a@\u2026"}
     return json.dumps({**said, "result": result, "reason": reason}).encode() + b"\n"
+
+
+ODD = st.characters(categories=["Cs", "Cc", "Cf", "Po"])
+ANY = st.text(max_size=300) | st.text(ODD, max_size=300)
+"""Any text: controls, quotes and lone surrogates are in it, and it may be too long."""
+
+MOMENTS = st.floats(0, 4e9)
+"""Epoch seconds of a century and more."""
+
+
+@given(
+    st.builds(Delivery, MOMENTS, ANY, ANY, st.sampled_from([SUCCESS, FAILED, SPOOLED]) | ANY, ANY)
+)
+def test_what_is_written_is_what_is_read(told: Delivery) -> None:
+    """Whatever becomes of a mail, its line is one, safe to show, and says the same when read."""
+    line = delivery.line(told)
+
+    assert delivery.parse(line) == delivery.written(told)
+    assert delivery.line(delivery.written(told)) == line
+    assert line.count(b"\n") == 1 and line.endswith(b"\n")
+    assert line[:-1].decode().isprintable()
+
+
+@given(
+    st.binary(max_size=300)
+    | st.recursive(ANY | st.none() | st.integers(), st.lists).map(
+        lambda said: json.dumps(said).encode()
+    )
+)
+def test_whatever_else_a_line_holds_is_no_record(raw: bytes) -> None:
+    """Noise, or JSON of another kind: nothing is raised."""
+    assert delivery.parse(raw) is None
+
+
+def test_the_real_programs_records_are_read() -> None:
+    """Written again, each of them is the same to the byte."""
+    for raw in (GOLDEN / "delivery.jsonl").read_bytes().splitlines(keepends=True):
+        told = delivery.parse(raw)
+        assert told is not None
+        assert delivery.line(told) == raw
 
 
 def test_only_failures_are_told_the_latest_first() -> None:

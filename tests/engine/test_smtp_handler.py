@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from engine.fingerprint import code, fold, mark
 from engine.handlers import Context, Failed, Fatal, Later
 from engine.handlers.smtp import SmtpSend
 from engine.mail import smtp
@@ -257,6 +258,18 @@ def test_a_server_that_takes_nothing_at_all_may_do_so_later(stage: str) -> None:
     answers: dict[str, Any] = {stage: "554 5.3.2 closed", "helo": "554 5.3.2 closed"}
     with Server(**answers) as server:
         assert failure(Failed, server).startswith("unavailable_554: 554 5.3.2 closed")
+
+
+@pytest.mark.parametrize("stage", ["greeting", "mail", "rcpt", "data", "body"])
+def test_errors_are_told_apart_by_what_the_server_replied(stage: str) -> None:
+    """Equal words behind two codes are two errors, with the codes in their patterns."""
+    answers: dict[str, Any] = {stage: ["450 4.2.0 not now, u7", "452 4.2.0 not now, u8"]}
+    with Server(**answers) as server:
+        busy, full = failure(Failed, server), failure(Failed, server)
+
+    assert [code(busy), code(full)] == ["450", "452"]
+    assert fold(busy).startswith("unavailable_450: 450 4.2.0 not now, u# - ")
+    assert mark(fold(busy)) != mark(fold(full))
 
 
 def test_a_server_that_knows_no_ehlo_is_greeted_as_of_old() -> None:

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from engine.delivery import Delivery, Records
 from engine.mail.content import Content
-from engine.mail.deliveries import Deliveries, Delivery
 from engine.mail.model import MailError
 from engine.mail.spool import MailSpool, Spooled
 from engine.mail.suspended import Suspensions
@@ -70,9 +70,9 @@ def suspend(place: str) -> None:
     suspensions_in(place).suspend("exim", NOW, "operator", "")
 
 
-def deliveries_in(place: str) -> Deliveries:
+def deliveries_in(place: str) -> Records:
     """The delivery records of a place."""
-    return Deliveries(f"{place}/mail/delivery.jsonl", 3, place)
+    return Records(f"{place}/mail/delivery.jsonl", 3, place)
 
 
 def suspensions_in(place: str) -> Suspensions:

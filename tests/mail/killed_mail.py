@@ -96,9 +96,8 @@ class Scribe:
     def __init__(self, root: Path, word: str) -> None:
         self._path, self._word = root / "accepted", word
 
-    def absence(self) -> str:
+    def absence(self) -> None:
         """It is there."""
-        return ""
 
     def send(self, mail: Mail, cancelled: Callable[[], bool]) -> None:
         """Accept it, or not."""

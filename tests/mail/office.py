@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.mail.host import Host
 from engine.mail.ledger import Ledger, Places
-from engine.mail.model import Mail, NotSent, Reason, Transport
+from engine.mail.model import Mail, NotSent, Reason, Transport, Unused, absent
 from engine.mail.post import Post, Tokens
 from engine.mail.spool import MailSpool
 from engine.mail.suspended import Suspensions
@@ -47,9 +47,9 @@ class Recorder:
         self.after: Callable[[], object] = lambda: None
         """Called when it has accepted, before it says so."""
 
-    def absence(self) -> str:
+    def absence(self) -> Unused | None:
         """As it was told."""
-        return self._absent
+        return absent(self._absent)
 
     def send(self, mail: Mail, cancelled: Callable[[], bool]) -> None:
         """Do what comes next in the script."""

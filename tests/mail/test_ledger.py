@@ -339,11 +339,11 @@ def test_mode_and_owner_of_the_records_stay(book: Book) -> None:
 
 RIVAL = """
 import sys
-from engine.mail.deliveries import Deliveries, Delivery
-deliveries = Deliveries(sys.argv[1], 20)
+from engine.delivery import Delivery, Records
+records = Records(sys.argv[1], 20)
 sys.stdin.readline()
 for n in range(300):
-    deliveries.add(Delivery(n, sys.argv[2], "a@example.com", "success"))
+    records.add(Delivery(n, sys.argv[2], "a@example.com", "success"))
 """
 
 

@@ -338,10 +338,9 @@ class SuspendedMeanwhile(Recorder):
 
     office: Office
 
-    def absence(self) -> str:
+    def absence(self) -> None:
         """It is there; and so is an operator."""
         self.office.suspend(self.name)
-        return ""
 
 
 @pytest.mark.parametrize("deed", ["send", "send_with_retry", "deliver"])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from engine.mail.model import Mail, NotSent, Transport
+from engine.mail.model import Cause, Mail, NotSent, Transport, Unused
 from engine.mail.transports.curl import Curl
 from engine.mail.transports.mailx import Mailx
 from engine.mail.transports.msmtp import Msmtp
@@ -84,7 +84,7 @@ def test_msmtp_delivers_what_it_was_given(body: str, tmp_path: Path) -> None:
     transport = an_msmtp(tmp_path)
     with Server() as server:
         msmtprc(tmp_path, server.port)
-        assert transport.absence() == ""
+        assert transport.absence() is None
         transport.send(mail, never)
 
     (received,) = server.mails
@@ -277,8 +277,9 @@ def test_a_postfix_that_runs_is_seen(postfix: NullClient, relay: Server, tmp_pat
     Postfix(settings, System()).send(a_mail(), never)
     assert relay.wait_for(1), postfix.said()
 
-    assert Postfix(settings, System(postfix.root)).absence() == ""
-    assert Postfix(settings, System(str(tmp_path))).absence() == "Postfix does not run"
+    assert Postfix(settings, System(postfix.root)).absence() is None
+    stopped = Unused(Cause.STOPPED, "Postfix does not run")
+    assert Postfix(settings, System(str(tmp_path))).absence() == stopped
 
 
 def test_a_mail_that_is_too_large_for_postfix_is_refused_for_ever(postfix: NullClient) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from engine import accounts
-from engine.mail.model import Mail, NotSent, Reason
+from engine.mail.model import Cause, Mail, NotSent, Reason, Unused, absent
 from engine.mail.transports import Ways
 from engine.mail.transports.memory import Memory
 from engine.mail.transports.system import System
@@ -212,7 +212,8 @@ def test_a_forced_method_is_the_only_one(
         assert set(choice.why_not) == set(METHODS)
         others = {why for other, why in choice.why_not.items() if other != method}
         forced = f"another method is forced: {method}"
-        assert others == {"no mail is sent: the method is none" if method == "none" else forced}
+        none = "no mail is sent: the method is none"
+        assert others == {Unused(Cause.BARRED, none if method == "none" else forced)}
 
 
 def test_a_suspended_transport_is_passed_over(machine: Machine) -> None:
@@ -224,7 +225,7 @@ def test_a_suspended_transport_is_passed_over(machine: Machine) -> None:
 
     assert choice.transport is not None
     assert choice.transport.name == "msmtp"
-    assert choice.why_not["postfix"] == "suspended by operator"
+    assert choice.why_not["postfix"].cause is Cause.SUSPENDED
     assert list(choice.why_not) == ["postfix", "sendmail", "exim"]
     assert chosen(ways) == "postfix", "once it is resumed"
     assert chosen(ways, {"postfix", "msmtp"}) == ""
@@ -239,14 +240,20 @@ def test_why_each_is_not_used_is_told(machine: Machine) -> None:
     why_not = machine.ways().choose().why_not
 
     assert why_not == {
-        "postfix": "Postfix does not run",
-        "sendmail": "its daemon does not run: no process named sendmail, none by "
-        "/var/run/sendmail.pid",
-        "exim": "Exim does not run: no process named exim, exim4",
-        "msmtp": "not configured: no /etc/msmtprc or /root/.msmtprc or /root/config/msmtp/config "
-        "that we may read",
-        "curl": f"curl is not installed: {folder}/usr/bin/curl",
-        "mailx": f"not installed: no {folder}/usr/bin/mailx or {folder}/bin/mailx that may be run",
+        "postfix": Unused(Cause.STOPPED, "Postfix does not run"),
+        "sendmail": Unused(
+            Cause.STOPPED,
+            "its daemon does not run: no process named sendmail, none by /var/run/sendmail.pid",
+        ),
+        "exim": Unused(Cause.STOPPED, "Exim does not run: no process named exim, exim4"),
+        "msmtp": absent(
+            "not configured: no /etc/msmtprc or /root/.msmtprc or /root/config/msmtp/config "
+            "that we may read"
+        ),
+        "curl": absent(f"curl is not installed: {folder}/usr/bin/curl"),
+        "mailx": absent(
+            f"not installed: no {folder}/usr/bin/mailx or {folder}/bin/mailx that may be run"
+        ),
     }
 
 
@@ -471,10 +478,10 @@ class Counted:
         self._absent = absent
         self.looks = 0
 
-    def absence(self) -> str:
+    def absence(self) -> Unused | None:
         """As it was told."""
         self.looks += 1
-        return self._absent
+        return absent(self._absent)
 
     def send(self, mail: Mail, cancelled: Callable[[], bool]) -> None:
         """Never."""
@@ -489,7 +496,8 @@ def test_only_what_may_be_needed_is_looked_at() -> None:
     choices = [ways.choose() for _ in range(3)]
 
     assert [choice.transport for choice in choices] == [given["msmtp"]] * 3
-    assert choices[0].why_not == {"postfix": "not there", "sendmail": "not there", "exim": "gone"}
+    whys = {name: why.words for name, why in choices[0].why_not.items()}
+    assert whys == {"postfix": "not there", "sendmail": "not there", "exim": "gone"}
     assert [transport.looks for transport in given.values()] == [1, 1, 0]
 
 

@@ -18,12 +18,14 @@ from collections.abc import Sequence
 from contextlib import closing
 from email.message import EmailMessage
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from engine import config, files, verbs
 from engine.inotify import Ear
+from engine.mail.model import Cause, Unused
+from engine.mail.suspended import Suspensions
 from engine.mailconf import MailSettings
 from engine.model import State, Task
 from engine.stores.nftban import NftbanStore, Spool, make_spool
@@ -583,10 +585,11 @@ def test_status_says_by_what_mail_goes_and_why_not_by_others(office: Office) -> 
 
 def test_status_says_what_would_only_have_to_be_started(office: Office) -> None:
     """Its words say what its exit code says: it is there, and does not run."""
-    why = {"postfix": "Postfix does not run", "curl": "no relay is configured"}
+    postfix = Unused(Cause.STOPPED, "Postfix does not run")
+    why = {"postfix": postfix, "curl": Unused(Cause.ABSENT, "no relay is configured")}
 
     assert why_none(MailSettings(), why, {}) == "no mail transport: postfix: Postfix does not run"
-    assert why_none(MailSettings(), {"curl": "no relay"}, {}) == "no mail transport is set up"
+    assert why_none(MailSettings(), {"curl": why["curl"]}, {}) == "no mail transport is set up"
 
 
 def test_status_opens_nothing_that_is_no_plain_file(office: Office) -> None:
@@ -669,6 +672,58 @@ def test_what_is_suspended_sends_nothing_until_it_is_resumed(office: Office) -> 
     assert re.match(r"\[STAMP\] \[INFO\] Transport curl suspended by \w+: relay moves$", log[0])
 
 
+def journal_of(office: Office) -> list[dict[str, Any]]:
+    """Its operations, the latest first."""
+    return [json.loads(line) for line in office.run("journal", "--json").stdout.splitlines()]
+
+
+def test_who_suspends_and_who_resumes_stands_in_the_journal(office: Office) -> None:
+    """Like a control: who, when, why and what was before; what changed nothing is not there."""
+    office.mail("suspend", "curl", "ask bob@example.com")
+    office.mail("suspend", "curl", "once more")
+    office.mail("resume", "curl")
+    office.mail("resume", "curl")
+
+    resumed, suspended = journal_of(office)
+    for one, value in ((suspended, "suspended"), (resumed, "resumed")):
+        assert (one["verb"], one["who"]["user"], one["standing"]) == ("control", _us(), "over")
+        assert one["values"].items() >= {"target": "curl", "value": value}.items()
+        assert (one["planned"], one["when"] <= one["ended"]) == (0, True)
+    assert (suspended["reason"], resumed["reason"]) == ("ask ...@example.com", "")
+    undone = [office.run("undo", one["op"], "--dry-run").stderr for one in (suspended, resumed)]
+    assert "set back by itself: transport curl was not suspended before" in undone[0]
+    said = rf"transport curl was suspended by {_us()} since .* \(ask ...@example.com\) before"
+    assert re.search(said, undone[1])
+    lines = office.run("journal").stdout.splitlines()
+    assert "| control | transport curl resumed | over" in lines[0]
+    assert "| control | transport curl suspended | over | reason ask ...@example.com" in lines[1]
+    whole = office.run("journal", resumed["op"])
+    assert f"Transport curl resumed by {_us()}" in whole.stdout
+
+
+def test_nothing_is_suspended_that_cannot_be_written_down(office: Office) -> None:
+    """As for any control: without the journal's word before it nothing is done."""
+    (office.root / "queue" / ".spooldeck" / "journal").write_text("in the way")
+
+    run = office.mail("suspend", "curl")
+
+    assert run.returncode == 69
+    assert "the journal in " in run.stderr
+    assert Suspensions(str(office.root / "queue" / ".spooldeck" / "suspended")).read() == {}
+
+
+def test_a_reason_is_asked_for_where_the_configuration_says_so(office: Office) -> None:
+    """On the command line as on the screen; to resume needs none."""
+    office.config.write_text("require_reason: true\n")
+
+    without = office.mail("suspend", "curl")
+    given = office.mail("suspend", "curl", "relay moves")
+    resumed = office.mail("resume", "curl")
+
+    assert (without.returncode, given.returncode, resumed.returncode) == (64, 0, 0)
+    assert "expected a REASON" in without.stderr
+
+
 def test_the_metrics_of_mail_go_on_while_none_is_sent(office: Office) -> None:
     """What waits, and by what mail would go, is told by each run of a worker and by whoever
     suspends or resumes: not only by an attempt.
@@ -708,6 +763,9 @@ def test_what_cannot_be_suspended_says_where(office: Office) -> None:
 
     assert run.returncode in (74, 77)
     assert run.stderr.startswith(f"spooldeck: {desk}/suspended: ")
+    (told,) = journal_of(office)
+    (note,) = told["notes"]
+    assert (note["what"], told["values"]["target"]) == ("not done", "curl")
 
 
 def test_a_transport_that_is_none_is_refused(office: Office) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine import config
+from engine.journal import Journal
 from engine.mail.content import Content
 from engine.mail.spool import MailSpool
 from engine.store import Unavailable
@@ -50,6 +51,10 @@ def test_what_is_suspended_is_written_down_for_everybody(
     log = (tmp_path / "log" / "mail.log").read_text()
     assert "[INFO] Transport curl suspended by " in log
     assert log.endswith(": relay \ufffd[31m moves\n")
+    (told,) = Journal(f"{tmp_path}/queue/.spooldeck/journal").operations()
+    values = {"control": "transport", "target": "curl", "value": "suspended"}
+    assert dict(told.intent.values) == {**values, "before": "not suspended"}
+    assert (told.intent.reason, told.interrupted) == ("relay \ufffd[31m moves", False)
     with pytest.raises(Unavailable, match="curl was suspended meanwhile, and stays so"):
         desk.suspend("curl", "again")
     assert desk.resume("curl") == ""

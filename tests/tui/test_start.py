@@ -31,6 +31,8 @@ AT_FIRST_FRAME = {
 }
 """Nor does whoever waits for the first frame wait for these."""
 
+ESCAPE = "\x1b"
+
 LOADED_AT = """
 import sys
 report = sys.argv.pop(1)
@@ -202,3 +204,16 @@ def test_more_places_than_lines_are_counted() -> None:
     assert len(rows) < 24
     named = sum("opening" in row for row in rows)
     assert rows[-1] == f"   and {30 - named} more"
+
+
+@pytest.mark.parametrize("key", [ESCAPE, "q"])
+@pytest.mark.parametrize("board", ["locks", "transports", "log", "controls"])
+def test_from_the_screen_that_it_opened_on_one_gets_away(spool: str, board: str, key: str) -> None:
+    """Whatever screen it opens on, what closes it leads to the overview, and q leaves there."""
+    with console("--open", board, spool) as terminal:
+        terminal.until(lambda: f"> {board}" in terminal.screen.text)
+        terminal.send(key)
+        terminal.until(lambda: "q quit" in terminal.screen.text)
+        terminal.send("q")
+
+        assert terminal.end() == 0

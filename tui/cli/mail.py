@@ -14,7 +14,7 @@ from types import FrameType
 from typing import NamedTuple, TextIO
 
 from engine import files, verbs
-from engine.mail.model import BadMail, MailError, NotSent
+from engine.mail.model import BadMail, Cause, MailError, NotSent
 from engine.mail.post import Ended
 from engine.mail.suspended import Suspension
 from engine.mailconf import METHODS, MailSettings
@@ -22,7 +22,7 @@ from engine.policy import at, lasting
 from engine.store import StoreError
 from engine.text import shown
 from tui.cli import suspending
-from tui.cli.mailing import SEND, is_stopped, is_suspended, why_none
+from tui.cli.mailing import SEND, why_none
 from tui.cli.wiring import EX_USAGE, Setup, complain, drop, fail
 from tui.glyphs import ASCII, chosen
 
@@ -328,7 +328,12 @@ class _Look(NamedTuple):
     settings: MailSettings
     chosen: str
     """The transport that the next mail goes by; "" for none."""
+    none: str
+    """Why there is none, in words."""
+    shut: bool
+    """Whether one is there that somebody has suspended, or would have to start."""
     why_not: Mapping[str, str]
+    """Of each of the others, in words."""
     suspended: Mapping[str, Suspension]
     figures: Mapping[str, Mapping[str, int]]
     """By transport, its counters."""
@@ -345,12 +350,7 @@ class _Look(NamedTuple):
         """What `status` ends with."""
         if self.chosen:
             return WELL
-        return SHUT if any(map(_is_set_up, self.why_not.values())) else NOTHING
-
-
-def _is_set_up(why: str) -> bool:
-    """Whether a transport that is not used for this reason would only have to be started."""
-    return is_suspended(why) or is_stopped(why)
+        return SHUT if self.shut else NOTHING
 
 
 def status(setup: Setup, arguments: Namespace) -> int:
@@ -376,7 +376,8 @@ def _look(setup: Setup) -> _Look:
     choice = ways.choose(suspended)
     chosen = "" if choice.transport is None else choice.transport.name
     only = f"another method is forced: {settings.method}" if settings.method else ""
-    others = {name: choice.why_not.get(name) or only or ways.absence(name) for name in METHODS}
+    others = {name: only or ways.absence(name) for name in METHODS}
+    others |= {name: why.words for name, why in choice.why_not.items()}
     count = setup.counters().read
     figures = {
         name: {what: count(f"{begins}_{name}") for what, begins in COUNTERS.items()}
@@ -386,6 +387,8 @@ def _look(setup: Setup) -> _Look:
     return _Look(
         settings,
         chosen,
+        why_none(settings, choice.why_not, suspended),
+        any(why.cause in (Cause.SUSPENDED, Cause.STOPPED) for why in choice.why_not.values()),
         {name: why for name, why in others.items() if why and name != chosen},
         suspended,
         figures,
@@ -424,9 +427,8 @@ def _as_text(look: _Look) -> list[str]:
     settings, now = look.settings, time.time()
     chosen = f"{look.chosen}{_relay(look.chosen, settings)}"
     forced = " (the only one allowed: mail.method)" if settings.method else ""
-    none = why_none(settings, look.why_not, look.suspended)
     lines = [
-        f"transport  {chosen + forced if chosen else none}",
+        f"transport  {chosen + forced if chosen else look.none}",
         f"recipient  {shown(settings.recipient) or 'none configured'}",
         f"spool      {_spooled(look)}",
         f"success    {_moment(look.last_success, now)}",

@@ -12,6 +12,7 @@ from engine.model import Task
 from engine.text import shown
 
 if TYPE_CHECKING:
+    from engine.mail.model import Unused
     from engine.mail.post import Post
     from engine.mail.suspended import Suspension
     from engine.mail.transports import Ways
@@ -136,32 +137,24 @@ class Mailing:
 
 
 def why_none(
-    settings: MailSettings, why_not: Mapping[str, str], suspended: Mapping[str, Suspension]
+    settings: MailSettings, why_not: Mapping[str, Unused], suspended: Mapping[str, Suspension]
 ) -> str:
     """Why nothing can send mail, in a few words, from why each transport cannot."""
+    from engine.mail.model import Cause
     from engine.mailconf import NOWHERE
 
     if settings.method == NOWHERE:
         return "no mail transport is set up: the method is none"
-    held = [name for name, why in why_not.items() if is_suspended(why) and name in suspended]
+    whys = why_not.items()
+    held = [n for n, why in whys if why.cause is Cause.SUSPENDED and n in suspended]
     if held:
         return f"no mail transport: {', '.join(f'{n} {held_by(suspended[n])}' for n in held)}"
-    if settings.method:
-        return f"no mail transport: {settings.method}: {shown(why_not.get(settings.method, ''))}"
-    stopped = [f"{name}: {shown(why)}" for name, why in why_not.items() if is_stopped(why)]
+    if why := why_not.get(settings.method):
+        return f"no mail transport: {settings.method}: {shown(why.words)}"
+    stopped = [f"{n}: {shown(why.words)}" for n, why in whys if why.cause is Cause.STOPPED]
     return f"no mail transport: {'; '.join(stopped)}" if stopped else "no mail transport is set up"
 
 
 def held_by(own: Suspension) -> str:
     """That a transport is suspended, and by whom."""
     return f"suspended by {shown(own.who) or 'an operator'}"
-
-
-def is_suspended(why: str) -> bool:
-    """Whether this is why a transport is not used that could be."""
-    return why.startswith("suspended")
-
-
-def is_stopped(why: str) -> bool:
-    """Whether this is why a transport is not used that would only have to be started."""
-    return "does not run" in why

@@ -1,23 +1,34 @@
-"""Suspending a transport and resuming it: by command, or for the console; the mail log says so."""
+"""Suspending a transport and resuming it: by command, or for the console.
+
+The journal has it as a control of the queue; the mail log says so to whoever wonders there.
+"""
 
 from __future__ import annotations
 
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 
-from engine import files
+from engine import controls, files
 from engine.checks import ConfigError
+from engine.controls import Order
+from engine.journal import Intent
 from engine.logtail import contract_line
 from engine.mail.suspended import Suspension
 from engine.mailconf import MEMORY, METHODS
 from engine.policy import at
+from engine.store import Gone
 from engine.text import shown
 from tui.cli.mailing import held_by, why_none
 from tui.cli.wiring import EX_CONFIG, EX_USAGE, Setup, complain, fail
 
 DONE = 0
+
+WHAT = "transport"
+"""What the journal calls it; its target is the transport."""
+
+SUSPENDED, RESUMED = "suspended", "resumed"
+"""Its values."""
 
 
 def suspend(setup: Setup, arguments: Namespace) -> int:
@@ -25,6 +36,7 @@ def suspend(setup: Setup, arguments: Namespace) -> int:
     name = arguments.name
     require_name(name)
     suspended(setup)
+    _require_reason(setup, arguments.reason)
     new, trouble = stop(setup, name, arguments.reason)
     words = "suspended" if new else f"was {standing(suspended(setup)[name])} already"
     if not new and arguments.reason:
@@ -49,53 +61,78 @@ def _said(setup: Setup, words: str, trouble: str) -> int:
 
 
 def stop(setup: Setup, name: str, why: str) -> tuple[bool, str]:
-    """Suspend a transport; whether it was not suspended already, and what went wrong with the log.
+    """Suspend a transport; whether it was not suspended already, and what was not written down.
 
     Raises:
         Fail: we may not.
         OSError: it could not be written down, and goes on.
+        Unavailable: the same, of the journal.
         ValueError: what is written down there is none of ours.
     """
-    _require_desk(setup)
     who, why = shown(setup.who().name), shown(why)
-    with _at_its_place(setup):
-        if not setup.suspensions().suspend(name, time.time(), who, why):
-            return False, ""
-    said = f"Transport {name} suspended by {who}{f': {why}' if why else ''}"
-    return True, _note(setup, said) or _publish(setup)
+    return _change(
+        setup,
+        Order(WHAT, name, SUSPENDED),
+        why,
+        f"Transport {name} suspended by {who}{f': {why}' if why else ''}",
+        lambda: setup.suspensions().suspend(name, time.time(), who, why),
+    )
 
 
 def start(setup: Setup, name: str) -> tuple[bool, str]:
-    """Resume a transport; whether it was suspended, and what went wrong with the log.
+    """Resume a transport; whether it was suspended, and what was not written down.
 
     Raises:
-        Fail, OSError, ValueError: as `stop`.
+        Fail, OSError, Unavailable, ValueError: as `stop`.
     """
+    return _change(
+        setup,
+        Order(WHAT, name, RESUMED),
+        "",
+        f"Transport {name} resumed by {shown(setup.who().name)}",
+        lambda: setup.suspensions().resume(name),
+    )
+
+
+def _change(
+    setup: Setup, order: Order, why: str, said: str, change: Callable[[], bool]
+) -> tuple[bool, str]:
+    """Suspend or resume a transport, unless it is so already; `said` tells of it."""
     _require_desk(setup)
-    with _at_its_place(setup):
-        if not setup.suspensions().resume(name):
-            return False, ""
-    said = f"Transport {name} resumed by {shown(setup.who().name)}"
-    return True, _note(setup, said) or _publish(setup)
+    own = setup.suspensions().read().get(order.target)
+    if (own is not None) is (order.value == SUSPENDED):
+        return False, ""
+    before = "not suspended" if own is None else _was(own)
 
+    def act() -> str:
+        try:
+            new = change()
+        except OSError as error:
+            where = f"{setup.desk}/suspended"
+            raise OSError(error.errno, error.strerror or str(error), where) from error
+        if not new:
+            raise Gone(f"{order.target} was {order.value} meanwhile")
+        return said
 
-@contextmanager
-def _at_its_place(setup: Setup) -> Iterator[None]:
-    """What cannot be written in the block names the folder where it was to be.
-
-    Raises:
-        OSError: that.
-    """
+    intent = Intent(controls.VERB, setup.who(), why, scope="all mail from here")
+    seen = order._replace(before=before)
     try:
-        yield
-    except OSError as error:
-        desk = setup.spool().desk
-        raise OSError(error.errno, error.strerror or str(error), f"{desk}/suspended") from error
+        done = controls.written_down(setup.journal(), intent, seen, act, time.time)
+    except Gone:
+        return False, ""
+    troubles = (done.trouble, _note(setup, said), _publish(setup))
+    return True, "; ".join(filter(None, troubles))
 
 
 def standing(own: Suspension) -> str:
     """That a transport is suspended: by whom, since when and why."""
     why = f": {shown(own.why)}" if own.why else ""
+    return f"{held_by(own)} since {at(own.since)}{why}"
+
+
+def _was(own: Suspension) -> str:
+    """The same in the middle of a sentence."""
+    why = f" ({shown(own.why)})" if own.why else ""
     return f"{held_by(own)} since {at(own.since)}{why}"
 
 
@@ -109,6 +146,16 @@ def suspended(setup: Setup) -> Mapping[str, Suspension]:
         return setup.suspensions().read()
     except ValueError as error:
         fail(EX_CONFIG, shown(str(error)))
+
+
+def _require_reason(setup: Setup, reason: str) -> None:
+    """Make sure that a reason is said where the configuration asks for one.
+
+    Raises:
+        Fail: none is.
+    """
+    if setup.config.require_reason and not reason.strip():
+        fail(EX_USAGE, "expected a REASON: the configuration says `require_reason: true`")
 
 
 def require_name(name: str) -> None:

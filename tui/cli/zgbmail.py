@@ -18,7 +18,7 @@ from engine.mail import merge
 from engine.mail.address import checked
 from engine.mail.content import Content
 from engine.mail.host import this_host
-from engine.mail.model import BadMail, MailError, NotSent, Waits
+from engine.mail.model import BadMail, Cause, MailError, NotSent, Unused, Waits
 from engine.mail.post import Errand as Settled
 from engine.mail.post import Post
 from engine.mailconf import NOWHERE, MailSettings
@@ -31,7 +31,7 @@ from engine.stores.zgb.settings import Letter, Settings
 from engine.stores.zgb.store import Errand
 from engine.stores.zgb.times import Cell
 from engine.text import shown
-from tui.cli.mailing import held_by, is_stopped, is_suspended, why_none
+from tui.cli.mailing import held_by, why_none
 from tui.cli.wiring import Setup
 
 AGAIN = 60.0
@@ -89,13 +89,13 @@ def way(setup: Setup, own: Settings) -> Way:
     return Way("", why, _mend(settings, choice.why_not, resume), stopped, resume)
 
 
-def _mend(settings: MailSettings, why_not: Mapping[str, str], resume: str) -> str:
+def _mend(settings: MailSettings, why_not: Mapping[str, Unused], resume: str) -> str:
     """What lets mail be sent again, by what keeps it."""
     if settings.method == NOWHERE:
         return "set mail.method, or leave it out: then what is there is used"
-    if resume and any(map(is_suspended, why_not.values())):
+    if resume and any(why.cause is Cause.SUSPENDED for why in why_not.values()):
         return resume
-    if stopped := [name for name, why in why_not.items() if is_stopped(why)]:
+    if stopped := [name for name, why in why_not.items() if why.cause is Cause.STOPPED]:
         return f"start {stopped[0]}, or set mail.relay.host"
     return "install a program that sends mail, or set mail.relay.host; see spooldeck mail status"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
-from engine.mail.model import Transport
+from engine.mail.model import Cause, Transport, Unused, absent
 from engine.mail.transports.system import System
 from engine.mailconf import MEMORY, METHODS, NOWHERE, MailSettings
 
@@ -15,7 +15,7 @@ class Choice(NamedTuple):
 
     transport: Transport | None
     """None when there is none."""
-    why_not: Mapping[str, str]
+    why_not: Mapping[str, Unused]
     """By the name of each that would have come before it, or of all, why it is not used."""
 
 
@@ -33,7 +33,7 @@ class Ways:
         self._settings = settings
         self._system = system or System()
         self._given = transports
-        self._known: dict[str, tuple[Transport | None, str]] = {}
+        self._known: dict[str, tuple[Transport | None, Unused | None]] = {}
 
     def names(self) -> tuple[str, ...]:
         """The transports in the order in which they are looked for."""
@@ -44,34 +44,39 @@ class Ways:
         return tuple(dict.fromkeys((*first, *METHODS, *others)))
 
     def absence(self, name: str) -> str:
-        """Why a transport cannot be used here, as it was when it was first asked; "" if it can."""
-        return self._look(name)[1]
+        """Why a transport cannot be used here, in words, as it was when it was first asked; "" if
+        it can.
+        """
+        why = self._look(name)[1]
+        return why.words if why else ""
 
     def choose(self, suspended: Collection[str] = ()) -> Choice:
         """The first transport that is there and that no operator has suspended.
 
         A forced one is the only one: nothing takes its place when it is not there.
         """
-        why_not: dict[str, str] = {}
+        why_not: dict[str, Unused] = {}
         for name in self.names():
-            why_not[name] = self._unwanted(name) or self.absence(name)
-            if not why_not[name] and name in suspended:
-                why_not[name] = "suspended by operator"
-            if not why_not[name]:
-                del why_not[name]
+            why = self._unwanted(name) or self._look(name)[1]
+            if why is None and name in suspended:
+                why = Unused(Cause.SUSPENDED, "suspended by operator")
+            if why is None:
                 return Choice(self._look(name)[0], why_not)
+            why_not[name] = why
         return Choice(None, why_not)
 
-    def _unwanted(self, name: str) -> str:
+    def _unwanted(self, name: str) -> Unused | None:
         forced = self._settings.method
-        if forced == NOWHERE:
-            return "no mail is sent: the method is none"
-        return f"another method is forced: {forced}" if forced not in ("", name) else ""
+        if forced in ("", name):
+            return None
+        none = "no mail is sent: the method is none"
+        other = f"another method is forced: {forced}"
+        return Unused(Cause.BARRED, none if forced == NOWHERE else other)
 
-    def _look(self, name: str) -> tuple[Transport | None, str]:
+    def _look(self, name: str) -> tuple[Transport | None, Unused | None]:
         if name not in self._known:
             transport = self._found(name)
-            why = "not there" if transport is None else transport.absence()
+            why = absent("not there") if transport is None else transport.absence()
             self._known[name] = transport, why
         return self._known[name]
 

@@ -12,7 +12,7 @@ from engine import files
 from engine.accounts import Account
 from engine.mail import reasons, running
 from engine.mail.host import full_name
-from engine.mail.model import Mail, NotSent, Reason
+from engine.mail.model import Mail, NotSent, Reason, Unused, absent
 from engine.mail.transports.handover import guarded
 from engine.mailconf import MailSettings
 from engine.text import shown
@@ -43,8 +43,11 @@ class Curl:
         self._helo = helo or full_name(os.uname().nodename)
         self._program = settings.programs.get("curl") or running.found("curl")
 
-    def absence(self) -> str:
+    def absence(self) -> Unused | None:
         """Why it cannot be used here: no program, no relay, a password that others could read."""
+        return absent(self._lacks())
+
+    def _lacks(self) -> str:
         settings = self._settings
         if not os.access(self._program, os.X_OK):
             return f"curl is not installed{self._program and f': {self._program}'}"

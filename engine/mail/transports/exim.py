@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.mail.model import Mail
+from engine.mail.model import Cause, Mail, Unused, absent
 from engine.mail.transports.handover import submit
 from engine.mail.transports.system import System
 from engine.mailconf import MailSettings
@@ -22,11 +22,13 @@ class Exim:
         self._settings, self._system = settings, system or System()
         self._exim = self._system.program(settings.programs, *NAMES)
 
-    def absence(self) -> str:
+    def absence(self) -> Unused | None:
         """Why it cannot be used here."""
         if self._exim.absence or self._settings.method == self.name:
-            return self._exim.absence
-        return "" if self._system.runs(NAMES) else "Exim does not run: no process named exim, exim4"
+            return absent(self._exim.absence)
+        if self._system.runs(NAMES):
+            return None
+        return Unused(Cause.STOPPED, "Exim does not run: no process named exim, exim4")
 
     def send(self, mail: Mail, cancelled: Callable[[], bool]) -> None:
         """Put a mail into its queue. It delivers in a process that leaves our group by setsid(2).

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from engine.mail.model import Mail, NotSent, Reason
+from engine.mail.model import Cause, Mail, NotSent, Reason, Unused, absent
 from engine.mail.transports.handover import guarded, hand_over
 from engine.mail.transports.postfix import is_stopped
 from engine.mail.transports.system import System
@@ -35,17 +35,18 @@ class Mailx:
         self._settings, self._system = settings, system or System()
         self._mailx = self._system.program(settings.programs, "mailx")
 
-    def absence(self) -> str:
+    def absence(self) -> Unused | None:
         """Why it cannot be used here; without sendmail it puts all mail into ~/dead.letter."""
         if self._mailx.absence:
-            return self._mailx.absence
+            return absent(self._mailx.absence)
         # Where it looks itself: no setting of ours changes that.
         sendmail = self._system.program({}, "sendmail")
         if sendmail.absence:
-            return f"sendmail, which it hands mail to, is {sendmail.absence}"
+            return absent(f"sendmail, which it hands mail to, is {sendmail.absence}")
         if is_stopped(sendmail.path, self._system):
-            return "sendmail, which it hands mail to, is Postfix's, and Postfix does not run"
-        return ""
+            why = "sendmail, which it hands mail to, is Postfix's, and Postfix does not run"
+            return Unused(Cause.STOPPED, why)
+        return None
 
     def send(self, mail: Mail, cancelled: Callable[[], bool]) -> None:
         """Have it send the plain text of a mail.

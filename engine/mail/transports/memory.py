@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from engine.mail.model import Mail, NotSent
+from engine.mail.model import Mail, NotSent, Unused
 from engine.mailconf import MEMORY
 
 
@@ -18,9 +18,9 @@ class Memory:
         """What was accepted, in order."""
         self._failures = iter(failures)
 
-    def absence(self) -> str:
+    def absence(self) -> Unused | None:
         """It is always there."""
-        return ""
+        return None
 
     def send(self, mail: Mail, cancelled: Callable[[], bool]) -> None:
         """Keep the mail.

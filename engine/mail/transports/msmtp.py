@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from engine.mail.model import Mail
+from engine.mail.model import Mail, Unused, absent
 from engine.mail.transports.handover import submit
 from engine.mail.transports.system import System
 from engine.mailconf import MailSettings
@@ -19,14 +19,14 @@ class Msmtp:
         self._settings, self._system = settings, system or System()
         self._msmtp = self._system.program(settings.programs, "msmtp")
 
-    def absence(self) -> str:
+    def absence(self) -> Unused | None:
         """Why it cannot be used here: not installed, or nothing to read on where mail goes."""
         if self._msmtp.absence:
-            return self._msmtp.absence
+            return absent(self._msmtp.absence)
         paths = list(self._configurations())
         if any(map(self._system.readable, paths)):
-            return ""
-        return f"not configured: no {' or '.join(paths)} that we may read"
+            return None
+        return absent(f"not configured: no {' or '.join(paths)} that we may read")
 
     def _configurations(self) -> Iterator[str]:
         """Where it looks for its configuration. Source: msmtp(1), "FILES"."""

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable
 
-from engine.mail.model import Mail
+from engine.mail.model import Cause, Mail, Unused, absent
 from engine.mail.transports.handover import submit
 from engine.mail.transports.system import System
 from engine.mailconf import MailSettings
@@ -74,14 +74,15 @@ class Postfix:
         self._postfix = self._system.program(settings.programs, "postfix")
         self._sendmail = self._system.program(settings.programs, "sendmail")
 
-    def absence(self) -> str:
+    def absence(self) -> Unused | None:
         """Why it cannot be used here; a Postfix that is stopped would keep mail until it starts."""
         if why := self._postfix.absence or self._sendmail.absence:
-            return why
+            return absent(why)
         running = runs(self._system)
         if running is None and self._settings.method != self.name:
-            return "whether Postfix runs is hidden from us; force the method postfix if it does"
-        return "Postfix does not run" if running is False else ""
+            hidden = "whether Postfix runs is hidden from us; force the method postfix if it does"
+            return absent(hidden)
+        return Unused(Cause.STOPPED, "Postfix does not run") if running is False else None
 
     def send(self, mail: Mail, cancelled: Callable[[], bool]) -> None:
         """Put a mail into its queue.

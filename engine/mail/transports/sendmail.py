@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.mail.model import Mail
+from engine.mail.model import Cause, Mail, Unused, absent
 from engine.mail.transports.handover import submit
 from engine.mail.transports.postfix import is_stopped
 from engine.mail.transports.system import System
@@ -25,15 +25,16 @@ class Sendmail:
         self._settings, self._system = settings, system or System()
         self._sendmail = self._system.program(settings.programs, "sendmail")
 
-    def absence(self) -> str:
+    def absence(self) -> Unused | None:
         """Why it cannot be used here. `sendmail -bv` is never asked: Postfix answers by mail."""
         if self._sendmail.absence:
-            return self._sendmail.absence
+            return absent(self._sendmail.absence)
         if is_stopped(self._sendmail.path, self._system):
-            return "it is Postfix's, and Postfix does not run"
+            return Unused(Cause.STOPPED, "it is Postfix's, and Postfix does not run")
         if self._settings.method == self.name or self._system.runs(PROCESSES, PID_FILE):
-            return ""
-        return f"its daemon does not run: no process named sendmail, none by {PID_FILE}"
+            return None
+        why = f"its daemon does not run: no process named sendmail, none by {PID_FILE}"
+        return Unused(Cause.STOPPED, why)
 
     def send(self, mail: Mail, cancelled: Callable[[], bool]) -> None:
         """Hand a mail to it.

@@ -1,18 +1,15 @@
-"""The newest delivery records: one line of JSON for each mail that was sent, failed or spooled."""
+"""Delivery records: what became of each mail, a line of JSON for each, as two programs write it."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from datetime import datetime
+from typing import NamedTuple
 
 from engine import files
 from engine.text import ERROR_LIMIT, shown
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SUCCESS, FAILED, SPOOLED = "success", "failed", "spooled"
 
@@ -35,20 +32,37 @@ class Delivery(NamedTuple):
     reason: str = ""
 
 
-def record(delivery: Delivery) -> bytes:
-    """One line, with the keys and in the form of the real program; the recipient is cut."""
-    local = shown(delivery.recipient.partition("@")[0])[:64]
-    said = {
-        "ts": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(delivery.when)),
-        "transport": shown(delivery.transport)[:64],
-        "recipient": f"{local}@\u2026",
-        "result": delivery.result,
-        "reason": shown(delivery.reason)[:ERROR_LIMIT],
-    }
+KEYS = ("ts", *Delivery._fields[1:])
+"""Those of a line, in the order of the real program."""
+
+
+def written(told: Delivery) -> Delivery:
+    """The same as a record holds it: cut, safe to show, and at a whole second."""
+    local = shown(told.recipient.partition("@")[0])[:64]
+    transport, result, reason = map(shown, (told.transport, told.result, told.reason))
+    when = float(int(told.when))
+    return Delivery(when, transport[:64], f"{local}@\u2026", result[:64], reason[:ERROR_LIMIT])
+
+
+def line(told: Delivery) -> bytes:
+    """A record, in the form of the real program."""
+    when, *words = written(told)
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
+    said = dict(zip(KEYS, (stamp, *words), strict=True))
     return json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-class Deliveries:
+def parse(raw: bytes) -> Delivery | None:
+    """What a line says, whoever wrote it; None of one that is no record."""
+    try:
+        said = json.loads(raw)
+        stamp, *words = (str(said[key]) for key in KEYS)
+        return written(Delivery(datetime.fromisoformat(stamp).timestamp(), *words))
+    except (LookupError, OverflowError, RecursionError, TypeError, ValueError):
+        return None
+
+
+class Records:
     """The file of delivery records, shared by all who send."""
 
     def __init__(self, path: str, most: int, root: str = "") -> None:
@@ -65,16 +79,21 @@ class Deliveries:
             OSError: it could not be written, or the old ones could not be removed.
         """
         folder, name = os.path.split(self._path)
-        data = record(delivery)
+        data = line(delivery)
         here = files.enter(folder, self._root, make=True)
         try:
-            with _locked(f"{name}.lock", here):
-                before = self._append(name, here, data)
-                # Counted once in so many bytes, and written anew once in so many records: what a
-                # mail costs does not grow with the file.
-                step = self._slack * _SHORTEST
-                if before // step != (before + len(data)) // step:
-                    self._trim(name, here)
+            # Beside the file: what is under its name is another file after each trim.
+            lock = files.open_shared(f"{name}.lock", here, os.O_RDWR)
+            try:
+                with files.Flock(lock):
+                    before = self._append(name, here, data)
+                    # Counted once in so many bytes, and written anew once in so many records:
+                    # what a mail costs does not grow with the file.
+                    step = self._slack * _SHORTEST
+                    if before // step != (before + len(data)) // step:
+                        self._trim(name, here)
+            finally:
+                os.close(lock)
         finally:
             os.close(here)
 
@@ -111,14 +130,3 @@ class Deliveries:
             lines = lines[1:]  # its beginning may have been cut off
         if start or len(lines) > self._most + self._slack:
             files.replace(name, here, b"".join(lines[-self._most :]), like=seen)
-
-
-@contextmanager
-def _locked(name: str, here: int) -> Iterator[None]:
-    # Beside the file: what is under its name is another file after each trim.
-    fd = files.open_shared(name, here, os.O_RDWR)
-    try:
-        with files.Flock(fd):
-            yield
-    finally:
-        os.close(fd)
