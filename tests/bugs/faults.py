@@ -992,6 +992,20 @@ _T_ZGB, _T_HOSTILE = "tests/stores/test_zgb_queue.py", "tests/stores/test_zgb_ho
 
 LINKING = (
     Fault(
+        "counts before it moves",
+        "a mail in the trash has the attempts of an undo that never happened",
+        f"{_K}/desk.py",
+        (
+            (
+                "            start = STATES[link.state]",
+                "            start = self._spool.states[link.state].word",
+            ),
+        ),
+        (
+            "tests/stores/test_kannader_killed.py::test_a_killed_process_loses_nothing[undo a purge]",
+        ),
+    ),
+    Fault(
         "leaves half a mail enqueued",
         "a recipient gets a mail that its sender was told had failed",
         f"{_K}/enqueuing.py",
@@ -1058,6 +1072,13 @@ LINKING = (
 )
 
 LEASING = (
+    Fault(
+        "keeps what a dead maker left",
+        "a queue whose making was interrupted can never be made",
+        f"{_Z}/schema.py",
+        ((" or not _holds_nothing(path):", " or True:"),),
+        ("tests/stores/test_zgb_crash.py::test_whoever_dies_making_a_queue_keeps_nobody_from_it",),
+    ),
     Fault(
         "claims for nothing",
         "more mails are sent than the host allows",

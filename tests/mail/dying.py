@@ -16,7 +16,7 @@ from engine.mail.model import MailError
 from engine.mail.spool import MailSpool, Spooled
 from engine.mail.suspended import Suspensions
 from engine.stores.nftban import parts
-from tests.stores.killed import ERRORS, deadly
+from tests.stores.children import ERRORS, deadly
 
 NOW = 1_795_170_000.0
 ID = "mail-20261120T104000Z-0000000a"

@@ -1,35 +1,26 @@
 """Kills a process at every step of one verb: run by test_nftban_spool.py, in a process of its own.
 
-`killed.py FOLDER VERB` makes a spool for each step below FOLDER, in each a child that carries the
-verb out and is killed there: before a call that changes a file, after it, or, where it writes, with
-half of the data written; or in which that call fails as on a broken disk, or is interrupted, or it
-and all that follow find the disk full. Answers with a line `NAME HOW` for each: `killed`, `refused`
-(the verb said that it could not), `raw` (it said so by an error of the system's), or `done`.
+`python -m tests.stores.killed FOLDER VERB` makes a spool for each step below FOLDER, in each a
+child that carries the verb out and is killed there: before a call that changes a file, after it,
+or, where it writes, with half of the data written; or in which that call fails as on a broken disk,
+or is interrupted, or it and all that follow find the disk full. Answers as children.py says.
 """
 
-import errno
-import os
-import signal
 import sys
 import time
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from engine import files, verbs
+from engine import verbs
 from engine.model import State, Task
-from engine.store import StoreError
 from engine.stores.nftban import NftbanStore, Spool
+from tests.stores.children import end_everywhere, ended
 
 NOW = 1_795_170_000.0
 TASK = Task("20261120T094115Z-job-00000001", "job", State.PENDING, NOW, description="before")
-
-STEPS = (
-    *("rename", "unlink", "write", "fsync", "mkdir", "fchown", "fchmod", "ftruncate", "utime"),
-    *("link", "rmdir", "symlink"),
-)
-"""Everything by which the engine changes a file."""
 
 VERBS: dict[str, tuple[State | None, Callable[[NftbanStore, Task], object]]] = {
     "enqueue": (None, lambda store, task: store.swap(None, task)),
@@ -52,9 +43,6 @@ VERBS: dict[str, tuple[State | None, Callable[[NftbanStore, Task], object]]] = {
 
 TORN = b'TASK_ID="'
 """What the file of a task says that is set aside."""
-
-ERRORS = {"broken": errno.EIO, "interrupted": errno.EINTR, "full": errno.ENOSPC}
-"""How calls fail; when the disk is full, all that follow fail as well."""
 
 
 def later() -> float:
@@ -124,38 +112,6 @@ FIRST = {"recover": interrupt, "set aside": spoil, "put back": mend}
 """What happens to the task before the verb, where that is not by the store."""
 
 
-def die() -> None:
-    """End at once, with nothing tidied up."""
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def deadly(step: int, how: str) -> list[int]:
-    """Make the so many-th of all steps the last one of this process; counts them."""
-    count = [0]
-
-    def wrap(name: str, call: Callable[..., object]) -> Callable[..., object]:
-        def wrapper(*args: object, **options: object) -> object:
-            count[0] += 1
-            if count[0] < step or (count[0] > step and how != "full"):
-                return call(*args, **options)
-            if how in ERRORS:
-                raise OSError(ERRORS[how], os.strerror(ERRORS[how]))
-            try:
-                if how == "torn" and name == "write":
-                    fd, data = args
-                    assert isinstance(data, bytes)
-                    return call(fd, data[: len(data) // 2])
-                return call(*args, **options) if how == "after" else None
-            finally:
-                die()
-
-        return wrapper
-
-    for name in STEPS:
-        setattr(files, name, wrap(name, getattr(files, name)))
-    return count
-
-
 def run(folder: str, verb: str, step: int, how: str) -> str:
     """One spool, one child, one death; how it ended."""
     state, act = VERBS[verb]
@@ -166,33 +122,13 @@ def run(folder: str, verb: str, step: int, how: str) -> str:
     clock = later if verb in FIRST else lambda: NOW
     if verb in FIRST:
         FIRST[verb](spool)
-    child = os.fork()
-    if child == 0:
-        store = NftbanStore(spool, clock)
-        count = deadly(step, how)
-        try:
-            act(store, task)
-        except StoreError:
-            os._exit(1)
-        except OSError:
-            os._exit(4)
-        os._exit(2 if count[0] < step else 3)
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        return "killed"
-    return {1: "refused", 2: "over", 3: "done", 4: "raw"}[os.WEXITSTATUS(status)]
 
+    def begin() -> Callable[[], object]:
+        return partial(act, NftbanStore(spool, clock), task)
 
-def main(root: str, verb: str) -> None:
-    """Every step in every manner, until the verb is over before it comes to that step."""
-    for how in ("before", "torn", "after", *ERRORS):
-        step, ended = 0, ""
-        while ended != "over":
-            step += 1
-            name = f"{verb}-{how}-{step}"
-            ended = run(f"{root}/{name}", verb, step, how)
-            sys.stdout.write(f"{name} {'done' if ended == 'over' else ended}\n")
+    return ended(begin, step, how)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    root, verb = sys.argv[1:]
+    end_everywhere(root, verb, lambda folder, step, how: run(folder, verb, step, how))

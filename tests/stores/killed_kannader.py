@@ -3,22 +3,22 @@
 `python -m tests.stores.killed_kannader FOLDER VERB` does what killed.py does, and says the same.
 """
 
-import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from engine import verbs
-from engine.model import Move, State, Task
-from engine.store import StoreError
+from engine.model import Move, Problem, State, Task
 from engine.stores.kannader import KannaderStore, enqueuing, form, make_spool, note
 from engine.stores.kannader.desk import Desk
 from engine.stores.kannader.enqueuing import Recipient
 from engine.stores.kannader.form import Schedule, Target
-from engine.stores.kannader.spool import Spool
-from tests.stores.killed import ERRORS, deadly
+from engine.stores.kannader.spool import ASIDE, DESK, Spool
+from tests.stores.children import end_everywhere, ended
 
 NOW = 1_795_170_000.0
 TEXT = b"Subject: hi\r\n\r\n.dot and \xff\r\n"
@@ -28,6 +28,10 @@ ADDED = Task("added", "mail", State.PENDING, NOW, attempts=1, destination="c@exa
 
 Act = Callable[[KannaderStore, Task], object]
 
+NOTED = ((b"before", b"after!"),)
+BOTH = (*NOTED, (b'"b0"', b'"x0"'))
+"""What an image says of the mail other than it is, in as many bytes."""
+
 VERBS: dict[str, tuple[State | None, Act]] = {
     "enqueue": (None, lambda store, task: send(store)),
     "add": (None, lambda store, task: store.swap(None, ADDED)),
@@ -36,7 +40,7 @@ VERBS: dict[str, tuple[State | None, Act]] = {
     "nack": (State.ACTIVE, lambda s, t: s.swap(t, verbs.nack(t, NOW + 60, "failed"))),
     "unclaim": (State.ACTIVE, lambda store, task: store.swap(task, verbs.unclaim(task))),
     "give up": (State.ACTIVE, lambda store, task: store.swap(task, given_up(task))),
-    "put back": (State.PENDING, lambda store, task: put_back(store, task)),
+    "put back": (State.PENDING, lambda store, task: put_back(store, task, NOTED)),
     "readdress": (State.PENDING, lambda s, t: s.swap(t, replace(t, destination="x@y.org"))),
     "postpone": (State.PENDING, lambda s, t: s.swap(t, replace(t, due=NOW + 60))),
     "hold": (State.PENDING, lambda store, task: store.swap(task, verbs.hold(task, NOW))),
@@ -45,10 +49,25 @@ VERBS: dict[str, tuple[State | None, Act]] = {
     "restore": (State.TRASH, lambda s, t: s.swap(t, replace(t, state=State.PENDING))),
     "drop": (State.PENDING, lambda store, task: store.swap(task, given_up(task))),
     "undo": (State.PENDING, lambda store, task: do_and_undo(store, task)),
+    "undo a hold": (State.HELD, lambda store, task: put_back(store, task, BOTH)),
+    "undo a purge": (State.TRASH, lambda store, task: put_back(store, task, BOTH)),
+    "hold in flight": (State.ACTIVE, lambda s, t: s.swap(t, moved(t, State.HELD))),
+    "readdress the held": (State.HELD, lambda s, t: s.swap(t, replace(t, destination="x@y.org"))),
+    "purge the held": (State.HELD, lambda s, t: s.swap(t, moved(t, State.TRASH))),
+    "restore to hold": (State.TRASH, lambda s, t: s.swap(t, moved(t, State.HELD))),
     "expunge": (State.TRASH, lambda store, task: store.swap(task, None)),
     "erase": (State.DONE, lambda store, task: store.swap(task, None)),
     "recover": (State.ACTIVE, lambda store, task: store.recover()),
-    "repair": (State.PENDING, lambda store, task: store.control("repair", f"queue/{IDS[0]}")),
+    "settle": (State.PENDING, lambda store, task: store.recover()),
+    "finish": (State.PENDING, lambda store, task: store.recover()),
+    "take away": (State.PENDING, lambda store, task: store.recover()),
+    "delete orphans": (State.PENDING, lambda store, task: store.recover()),
+    "repair": (State.PENDING, lambda store, task: repair(store)),
+    "adopt": (State.PENDING, lambda store, task: decide(store, "adopt")),
+    "discard": (State.PENDING, lambda store, task: decide(store, "discard")),
+    "discard the last": (State.PENDING, lambda store, task: decide(store, "discard")),
+    "discard a mail": (State.PENDING, lambda store, task: decide(store, "discard")),
+    "let stand": (State.PENDING, lambda store, task: let_stand(store)),
 }
 """Where the mail to the first recipient stands before, and what is done to it."""
 
@@ -69,13 +88,42 @@ def do_and_undo(store: KannaderStore, task: Task) -> None:
         raise outcome.error
 
 
-def put_back(store: KannaderStore, task: Task) -> None:
-    """Put something else that was once noted of a mail back, where it stands."""
-    image = store.read(task).replace(b"before", b"after!")
+def put_back(store: KannaderStore, task: Task, said: tuple[tuple[bytes, bytes], ...]) -> None:
+    """Have a mail wait in the queue as something else was once said of it."""
+    image = store.read(task)
+    for now, then in said:
+        image = image.replace(now, then)
     was = store.recall(task, image, State.PENDING)
     (outcome,) = store.swap_all([Move(task, was, image)])
     if outcome.error is not None:
         raise outcome.error
+
+
+def moved(task: Task, state: State) -> Task:
+    """The same mail somewhere else."""
+    return replace(task, state=state, lease=None)
+
+
+def repair(store: KannaderStore) -> None:
+    """Give the mail to the first recipient a schedule."""
+    store.control("repair", f"queue/{IDS[0]}")
+
+
+def let_stand(store: KannaderStore) -> None:
+    """Put the link to the first recipient back where it stood."""
+    store.control("put-back", f"{ASIDE}/queue.{IDS[0]}")
+
+
+def decide(store: KannaderStore, control: str) -> None:
+    """Say what becomes of the one thing that nothing leads to."""
+    (orphan,) = orphans(store)
+    store.control(control, orphan)
+
+
+def orphans(store: KannaderStore) -> list[str]:
+    """Where something lies that nothing leads to."""
+    strange = (item for item in store.look() if isinstance(item, Problem))
+    return [item.where for item in strange if item.where.startswith("data/")]
 
 
 def given_up(task: Task) -> Task:
@@ -106,7 +154,7 @@ def prepare(store: KannaderStore, state: State) -> Task:
     else:
         (task,) = (item for item in store.look({IDS[0]}) if isinstance(item, Task))
     if state is not task.state:
-        store.swap(task, replace(task, state=state, lease=None))
+        store.swap(task, moved(task, state))
         (task,) = (item for item in store.look({IDS[0]}) if isinstance(item, Task))
     return task
 
@@ -136,8 +184,108 @@ def tear(root: Path) -> None:
     next((root / "data").glob(f"*/{DESTS[0]}/schedule")).write_bytes(b"")
 
 
-FIRST = {"recover": damage, "repair": tear}
+def dest_of(root: Path, number: int = 0) -> Target:
+    """Where a recipient of the mail lies."""
+    (path,) = (root / "data").glob(f"*/{DESTS[number]}")
+    return Target(path.parent.name, path.name)
+
+
+def stage(root: Path) -> None:
+    """Leave an attempt that counts, and one whose mail never moved, noted but not settled."""
+    notes = root / DESK / "notes"
+    for number, staged in enumerate(
+        (
+            note.Note(2, "failed", description="before", start="inflight", since=1),
+            note.Note(9, "never", start="queue", since=link_of(root, 1).lstat().st_ctime_ns),
+        )
+    ):
+        name = note.name_of(dest_of(root, number)) + note.STAGED
+        (notes / name).write_bytes(note.render(staged))
+
+
+def link_of(root: Path, number: int) -> Path:
+    """The link to a recipient of the mail."""
+    return root / "queue" / IDS[number]
+
+
+def half_linked(root: Path) -> None:
+    """Leave the mail as a process leaves it that dies between the links of its two recipients."""
+    link_of(root, 1).unlink()
+    begun = enqueuing.Begun(dest_of(root).mail, tuple(zip(IDS, DESTS, strict=True)))
+    write_down(root, begun, enqueuing.LINKING)
+
+
+def half_built(root: Path) -> None:
+    """Leave a second mail as a process leaves it that dies before its first link."""
+    ident, target = another(root)
+    write_down(root, enqueuing.Begun(target.mail, ((ident, target.dest),)), b"")
+
+
+def write_down(root: Path, begun: enqueuing.Begun, rest: bytes) -> None:
+    """Say on the desk that a mail is being enqueued."""
+    (root / DESK / "enqueuing" / begun.mail).write_bytes(begun.render() + rest)
+
+
+def another(root: Path) -> tuple[str, Target]:
+    """A second, whole mail, to one recipient whose link is gone: its id, and where it lies."""
+    with closing(KannaderStore(str(root), lambda: NOW)) as store:
+        (ident,) = store.enqueue("a@example.org", ["d@example.org"], [b"another"])
+    link = root / "queue" / ident
+    target = form.target_of(str(link.readlink()))
+    link.unlink()
+    (root / DESK / "notes" / note.name_of(target)).write_bytes(note.render(note.Note(1, "no")))
+    return ident, target
+
+
+def orphan(root: Path) -> None:
+    """Let nothing lead to the first recipient."""
+    link_of(root, 0).unlink()
+
+
+def orphan_another(root: Path) -> None:
+    """Let a second mail lie there to which nothing leads."""
+    another(root)
+
+
+def orphan_a_mail(root: Path) -> None:
+    """Leave a second mail as a process leaves it that dies over its text."""
+    mail = root / "data" / DESTS[0]
+    mail.mkdir()
+    (mail / "contents").write_bytes(b"torn")
+
+
+def orphan_many(root: Path) -> None:
+    """Leave a torn mail that nothing leads to, and notes of nobody."""
+    _, target = another(root)
+    (root / "data" / target.path / "metadata").unlink()
+    for name in (note.name_of(Target(*DESTS)), ".draft"):
+        (root / DESK / "notes" / name).write_bytes(b"{}")
+
+
+def set_aside(root: Path) -> None:
+    """Let the link to the first recipient lie where recovery puts one that leads nowhere."""
+    aside = root / ASIDE
+    aside.mkdir(mode=0o700)
+    link_of(root, 0).rename(aside / f"queue.{IDS[0]}")
+
+
+FIRST = {
+    "recover": damage,
+    "repair": tear,
+    "settle": stage,
+    "finish": half_linked,
+    "take away": half_built,
+    "delete orphans": orphan_many,
+    "adopt": orphan,
+    "discard": orphan,
+    "discard the last": orphan_another,
+    "discard a mail": orphan_a_mail,
+    "let stand": set_aside,
+}
 """What happens to the spool before the verb, where that is not by the store."""
+
+LATER = ("recover", "delete orphans", "adopt", "discard", "discard the last", "discard a mail")
+"""Verbs that have to do with what has been as it is for more than an hour."""
 
 
 def run(folder: str, verb: str, step: int, how: str) -> str:
@@ -151,33 +299,26 @@ def run(folder: str, verb: str, step: int, how: str) -> str:
         store.close()
     if verb in FIRST:
         FIRST[verb](Path(folder))
-    child = os.fork()
-    if child == 0:
-        store = KannaderStore(folder, later if verb == "recover" else lambda: NOW)
-        count = deadly(step, how)
-        try:
-            act(store, task)
-        except StoreError:
-            os._exit(1)
-        except OSError:
-            os._exit(4)
-        os._exit(2 if count[0] < step else 3)
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        return "killed"
-    return {1: "refused", 2: "over", 3: "done", 4: "raw"}[os.WEXITSTATUS(status)]
+
+    def begin() -> Callable[[], object]:
+        return partial(act, KannaderStore(folder, later if verb in LATER else lambda: NOW), task)
+
+    return ended(begin, step, how)
 
 
-def main(root: str, verb: str) -> None:
-    """Every step in every manner, until the verb is over before it comes to that step."""
-    for how in ("before", "torn", "after", *ERRORS):
-        step, ended = 0, ""
-        while ended != "over":
-            step += 1
-            name = f"{verb}-{how}-{step}".replace(" ", "_")
-            ended = run(f"{root}/{name}", verb, step, how)
-            sys.stdout.write(f"{name} {'done' if ended == 'over' else ended}\n")
+MAKE = "make"
+"""What makes a spool, where there is none."""
+
+
+def make(folder: str, step: int, how: str) -> str:
+    """The same of making a spool."""
+    return ended(lambda: partial(make_spool, folder), step, how)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    root, verb = sys.argv[1:]
+    end_everywhere(
+        root,
+        verb,
+        make if verb == MAKE else lambda folder, step, how: run(folder, verb, step, how),
+    )

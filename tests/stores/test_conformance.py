@@ -2,8 +2,6 @@
 
 import itertools
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
@@ -20,6 +18,8 @@ from engine.stores.memory import MemoryStore
 from engine.stores.nftban import Spool
 from engine.stores.nftban.spool import EDGES
 from engine.stores.zgb.store import EDGES as ZGB_EDGES
+from tests.stores.children import TAKER, at_once
+from tests.stores.seen import tasks_in
 
 Opener = Callable[[], Store]
 Way = tuple[State | None, State | None]
@@ -156,11 +156,6 @@ def shape(request: pytest.FixtureRequest) -> Shape:
 def a_task(shape: Shape) -> Factory:
     """Make a task in that shape."""
     return factory(shape)
-
-
-def tasks_in(store: Store) -> dict[str, Task]:
-    """Every task by its id, as a whole look shows it."""
-    return {item.id: item for item in store.look() if isinstance(item, Task)}
 
 
 def found(store: Store, task: Task) -> Task:
@@ -668,43 +663,14 @@ def test_threads_share_no_task(open_store: Opener, a_task: Factory) -> None:
     assert sorted(taken) == [a_task(number).id for number in range(60)]
 
 
-TAKER = """
-import sys
-from engine.stores import open_store
-store = open_store(sys.argv[1])
-print("ready", flush=True)
-sys.stdin.readline()
-while batch := list(store.take(float(sys.argv[2]), "me", 2)):
-    for task in batch:
-        print(task.id)
-"""
-
-
 def test_processes_share_no_task(spool: Spool, open_spool: Callable[..., Store]) -> None:
     """Processes on one spool get every task between them, and none of them twice."""
     a_task = factory(SHAPES["nftban"])
     list(open_spool().swap_all(Move(None, a_task(number)) for number in range(200)))
     queue = str(Path(spool.pending).parent)
-    takers = [
-        subprocess.Popen(
-            [sys.executable, "-c", TAKER, queue, str(NOW)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(4)
-    ]
-    for taker in takers:
-        assert taker.stdout is not None
-        assert taker.stdout.readline() == "ready\n"
 
-    for taker in takers:
-        assert taker.stdin is not None
-        taker.stdin.write("go\n")
-        taker.stdin.flush()
-    said = [taker.communicate(timeout=60)[0].split() for taker in takers]
+    said = at_once(4, TAKER, queue, str(NOW))
 
-    assert [taker.returncode for taker in takers] == [0] * 4
     assert sorted(itertools.chain(*said)) == [a_task(number).id for number in range(200)]
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +14,7 @@ from engine.files import Refused
 from engine.model import State, Task
 from engine.store import Gone, Unsupported
 from engine.stores.nftban import NftbanStore, Spool, form
+from tests.stores.children import ends
 
 Opener = Callable[..., NftbanStore]
 
@@ -24,7 +23,6 @@ NAME = f"{IDENT}.task"
 NEW = Task(IDENT, "job", State.PENDING, 1_795_170_000.0, description="before")
 FILE = form.render(form.new_record(NEW))
 TORN = b'TASK_ID="'
-KILLED = Path(__file__).with_name("killed.py")
 
 
 def later() -> float:
@@ -207,15 +205,8 @@ def test_a_killed_process_loses_no_broken_file(verb: str, data: bytes, tmp_path:
     """Killed or refused by the disk at any step, the file lies in one of the two places, with its
     reason where it needs one; and done again, it is done.
     """
-    said = subprocess.run(
-        [sys.executable, str(KILLED), str(tmp_path), verb],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
+    points = ends("killed", str(tmp_path), verb)
 
-    points = [line.rsplit(" ", 1) for line in said.stdout.splitlines()]
     assert "killed" in {how for _, how in points} <= {"killed", "done", "refused"}
     for name, how in points:
         place = tmp_path / name

@@ -14,12 +14,13 @@ import pytest
 from engine import files, verbs
 from engine.files import parse_assignments
 from engine.handlers.payload import guarded
-from engine.model import Move, Problem, State, Task
+from engine.model import Move, State, Task
 from engine.policy import contract
 from engine.store import Gone, Unsupported
 from engine.stores.nftban import NftbanStore, Spool, form
 from engine.stores.nftban.corrupt import escaped
 from engine.worker import Worker
+from tests.stores.seen import problems_in
 
 Opener = Callable[..., NftbanStore]
 
@@ -43,11 +44,6 @@ def later() -> float:
 def names(folder: str | Path) -> list[str]:
     """What lies in a folder that may not be there."""
     return sorted(path.name for path in Path(folder).glob("*"))
-
-
-def problems(store: NftbanStore) -> dict[str, str]:
-    """What is wrong, by where it lies."""
-    return {item.where: item.what for item in store.look() if isinstance(item, Problem)}
 
 
 def taken(store: NftbanStore, now: float) -> list[str]:
@@ -143,7 +139,7 @@ def test_what_is_no_task_file_is_set_aside(spool: Spool, open_spool: Opener, kin
     store.swap(None, GOOD)
     count: list[int] = []
 
-    shown = problems(store)
+    shown = problems_in(store)
     came = taken(store, later())
     said = store.set_aside(lambda: count.append(1))
 
@@ -167,7 +163,7 @@ def test_what_is_no_task_file_is_set_aside(spool: Spool, open_spool: Opener, kin
     assert (aside.was, aside.word) == (escaped(name), "pending")
     assert aside.reason.startswith(reason)
     assert abs(aside.since - later()) < 300
-    (problem,) = problems(store).items()
+    (problem,) = problems_in(store).items()
     assert problem[0] == f".spooldeck/corrupt/{aside.name}"
     assert problem[1].startswith(reason)
     # Only for what can go back: a file, which had a task's name.
@@ -306,7 +302,7 @@ def test_many_broken_files_stop_nobody(spool: Spool, open_spool: Opener) -> None
     assert taken(store, later()) == [GOOD.id]
     assert len(store.set_aside()) == 50
     assert len(names(Path(spool.desk, "corrupt"))) == 100
-    assert len(problems(store)) == 50
+    assert len(problems_in(store)) == 50
 
 
 def test_who_may_write_in_a_folder_may_put_tasks_there(spool: Spool, open_spool: Opener) -> None:
@@ -423,7 +419,7 @@ def test_what_shells_might_read_otherwise_is_set_aside(
     store = open_spool(later)
     store.swap(None, GOOD)
 
-    shown = problems(store)
+    shown = problems_in(store)
     came = taken(store, later())
     said = store.set_aside()
 

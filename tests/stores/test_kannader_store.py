@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -22,7 +21,9 @@ from engine.stores import open_store as open_place
 from engine.stores.kannader import KannaderStore, form, make_spool
 from engine.stores.kannader.store import EDGES
 from tests.mail.letters import unwired
+from tests.stores.children import TAKER, asked, at_once, running
 from tests.stores.nobody import NOBODY, by_nobody, nobodys_folder
+from tests.stores.seen import problems_in
 
 NOW = 1_795_170_000.0
 Opener = Callable[..., KannaderStore]
@@ -33,11 +34,6 @@ TEXT = b"Subject: hi\n\n.dot, \xff and \x80\n"
 def tasks_in(store: Store) -> dict[str, Task]:
     """Every task by its recipient."""
     return {item.destination: item for item in store.look() if isinstance(item, Task)}
-
-
-def problems(store: Store) -> dict[str, str]:
-    """What is wrong, by where it lies."""
-    return {item.where: item.what for item in store.look() if isinstance(item, Problem)}
 
 
 def send(store: KannaderStore, *to: str) -> Task:
@@ -167,7 +163,7 @@ def test_nothing_is_visible_before_all_of_it_is_there(
 
     def text() -> Iterator[bytes]:
         yield TEXT
-        seen.append([*tasks_in(other), *problems(other), *other.recover()])
+        seen.append([*tasks_in(other), *problems_in(other), *other.recover()])
         raise OSError(28, "No space left on device")
 
     with pytest.raises(Unavailable, match="No space left"):
@@ -351,7 +347,7 @@ def test_what_is_in_the_trash_keeps_its_mail(kannader: Path, open_kannader: Open
     store.swap(held, verbs.hold(held, NOW))
 
     assert store.recover() == []
-    assert problems(store) == {}
+    assert problems_in(store) == {}
     assert {task.state for task in tasks_in(store).values()} == {State.TRASH, State.HELD}
     assert float(tasks_in(store)[TO[0]].extra["trash_since"]) > 0
 
@@ -435,7 +431,7 @@ def test_two_links_to_one_recipient_are_sent_once(kannader: Path, open_kannader:
     link = (kannader / "queue" / task.id).readlink()
     (kannader / "queue" / "zz").symlink_to(link)
 
-    assert list(problems(store)) == ["queue/zz"]
+    assert list(problems_in(store)) == ["queue/zz"]
     assert [t.id for t in store.take(NOW, "me", 9)] == [task.id]
     assert list(store.take(NOW, "me", 9)) == []
     store.recover()
@@ -457,18 +453,8 @@ sys.stdin.readline()
 @pytest.fixture
 def daemon(kannader: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that holds the spool's folders as Kannader does."""
-    with subprocess.Popen(
-        [sys.executable, "-c", DAEMON, str(kannader)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None and process.stdin is not None
-        assert process.stdout.readline() == "ready\n"
+    with running(DAEMON, str(kannader)) as process:
         yield process
-        if process.poll() is None:
-            process.stdin.close()
-            process.wait(30)
 
 
 LATER, COPY, TWICE = "at its next start only", "its own copy of the schedule", "sent twice"
@@ -507,20 +493,12 @@ def test_a_kannader_comes_and_goes(kannader: Path, open_kannader: Opener) -> Non
     task = send(store)
     assert not store.kannaders
 
-    with subprocess.Popen(
-        [sys.executable, "-c", DAEMON, str(kannader)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+    with running(DAEMON, str(kannader)) as process:
         again(store, task)
         beside = store.kannaders
         with pytest.raises(Unsupported, match="running"):
             store.recover()
         assert store.recover(dry=True) == store.recover(anyway=True) == []
-        process.communicate()
     again(store, task)
 
     assert beside == (process.pid,)
@@ -572,66 +550,30 @@ def test_what_we_hold_no_kannader_sends(kannader: Path, open_kannader: Opener) -
     """
     store = open_kannader()
     task = send(store)
-    with subprocess.Popen(
-        [sys.executable, "-c", SENDER, str(kannader)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as daemon:
-        assert daemon.stdin is not None and daemon.stdout is not None
-
-        def fires() -> str:
-            assert daemon.stdin is not None and daemon.stdout is not None
-            daemon.stdin.write(f"{task.id}\n")
-            daemon.stdin.flush()
-            return daemon.stdout.readline()
-
-        assert daemon.stdout.readline() == "ready\n"
+    with running(SENDER, str(kannader)) as daemon:
         for state in (State.HELD, State.TRASH, State.HELD):
             seen = again(store, task)
             assert not store.edges[seen.state, state].warning
             store.swap(seen, replace(seen, state=state))
-            assert fires() == "vanished\n"
+            assert asked(daemon, task.id) == "vanished\n"
             seen_by_it = {*names(kannader / "queue"), *names(kannader / "inflight")}
             assert not seen_by_it | names(kannader / "cleanup")
         seen = again(store, task)
         store.swap(seen, verbs.release(seen, NOW))
         seen = again(store, task)
-        assert "contents" in fires()
+        assert "contents" in asked(daemon, task.id)
 
         with pytest.raises(Gone):
             store.swap(seen, verbs.hold(seen, NOW))
-        daemon.stdin.close()
 
 
 def test_ours_are_no_kannader(kannader: Path, open_kannader: Opener) -> None:
     """Another process of ours, or a shell that stands in the spool, holds its folders otherwise."""
-    with subprocess.Popen(
-        [sys.executable, "-c", TAKER, str(kannader), str(NOW)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=kannader / "inflight",
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+    with running(TAKER, str(kannader), str(NOW), cwd=kannader / "inflight"):
         assert open_kannader().kannaders == ()
-        process.communicate("go\n")
 
 
 # ---- rivals
-
-TAKER = """
-import sys
-from engine.stores import open_store
-store = open_store(sys.argv[1])
-print("ready", flush=True)
-sys.stdin.readline()
-while batch := list(store.take(float(sys.argv[2]), "me", 2)):
-    for task in batch:
-        store.swap(task, None)
-        print(task.id)
-"""
 
 
 def test_two_engines_send_each_mail_once(kannader: Path, open_kannader: Opener) -> None:
@@ -642,26 +584,9 @@ def test_two_engines_send_each_mail_once(kannader: Path, open_kannader: Opener) 
         for number in range(40)
         for ident in filler.enqueue("", [f"{n}@{number}.example" for n in range(3)], [TEXT])
     }
-    takers = [
-        subprocess.Popen(
-            [sys.executable, "-c", TAKER, str(kannader), str(NOW)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(2)
-    ]
-    for taker in takers:
-        assert taker.stdout is not None
-        assert taker.stdout.readline() == "ready\n"
 
-    for taker in takers:
-        assert taker.stdin is not None
-        taker.stdin.write("go\n")
-        taker.stdin.flush()
-    said = [taker.communicate(timeout=120)[0].split() for taker in takers]
+    said = at_once(2, TAKER, str(kannader), str(NOW), "done")
 
-    assert [taker.returncode for taker in takers] == [0, 0]
     assert sorted(itertools.chain(*said)) == sorted(ids)
     assert list(filler.look()) == []
     assert names(kannader / "data") == set()
@@ -700,7 +625,7 @@ def test_of_many_changes_at_once_one_is_done(kannader: Path, open_kannader: Open
     states = {task.id: task.state for task in store.look() if isinstance(task, Task)}
     assert {ident for ident, state in states.items() if state is State.HELD} == set(done[0])
     assert {ident for ident, state in states.items() if state is State.TRASH} == set(done[1])
-    assert problems(store) == {}
+    assert problems_in(store) == {}
 
 
 # ---- whatever somebody puts there
@@ -784,7 +709,7 @@ def test_a_hostile_file_is_a_problem(
     bad, good = send(store), send(store)
     make(kannader / "queue" / bad.id / name)
 
-    shown = problems(store)
+    shown = problems_in(store)
 
     assert [where for where in shown if where.startswith("queue/")] == [f"queue/{bad.id}"]
     assert name in shown[f"queue/{bad.id}"]
@@ -810,7 +735,7 @@ def test_a_link_in_the_place_of_a_folder_is_not_followed(
     moved.symlink_to(outside)
     before = every_file(outside)
 
-    assert "a symbolic link or no folder" in problems(store)[f"queue/{task.id}"]
+    assert "a symbolic link or no folder" in problems_in(store)[f"queue/{task.id}"]
     (kannader / "queue" / task.id).rename(kannader / "cleanup" / task.id)
     store.recover()
 
@@ -837,7 +762,7 @@ def test_a_link_that_leads_elsewhere_is_set_aside(
     (kannader / word / name).symlink_to(text)
     store = open_kannader()
 
-    ((where, what),) = problems(store).items()
+    ((where, what),) = problems_in(store).items()
     assert where == f"{word}/{name}" and what.isprintable()
     store.recover()
 
@@ -856,7 +781,7 @@ def test_a_link_that_cannot_be_named_is_left(
     task = send(store)
     (kannader / "queue" / task.id).rename(kannader / "queue" / os.fsdecode(name))
 
-    (where,) = problems(store)
+    (where,) = problems_in(store)
 
     assert where.isprintable()
     assert list(store.take(NOW, "me", 9)) == []
@@ -872,7 +797,7 @@ def test_something_in_the_place_of_our_folder_is_named(
     store = open_kannader()
     task = send(store)
 
-    assert "hold" in problems(store)
+    assert "hold" in problems_in(store)
     with pytest.raises(Unavailable, match="hold"):
         store.swap(task, verbs.hold(task, NOW))
     assert again(store, task) == task
@@ -908,7 +833,7 @@ def test_what_may_not_be_read_is_a_problem(nobodys: Path, name: str) -> None:
             closed = (nobodys / "queue" / bad.id / name).resolve()
             closed.chmod(0)
 
-            shown = problems(store)
+            shown = problems_in(store)
             taken = [task.id for task in store.take(NOW, "me", 9)]
             closed.chmod(0o700)
 
@@ -931,7 +856,7 @@ def test_what_may_not_be_read_is_left_by_recovery(nobodys: Path, name: str, word
             closed.chmod(0)
 
             dry, done = store.recover(dry=True), store.recover()
-            seen = problems(store)
+            seen = problems_in(store)
             closed.chmod(0o700)
 
             assert [f"{word}/{task.id}: " in said and "Permission" in said for said in dry] == [
@@ -995,7 +920,7 @@ def test_what_was_set_aside_is_put_back(kannader: Path, open_kannader: Opener, w
     metadata.write_bytes(b"torn")
     store.recover()
     where = f".spooldeck/aside/{word}.{task.id}"
-    assert "can be put back" in problems(store)[where]
+    assert "can be put back" in problems_in(store)[where]
 
     with pytest.raises(Unsupported, match="can never be sent"):
         store.control("put-back", where)
@@ -1005,7 +930,7 @@ def test_what_was_set_aside_is_put_back(kannader: Path, open_kannader: Opener, w
     after = again(store, task)
     assert said == f"{where}: put back as {word}/{task.id}"
     assert replace(after, rev="") == replace(before, rev="")
-    assert problems(store) == {} and store.recover() == []
+    assert problems_in(store) == {} and store.recover() == []
     with pytest.raises(Unsupported, match="was not set aside"):
         store.control("put-back", where)
 
@@ -1118,7 +1043,7 @@ def test_an_id_in_two_places_is_a_problem(kannader: Path, open_kannader: Opener)
     (kannader / "hold").mkdir(exist_ok=True)
     (kannader / "queue" / other.id).rename(kannader / "hold" / one.id)
 
-    assert list(problems(store).values()) == ["stands in hold and queue at once"]
+    assert list(problems_in(store).values()) == ["stands in hold and queue at once"]
     asked = list(store.look({one.id}))
     assert [type(item) for item in asked] == [Task, Task, Problem]
     with pytest.raises(Gone):
@@ -1167,7 +1092,7 @@ def test_of_many_links_the_doubled_are_named(open_kannader: Opener, kannader: Pa
     (queue / "second").symlink_to((queue / doubled.id).readlink())
     (hold / twice.id).symlink_to((queue / other.id).readlink())
 
-    wrong = {where: " ".join(what.split()[:5]) for where, what in problems(store).items()}
+    wrong = {where: " ".join(what.split()[:5]) for where, what in problems_in(store).items()}
 
     assert wrong == {
         f"queue/{max(doubled.id, 'second')}": "leads to the same recipient",
@@ -1193,6 +1118,6 @@ def test_what_others_of_ours_keep_on_the_desk_is_left_alone(
     store.swap(task, verbs.purge(task, NOW))
     said = store.recover()
 
-    assert problems(store) == {}
+    assert problems_in(store) == {}
     assert said == []
     assert {path: path.lstat().st_mtime_ns for path in before} == before

@@ -23,6 +23,8 @@ from engine.store import Full, Gone, Unavailable, Unsupported
 from engine.stores.nftban import NftbanStore, Spool, form, make_spool
 from engine.stores.nftban.claims import REVALIDATE
 from engine.stores.nftban.spool import DUE_IN_MTIME
+from tests.stores.children import ends
+from tests.stores.seen import problems_in
 
 Opener = Callable[..., NftbanStore]
 
@@ -45,16 +47,6 @@ def text_of(task: Task, dead_since: int | None = None) -> bytes:
     reason = "" if dead_since is None else form.DEAD_REASON
     record = form.new_record(task)._replace(dead_since=dead_since, dead_reason=reason)
     return form.render(record)
-
-
-def tasks_in(store: NftbanStore) -> dict[str, Task]:
-    """Every task by its id."""
-    return {item.id: item for item in store.look() if isinstance(item, Task)}
-
-
-def problems_in(store: NftbanStore) -> dict[str, str]:
-    """What is wrong, by where it lies."""
-    return {item.where: item.what for item in store.look() if isinstance(item, Problem)}
 
 
 def there(store: NftbanStore, ident: str = IDENT) -> Task:
@@ -697,7 +689,6 @@ def test_an_outcome_waits_for_who_has_the_file(spool: Spool, open_spool: Opener)
 
 # ---- what a dead process leaves
 
-KILLED = Path(__file__).with_name("killed.py")
 Seen = tuple[State, int, str] | None
 
 OUTCOMES: dict[str, tuple[Seen, Seen]] = {
@@ -725,15 +716,8 @@ def test_a_killed_process_loses_nothing(verb: str, tmp_path: Path) -> None:
     to tidy. Where it said that it was done, it is.
     """
     before, after = OUTCOMES[verb]
-    said = subprocess.run(
-        [sys.executable, str(KILLED), str(tmp_path), verb],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
+    points = ends("killed", str(tmp_path), verb)
 
-    points = [line.rsplit(" ", 1) for line in said.stdout.splitlines()]
     assert {"killed", "done"} <= {how for _, how in points} <= {"killed", "done", "refused"}
     for name, how in points:
         place = tmp_path / name

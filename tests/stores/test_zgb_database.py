@@ -19,6 +19,7 @@ from engine.stores import open_store
 from engine.stores.zgb import Pace, Place, ZgbStore, create
 from engine.stores.zgb.place import PARKED
 from engine.stores.zgb.times import Form, read, zone_of
+from tests.stores.seen import problems_in, tasks_in
 
 Opener = Callable[..., ZgbStore]
 Sql = Callable[..., list[tuple[Any, ...]]]
@@ -28,16 +29,6 @@ USER = "1001-user"
 NAMES = (
     "registration_number, mail_type, status, attempts, next_attempt_at, locked_until, last_error"
 )
-
-
-def tasks_in(store: ZgbStore) -> dict[str, Task]:
-    """Every job by its id."""
-    return {item.id: item for item in store.look() if isinstance(item, Task)}
-
-
-def problems(store: ZgbStore) -> dict[str, str]:
-    """What is wrong, by where."""
-    return {item.where: item.what for item in store.look() if isinstance(item, Problem)}
 
 
 @pytest.fixture
@@ -227,7 +218,7 @@ def test_two_rows_of_one_mail_are_a_problem(foreign: Callable[..., ZgbStore]) ->
     row = "INSERT INTO mail_queue VALUES (7, 'user', 'pending', {}, 0, NULL, NULL)"
     store = foreign(f"CREATE TABLE mail_queue ({NAMES})", row.format(0), row.format(1))
 
-    assert problems(store)["7-user"] == "stands 2 times among theirs: an index is missing"
+    assert problems_in(store)["7-user"] == "stands 2 times among theirs: an index is missing"
     seen = [item for item in store.look({"7-user"}) if isinstance(item, Task)]
     assert [task.attempts for task in seen] == [0, 1]
     store.swap(seen[1], verbs.purge(seen[1], NOW))
@@ -372,7 +363,7 @@ def test_a_row_that_is_no_job_is_a_problem(
     with closing(sqlite3.connect(store.place.path)) as db, db:
         db.execute(f"UPDATE mail_queue SET {column} = ? WHERE rowid = 1", (value,))
 
-    assert said in problems(store)["mail_queue/row 1"]
+    assert said in problems_in(store)["mail_queue/row 1"]
     (again,) = store.look({"row 1"})
     assert isinstance(again, Problem)
     assert column.encode() in store.glimpse(again)
@@ -660,7 +651,7 @@ def test_a_folder_of_ours_beside_it_harms_nothing(place: Place, open_queue: Open
     store.swap(task, verbs.purge(task, NOW))
 
     assert tasks_in(store)["1001-user"].state is State.TRASH
-    assert problems(store) == {}
+    assert problems_in(store) == {}
     assert (desk / "log" / "queue.log").read_text() == "ours"
     assert {p.name for p in desk.parent.glob("zgb.db*")} == {
         *("zgb.db", "zgb.db.spooldeck", "zgb.db.spooldeck.d")

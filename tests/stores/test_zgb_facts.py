@@ -13,7 +13,7 @@ from engine.stores.zgb import Pace, ZgbStore, redirect
 from engine.stores.zgb.config import Config
 from engine.stores.zgb.facts import SILENT, Seen, look, told, usual_gap
 from engine.stores.zgb.log import Log, recent
-from engine.stores.zgb.store import Backlog, Figures
+from engine.stores.zgb.page import Backlog, Figures
 from engine.stores.zgb.taking import Orphans
 
 Opener = Callable[..., ZgbStore]

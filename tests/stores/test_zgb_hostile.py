@@ -23,6 +23,7 @@ from engine.model import Move, Problem, State, Task
 from engine.store import StoreError, Unavailable
 from engine.stores.zgb import Place, ZgbStore, create
 from engine.stores.zgb.times import Cell
+from tests.stores.children import running
 from tests.stores.nobody import by_nobody, nobodys_folder
 
 Opener = Callable[..., ZgbStore]
@@ -415,10 +416,7 @@ def test_the_log_of_a_killed_writer_where_we_may_not_write(place: Place, shared:
     """What a killed process had committed to its log is read where nobody lets us write, as long as
     the log can be read without; if not, that is said.
     """
-    with subprocess.Popen(
-        [sys.executable, "-c", KILLED, place.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as writer:
-        assert writer.stdout is not None and writer.stdout.readline() == b"ready\n"
+    with running(KILLED, place.path) as writer:
         writer.kill()
     left = [f"{place.path}-wal", f"{place.path}-shm"]
     assert all(map(os.path.exists, left))

@@ -1,7 +1,5 @@
 """The mail queue at work: claims, tokens, waits, orphans, switches, and what stands beside it."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
@@ -11,12 +9,14 @@ from typing import Any
 import pytest
 
 from engine import rescuer, verbs
-from engine.model import Missing, Move, Problem, State, Task
+from engine.model import Missing, Move, State, Task
 from engine.store import Gone, Unavailable, Unsupported
 from engine.stores.zgb import Pace, Place, ZgbStore
 from engine.stores.zgb.place import PARKED, schedule
 from engine.stores.zgb.redirect import UNDECIDABLE, Way
 from engine.stores.zgb.store import EDGES
+from tests.stores.children import at_once
+from tests.stores.seen import problems_in
 
 Opener = Callable[..., ZgbStore]
 Sql = Callable[..., list[tuple[Any, ...]]]
@@ -38,11 +38,6 @@ def retried(task: Task) -> Task:
     new = verbs.along(EDGES, task, verbs.retry(task, NOW))
     assert new is not None
     return new
-
-
-def problems(store: ZgbStore) -> dict[str, str]:
-    """What is wrong, by where."""
-    return {item.where: item.what for item in store.look() if isinstance(item, Problem)}
 
 
 def config(sql: Sql) -> dict[str, str]:
@@ -336,26 +331,9 @@ def test_two_workers_on_two_hundred_jobs(place: Place, open_queue: Opener, sql: 
     for number in range(1000, 1100):
         store.enqueue(number)
     settle(sql, mailMaxPerHour="1000", mailTokens="150.5", mailLastRefill=str(int(NOW)))
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WORKER, place.path, str(NOW)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(2)
-    ]
-    for worker in workers:
-        assert worker.stdout is not None
-        assert worker.stdout.readline() == "ready\n"
 
-    for worker in workers:
-        assert worker.stdin is not None
-        worker.stdin.write("go\n")
-        worker.stdin.flush()
-    said = list(chain(*(worker.communicate(timeout=120)[0].split() for worker in workers)))
+    said = list(chain(*at_once(2, WORKER, place.path, str(NOW))))
 
-    assert [worker.returncode for worker in workers] == [0, 0]
     assert len(said) == len(set(said)) == 150
     assert config(sql)["mailTokens"] == "0.5"
     counted = sql("SELECT status, count(*) FROM mail_queue GROUP BY status ORDER BY status")
@@ -465,7 +443,7 @@ def test_a_lease_of_years_is_a_clock_fault(open_queue: Opener, sql: Sql) -> None
     store.enqueue(1001, ["user"])
     sql("UPDATE mail_queue SET status = 'sending', locked_until = ?", int(NOW + 3001))
 
-    assert "a clock was wrong" in problems(store)["mail_queue/row 1"]
+    assert "a clock was wrong" in problems_in(store)["mail_queue/row 1"]
     assert there(store).state is State.ACTIVE
 
 
@@ -521,7 +499,7 @@ def test_an_orphan_leaves_before_it_costs_a_token(open_queue: Opener, sql: Sql) 
     store.enqueue(1001)
     store.enqueue(1002, ["user"])
     sql("DELETE FROM registrations WHERE number = 1001")
-    assert "2 jobs have no registration" in problems(store)["orphans"]
+    assert "2 jobs have no registration" in problems_in(store)["orphans"]
     before = float(config(sql)["mailTokens"])
 
     assert [task.id for task in store.take(NOW, "me", 9)] == ["1002-user"]
@@ -556,7 +534,7 @@ def test_too_many_orphans_are_asked_about(open_queue: Opener, sql: Sql) -> None:
     with pytest.raises(Unavailable, match="12 of 20 jobs have no registration"):
         next(store.take(NOW, "me", 9))
 
-    assert "12 of 20" in problems(store)["orphans"]
+    assert "12 of 20" in problems_in(store)["orphans"]
     assert sql("SELECT DISTINCT status, count(*) FROM mail_queue") == [("pending", 20)]
     assert store.control("deleteOrphans") == "12 orphans deleted"
     assert len(list(store.take(NOW, "me", 99))) == 8
@@ -571,7 +549,7 @@ def test_without_registrations_nobody_is_an_orphan(open_queue: Opener, sql: Sql)
     with pytest.raises(Unavailable, match="no table registrations"):
         next(store.take(NOW, "me", 9))
 
-    assert "no table registrations" in problems(store)["registrations"]
+    assert "no table registrations" in problems_in(store)["registrations"]
     assert len(list(open_queue(registrations="").take(NOW, "me", 9))) == 2
     assert len(list(open_queue(registrations="elsewhere").look({USER}))) == 1
 
@@ -598,9 +576,9 @@ def test_a_job_much_older_than_its_numbers_registration_waits(
     assert [task.id for task in store.take(NOW, "me", 9)] == ["1002-user"]
 
     assert store.kept.orphans == ()
-    assert "1 job is older than the registration" in problems(store)["orphans"]
+    assert "1 job is older than the registration" in problems_in(store)["orphans"]
     assert store.control("deleteOrphans") == "1 orphans deleted"
-    assert problems(store) == {}
+    assert problems_in(store) == {}
     assert sql("SELECT registration_number FROM mail_queue") == [(1002,)]
 
 
@@ -629,7 +607,7 @@ def test_times_that_cannot_be_compared_make_no_stranger(
     sql("UPDATE mail_queue SET created_at = ?", made)
     sql("UPDATE registrations SET created_at = coalesce(?, '')", registered)
     store = open_queue()
-    assert problems(store) == {}
+    assert problems_in(store) == {}
 
     assert [task.id for task in store.take(NOW, "me", 9)] == [USER]
 
@@ -697,7 +675,7 @@ def test_a_number_that_was_given_out_again_keeps_an_old_job_out(
         store.swap(trashed, back)
 
     assert there(store).state is State.TRASH
-    said = problems(store)[ORGANIZER]
+    said = problems_in(store)[ORGANIZER]
     assert said == "stands in trash and pending at once: its number was given out again"
     seen = list(store.look({ORGANIZER}))
     assert len([item for item in seen if isinstance(item, Task)]) == 2
@@ -776,7 +754,7 @@ def test_a_rate_out_of_bounds_is_said(open_queue: Opener, sql: Sql) -> None:
     """A rate that somebody else set, and that is not taken as it stands, is shown as a problem."""
     settle(sql, mailMaxPerHour="160")
 
-    said = problems(open_queue(pace=REAL))["mailMaxPerHour"]
+    said = problems_in(open_queue(pace=REAL))["mailMaxPerHour"]
 
     assert said == "mailMaxPerHour is '160', expected 1 to 60: taken for 60"
 
@@ -814,7 +792,7 @@ def test_an_undecidable_guard_holds_users_mails(open_queue: Opener, sql: Sql) ->
 
     assert store.kept.undecidable
     assert there(store).error == UNDECIDABLE
-    assert UNDECIDABLE in problems(store)["redirect"]
+    assert UNDECIDABLE in problems_in(store)["redirect"]
     assert not store.controls["mailRedirectToSchumbi"].refused
     store.control("mailRedirectToSchumbi", value="0")
     assert [task.id for task in store.take(NOW, "me", 9)] == [USER]
@@ -871,11 +849,11 @@ def test_where_nothing_says_when_users_mails_wait(open_queue: Opener, sql: Sql) 
 
     assert [task.id for task in store.take(NOW, "me", 9)] == [ORGANIZER]
 
-    assert "neither jobs nor registrations" in problems(store)["redirect"]
+    assert "neither jobs nor registrations" in problems_in(store)["redirect"]
     assert store.way_now(NOW) is Way.UNDECIDABLE
     settle(sql, endDate="2026-11-28")
     assert [task.id for task in store.take(NOW, "me", 9)] == [USER]
-    assert problems(store) == {}
+    assert problems_in(store) == {}
 
 
 def test_figures_for_their_page(open_queue: Opener, sql: Sql) -> None:

@@ -21,7 +21,14 @@ from engine.stores.kannader import form, note, parts
 from engine.stores.kannader.erasing import erase
 from engine.stores.kannader.folder import Folder
 from engine.stores.kannader.form import METADATA, SCHEDULE, Schedule
-from engine.stores.kannader.spool import INFLIGHT_DELAY, Link, Mail, Spool, schedule_of
+from engine.stores.kannader.spool import (
+    INFLIGHT_DELAY,
+    STATES,
+    Link,
+    Mail,
+    Spool,
+    schedule_of,
+)
 from engine.text import shown
 
 ERROR_LIMIT = 1000
@@ -256,8 +263,8 @@ class Desk:
         link, name = mail.link, note.name_of(mail.link.target)
         staged = None
         if draft.note is not None:
-            folder = self._spool.states[link.state].word
-            staged = draft.note._replace(start=folder, since=link.seen.st_ctime_ns)
+            start = STATES[link.state]
+            staged = draft.note._replace(start=start, since=link.seen.st_ctime_ns)
         _ = target.fd  # made before anything is written
         with self._drafts(mail, draft) as drafts:
             try:

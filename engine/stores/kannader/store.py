@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -15,7 +14,6 @@ from engine import files
 from engine.files import Refused
 from engine.model import (
     Doorbell,
-    Edge,
     Edges,
     Missing,
     Move,
@@ -39,15 +37,16 @@ from engine.store import (
     anything,
     permit,
 )
-from engine.stores.kannader import damage, enqueuing, form, live, note, parts
+from engine.stores.kannader import damage, enqueuing, form, note, parts, rights
 from engine.stores.kannader.claims import Claims
 from engine.stores.kannader.desk import Change, Desk
 from engine.stores.kannader.enqueuing import Recipient
 from engine.stores.kannader.folder import MODE
 from engine.stores.kannader.form import METADATA, Schedule, Target
 from engine.stores.kannader.recovery import Recovery
+from engine.stores.kannader.rights import CONTROLS
+from engine.stores.kannader.rights import EDGES as EDGES
 from engine.stores.kannader.spool import (
-    KANNADERS,
     KIND,
     STATES,
     Mail,
@@ -70,72 +69,6 @@ PEEK = 200
 
 RECHECK = 1.0
 """Seconds for which it is believed that no Kannader was started or has ended."""
-
-_outcome = frozenset({"attempts", "due", "error"})
-_given_up = frozenset({"attempts", "error"})
-_edited = frozenset({"due", "destination"})
-
-
-def _wrong(name: str, value: object, now: float) -> str:
-    """Why a recipient is none that an envelope could name."""
-    try:
-        if name == "destination":
-            form.email_of(str(value))
-    except Refused as refusal:
-        return str(refusal)
-    return ""
-
-
-_CLAIMED = "whoever took it may be sending it still: then it is sent twice"
-
-EDGES: Edges = {
-    (None, State.PENDING): Edge(),
-    (State.ACTIVE, None): Edge(undoable=False),
-    (State.ACTIVE, State.DONE): Edge(_given_up, undoable=False),
-    (State.ACTIVE, State.PENDING): Edge(_outcome, warning=_CLAIMED),
-    (State.ACTIVE, State.HELD): Edge(_outcome, warning=_CLAIMED),
-    (State.PENDING, State.PENDING): Edge(_edited, wrong=_wrong),
-    (State.PENDING, State.HELD): Edge(),
-    (State.PENDING, State.DONE): Edge(_given_up, undoable=False),
-    (State.PENDING, State.TRASH): Edge(),
-    (State.HELD, State.HELD): Edge(_edited, wrong=_wrong),
-    (State.HELD, State.PENDING): Edge(frozenset({"due"})),
-    (State.HELD, State.TRASH): Edge(),
-    (State.TRASH, State.PENDING): Edge(),
-    (State.TRASH, State.HELD): Edge(),
-    (State.TRASH, None): Edge(undoable=False),
-    (State.DONE, None): Edge(undoable=False),
-}
-
-_LATER = "{} is running and sees this at its next start only"
-_OWN_COPY = (
-    "{} is running and goes by its own copy of the schedule until its next start, when it may have "
-    "written over this one; another recipient counts from its next attempt on"
-)
-_IN_HAND = "{} is running and may be sending it: it could be sent twice, or lost to it"
-
-WARNINGS: Mapping[tuple[State | None, State | None], str] = {
-    (None, State.PENDING): _LATER,
-    (State.HELD, State.PENDING): _LATER,
-    (State.TRASH, State.PENDING): _LATER,
-    (State.PENDING, State.PENDING): _OWN_COPY,
-}
-"""What a Kannader that is at work makes of a change (Kannader spool, section 6)."""
-
-CONTROLS: Mapping[str, Control] = {
-    "recover": Control(
-        "end what was interrupted and mend what can be mended",
-        value='"dry" only says what would be done, "anyway" does not mind a running Kannader',
-        choices=(("", "unless a Kannader is running"), ("anyway", "even while one is running")),
-        foretells="dry",
-    ),
-    "adopt": Control("send a whole mail that nothing leads to", "data/<mail>/<recipient>"),
-    "discard": Control("delete a mail that nothing leads to", "data/<mail>[/<recipient>]"),
-    "put-back": Control(
-        "let a link that was set aside stand where it stood", ".spooldeck/aside/<name>"
-    ),
-    "repair": Control("make a mail due now whose schedule cannot be read", "queue/<id>"),
-}
 
 
 def make_spool(place: str) -> list[str]:
@@ -211,49 +144,9 @@ class KannaderStore:
         if not at_once and 0 <= now - self._checked < RECHECK:
             return
         self._checked = now
-        self.kannaders = live.kannaders(tuple(self._spool.states[state] for state in KANNADERS))
-        why, who = self._no_writing(), self._who()
-        if not why and not who:
-            self.edges, self.controls = EDGES, CONTROLS
-            return
-        self.edges = {way: self._edge(way, edge, why, who) for way, edge in EDGES.items()}
-        busy = _IN_HAND.format(who) if who else ""
-        self.controls = {
-            name: control._replace(refused=why or (busy if name == "discard" else ""))
-            for name, control in CONTROLS.items()
-        }
-
-    def _edge(self, way: tuple[State | None, State | None], edge: Edge, why: str, who: str) -> Edge:
-        if why or not who:
-            return edge._replace(refused=why)
-        if way[0] is State.ACTIVE:
-            # What this instance has claimed is its own, whoever else is at work.
-            words = _IN_HAND.format(who)
-            return edge._replace(warning=words) if self._ours else edge._replace(refused=words)
-        return edge._replace(warning=WARNINGS[way].format(who)) if way in WARNINGS else edge
-
-    def _who(self) -> str:
-        if not self.kannaders:
-            return ""
-        return f"Kannader (PID {', '.join(map(str, self.kannaders))})"
-
-    def _no_writing(self) -> str:
-        """Why nothing may be changed here by us; "" when it may."""
-        spool = self._spool
-        needed = [folder.path for folder in spool.folders if folder.exists()]
-        if not spool.desk.exists():
-            needed.append(spool.root)
-        for path in needed:
-            if not os.access(path, os.W_OK | os.X_OK):
-                return f"{path} is not writable for us"
-        for folder in (spool.data, *(spool.states[state] for state in KANNADERS)):
-            seen = folder.seen
-            if seen.st_mode & stat.S_IWOTH:
-                return f"{folder.path} may be written by everybody: use chmod o-w {folder.path}"
-            if os.geteuid() not in (0, seen.st_uid):
-                # What we make there Kannader could not read.
-                return f"{folder.path} belongs to user {seen.st_uid}, not to us"
-        return ""
+        self.edges, self.controls, self.kannaders = rights.now(
+            self._spool, claiming=bool(self._ours)
+        )
 
     def _permit(self, move: Move) -> None:
         old, new, image = move
@@ -261,10 +154,10 @@ class KannaderStore:
         ours = old is not None and old.state is State.ACTIVE and not foreign
         self._refresh(at_once=foreign)
         # What we have claimed ourselves is ours to settle, also beside a Kannader that came since.
-        edges = EDGES if ours and not self._no_writing() else self.edges
+        edges = EDGES if ours and not rights.no_writing(self._spool) else self.edges
         permit(edges, old, new, whole=bool(image))
         if foreign and self.kannaders:
-            raise Unsupported(_IN_HAND.format(self._who()))
+            raise Unsupported(rights.in_hand(self.kannaders))
 
     # ---- looking
 
@@ -503,7 +396,7 @@ class KannaderStore:
         Afterwards `doorbell.due` says when the next of those that wait comes due.
         """
         self._refresh()
-        if why := self._no_writing():
+        if why := rights.no_writing(self._spool):
             raise Unavailable(why)
         for task in self._claims.take(now, owner, limit, wants):
             self._ours.add(task.id)
@@ -640,7 +533,7 @@ class KannaderStore:
             return
         self._refresh(at_once=True)
         if self.kannaders:
-            raise Unsupported(_IN_HAND.format(self._who()))
+            raise Unsupported(rights.in_hand(self.kannaders))
 
     def envelope(self, task: Task) -> form.Envelope:
         """From whom to whom a mail goes, as it stands now.
@@ -676,10 +569,11 @@ class KannaderStore:
         """
         self._refresh(at_once=True)
         if not dry:
-            if why := self._no_writing():
+            if why := rights.no_writing(self._spool):
                 raise Unsupported(why)
             if self.kannaders and not anyway:
-                raise Unsupported(f"{self._who()} is running, and recovers its own at its start")
+                who = rights.named(self.kannaders)
+                raise Unsupported(f"{who} is running, and recovers its own at its start")
         return self._recovery.recover(self._clock(), dry=dry)
 
     def control(self, name: str, target: str = "", value: str = "") -> str:

@@ -12,8 +12,9 @@ from engine.policy import HOUR, at, lasting, until
 from engine.stores.zgb import bucket, log, redirect
 from engine.stores.zgb.config import Config
 from engine.stores.zgb.log import Line
+from engine.stores.zgb.page import Backlog, Figures
 from engine.stores.zgb.place import Pace
-from engine.stores.zgb.store import Backlog, Figures, ZgbStore
+from engine.stores.zgb.store import ZgbStore
 
 SILENT = 180.0
 """Seconds without a sign of a run after which nobody seems to start them: one is due each minute.

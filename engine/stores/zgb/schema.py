@@ -66,25 +66,55 @@ SCHEMA = (
 
 
 def create(path: str) -> None:
-    """Make a new, empty mail queue; it sends nothing until `mailQueueEnabled` is set.
+    """Make a new, empty mail queue; it sends nothing until `mailQueueEnabled` is set. A file with
+    nothing in it, as whoever dies over this leaves one, is none yet.
 
     Raises:
         FileExistsError: something of that name is there.
         OSError: it cannot be made.
     """
+    name = os.path.basename(path)
     folder = files.open_folder(os.path.dirname(path) or ".")
     try:
-        owner = files.owner_for(os.fstat(folder))
-        os.close(files.create(os.path.basename(path), folder, owner))
+        seen = os.fstat(folder)
+        owner = files.owner_for(seen)
+        try:
+            os.close(files.create(name, folder, owner))
+        except FileExistsError:
+            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if files.oddity(found) or files.distrust(found, seen) or not _holds_nothing(path):
+                raise
+            if owner is not None:
+                os.chown(name, *owner, dir_fd=folder, follow_symlinks=False)
     finally:
         os.close(folder)
     wire = Wire(path, read_only=False, patience=Place(path).patience, durable=True)
     try:
         with wire.writing():
+            if not _is_empty(wire):
+                raise FileExistsError(f"{path}: somebody else has just made it")
             for statement in SCHEMA:
                 wire.run(statement)
     finally:
         wire.close()
+
+
+def _holds_nothing(path: str) -> bool:
+    """Whether a file is a database without anything in it: one of no bytes is, to SQLite."""
+    try:
+        wire = Wire(path, read_only=False, patience=Place(path).patience, durable=True)
+    except Unavailable:
+        return False
+    try:
+        return _is_empty(wire)
+    except Unavailable:
+        return False
+    finally:
+        wire.close()
+
+
+def _is_empty(wire: Wire) -> bool:
+    return not wire.run("SELECT 1 FROM sqlite_master LIMIT 1")
 
 
 class Shape(NamedTuple):

@@ -10,7 +10,6 @@ from dataclasses import replace
 from itertools import groupby, islice
 from typing import NamedTuple
 
-from engine import policy
 from engine.model import (
     Doorbell,
     Edge,
@@ -35,13 +34,14 @@ from engine.store import (
     anything,
     permit,
 )
-from engine.stores.zgb import bucket, config, control, moving, redirect, schema, taking, telling
+from engine.stores.zgb import config, control, moving, page, redirect, schema, taking, telling
 from engine.stores.zgb.aside import Aside
 from engine.stores.zgb.bell import Bell
 from engine.stores.zgb.config import Config
 from engine.stores.zgb.log import Tell, silent
 from engine.stores.zgb.moving import Lot, Reach
-from engine.stores.zgb.place import FAR, KINDS, Place
+from engine.stores.zgb.page import Backlog, Figures
+from engine.stores.zgb.place import KINDS, Place
 from engine.stores.zgb.row import (
     STATES,
     from_image,
@@ -116,33 +116,6 @@ class Errand(NamedTuple):
     way: redirect.Way
     test: bool
     """Whether the switch of the test mode is on for it, whatever the guard says."""
-
-
-class Figures(NamedTuple):
-    """What their page shows, and what follows from it."""
-
-    registrations: int | None
-    """None where there is no table of them."""
-    per_hour: int
-    tokens: int
-    """Whole tokens now, if nobody spends."""
-    next_token: float
-    """When there is one; epoch seconds UTC."""
-    drained: float | None
-    """When what is due now would be sent, at this rate; None while it is paused."""
-
-
-class Backlog(NamedTuple):
-    """How many jobs wait."""
-
-    waiting: int
-    """To be sent, or to be tried again by themselves, now or later."""
-    due: int
-    """Of these, by now."""
-    failed: int
-    """Of these, after a failure."""
-    parked: int
-    """Given up on: until somebody has them tried again."""
 
 
 class ZgbStore:
@@ -447,28 +420,7 @@ class ZgbStore:
 
     def figures(self, now: float) -> Figures:
         """What their page shows: registrations, the pace, tokens, and when the backlog is sent."""
-        wire, shape = self._book.wire, self._book.shape
-        settings = config.load(wire)
-        rate = bucket.rate(settings.rate, self.place.pace)
-        found, _ = bucket.read(settings.tokens, settings.refilled, now)
-        current = policy.refill(found, rate, now)
-        statuses = "'pending', 'failed'" if self.place.auto_retry else "'pending'"
-        ((due,),) = wire.run(
-            f"SELECT count(*) FROM mail_queue WHERE status IN ({statuses})"
-            " AND next_attempt_at <= ?",
-            (shape.forms["next_attempt_at"].write(int(now)),),
-        )
-        count = schema.count_registrations(self._book)
-        assert isinstance(due, int) and isinstance(count, int | None)
-        lacking = max(0, due - current.tokens)
-        drained = now + -(-lacking * 3600 // rate.per_hour)
-        return Figures(
-            count,
-            rate.per_hour,
-            current.tokens,
-            policy.next_token(current, rate),
-            drained if settings.enabled else None,
-        )
+        return page.figures(self._book, now)
 
     def backlog(self, now: float) -> Backlog:
         """How many jobs wait among theirs.
@@ -476,22 +428,7 @@ class ZgbStore:
         Raises:
             Unavailable: the database cannot be read now.
         """
-        form = self._book.shape.forms["next_attempt_at"]
-        near = form.write(now + FAR)
-        ((pending, failed, parked, due),) = self._book.wire.run(
-            "SELECT count(*) FILTER (WHERE status = 'pending'),"
-            " count(*) FILTER (WHERE status = 'failed' AND next_attempt_at <= ?1),"
-            " count(*) FILTER (WHERE status = 'failed' AND next_attempt_at > ?1),"
-            " count(*) FILTER (WHERE next_attempt_at <= ?2"
-            " AND (status = 'pending' OR status = 'failed' AND ?3))"
-            " FROM mail_queue",
-            (near, form.write(int(now)), int(self.place.auto_retry)),
-        )
-        assert isinstance(pending, int) and isinstance(failed, int)
-        assert isinstance(parked, int) and isinstance(due, int)
-        if not self.place.auto_retry:
-            return Backlog(pending, due, 0, failed + parked)
-        return Backlog(pending + failed, due, failed, parked)
+        return page.backlog(self._book, now)
 
     def way_now(self, now: float) -> redirect.Way:
         """Where a user's mail would go that is enqueued and sent now."""

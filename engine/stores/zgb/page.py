@@ -1,0 +1,90 @@
+"""What their page shows of the queue as a whole: its pace, and how much waits."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from engine import policy
+from engine.stores.zgb import bucket, config, schema
+from engine.stores.zgb.place import FAR
+from engine.stores.zgb.schema import Book
+
+
+class Figures(NamedTuple):
+    """What their page shows, and what follows from it."""
+
+    registrations: int | None
+    """None where there is no table of them."""
+    per_hour: int
+    tokens: int
+    """Whole tokens now, if nobody spends."""
+    next_token: float
+    """When there is one; epoch seconds UTC."""
+    drained: float | None
+    """When what is due now would be sent, at this rate; None while it is paused."""
+
+
+class Backlog(NamedTuple):
+    """How many jobs wait."""
+
+    waiting: int
+    """To be sent, or to be tried again by themselves, now or later."""
+    due: int
+    """Of these, by now."""
+    failed: int
+    """Of these, after a failure."""
+    parked: int
+    """Given up on: until somebody has them tried again."""
+
+
+def figures(book: Book, now: float) -> Figures:
+    """The pace, as it is at a moment.
+
+    Raises:
+        Unavailable: the database cannot be read now.
+    """
+    wire, shape = book.wire, book.shape
+    settings = config.load(wire)
+    rate = bucket.rate(settings.rate, book.place.pace)
+    found, _ = bucket.read(settings.tokens, settings.refilled, now)
+    current = policy.refill(found, rate, now)
+    statuses = "'pending', 'failed'" if book.place.auto_retry else "'pending'"
+    ((due,),) = wire.run(
+        f"SELECT count(*) FROM mail_queue WHERE status IN ({statuses}) AND next_attempt_at <= ?",
+        (shape.forms["next_attempt_at"].write(int(now)),),
+    )
+    count = schema.count_registrations(book)
+    assert isinstance(due, int) and isinstance(count, int | None)
+    lacking = max(0, due - current.tokens)
+    drained = now + -(-lacking * 3600 // rate.per_hour)
+    return Figures(
+        count,
+        rate.per_hour,
+        current.tokens,
+        policy.next_token(current, rate),
+        drained if settings.enabled else None,
+    )
+
+
+def backlog(book: Book, now: float) -> Backlog:
+    """How many jobs wait among theirs.
+
+    Raises:
+        Unavailable: the database cannot be read now.
+    """
+    form = book.shape.forms["next_attempt_at"]
+    near = form.write(now + FAR)
+    ((pending, failed, parked, due),) = book.wire.run(
+        "SELECT count(*) FILTER (WHERE status = 'pending'),"
+        " count(*) FILTER (WHERE status = 'failed' AND next_attempt_at <= ?1),"
+        " count(*) FILTER (WHERE status = 'failed' AND next_attempt_at > ?1),"
+        " count(*) FILTER (WHERE next_attempt_at <= ?2"
+        " AND (status = 'pending' OR status = 'failed' AND ?3))"
+        " FROM mail_queue",
+        (near, form.write(int(now)), int(book.place.auto_retry)),
+    )
+    assert isinstance(pending, int) and isinstance(failed, int)
+    assert isinstance(parked, int) and isinstance(due, int)
+    if not book.place.auto_retry:
+        return Backlog(pending, due, 0, failed + parked)
+    return Backlog(pending + failed, due, failed, parked)

@@ -1,0 +1,14 @@
+"""What a whole look at a store shows, as the tests ask for it."""
+
+from engine.model import Problem, Task
+from engine.store import Store
+
+
+def tasks_in(store: Store) -> dict[str, Task]:
+    """Every task by its id."""
+    return {item.id: item for item in store.look() if isinstance(item, Task)}
+
+
+def problems_in(store: Store) -> dict[str, str]:
+    """What is wrong, by where it lies."""
+    return {item.where: item.what for item in store.look() if isinstance(item, Problem)}
