@@ -40,7 +40,9 @@ class BadFilter(Exception):
     """Text that is no filter."""
 
     def __init__(self, message: str, at: int) -> None:
-        """`message` names the place and what was expected; `at` is the column, from 0."""
+        """`message` names the place, counted from 1, and what was expected; `at` is the same place
+        in the text, counted from 0.
+        """
         super().__init__(message)
         self.message, self.at = message, at
 
@@ -275,6 +277,15 @@ ALIASES = {
 }
 """Longer names for the same."""
 
+
+def _alike_first(name: str) -> list[str]:
+    """All fields, those first that may have been meant: on a narrow screen the last are cut off."""
+    import difflib  # only for whoever mistypes: each start would pay for it
+
+    alike = difflib.get_close_matches(name.lower(), [*FIELDS, *ALIASES], n=3, cutoff=0.5)
+    return [*dict.fromkeys([*(ALIASES.get(field, field) for field in alike), *FIELDS])]
+
+
 _HEAD = re.compile(r"([A-Za-z_]+)(!=|!~|>=|<=|[=~><:])")
 _SPACE = re.compile(r"\s*")
 
@@ -333,11 +344,11 @@ class _Parser:
         name, op = head[1], head[2]
         field = FIELDS.get(ALIASES.get(name.lower(), name.lower()))
         if field is None:
-            known = " ".join(FIELDS)
-            raise BadFilter(f'unknown field "{name}" at {self._at}; known: {known}', self._at)
+            known = " ".join(_alike_first(name))
+            raise BadFilter(f'no field "{name}" at {self._at + 1}; known: {known}', self._at)
         if op not in field.ops:
             raise BadFilter(
-                f"{name} {op} at {head.start(2)}: expected one of {' '.join(field.ops)}",
+                f"{name} {op} at {head.start(2) + 1}: expected one of {' '.join(field.ops)}",
                 head.start(2),
             )
         self._at = head.end()
@@ -351,7 +362,7 @@ class _Parser:
         try:
             sql, values = field.means(field.column, base, value, self._about)
         except ValueError as error:
-            raise BadFilter(f"{said} at {start}: {error}", start) from None
+            raise BadFilter(f"{said} at {start + 1}: {error}", start) from None
         plain = ALIASES.get(name.lower(), name.lower())
         return Term(plain, sql, values, negated != (base != op))
 
@@ -359,7 +370,7 @@ class _Parser:
         start = self._at
         value = self._quoted() if self._take('"') else self._bare(pattern)
         if not value and not (empty and self._at > start):
-            raise BadFilter(f"expected {wanted} at {start}", start)
+            raise BadFilter(f"expected {wanted} at {start + 1}", start)
         return value
 
     def _quoted(self) -> str:
@@ -367,14 +378,15 @@ class _Parser:
         while True:
             end = self._text.find('"', self._at)
             if end < 0:
-                raise BadFilter(f'no closing " for the one at {start - 1}', start - 1)
+                raise BadFilter(f'no closing " for the one at {start}', start - 1)
             parts.append(self._text[self._at : end])
             self._at = end + 1
             if not self._take('"'):
                 break
         after = self._text[self._at : self._at + 1]
         if after and after != "|" and not after.isspace():
-            raise BadFilter(f'expected a blank or | after the closing " at {self._at}', self._at)
+            wanted = 'expected a blank or | after the closing "'
+            raise BadFilter(f"{wanted} at {self._at + 1}", self._at)
         return '"'.join(parts)
 
     def _bare(self, pattern: bool) -> str:

@@ -47,7 +47,7 @@ _NAME = rf"""
     | (?<![a-zA-Z0-9.#>]) (?P<number>
         [0-9]{{1,3}} (?:\.[0-9]{{1,3}}){{3}} (?![.a-zA-Z0-9])
       | (?: (?:{_H}:){{7}} {_H} | {_H} (?::{_H})* :: (?:[0-9a-fA-F:]*[0-9a-fA-F])?
-          | :: {_H} (?::{_H})* ) (?![:a-zA-Z0-9]) )
+          | :: {_H} (?::{_H})* ) (?![:a-zA-Z0-9<#]) )
 """
 """What has a punctuation mark in it."""
 
@@ -63,13 +63,23 @@ _SIGNS = {
     "path": "<path>",
 }
 
-_CODE = re.compile(r"([245][0-9]{2})(?:[ -][245](?:\.[0-9]{1,3}){2})?(?![.\w])")
+_ENHANCED = r"[ -][245](?:\.[0-9]{1,3}){2}"
+_ENDS = r"(?![.\w])"
+
+_CODE = re.compile(rf"([245][0-9]{{2}})(?:{_ENHANCED})?{_ENDS}")
 """A reply of a mail server: its code, and the enhanced code behind it (RFC 5321, RFC 3463)."""
+
+_WORDED = re.compile(rf"[a-z_]+_([245][0-9]{{2}}): \1(?:{_ENHANCED})?{_ENDS}")
+"""The same behind our own word for it: `unavailable_450: 450 4.2.0`."""
+
+_TOLD = re.compile(rf"(?<=[^:]: )([245][0-9]{{2}}){_ENHANCED}{_ENDS}")
+"""Both codes behind whatever else a program says: `Invalid login: 535 5.7.8`. The first alone would
+be any number there (`timeout: 250 ms`); what ends in two colons may be a host's number."""
 
 _CLASSES = frozenset("245")
 """What a reply begins with: done, try again, never."""
 
-_QUOTED = "said: "
+_QUOTED = " said: "
 """Behind this a mail program repeats what a server replied."""
 
 
@@ -77,10 +87,11 @@ def fold(error: str) -> str:
     """The pattern an error shares with its kin.
 
     Runs of digits, and words of hexadecimal, become `#`, ids of tasks and UUIDs `<id>`, mail
-    addresses `<address>`, names and numbers of hosts `<host>`, absolute paths `<path>`. The code at
-    the head (`421 4.7.0`), or behind `said: `, stays. Only what a task file keeps of an error is
-    looked at (`ERROR_LIMIT` characters), so that a log and a spool agree. What is folded stays as
-    it is when it is folded again.
+    addresses `<address>`, names and numbers of hosts `<host>`, absolute paths `<path>`. What a
+    server replied stays (`421 4.7.0`): at the head, behind ` said: `, behind our own word for it
+    (`unavailable_450: 450`), and with both codes behind any colon. Only what a task file keeps of
+    an error is looked at (`ERROR_LIMIT` characters), so that a log and a spool agree. What is
+    folded stays as it is when it is folded again.
     """
     error = error[:ERROR_LIMIT]
     found = _reply(error)
@@ -92,7 +103,7 @@ def fold(error: str) -> str:
 
 
 def code(error: str) -> str:
-    """The three digits that a mail server replied; "" where none are at the head."""
+    """The three digits that a mail server replied, where `fold` keeps them; "" for none."""
     found = _reply(error)
     return found[1] if found else ""
 
@@ -108,9 +119,12 @@ def mark(folded: str) -> str:
 
 def _reply(error: str) -> re.Match[str] | None:
     quoted = error.find(_QUOTED)
-    start = quoted + len(_QUOTED) if quoted >= 0 else 0
-    # Most errors are no replies, and this tells them apart faster than the pattern does.
-    return _CODE.match(error, start) if error[start : start + 1] in _CLASSES else None
+    if quoted >= 0 and (found := _CODE.match(error, quoted + len(_QUOTED))):
+        return found
+    # Most errors are no replies, and this tells them apart faster than the patterns do.
+    if error[:1] in _CLASSES and (found := _CODE.match(error)):
+        return found
+    return _WORDED.match(error) or _TOLD.search(error) if ": " in error else None
 
 
 def _words_folded(text: str) -> str:

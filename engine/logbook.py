@@ -1,7 +1,7 @@
 """Several logs as one book: merged by time, opened at any place, whatever their size.
 
 Everything here blocks, and belongs to one thread. What may take long is done in steps of at most
-a mebibyte, so that it can be watched and given up between any two of them.
+a few mebibytes, so that it can be watched and given up between any two of them.
 """
 
 from __future__ import annotations
@@ -12,20 +12,31 @@ import stat
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from pathlib import PurePath
 from typing import NamedTuple, Protocol
 
 from engine.logfile import CELL, NEVER, Entry, Key, LogFile
-from engine.logtail import LogLine
-from engine.logwords import EVERYTHING, Sieve, naming
+from engine.logtail import LogLine, SharedLog
+from engine.logwords import DEBUG, EVERYTHING, Sieve, naming
+from engine.text import shown
 
 STEP_CELLS = 16
 """Cells that one step reads at most: a mebibyte."""
+
+STRIDE = 8
+"""Times as much that a step reads where the steps before found nothing: what is sought in all of a
+long log costs more in steps, each of which goes from one thread to another, than in bytes."""
 
 FORMER = 2
 """Files of a name that are kept open after another has taken it."""
 
 MENTIONED = 16 << 20
 """Bytes that are read at most for the lines that speak of something."""
+
+NOT_THERE = os.strerror(errno.ENOENT)
+"""The trouble with a log that was not there so far: a place need not have every log."""
+
+_LEFT = "it is not there any more"
 
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
@@ -139,6 +150,24 @@ class Logbook:
         return split(file, mark.key)
 
 
+def named(troubles: Mapping[str, str]) -> str:
+    """What `Logbook.troubles` says, each log by its name; safe to show, "" for no trouble."""
+    names = {path: shown(PurePath(path).name) for path in troubles}
+    absent = [names[path] for path, why in troubles.items() if why == NOT_THERE]
+    said = [f"{names[path]}: {shown(why)}" for path, why in troubles.items() if why != NOT_THERE]
+    return "; ".join([*said, *_absent(absent)])
+
+
+def _absent(names: Sequence[str]) -> Iterator[str]:
+    *first, last = names or [""]
+    if len(first) > 1:
+        yield f"{', '.join(first)} and {last} are not there"
+    elif first:
+        yield f"neither {first[0]} nor {last} is there"
+    elif last:
+        yield f"{last} is not there"
+
+
 class _Shelf:
     """What lies, and has lain, under one path."""
 
@@ -159,8 +188,10 @@ class _Shelf:
                 self.files[-1].grew()
                 changed = True
         except OSError as error:
+            gone = isinstance(error, FileNotFoundError)
+            why = (_LEFT if self.files else NOT_THERE) if gone else error.strerror or str(error)
             kept = "; what lay there before is still shown" if self.files else ""
-            self.trouble = f"{error.strerror or error}{kept}"
+            self.trouble = why + kept
             return changed
         self.trouble = ""
         while len(self.files) > 1 + FORMER:
@@ -247,9 +278,7 @@ class _Reach:
         if numbers and not _none_in(self.file, sieve, min(numbers), max(numbers)):
             for cell in numbers:
                 if not _none_in(self.file, sieve, cell, cell):
-                    self.found.extend(
-                        e for e in self._beyond(cell) if sieve.keeps(e.rank, e.line.text)
-                    )
+                    self.found.extend(e for e in self._beyond(cell) if _lets(sieve, e))
                 self.at = self._behind(cell)
                 if self.found:
                     break
@@ -276,6 +305,10 @@ class _Reach:
         return min((cell + 1) * size, self.file.size) if self.forward else cell * size
 
 
+def _lets(sieve: Sieve, entry: Entry) -> bool:
+    return not entry.line.foreign and sieve.keeps(entry.rank, entry.line.text)
+
+
 def _none_in(file: LogFile, sieve: Sieve, first: int, last: int) -> bool:
     """Whether it is certain that no line that begins in these cells is let through."""
     if sieve.is_open:
@@ -286,7 +319,9 @@ def _none_in(file: LogFile, sieve: Sieve, first: int, last: int) -> bool:
     at = data.find(b"\n") + 1 if begin else 0
     if begin and (not at or begin - 1 + at >= stop):
         return True  # no line begins here
-    return not sieve.maybe(data[at:])
+    # The rest of the line before may hold a word, too, which only costs a look at these lines; it
+    # does not say a level. To cut it off from a mebibyte costs as much as to search that.
+    return not sieve.maybe(data[at:] if sieve.level > DEBUG else data)
 
 
 class Scan:
@@ -300,9 +335,10 @@ class Scan:
         want: int = 1,
         forward: bool = True,
         step_cells: int = STEP_CELLS,
+        stride: int = STRIDE,
     ) -> None:
         self._forward, self._sieve, self._want = forward, sieve, want
-        self._step_cells = step_cells
+        self._step_cells, self._stride, self._longest = step_cells, 1, stride
         self._mark = mark
         self._book = book
         self._reaches: list[_Reach] | None = None
@@ -353,7 +389,8 @@ class Scan:
         return (min(keys) if self._forward else max(keys))[0]
 
     def step(self) -> None:
-        """Read on: at most a mebibyte, at least up to the next line where all are let through.
+        """Read on: at most a mebibyte, or `STRIDE` where the steps before found nothing; at least
+        up to the next line where all are let through.
 
         Raises:
             OSError: a log cannot be read.
@@ -361,15 +398,17 @@ class Scan:
         if self._reaches is None:
             self._begin()
         assert self._reaches is not None
-        left = self._step_cells
+        left, known = self._step_cells * self._stride, len(self.found)
         while not self.done and left > 0:
             reach = self._blocking()
             if reach is None:
                 self._take_one()
                 continue
-            read = reach.read_on(self._sieve, 1 if self._sieve.is_open else left)
+            most = 1 if self._sieve.is_open else min(left, self._step_cells)
+            read = reach.read_on(self._sieve, most)
             self.read += read
             left -= max(1, -(-read // reach.file.cell_size))
+        self._stride = 1 if len(self.found) > known else min(2 * self._stride, self._longest)
         if self.done:
             self._reached = self._place()
 
@@ -541,14 +580,16 @@ class Tally:
         begin, stop = cell * file.cell_size, (cell + 1) * file.cell_size
         lines, kept = self._counts.get(file.number, (0, 0))
         passed = at == begin and stop <= file.whole
+        # Whose a line is in a shared log, only the line itself tells.
+        passed = passed and not isinstance(file.path, SharedLog)
         if passed and (self._sieve.is_open or _none_in(file, self._sieve, cell, cell)):
             data = file.read(max(0, begin - 1), stop - 1 - max(0, begin - 1))
             more = data.count(b"\n") + (begin == 0)
             let_through = more if self._sieve.is_open else 0
         else:
             entries = [e for e in file.entries(cell) if e.key[2] >= at and not e.torn]
-            more = len(entries)
-            let_through = sum(self._sieve.keeps(e.rank, e.line.text) for e in entries)
+            more = sum(not e.line.foreign for e in entries)
+            let_through = sum(_lets(self._sieve, e) for e in entries)
         self._counts[file.number] = lines + more, kept + let_through
         self._places[file.number] = min(stop, file.whole)
 
@@ -580,7 +621,7 @@ def mentions(
     book = Logbook(paths, cell)
     try:
         book.look()
-        scan = Scan(book, END, naming(id), limit, forward=False)
+        scan = Scan(book, END, naming(id), limit, forward=False, stride=1)
         floor = NEVER if since is None else since
         while not scan.done and scan.read < most and not _is_before(scan, floor):
             scan.step()

@@ -102,7 +102,7 @@ class Sieve(NamedTuple):
 
         False is certain: so most of a long log is passed by without a look at its lines.
         """
-        if b"\0" in data or data.startswith(b"{") or b"\n{" in data:
+        if b"\0" in data or (b"{" in data and (data.startswith(b"{") or b"\n{" in data)):
             return True  # what such a line says is not what its bytes say
         if self.level <= DEBUG and not self.alternatives:
             return True

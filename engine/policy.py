@@ -196,6 +196,8 @@ class Circumstances(NamedTuple):
     """Why no task of this kind would be claimed now, whoever handles it; "" when one would."""
     by_id: bool = True
     """Whether due tasks are taken in the order of ids, so that those before it are older."""
+    idle: bool = False
+    """Whether nothing has run for so long, though tasks were due, that there is an alarm."""
 
 
 def why_waiting(task: Task, now: float, about: Circumstances) -> tuple[str, ...]:
@@ -252,7 +254,7 @@ def _unhandled(task: Task, about: Circumstances) -> Iterator[str]:
 
 
 def _is_quiet(about: Circumstances, now: float) -> bool:
-    return about.last_run is not None and now - about.last_run > QUIET
+    return about.idle or (about.last_run is not None and now - about.last_run > QUIET)
 
 
 def _nobody(task: Task, now: float, about: Circumstances, due: bool) -> str:

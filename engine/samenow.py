@@ -316,7 +316,7 @@ def _evidence(tally: _Tally, answer: Answer, cluster: Kin, now: float) -> Iterab
     if tally.failed and tally.ended:
         yield f"while it lasted, {tally.failed:,} of {tally.ended:,} failed so"
     if answer is not Answer.NO and tally.succeeded:
-        yield f"too few to tell: it takes {tally.needed:,} successes"
+        yield f"too few for a no: it takes {tally.needed:,} successes"
     if tally.ahead:
         yield f"left out for being dated in the future: {_some(tally.ahead, 'time')}"
 

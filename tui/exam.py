@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from engine import triage, vitals
 from engine.index import Query
+from engine.logbook import named
 from engine.logtail import LogLine
 from engine.model import LockEvidence, State, Task, Verdict
 from engine.store import Unavailable
@@ -177,6 +178,6 @@ def _read(logs: Sequence[str], task: Task) -> Told:
     said = looking.told(logs, task)
     lines = said.log.lines if said.log is not None else ()
     found = triage.told(lines, task.id)
-    troubles = "" if said.log is None else "; ".join(said.log.troubles.values())
+    troubles = "" if said.log is None else named(said.log.troubles)
     unknown = said.trouble or troubles
     return found._replace(unknown=unknown) if unknown and found.accepted is None else found

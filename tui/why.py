@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from engine import gauges, metrics, policy
+from engine.alerts import Alert, What
 from engine.inspector import Inspector
 from engine.model import LockEvidence, State, Task
 from engine.store import StoreError
@@ -16,17 +18,30 @@ from tui.watch import routes_of
 
 
 async def why_waiting(
-    inspector: Inspector, place: Place, lock: LockEvidence | None, task: Task, now: float
+    inspector: Inspector,
+    place: Place,
+    lock: LockEvidence | None,
+    task: Task,
+    now: float,
+    alerts: Iterable[Alert] = (),
 ) -> str:
-    """What keeps a task from running, or what else there is to its state, in one line."""
-    return policy.in_a_line(await reasons(inspector, place, lock, task, now))
+    """What keeps a task from running, or what else there is to its state, in one line; `alerts` are
+    those of its place, which it does not contradict.
+    """
+    return policy.in_a_line(await reasons(inspector, place, lock, task, now, alerts))
 
 
 async def reasons(
-    inspector: Inspector, place: Place, lock: LockEvidence | None, task: Task, now: float
+    inspector: Inspector,
+    place: Place,
+    lock: LockEvidence | None,
+    task: Task,
+    now: float,
+    alerts: Iterable[Alert] = (),
 ) -> tuple[str, ...]:
     """The same, sentence by sentence: first what keeps it now."""
-    about = policy.Circumstances(lock=lock, handled=place.handled)
+    idle = any(alert.what is What.IDLE for alert in alerts)
+    about = policy.Circumstances(lock=lock, handled=place.handled, idle=idle)
     if place.shut is not None:
         about = about._replace(shut=await asyncio.to_thread(_shut, place, task.kind, now))
     if task.state is not State.PENDING:

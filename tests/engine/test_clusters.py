@@ -99,6 +99,19 @@ def test_a_mark_finds_its_tasks(writer: Writer, reader: Reader) -> None:
             assert reader.count(query, NOW) == cluster.count
 
 
+def test_what_our_smtp_writes_is_found_by_its_code(writer: Writer, reader: Reader) -> None:
+    """A code behind our word for it is what a filter asks for, and tells clusters apart."""
+    words = ("unavailable_450: 450 4.2.0 busy - RCPT", "unavailable_452: 452 4.2.0 busy - RCPT")
+    writer.see([a_task(n, words[n % 2]) for n in range(5)])
+
+    told = clusters.ask(reader, Query(), NOW)
+
+    assert [(c.count, fingerprint.code(c.pattern)) for c in told] == [(3, "450"), (2, "452")]
+    for cluster in told:
+        query = Query(filter=parse(f"code={fingerprint.code(cluster.pattern)}"))
+        assert reader.count(query, NOW) == cluster.count
+
+
 def test_only_the_largest_are_told(writer: Writer, reader: Reader) -> None:
     """Where errors have little in common, those that most tasks share come first."""
     words = [f"{a}{b}{c}" for a in "abcdefgh" for b in "ghijklmn" for c in "opqrs"]

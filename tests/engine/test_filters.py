@@ -207,31 +207,31 @@ def test_a_filter_knows_what_it_is_made_of() -> None:
 @pytest.mark.parametrize(
     ("text", "at", "message"),
     [
-        ("gmail fo=1", 6, 'unknown field "fo" at 6; known: id kind state'),
-        ("age>", 4, "expected a value after age> at 4"),
-        ("age> 2h", 4, "expected a value after age> at 4"),
-        ("age>2", 4, "age> at 4: expected a duration such as 30s"),
-        ("age=2h", 3, "age = at 3: expected one of > >= < <="),
-        ("tries>=x", 7, "tries>= at 7: expected a whole number"),
-        ("state=gone", 6, "state= at 6: expected pending, work, dlq"),
+        ("gmail fo=1", 6, 'no field "fo" at 7; known: id kind state'),
+        ("age>", 4, "expected a value after age> at 5"),
+        ("age> 2h", 4, "expected a value after age> at 5"),
+        ("age>2", 4, "age> at 5: expected a duration such as 30s"),
+        ("age=2h", 3, "age = at 4: expected one of > >= < <="),
+        ("tries>=x", 7, "tries>= at 8: expected a whole number"),
+        ("state=gone", 6, "state= at 7: expected pending, work, dlq"),
         ("code=99", 5, "expected a reply of a mail server"),
-        ("!", 1, "expected a word or a field after ! at 1"),
-        ("a|", 2, "expected a word at 2"),
-        ("|a", 0, "expected a word at 0"),
-        ('say "user', 4, 'no closing " for the one at 4'),
-        ('"a"b', 3, 'expected a blank or | after the closing " at 3'),
-        ("err~[", 4, "err~ at 4: no pattern: unterminated character set"),
+        ("!", 1, "expected a word or a field after ! at 2"),
+        ("a|", 2, "expected a word at 3"),
+        ("|a", 0, "expected a word at 1"),
+        ('say "user', 4, 'no closing " for the one at 5'),
+        ('"a"b', 3, 'expected a blank or | after the closing " at 4'),
+        ("err~[", 4, "err~ at 5: no pattern: unterminated character set"),
         ("err~(a+)+", 4, "inside a group that is repeated"),
         ("err~.*.*.*.*x", 4, "at most 3 of"),
         (r"err~(a)\1", 4, "without references to groups"),
         (f"err~{'a' * 201}", 4, "at most 200 characters"),
-        ("since:25:00", 6, "since: at 6: expected a time such as 14:00"),
+        ("since:25:00", 6, "since: at 7: expected a time such as 14:00"),
         ("since:14", 6, "expected a time"),
         ("since:2026-02-30", 6, "expected a time"),
         ("since:13pm", 6, "expected a time"),
         ("between:02:00", 8, "expected two times such as 02:10..02:20"),
         ("between:-1h..-2h", 8, "an end that is not before the beginning"),
-        ("dest>a", 4, "dest > at 4: expected one of = != : ~ !~"),
+        ("dest>a", 4, "dest > at 5: expected one of = != : ~ !~"),
         ("a " * 101, 200, "at most 100 words"),
         ("a" * 1001, 1000, "at most 1,000 characters"),
     ],
@@ -249,7 +249,17 @@ def test_every_field_is_told_with_an_unknown_one() -> None:
     with pytest.raises(BadFilter) as refused:
         parse("nothing:1")
 
-    assert refused.value.message.endswith(" ".join(FIELDS))
+    known = refused.value.message.partition("known: ")[2].split()
+    assert sorted(known) == sorted(FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("tryes", "tries"), ("Creatd", "created"), ("destinaton", "dest")]
+)
+def test_the_field_that_was_meant_comes_first(typed: str, meant: str) -> None:
+    """However narrow the screen, it is not cut off."""
+    with pytest.raises(BadFilter, match=f'^no field "{typed}" at 1; known: {meant} '):
+        parse(f"{typed}=1")
 
 
 def test_a_pattern_does_not_run_away() -> None:

@@ -46,6 +46,20 @@ from engine.text import ERROR_LIMIT, plain_error
             "host <host>_<host>_ said: 452 4.2.2 mailbox of u# full",
         ),
         ("421 4.7.0 gsmtp a640c23a62f3a-abc123si456ejc.12", "421 4.7.0 gsmtp #-#.#"),
+        ("550 5.1.1 u7, he said: no", "550 5.1.1 u#, he said: no"),
+        # our own word before it, as our SMTP and curl write it, and what other programs say
+        (
+            "unavailable_450: 450 4.2.0 mailbox of u7 busy - RCPT",
+            "unavailable_450: 450 4.2.0 mailbox of u# busy - RCPT",
+        ),
+        ("auth_535: 535 no login for u7", "auth_535: 535 no login for u#"),
+        ("tls_missing: 454 4.7.0 TLS is off", "tls_missing: 454 4.7.0 TLS is off"),
+        ("rejected_550: 551 moved to mx2.example.net", "rejected_#: # moved to <host>"),
+        ("Invalid login: 535-5.7.8 for u7", "Invalid login: 535-5.7.8 for u#"),
+        ("unavailable_curl_26: 250 items", "unavailable_curl_#: # items"),
+        ("timeout: 250 ms", "timeout: # ms"),
+        ("no route to 2001:db8:: 450 4.2.0", "no route to <host> # #.#.#"),
+        ("lost /tmp/u7/said: 450", "lost <path>: #"),
         # hosts, addresses, paths, ids
         ("connect_timeout mx7.example.net 25", "connect_timeout <host> #"),
         ("refused 10.4.0.9:25", "refused <host>:#"),
@@ -86,11 +100,18 @@ def test_what_varies_between_kin_is_folded(error: str, pattern: str) -> None:
         ("5501 rows", ""),
         ("300 lists", ""),
         ("rc 550", ""),
+        ("unavailable_452: 452 4.2.2 mailbox full", "452"),
+        ("rejected_550: 550 no", "550"),
+        ("tls_missing: 454 4.7.0 TLS is off", "454"),
+        ("Invalid login: 535 5.7.8 bad", "535"),
+        ("timeout: 250 ms", ""),
+        ("connect_refused_450: 451 no", ""),
         ("", ""),
     ],
 )
 def test_the_code_is_what_a_server_replied(error: str, expected: str) -> None:
-    """Three digits are a code at the head, or where a reply is quoted, and nowhere else."""
+    """Three digits are a code at the head, where a reply is quoted, behind the word that names
+    them, or with the other three behind a colon; and nowhere else."""
     assert code(error) == expected
 
 
@@ -101,7 +122,10 @@ def test_a_mark_is_short_and_stays_the_same() -> None:
     assert mark("\udcff").startswith("F-")
 
 
+PIECES = ("450", " ", "-", "4.2.0", "unavailable_450", ": ", ":", " said: ", "1::", "/a", "a@b")
+REPLIES = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
 ERRORS = st.one_of(
+    REPLIES,
     st.text(max_size=60),
     st.text(st.sampled_from(".:/@-_#<>' \"aeFgTZ019" + string.whitespace), max_size=40),
 )
@@ -110,6 +134,8 @@ ERRORS = st.one_of(
 @given(ERRORS)
 @example("1/foo")
 @example("a.b@1.c::d")
+@example("/said: 450 4.2.0")
+@example("1:: 450 4.2.0")
 def test_a_pattern_is_its_own_pattern(error: str) -> None:
     """Folding what is folded changes nothing, so that a pattern can be filtered by."""
     assert fold(fold(error)) == fold(error)

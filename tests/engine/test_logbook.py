@@ -18,6 +18,8 @@ from engine import logfile
 from engine.logbook import (
     BEGIN,
     END,
+    NOT_THERE,
+    STRIDE,
     Logbook,
     Mark,
     Scan,
@@ -25,8 +27,10 @@ from engine.logbook import (
     Tally,
     finish,
     mentions,
+    named,
 )
 from engine.logfile import Entry
+from engine.logtail import SharedLog
 from engine.logwords import (
     EVERYTHING,
     WARN,
@@ -395,12 +399,35 @@ def test_logs_come_and_go_and_it_is_said() -> None:
 
     assert first == {
         str(folder): "expected a regular file",
-        str(later): "No such file or directory",
+        str(later): NOT_THERE,
     }
     assert changed
     assert str(later) not in book.troubles
-    assert book.troubles[str(path)].endswith("what lay there before is still shown")
+    assert book.troubles[str(path)] == (
+        "it is not there any more; what lay there before is still shown"
+    )
     assert found == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("troubles", "said"),
+    [
+        ({}, ""),
+        ({"/x/mail.log": NOT_THERE}, "mail.log is not there"),
+        (
+            {"/x/queue.log": NOT_THERE, "/x/mail.log": NOT_THERE},
+            "neither queue.log nor mail.log is there",
+        ),
+        (dict.fromkeys(("/x/a", "/x/b", "/x/c\x1b"), NOT_THERE), "a, b and c\ufffd are not there"),
+        (
+            {"/x/queue.log": NOT_THERE, "/x/mail.log": "Permission denied\x1b"},
+            "mail.log: Permission denied\ufffd; queue.log is not there",
+        ),
+    ],
+)
+def test_logs_in_trouble_are_named(troubles: dict[str, str], said: str) -> None:
+    """Whoever reads why something is not known reads of which logs."""
+    assert named(troubles) == said
 
 
 def test_nothing_new_is_no_change() -> None:
@@ -475,7 +502,9 @@ def a_long_log(lines: int = 3000) -> str:
 
 
 def test_a_search_is_made_in_steps_that_can_be_watched_and_given_up() -> None:
-    """No step reads more than it was told to; how far it has come is known all the time."""
+    """No step reads more than it was told to, and grows only so far while nothing is found; how far
+    it has come is known all the time.
+    """
     with a_book(a_long_log(), cell=1024) as (book, _):
         scan = Scan(book, END, literally("needle"), forward=False, step_cells=4)
         seen = [scan.read]
@@ -485,9 +514,29 @@ def test_a_search_is_made_in_steps_that_can_be_watched_and_given_up() -> None:
         steps = [after - before for before, after in pairwise(seen)]
 
         assert texts(scan.found) == ["needle"]
-        assert max(steps) <= 4 * 1024
-        assert len(steps) >= book.size // 4096
+        assert steps[1] > steps[0]
+        assert max(steps) <= STRIDE * 4 * 1024
+        assert len(steps) <= book.size // (STRIDE * 4 * 1024) + 5
         assert scan.total == book.size
+
+
+def test_a_step_in_which_something_was_found_is_followed_by_a_short_one() -> None:
+    """What lies close together is not waited for longer than a step takes."""
+    text = "".join(line(n, "needle" if n % 600 == 0 else f"hay {n}") for n in range(3000))
+    with a_book(text, cell=1024) as (book, _):
+        scan = Scan(book, BEGIN, literally("needle"), 100, step_cells=1)
+        short = []
+        while not scan.done:
+            known, before = len(scan.found), scan.read
+            scan.step()
+            found = len(scan.found) > known
+            known, before = len(scan.found), scan.read
+            if found and not scan.done:
+                scan.step()
+                short.append(scan.read - before)
+
+        assert len(scan.found) == 5
+        assert short and max(short) <= 1024
 
 
 def test_nothing_is_read_at_the_beginning_of_a_long_log() -> None:
@@ -546,7 +595,7 @@ def test_the_lines_that_speak_of_a_task() -> None:
     assert [said.when for said in found.lines if said.when is not None] == sorted(
         NOON + n for n in [*range(3, 100, 5), 50]
     )
-    assert (found.early, found.troubles) == (False, {"/nowhere": "No such file or directory"})
+    assert (found.early, found.troubles) == (False, {"/nowhere": NOT_THERE})
     assert ([said.when for said in last.lines], last.early) == ([NOON + 93, NOON + 98], True)
     assert len(since.lines) == 11
     assert since.early is False
@@ -678,3 +727,24 @@ def test_a_long_log_in_which_a_task_is_not_is_passed_by() -> None:
     """Whatever its id is, its lines are looked for by their bytes first."""
     assert not naming("7-user").maybe(b"[2026-11-20 12:00:03] [INFO] Task queued: 8-user\n")
     assert naming("7-user").maybe(b"[2026-11-20 12:00:03] [INFO] Task queued: 17-user\n")
+
+
+@pytest.mark.parametrize("through", [EVERYTHING, sieve("sent"), naming("7-user")])
+@pytest.mark.parametrize("cell", [100, logfile.CELL])
+def test_a_shared_log_is_read_for_one_database(tmp_path: Path, through: Sieve, cell: int) -> None:
+    """What is said of another one's tasks is no line of the book: not shown, found nor counted."""
+    log = tmp_path / "mail-queue.log"
+    said = '{"ts": "2026-11-20T12:00:%02dZ", "event": "sent", "reg": 7, "type": "user", "db": "%s"}'
+    written = "".join(f"{said}\n" % (at, "/b.db" if at % 3 else "/a.db") for at in range(60))
+    log.write_text(written)
+    book = Logbook([SharedLog(str(log), "/a.db")], cell)
+    book.look()
+    tally = Tally(book, through)
+    finish(tally)
+
+    for forward in (True, False):
+        mark = BEGIN if forward else END
+        assert len(paged(book, mark, forward, through=through)) == 20
+    assert (tally.lines, tally.kept) == (20, 20)
+    assert len(mentions([SharedLog(str(log), "/b.db")], "7-user", 99).lines) == 40
+    book.close()

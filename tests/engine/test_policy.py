@@ -323,6 +323,19 @@ ODD = LockEvidence(Verdict.UNKNOWN, reason="/run/queue.lock: Permission denied\x
                 "due, but not seen by any worker: the lock is free, last run 15 min ago",
             ],
         ),
+        (
+            -3600,
+            Circumstances(ahead=3, by_id=False, idle=True),
+            ["3 other tasks first", "due for 1 h, but not seen by any worker"],
+        ),
+        (
+            -3600,
+            Circumstances(lock=HELD, ahead=3, idle=True),
+            [
+                "3 older tasks first",
+                "the lock is held by PID 77, who gave a sign of life 5 s ago",
+            ],
+        ),
         # more than one thing
         (
             240,

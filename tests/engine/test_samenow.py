@@ -116,7 +116,7 @@ REFUSED = (
                 "2 tasks failed so in the last 10 min, 1 of them new",
                 "1 fresh mail_send succeeded since",
                 "while it lasted, 2 of 2 failed so",
-                "too few to tell: it takes 10 successes",
+                "too few for a no: it takes 10 successes",
             ],
         ),
         # one in five has it, so four successes since are no news
@@ -129,7 +129,7 @@ REFUSED = (
                 "1 task failed so in the last 10 min, 1 of them new",
                 "4 fresh mail_send succeeded since",
                 "while it lasted, 2 of 10 failed so",
-                "too few to tell: it takes 15 successes",
+                "too few for a no: it takes 15 successes",
             ],
         ),
         # all of many had it, so few successes make a no; all of few does not say as much
@@ -143,7 +143,7 @@ REFUSED = (
             Errors(),
             [*(failed(40 - n, an_id()) for n in range(9)), *many(3, 1)],
             "?",
-            ["last seen 32 min ago", "3 fresh", "while it lasted, 9 of 9", "too few to tell: it"],
+            ["last seen 32 min ago", "3 fresh", "while it lasted, 9 of 9", "too few for a no: it"],
         ),
         # it is over
         (
@@ -163,7 +163,7 @@ REFUSED = (
             "no (2h13m)",
             ["last seen 2 h 13 min ago", "10 fresh mail_send succeeded since"],
         ),
-        (Errors(last=NOW - 8000), [*many(9, 5)], "?", ["last seen", "9 fresh", "too few to tell"]),
+        (Errors(last=NOW - 8000), [*many(9, 5)], "?", ["last seen", "9 fresh", "too few for a no"]),
         # nobody knows: nothing of its kind has run, or it failed otherwise
         (
             Errors(),

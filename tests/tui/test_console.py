@@ -386,7 +386,7 @@ async def test_a_filter_in_error_widens_no_scope() -> None:
         await deck.on_tab(DEAD)
         await deck.press("/", *"tris>5", "enter")
         wrong = deck.line("scope").removeprefix(" scope if you act now: nothing: ")
-        assert wrong.startswith('unknown field "tris"')
+        assert wrong.startswith('no field "tris"')
 
         for key in ("*", "v", "X"):
             queue_of(deck.console).say("")

@@ -121,7 +121,7 @@ async def test_what_is_not_finished_leaves_the_list_as_it_was(tmp_path: Path) ->
         await deck.until_left(4)
         await deck.type(" tries>")
 
-        assert deck.says.startswith("expected a value after tries> at 15")
+        assert deck.says.startswith("expected a value after tries> at 16")
         assert deck.look == "warning"
         assert deck.filter.words == "code=550 tries>"
         assert deck.filter.filter.text == "code=550"
@@ -138,7 +138,7 @@ async def test_going_back_to_what_it_was_takes_the_error_away(tmp_path: Path) ->
         await deck.type("code=550")
         await deck.until_left(4)
         await deck.type(" fo=")
-        assert deck.says.startswith('unknown field "fo" at 9; known: id kind')
+        assert deck.says.startswith('no field "fo" at 10; known: id kind')
 
         for _ in range(4):
             await deck.pilot.press("backspace")

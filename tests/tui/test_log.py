@@ -120,12 +120,13 @@ def plain(line: Line) -> str:
 
 @asynccontextmanager
 async def a_log(
-    folder: Path, *texts: str | bytes, size: tuple[int, int] = (80, 24), find: str = ""
+    folder: Path, *texts: str | bytes | None, size: tuple[int, int] = (80, 24), find: str = ""
 ) -> AsyncIterator[Deck]:
-    """A console on a queue whose logs hold these texts, the log on top."""
+    """A console on a queue whose logs hold these texts, the log on top; None is no log."""
     paths = [folder / name for name in ("queue.log", "mail.log", "more.log")[: len(texts)]]
     for path, text in zip(paths, texts, strict=True):
-        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        if text is not None:
+            path.write_bytes(text.encode() if isinstance(text, str) else text)
     place = a_place(a_memory(some_tasks()), logs=tuple(map(str, paths)))
     console = a_console(place)
     async with console.run_test(size=size) as pilot:
@@ -133,7 +134,13 @@ async def a_log(
         console.goto(Target(keys.LOG, place=1, id=find))
         await until(pilot, lambda: isinstance(console.screen, LogScreen))
         deck = Deck(console, pilot, paths)
-        await until(pilot, lambda: deck.screen.looked and deck.screen._count.done)
+        screen = deck.screen
+
+        def read() -> bool:
+            counted = screen._count.done or screen._book.size > log_module.COUNTED
+            return screen.looked and counted
+
+        await until(pilot, read)
         await deck.rest()
         yield deck
 
@@ -235,7 +242,7 @@ async def test_a_log_that_cannot_be_read_is_said(tmp_path: Path) -> None:
     """
     async with a_log(tmp_path, line(1, "a"), line(2, "b")) as deck:
         deck.paths[1].unlink()
-        await deck.until(lambda: "mail.log: No such file" in deck.said("word"))
+        await deck.until(lambda: "! mail.log: it is not there any more" in deck.said("word"))
         before = deck.shown
         deck.paths[1].write_text(line(3, "anew"))
 
@@ -243,6 +250,28 @@ async def test_a_log_that_cannot_be_read_is_said(tmp_path: Path) -> None:
         await deck.until(lambda: not deck.said("word").strip())
 
         assert len(before) == 2
+
+
+async def test_a_log_that_was_never_there_is_no_fault(tmp_path: Path) -> None:
+    """It is told by its name, and not counted among those that are merged, until it is there."""
+    async with a_log(tmp_path, line(1, "a"), None) as deck:
+        await deck.until(lambda: "1 of 2 files" in deck.said("top-line"))
+        assert deck.said("word").strip() == "mail.log is not there"
+
+        deck.paths[1].write_text(line(3, "new"))
+        await deck.until(lambda: "2 files merged by time" in deck.said("top-line"))
+        await deck.until(lambda: not deck.said("word").strip())
+
+
+async def test_where_lines_are_not_counted_the_size_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of logs that are too long to be gone through nobody says "so far": nothing is counted."""
+    monkeypatch.setattr(log_module, "COUNTED", 3 << 20)
+    async with a_log(tmp_path, line(1, "x" * (3 << 20))) as deck:
+        assert "3 MiB, lines not counted  wrap off" in deck.said("status")
+        await deck.ask("&", "x")
+        assert "3 MiB, lines not counted  wrap off" in deck.said("status")
 
 
 async def test_a_place_without_logs(tmp_path: Path) -> None:
@@ -473,7 +502,7 @@ async def test_a_long_search_shows_how_far_it_is_and_can_be_stopped(
 ) -> None:
     """While it searches there is a bar, and Esc stops it where it is."""
     monkeypatch.setattr(log_module, "LONG", 0.0)
-    log = line(-9999, "needle") + some_lines(20_000, -9998)
+    log = line(-9999, "needle") + some_lines(40_000, -9998)
     async with a_log(tmp_path, log) as deck:
         screen, held = deck.screen, threading.Event()
         screen._step_cells = 1
@@ -575,6 +604,10 @@ def test_quiet_gaps() -> None:
     ("about", "text"),
     [
         (Standing(), " FOLLOW  show: all 0 lines so far  wrap off"),
+        (
+            Standing(beyond=963 << 20, kept=7, lines=8),
+            " FOLLOW  show: all 963 MiB, lines not counted  wrap off",
+        ),
         (
             Standing(False, 12, WARN, "421|lock", 118, 9204, True),
             " PAUSED  12 new  show: warn+  & 421|lock 118 of 9,204 lines  wrap off",

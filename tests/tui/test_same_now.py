@@ -19,6 +19,7 @@ from tui import keys
 from tui.app import Console
 from tui.plain import text_of
 from tui.screens.clusters import ClustersScreen
+from tui.screens.plan import PlanScreen
 
 __all__ = ["spooldeck"]
 
@@ -93,12 +94,25 @@ async def test_the_screen_follows_the_log(spool: Spool) -> None:
         await evidence(pilot, "1 task failed so in the last 10 min, 1 of them new")
 
         await asyncio.to_thread(spool.succeeds, 3)
-        await evidence(pilot, "3 fresh mail_send succeeded since", "too few to tell")
+        await evidence(pilot, "3 fresh mail_send succeeded since", "too few for a no")
         assert row(console).endswith("yes")
 
         await asyncio.to_thread(spool.succeeds, 9)
         await until(pilot, lambda: row(console).endswith("no (1m)"))
         await evidence(pilot, "12 fresh mail_send succeeded since", "no more: " + MARK)
+
+
+async def test_a_plan_to_replay_says_it_again(spool: Spool) -> None:
+    """Whoever is about to replay an error that fresh work still gets is told so beside the count,
+    and only of those that do.
+    """
+    await asyncio.to_thread(spool.fails)
+    console = a_console(disk_place(spool.root, clock=time.time), clock=time.time, first=keys.LIST)
+    async with console.run_test(size=(100, 30)) as pilot:
+        await loaded(pilot)
+        await pilot.press("4", "*", "R")
+        await until(pilot, lambda: isinstance(console.screen, PlanScreen))
+        await evidence(pilot, f"5 of these have an error that still happens: {MARK}, last")
 
 
 async def evidence(pilot: Pilot[None], *sentences: str) -> None:

@@ -9,22 +9,27 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
 
 from engine import lockfile, locks, verbs
+from engine.alerts import Sight, What, alerts
 from engine.config import load, queue_for
+from engine.index import Query
 from engine.inspector import Inspector
 from engine.limits import Buckets
 from engine.model import LockEvidence, State, Task
-from engine.policy import Rate
-from engine.stores import open_store
+from engine.policy import DAY, Rate
+from engine.stores import kannader, open_store
+from engine.stores.kannader import KannaderStore
 from tests.tui.spools import FOLDERS, NOW, a_task, disk_place, make_spool, put_file
+from tui.cli.console import places_of
+from tui.cli.sites import setup_for
 from tui.cli.wiring import Setup
 from tui.place import Place
-from tui.why import why_waiting
+from tui.why import reasons, why_waiting
 
 Child = subprocess.Popen[str]
 
@@ -289,6 +294,68 @@ async def test_those_before_it_are_counted(root: Path, hold: Callable[[], Child]
         assert (await ask.why(task, NOW + 60, await lock_of(root))).startswith(
             "1 older task first; the"
         )
+
+
+@pytest.fixture
+def mails(tmp_path: Path) -> Path:
+    """A Kannader spool with two mails that came due two days ago; nobody was ever at work there."""
+    spool = tmp_path / "spool"
+    kannader.make_spool(str(spool))
+    with closing(KannaderStore(str(spool), lambda: NOW - 2 * DAY)) as store:
+        for name in ("ann", "bob"):
+            store.enqueue("me@here.example", [f"{name}@one.example"], [b"Hi\r\n"])
+    for path in spool.rglob("*"):
+        os.utime(path, (NOW - 2 * DAY,) * 2, follow_symlinks=False)
+    return spool
+
+
+def place_of(spool: Path, settings: str) -> Place:
+    """What the console is told of a place, as it is configured."""
+    path = spool.with_suffix(".yaml")
+    path.write_text(settings)
+    (place,) = places_of(setup_for(load(str(path), {}), "", {}), [str(spool)])
+    return place
+
+
+SENDS = "stores: {kannader: {host: relay.example.org}}\n"
+
+
+async def test_where_nothing_runs_no_task_waits_for_another(mails: Path) -> None:
+    """While there is an alarm because nothing runs, each task that is due says so, not the first
+    alone; the alarm is that of the overview, in any format.
+    """
+    place = await asyncio.to_thread(place_of, mails, SENDS)
+    async with asking(place) as ask:
+        await ask.inspector.refresh()
+        waiting = await ask.inspector.standing(NOW)
+        sight = Sight(place.name, due=waiting.due, oldest_due=waiting.oldest_due)
+        found = alerts(sight, NOW, place.alerts)
+        assert [alert.what for alert in found] == [What.IDLE]
+        window = await ask.inspector.window(Query(State.PENDING), 0, 10)
+
+        for task, before in zip(window.tasks, ([], ["1 older task first"]), strict=True):
+            alone = "due for 2 d, but not seen by any worker"
+            said = await reasons(ask.inspector, place, None, task, NOW, found)
+            assert list(said) == [*before, alone]
+
+
+async def test_a_mail_that_no_worker_of_ours_can_send_says_what_is_missing(mails: Path) -> None:
+    """No handler is missing where another program's mail is not ours to send: it is told which
+    setting a worker of ours lacks, and that the other program may send it; with it, none lacks.
+    """
+    said = []
+    for settings in ("", SENDS):
+        place = await asyncio.to_thread(place_of, mails, settings)
+        async with asking(place) as ask:
+            await ask.inspector.refresh()
+            window = await ask.inspector.window(Query(State.PENDING), 0, 1)
+            said.append(await ask.why(window.tasks[0]))
+
+    assert said == [
+        "our worker does nothing: no server to send to is configured: stores.kannader.host is not "
+        "set; its own program may, where that is at work",
+        "due for 2 d, but not seen by any worker",
+    ]
 
 
 async def test_one_in_work_is_somebodys_or_nobodys(root: Path, hold: Callable[[], Child]) -> None:

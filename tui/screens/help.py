@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widgets import Input
 
+from engine.filters import FIELDS
 from engine.text import shown
 from tui import keys, present
 from tui.present import BLANK, Line
@@ -38,18 +39,59 @@ TITLES = {
 }
 
 
+FILTER = "filter"
+"""The action for which words are typed that the help explains."""
+
+WORDS = (
+    ("words", 'each somewhere in a task; a|b either, !a not, "a b" with its blank'),
+    ("fields", " ".join(FIELDS)),
+    ("compared by", "= != exactly; : a part; ~ !~ a pattern; > >= < <= numbers, times"),
+)
+"""What a filter of tasks is made of, each with its name."""
+
+
 def lines(screen: str, without: Collection[str], width: int, search: str = "") -> list[Line]:
-    """The keys of a screen under their headings; with a search, those that hold its words."""
-    rows: list[Line] = []
+    """The keys of a screen under their headings; with a search, those that hold its words, or where
+    there are such keys when none are here.
+    """
     wanted = search.casefold().split()
-    for group in keys.GROUPS:
-        here = [key for key in keys.on(screen, without) if key.group == group]
-        here = [key for key in here if _holds(key, wanted)]
-        if here:
+    here = [key for key in keys.on(screen, without) if _holds(key, wanted)]
+    groups = [(group, [key for key in here if key.group == group]) for group in keys.GROUPS]
+    rows = _under_headings(groups, width)
+    typed = _filter_words(screen, without, width, wanted)
+    both = [*rows, BLANK, *typed] if rows and typed else rows + typed
+    return both or _under_headings(_elsewhere(screen, wanted), width)
+
+
+def _under_headings(groups: Iterable[tuple[str, Sequence[keys.Key]]], width: int) -> list[Line]:
+    rows: list[Line] = []
+    for heading, found in groups:
+        if found:
             rows += [BLANK] if rows else []
-            rows.append(present.heading(group, width))
-            rows += [((f"  {key.shown:<9}", "key"), (key.about, "")) for key in here]
+            rows.append(present.heading(heading, width))
+            rows += [((f"  {key.shown:<9}", "key"), (key.about, "")) for key in found]
     return rows
+
+
+def _filter_words(
+    screen: str, without: Collection[str], width: int, wanted: list[str]
+) -> list[Line]:
+    """How a filter is typed, where one can be."""
+    said = " ".join((FILTER, *(f"{name} {words}" for name, words in WORDS))).casefold()
+    can = any(key.action == FILTER for key in keys.on(screen, without))
+    if not can or not all(word in said for word in wanted):
+        return []
+    return [present.heading("Words of a filter", width), *present.labelled(WORDS, width)]
+
+
+def _elsewhere(screen: str, wanted: list[str]) -> Iterator[tuple[str, Sequence[keys.Key]]]:
+    """What other screens have, each key once, under the screen's name."""
+    told = set[keys.Key]()
+    for other, title in TITLES.items():
+        found = [key for key in keys.on(other) if _holds(key, wanted) and key not in told]
+        told.update(found)
+        if other != screen:
+            yield f"not here, but on {title}", found
 
 
 def _holds(key: keys.Key, wanted: list[str]) -> bool:

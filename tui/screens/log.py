@@ -308,14 +308,16 @@ class LogScreen(Board):
             whole,
             self._style.wrap,
             self._searched[0],
+            self._book.size if self._book.size > COUNTED else 0,
         )
 
     def trail(self) -> tuple[str, ...]:
         """Where one is."""
         logs = len(self.live.place.logs)
+        there = len({file.path for file in self._book.files}) if self.looked else logs
+        files = f"{logs} files merged by time" if there == logs else f"{there} of {logs} files"
         roomy = logs > 1 and self.size.width >= 80
-        merged = f"log  {logs} files merged by time" if roomy else "log"
-        return (self.live.place.name, merged)
+        return (self.live.place.name, f"log  {files}" if roomy else "log")
 
     def word(self) -> Line:
         """How far something is that takes long, or what cannot be read."""

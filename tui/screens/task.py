@@ -172,7 +172,7 @@ class TaskScreen(Acting, Page):
         scene, live, now = self._scene, self.live, self._clock()
         task, mark, generation = scene.task, scene.mark, self._inspector.latest.generation
         self._asked = now
-        why = await reasons(self._inspector, live.place, live.signs.lock, task, now)
+        why = await reasons(self._inspector, live.place, live.signs.lock, task, now, live.alerts)
         alike = scene.alike if mark else None
         if mark and (generation, task) != self._counted:
             alike = await looking.alike(self._inspector, task, mark)

@@ -9,6 +9,7 @@ from enum import IntEnum
 from pathlib import PurePath
 from typing import NamedTuple
 
+from engine.logbook import NOT_THERE, named
 from engine.logfile import Entry
 from engine.logwords import DEBUG, LEVELS
 from engine.text import shown
@@ -128,6 +129,8 @@ class Standing(NamedTuple):
     wrap: bool = False
     found: str = ""
     """What is searched for."""
+    beyond: int = 0
+    """Bytes of the logs, where those are too many for their lines to be counted."""
 
 
 def status(about: Standing, width: int) -> Line:
@@ -150,6 +153,8 @@ def status(about: Standing, width: int) -> Line:
 
 
 def _counts(about: Standing) -> str:
+    if about.beyond:
+        return f"{about.beyond >> 20:,} MiB, lines not counted"
     if about.lines == about.kept:
         return present.count(about.lines, "line") + ("" if about.counted else " so far")
     if about.counted:
@@ -158,11 +163,10 @@ def _counts(about: Standing) -> str:
 
 
 def troubles(about: Mapping[str, str], width: int) -> Line:
-    """Logs that cannot be read, and why."""
-    if not about:
-        return ()
-    said = "; ".join(f"{shown(PurePath(path).name)}: {shown(why)}" for path, why in about.items())
-    return present.cut(((f" ! {said}", "warning"),), width)
+    """Logs that cannot be read, and why; that some are not there is nothing to worry about."""
+    if all(why == NOT_THERE for why in about.values()):
+        return present.cut(((f" {named(about)}", "dim"),), width) if about else ()
+    return present.cut(((f" ! {named(about)}", "warning"),), width)
 
 
 def nothing(paths: Sequence[str], about: Standing, looking: bool, width: int) -> list[Line]:
