@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from engine import handlers, locks, rescuer, verbs
 from engine.handlers import Context, Failed, Fatal, Handler, Later, Retry
 from engine.model import State, Task
-from engine.policy import RetryPolicy
+from engine.policy import RetryPolicy, exponential
 from engine.store import Gone, Store, StoreError, permit
 from engine.text import plain_error
 
@@ -34,13 +34,21 @@ RELIST = 5.0
 since are not passed by; beginning costs a look at the whole folder.
 """
 
-RECHECK = 5.0
-"""Seconds after which a store that could not be reached is tried again."""
+_AGAIN = exponential(60.0, 900.0, sys.maxsize)
 
 SLACK = 30.0
 """Seconds that a handler gets beyond its timeout to be ended, before the worker owns up to hanging
 and lets its lock grow old.
 """
+
+
+def again(refusals: int) -> float:
+    """Seconds until what a disk or a database has refused so many times before, and now once more,
+    is tried again: 60, 120, 240, ... up to a quarter of an hour, and never given up.
+    """
+    wait = _AGAIN(refusals)
+    assert wait is not None, "nobody refuses so often"
+    return wait
 
 
 class Limits(Protocol):
@@ -112,11 +120,36 @@ class Run(NamedTuple):
     """Tasks that were taken away while they ran: whatever came of them was not stored."""
     owed: int = 0
     """Tasks that were handled, but whose outcome the store did not take; they are still claimed."""
+    unreachable: str = ""
+    """Why the queue could not be looked at when the run was over; "" when it could, or when the
+    worker was told to end."""
 
 
 class _Finished(NamedTuple):
     task: Task
     failure: Exception | None
+
+
+class _Rest(NamedTuple):
+    """For how long the store is not asked for something again that it has refused."""
+
+    refusals: int = 0
+    """How often in a row."""
+    since: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def until(self) -> float:
+        """When it is asked again."""
+        return self.since + self.seconds
+
+    def is_over(self, now: float) -> bool:
+        """Whether it may be asked again; a clock that was set back does not keep us waiting."""
+        return not 0 <= now - self.since < self.seconds
+
+    def longer(self, now: float) -> "_Rest":
+        """The rest after one more refusal."""
+        return _Rest(self.refusals + 1, now, again(self.refusals))
 
 
 class _Owed(NamedTuple):
@@ -128,6 +161,8 @@ class _Owed(NamedTuple):
     """What is counted and logged once it has; None where the task was not run."""
     given_up: bool = False
     """Whether it is not tried again."""
+    rest: _Rest = _Rest()
+    """None at first: what was refused once is tried again at once."""
 
 
 _EXECUTING = {"geoban_apply": "geoban apply", "mail_send": "mail send"}
@@ -168,6 +203,9 @@ class Worker:
         """When the first of them is due again."""
         self._token_at: float | None = None
         self._unreachable = ""
+        self._away = _Rest()
+        """Until when the store is not looked at, since it could not be reached."""
+        self._rescued = clock()
         self._taking: Iterator[Task] | None = None
         self._taken_since = 0.0
         self._owed: list[_Owed] = []
@@ -209,6 +247,7 @@ class Worker:
         lost = ""
         try:
             self.rescue()
+            self._rescued = self._clock()
             self._services.retire()
             run()
         except locks.Lost as loss:
@@ -224,6 +263,7 @@ class Worker:
             lost,
             self._gone,
             len(self._owed),
+            "" if self._stopping else self._unreachable,
         )
 
     def rescue(self) -> None:
@@ -274,7 +314,7 @@ class Worker:
             self._services.log("ERROR", f"{task.id} is finished, but still there: {error}")
 
     def _work(self, *, limit: int | None, until_idle: bool) -> None:
-        retired = published = rescued = self._clock()
+        retired = published = self._clock()
         claimed = self._put_off = 0
         self._put_off_why, self._put_off_until = {}, None
         while True:
@@ -282,7 +322,7 @@ class Worker:
             if limit is not None:
                 room = min(room, limit - (claimed - self._put_off))
             looking = room > 0 and not self._stopping
-            self._settle_owed()
+            self._settle_owed(stays=limit is None)
             began = self._try_claim(room, patient=limit is None) if looking else 0
             claimed += began
             # What was given back was not eligible after all: the run is for another one.
@@ -295,23 +335,25 @@ class Worker:
             if limit is None and (idle or now - published >= PUBLISHING):
                 self._services.publish()
                 published = now
-            if self._lock is None and now - rescued >= RESCUING and not self._unreachable:
-                self.rescue()
-                rescued = now
             if limit is None and now - retired >= HOUSEKEEPING:
                 self._services.retire()
                 retired = now
-            self._await(self._patience(now) if looking else self._renewal)
+            self._await(self._patience(now, looking=looking))
 
-    def _patience(self, now: float) -> float:
-        """Seconds until something must be looked at, if nothing happens before."""
-        bell = self._store.doorbell
-        until = [now + locks.RENEWAL, now + bell.unwatched]
-        if self._unreachable or self._owed:
-            until.append(now + RECHECK)
-        if not self._unreachable:
-            until += [moment for moment in (bell.due, self._token_at) if moment is not None]
+    def _patience(self, now: float, *, looking: bool) -> float:
+        """Seconds until something must be done, if nothing happens before."""
+        until = [now + locks.RENEWAL, *(owed.rest.until for owed in self._owed)]
+        if looking:
+            until += self._looks(now)
         return max(0.05, min(until) - now)
+
+    def _looks(self, now: float) -> list[float]:
+        """When there may be something to claim."""
+        bell = self._store.doorbell
+        if self._unreachable:
+            return [self._away.until]
+        coming = (bell.due, self._token_at)
+        return [now + bell.unwatched, *(moment for moment in coming if moment is not None)]
 
     def _await(self, seconds: float) -> None:
         """Wait for something to happen, and settle whatever has finished by then."""
@@ -333,24 +375,34 @@ class Worker:
         now = self._clock()
         return any(until < now for until in self._until.values())
 
-    @property
-    def _renewal(self) -> float:
-        return min(locks.RENEWAL, RECHECK) if self._owed else locks.RENEWAL
-
     # ---- one task
 
     def _try_claim(self, room: int, *, patient: bool) -> int:
         """As `_claim`; a patient worker waits for a store that cannot be reached."""
-        before, self._unreachable = self._unreachable, ""
+        now = self._clock()
+        if not self._away.is_over(now):
+            return 0  # whatever rings: a disk that fails is not asked for each mail that comes
         try:
-            return self._claim(room)
+            self._rescue_lapsed(now)
+            began = self._claim(room)
         except (StoreError, OSError) as error:
             if not patient:
                 raise
             self._unreachable, self._taking = str(error), None
-            if self._unreachable != before:
-                self._services.log("ERROR", f"Queue cannot be reached: {error}")
+            self._away = self._away.longer(now)
+            said = f"Queue cannot be reached: {error}, retry in {self._away.seconds:.0f}s"
+            self._services.log("ERROR", said)
             return 0
+        if self._unreachable:
+            self._services.log("INFO", "Queue is reached again")
+        self._unreachable, self._away = "", _Rest()
+        return began
+
+    def _rescue_lapsed(self, now: float) -> None:
+        """Give back what has lapsed, now and then, where no lock says that nobody works on it."""
+        if self._lock is None and not 0 <= now - self._rescued < RESCUING:
+            self.rescue()
+            self._rescued = now
 
     def _claim(self, room: int) -> int:
         """Take and start up to `room` tasks; how many were started."""
@@ -534,17 +586,25 @@ class Worker:
             self._services.log("ERROR", f"Outcome of {task.id} cannot be stored: {error}")
             self._owed.append(owed)
 
-    def _settle_owed(self) -> None:
-        """Try again to store what could not be stored."""
+    def _settle_owed(self, *, stays: bool) -> None:
+        """Try again to store what could not be stored, each for itself: what one of them lacks may
+        not hold up the others. A worker that `stays` says when it tries again.
+        """
         owed, self._owed = self._owed, []
-        for at, outcome in enumerate(owed):
+        for one in owed:
             if self._lock is not None:
                 self._lock.check()
+            if not self._stopping and not one.rest.is_over(self._clock()):
+                self._owed.append(one)
+                continue
             try:
-                self._swap(outcome)
-            except (StoreError, OSError):
-                self._owed = owed[at:]
-                return
+                self._swap(one)
+            except (StoreError, OSError) as error:
+                rest = one.rest.longer(self._clock())
+                self._owed.append(one._replace(rest=rest))
+                if stays and not self._stopping:
+                    why = f"cannot be stored: {error}, retry in {rest.seconds:.0f}s"
+                    self._services.log("ERROR", f"Outcome of {one.task.id} {why}")
 
     def _swap(self, owed: _Owed) -> None:
         new = owed.new

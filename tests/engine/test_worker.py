@@ -4,8 +4,9 @@ import errno
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,12 @@ import pytest
 from engine import files, locks, verbs
 from engine.handlers import CONTRACT_KINDS, Context, Failed, Fatal, Handler, Later, Retry
 from engine.limits import Buckets
-from engine.model import State, Task
+from engine.model import Missing, Problem, State, Task
 from engine.policy import Rate, RetryPolicy, contract, shipped
-from engine.store import Store, Unavailable
+from engine.store import Store, Unavailable, Wants, anything
 from engine.stores.memory import Memory, MemoryStore
 from engine.stores.nftban import NftbanStore, Spool
-from engine.worker import SLACK, Limits, Run, Services, Worker
+from engine.worker import RESCUING, SLACK, Limits, Run, Services, Worker
 
 NOW = 1_795_170_000.0
 PATIENCE = 60.0
@@ -828,7 +829,9 @@ def a_spool(folder: Path, clock: Callable[[], float]) -> NftbanStore:
 
 
 def test_an_unreachable_store_is_waited_for(desk: Desk, tmp_path: Path) -> None:
-    """A patient worker says once that its store is away, and goes on when it is back."""
+    """A patient worker says that its store is away, asks again when it said that it would, whatever
+    rings, and goes on when it is back.
+    """
     store = a_spool(tmp_path, desk.clock)
     store.swap(None, Task("20261120T094115Z-job-00000001", "job", State.PENDING, NOW))
     away, done = threading.Event(), threading.Event()
@@ -858,13 +861,147 @@ def test_an_unreachable_store_is_waited_for(desk: Desk, tmp_path: Path) -> None:
     worker.ring()
     (tmp_path / "away").rename(pending)
     worker.ring()
+    assert not done.is_set()
+    desk.clock.now += 60
+    worker.ring()
 
     assert done.wait(PATIENCE)
     worker.stop()
     thread.join(PATIENCE)
     assert runs[0].done == 1
-    assert len(desk.said("Queue cannot be reached")) == 1
+    (said,) = desk.said("Queue cannot be reached")
+    assert said.endswith(", retry in 60s")
+    assert desk.said("Queue is reached again")
     store.close()
+
+
+class Refusing(MemoryStore):
+    """A store whose disk fails: it refuses claims, looks at what is claimed, or outcomes."""
+
+    refuses: frozenset[str] = frozenset()
+    asked = 0
+    """How often it has refused."""
+
+    def _refuse(self, what: str) -> None:
+        if what in self.refuses:
+            self.asked += 1
+            raise Unavailable("Input/output error")
+
+    def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+        """Refused, or as always."""
+        self._refuse("look")
+        return super().look(touched)
+
+    def take(self, now: float, owner: str, limit: int, wants: Wants = anything) -> Iterator[Task]:
+        """Refused, or as always."""
+        self._refuse("take")
+        return super().take(now, owner, limit, wants)
+
+    def swap(self, old: Task | None, new: Task | None) -> str:
+        """Refused, or as always."""
+        self._refuse(old.id if old is not None else "")
+        return super().swap(old, new)
+
+
+WAITS = [60, 120, 240, 480, 900, 900]
+"""Seconds that a disk which goes on failing is let rest, one after the other."""
+
+
+@pytest.mark.parametrize("what", ["take", "look"])
+def test_a_failing_disk_is_asked_less_and_less_often(desk: Desk, what: str) -> None:
+    """60, 120, 240 s, ...: no look before its time, each refusal said; after a good round anew."""
+    store = Refusing(desk.memory)
+    worker = desk.worker({"job": does}, store=store)
+    desk.clock.now += RESCUING  # then it looks for lapsed claims as well
+    round_of = partial(worker._try_claim, 1, patient=True)
+
+    def refused(waits: Sequence[float]) -> None:
+        store.refuses, store.asked = frozenset({what}), 0
+        for times, wait in enumerate(waits, 1):
+            assert (round_of(), store.asked) == (0, times)
+            desk.clock.now += wait - 1
+            assert (round_of(), store.asked) == (0, times)
+            desk.clock.now += 1
+
+    refused(WAITS)
+    store.refuses = frozenset()
+    desk.add()
+    assert round_of() == 1
+    desk.clock.now += RESCUING
+    refused(WAITS[:2])
+
+    said = [line.rpartition(" ")[2] for line in desk.said("Queue cannot be reached: Input/output")]
+    assert said == [f"{wait}s" for wait in [*WAITS, *WAITS[:2]]]
+    assert len(desk.said("Queue is reached again")) == 1
+
+
+def test_a_clock_set_back_keeps_no_worker_waiting(desk: Desk) -> None:
+    """What was to be asked again in a minute is, though the clock says that it is yesterday."""
+    store = Refusing(desk.memory)
+    worker = desk.worker({"job": does}, store=store)
+    store.refuses = frozenset({"take"})
+    worker._try_claim(1, patient=True)
+    desk.clock.now -= 86400
+
+    worker._try_claim(1, patient=True)
+
+    assert store.asked == 2
+
+
+def test_a_run_that_could_not_look_says_so(desk: Desk) -> None:
+    """Who works until nothing is due is told that it is not known whether anything is."""
+    store = Refusing(desk.memory)
+    store.refuses = frozenset({"take"})
+
+    run = desk.worker({"job": does}, store=store).work(until_idle=True)
+
+    assert run.unreachable == "Input/output error"
+
+
+def test_each_outcome_is_tried_again_for_itself(desk: Desk) -> None:
+    """At once, then after 60, 120, 240 s; one that is refused for ever holds up no other."""
+    store = Refusing(desk.memory)
+    worker = desk.worker({"job": does}, store=store)
+    first, second = (desk.add(number=number) for number in (1, 2))
+    store.refuses = frozenset({first.id, second.id})
+    for task in store.take(NOW, "the worker", 2):
+        worker._store_outcome(task, None)
+    settle = partial(worker._settle_owed, stays=True)
+
+    settle()
+    assert store.asked == 4  # both, and both at once again
+    store.refuses = frozenset({first.id})
+    desk.clock.now += 59
+    settle()
+    assert (store.asked, len(desk.tasks())) == (4, 2)
+    desk.clock.now += 1
+    settle()
+    assert (store.asked, list(desk.tasks())) == (5, [first.id])
+    desk.clock.now += 119
+    settle()
+    assert store.asked == 5
+    desk.clock.now += 1
+    settle()
+    assert store.asked == 6
+
+    waits = [line.rpartition(" ")[2] for line in desk.said(f"Outcome of {first.id}")]
+    assert waits == ["error", "60s", "120s", "240s"]
+
+
+def test_a_worker_that_ends_tries_once_more(desk: Desk) -> None:
+    """However long an outcome still had to wait: else its task would stay claimed."""
+    store = Refusing(desk.memory)
+    worker = desk.worker({"job": does}, store=store)
+    store.refuses = frozenset({desk.add().id})
+    (task,) = store.take(NOW, "the worker", 1)
+    worker._store_outcome(task, None)
+    worker._settle_owed(stays=True)
+    store.refuses = frozenset()
+
+    worker.stop()
+    worker._work(limit=None, until_idle=False)
+
+    assert desk.tasks() == {}
 
 
 def test_a_timers_run_does_not_wait_for_a_store(desk: Desk, tmp_path: Path) -> None:

@@ -21,10 +21,14 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from engine import metrics
 from engine.checks import At, ConfigError
+from engine.config import load
 from engine.events import What
+from engine.gauges import LAST_RUN, OLDEST
 from engine.mail.host import Host
 from engine.mail.smtp import Destination, Unreadable
+from engine.metrics import QueueGauges
 from engine.model import State, Task
 from engine.policy import DAY, RetryPolicy
 from engine.store import Unavailable, Unsupported
@@ -35,7 +39,10 @@ from engine.worker import Services, Worker
 from tests.mail.smtpd import DROP, HOST, STALL, Server, refusing
 from tests.stores.nobody import by_nobody, nobodys_folder
 from tui import looking
-from tui.cli.kannader import destination, letters_of, returning
+from tui.cli import unlocked
+from tui.cli.kannader import destination, letters_of, returning, spool_facts
+from tui.cli.sites import setup_for
+from tui.cli.unlocked import Published
 from tui.present import Line
 from tui.views import parts
 
@@ -572,6 +579,108 @@ def test_two_workers_send_each_of_120_mails_once(place: Place) -> None:
     assert sent == {(f"b{number}@example.net",): 1 for number in range(120)}
     assert place.is_clean
     assert server.connections == 120
+
+
+# ---- what is told of a worker
+
+
+def test_a_worker_tells_of_itself_in_numbers(place: Place) -> None:
+    """It writes the same metrics file as a worker of a queue of the contract, on our desk."""
+    with Server() as server, Server(rcpt=["450 later"]) as busy:
+        place.settle(server)
+        place.enqueue(TO, ALSO)
+        assert place.work().returncode == 0
+        place.settle(busy)
+        place.enqueue()
+        assert place.work().returncode == 0
+
+    told = metrics.read(str(place.path / ".spooldeck" / "metrics" / "queue.prom"))
+    said = {
+        name.removeprefix("nftban_queue_"): value
+        for (name, _), value in told.values.items()
+        if name not in (LAST_RUN, OLDEST)
+    }
+    assert said == {
+        **{"tasks_pending": 1, "tasks_working": 0, "tasks_dlq": 0, "dlq_total": 0},
+        **{"tasks_processed_total": 2, "tasks_failed_total": 1, "task_retries_total": 1},
+    }
+    assert told.get(LAST_RUN) is not None
+
+
+def test_metrics_are_counted_sparingly(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    """What took a second is counted again after twenty, and at the end; a failure is told once."""
+    setup = setup_for(load(str(place.config), {}), str(place.path), {})
+    counted: list[float] = []
+    timer = iter([0.0, 1.0, 20.9, 21.0, 22.0])
+
+    def gauges(now: float) -> QueueGauges:
+        counted.append(now)
+        raise Unavailable("no folder")
+
+    published = Published(setup, gauges, lambda: 5.0, lambda: next(timer))
+    published.sparingly()
+    published.sparingly()
+    assert len(counted) == 1
+    published.sparingly()
+    assert len(counted) == 2
+    published.write()
+
+    assert counted == [5.0] * 3
+    assert capsys.readouterr().err.count("no folder") == 1
+
+
+def test_every_worker_is_known_while_it_is_there(place: Place) -> None:
+    """Two work side by side, and both are told of; none that was killed is, nor one that ended."""
+    place.settle(host=HOST, port=1)
+    setup = setup_for(load(str(place.config), {}), str(place.path), {})
+
+    def wait_for(*workers: subprocess.Popen[bytes]) -> None:
+        expected = tuple(sorted(worker.pid for worker in workers))
+        deadline = time.monotonic() + PATIENCE
+        while unlocked.at_work(setup) != expected:
+            assert time.monotonic() < deadline, unlocked.at_work(setup)
+            time.sleep(0.02)
+
+    wait_for()
+    with working(place) as first:
+        wait_for(first)
+        with working(place) as second:
+            wait_for(first, second)
+            rows = dict(spool_facts(setup).rows)
+            assert rows["our worker"].startswith("at work (PID ")
+            second.kill()
+            second.wait()
+            wait_for(first)
+    wait_for()
+    assert dict(spool_facts(setup).rows)["our worker"].startswith("not at work now; sends to ")
+
+
+def test_what_a_killed_worker_leaves_is_cleared_away(place: Place) -> None:
+    """Its file tells of nobody, and a worker that comes a minute later removes it."""
+    setup = setup_for(load(str(place.config), {}), str(place.path), {})
+    setup.make_folders()
+    run = Path(setup.queue.run_dir)
+    for name, age in (("worker.1.aa", 120), ("worker.2.bb", 0)):
+        (run / name).touch()
+        os.utime(run / name, (time.time() - age,) * 2)
+
+    with unlocked.signed_on(setup):
+        assert unlocked.at_work(setup) == (os.getpid(),)
+        assert len(names(run)) == 2
+
+    assert names(run) == ["worker.2.bb"]
+
+
+def test_a_worker_that_cannot_be_known_works(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where its file cannot be made it complains, and goes on."""
+    setup = setup_for(load(str(place.config), {}), str(place.path), {})
+
+    with unlocked.signed_on(setup):
+        assert unlocked.at_work(setup) == ()
+
+    assert "nobody is told that this worker is there" in capsys.readouterr().err
 
 
 # ---- what keeps a worker from its work

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sqlite3
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -267,6 +268,64 @@ async def test_the_board_of_locks_says_that_none_is_needed(database: str, root: 
         assert rows[0].split()[:3] == [">", "a.db", "-"]
         assert rows[1].strip() == f"lock: {LEASES}"
         assert "unlock" in page()
+
+
+SLEEPER = (sys.executable, "-c", "import signal; signal.pause()")
+"""In the place of a worker: what the console knows of it is that it runs."""
+
+
+async def test_the_board_of_locks_knows_our_own_worker(database: str) -> None:
+    """A worker that the console started is told of where there is no lock that would do so: by its
+    number, and what ends it; once it has ended, it is told of no more.
+    """
+    place = (await opened(database))._replace(work=SLEEPER)
+    console = a_console(place, clock=time.time, first=keys.LOCKS)
+    async with console.run_test(size=(120, 40)) as pilot:
+
+        def page() -> str:
+            screen = console.screen
+            if isinstance(screen, LocksScreen):
+                screen.paint()
+            return text_of(screen)
+
+        worker = console.lives[0].worker
+        await asyncio.to_thread(worker.start)
+        pid = worker.pid
+        await until(pilot, lambda: f"PID {pid}" in page(), page, 0.05)
+        (row,) = [line for line in page().splitlines() if line.split()[1:2] == ["a.db"]]
+        assert row.split()[2:5] == ["-", "PID", str(pid)]
+        assert row.endswith("its worker was started here")
+        assert f"worker: PID {pid}, started by this console; W on its list stops it" in page()
+
+        await asyncio.to_thread(worker.finish)
+        await until(pilot, lambda: "PID" not in page() and LEASES in page(), page, 0.05)
+
+
+async def test_our_own_worker_is_shown_wherever_a_lock_would_tell_of_it(database: str) -> None:
+    """In the line of the list, beside the overview's queues, and in what it says of the place."""
+    place = (await opened(database))._replace(work=SLEEPER)
+    console = a_console(place, clock=time.time, start_armed=True, first=keys.OVERVIEW)
+    async with console.run_test(size=(120, 40)) as pilot:
+        worker = console.lives[0].worker
+
+        def page() -> str:
+            return text_of(console.screen)
+
+        await until(pilot, lambda: "has none" in page(), page)
+        await pilot.press("2")
+        await until(pilot, lambda: "help" in page() and LEASES in page(), page)
+        await pilot.press("W")
+        await until(pilot, lambda: f"{LEASES}; worker PID {worker.pid}, W stops it" in page(), page)
+        pid = worker.pid
+        await pilot.press("q")
+        await until(pilot, lambda: f"has none; PID {pid} is at work" in page(), page)
+        await until(pilot, lambda: f"; worker PID {pid}, started here" in page(), page)
+
+        await pilot.press("2")
+        await until(pilot, lambda: LEASES in page(), page)
+        await pilot.press("W")
+        await until(pilot, lambda: worker.pid is None, page)
+        await until(pilot, lambda: f"{LEASES};" not in page(), page)
 
 
 def test_the_command_that_tells_of_locks_says_so(

@@ -265,6 +265,7 @@ async def test_a_worker_that_comes_before_the_plan_keeps_its_task(
         await deck.press("L")
         await until(deck.pilot, lambda: isinstance(deck.console.screen, PlanScreen))
         await until_seen(deck, f"row {id}")
+        await until_seen(deck, "1 of work -> pending")  # counted, so a key applies
         taker = await asyncio.to_thread(start, TAKER, str(spool.lock))
         await deck.press("!", "y")
         await until_seen(deck, "1 failed")

@@ -189,6 +189,26 @@ async def test_every_size(roots: list[Path], size: tuple[int, int]) -> None:
         assert len(desk.text.splitlines()) <= size[1]
 
 
+async def test_a_board_that_is_taken_down_has_no_row_under_the_cursor(roots: list[Path]) -> None:
+    """Whoever wakes while its parts go, one after the other, finds nothing to ask about."""
+    async with a_desk(*map(a_lock_place, roots)) as desk:
+        screen = desk.console.screen
+        assert isinstance(screen, LocksScreen)
+        asked = []
+
+        async def ask_on() -> None:
+            while screen.children:
+                asked.append(screen.picked)
+                await asyncio.sleep(0)
+
+        asking = asyncio.ensure_future(ask_on())
+        await asyncio.sleep(0)
+        await screen.remove()
+        await asking
+
+        assert (asked[0], asked[-1], screen.picked) == ("1", "", "")
+
+
 # Values
 
 

@@ -20,15 +20,17 @@ from typing import Any
 
 import pytest
 
-from engine import config
+from engine import config, metrics
 from engine.flow import Course, Drain
 from engine.forecast import drained
+from engine.logtail import Tail
 from engine.model import Task
 from engine.stores.zgb import ZgbStore, create
 from engine.stores.zgb.settings import Settings
 from tests.mail.programs import a_script, needs
 from tests.mail.smtpd import HOST, Server
 from tests.stores.nobody import by_nobody, nobodys_folder
+from tui import looking
 from tui.cli.console import places_of
 from tui.cli.sites import setup_for
 from tui.cli.wiring import Hidden
@@ -257,9 +259,45 @@ def test_the_console_is_told_of_the_queue(site: Site, monkeypatch: pytest.Monkey
     assert rows["registrations"] == "1"
     assert rows["backlog"].startswith("1 waiting, 1 due, ")
     assert rows["last run"].endswith(": 1 sent")
-    assert rows["our worker"] == "sends by sendmail"
+    assert rows["our worker"] == "not at work now; sends by sendmail"
     assert found.warnings == ()
     assert queue_logs(setup) == (str(site.log_path),)
+
+
+def test_of_a_shared_log_each_database_shows_its_own(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two queues of one user write one log, each of its own job 7-user: one was sent, the other is
+    claimed by a worker that is gone. Of that one nothing says that it was sent: not its screen, and
+    no line that comes while one watches.
+    """
+    site.make(7)
+    site.run("enqueue", "7", site.path, "--type", "user")
+    left = str(site.folder / "data" / "left.db")
+    with closing(sqlite3.connect(site.path)) as theirs, closing(sqlite3.connect(left)) as copy:
+        theirs.backup(copy)
+    monkeypatch.setenv("HOME", site.environ["HOME"])
+    setup = setup_for(config.load(str(site.config), {}), left, {})
+    (place,) = places_of(setup, [left])
+    tails = [Tail(path) for path in place.logs]
+    assert not [line for tail in tails for line in tail.poll() if "7-user" in line.text]
+
+    with closing(place.open()) as store:
+        (task,) = store.take(time.time(), "gone", 1)
+    desk_of(setup).log().tell("claimed", job=1, reg=7, type="user", attempt=1)
+    site.run("work", site.path)
+
+    events = [line["event"] for line in site.told("claimed", "sent")]
+    assert events == ["claimed", "claimed", "sent"]
+    mentions = looking.told(place.logs, task).log
+    assert mentions is not None
+    mentioned = mentions.lines
+    shown = [line for tail in tails for line in tail.poll()]
+    assert [line.text.split(" job=")[0] for line in mentioned] == ["claimed 7-user"]
+    assert [line for line in shown if site.path in line.text] == []
+    assert [line.text for line in shown if "7-user" in line.text] == [mentioned[0].text]
+    for tail in tails:
+        tail.close()
 
 
 def test_a_suspended_transport_is_told_wherever_one_asks(site: Site) -> None:
@@ -559,7 +597,7 @@ def test_of_two_runs_one_works(site: Site) -> None:
     said, _ = first.communicate(timeout=PATIENCE)
 
     assert (second.returncode, second.stdout) == (0, "")
-    assert "another run is at work" in second.stderr
+    assert re.search(rf"another run is at work on .* \(PID {first.pid}\)", second.stderr)
     assert loop.returncode == 2
     assert (first.returncode, said) == (0, "1 sent, 0 failed, 0 waiting\n")
     assert len(site.mails()) == 1
@@ -594,7 +632,10 @@ def test_a_loop_outlives_what_the_database_refuses(site: Site) -> None:
     site.settle("mailTokens", "5")
     site.run("enqueue", "7", site.path, "--type", "user")
     site.sql("CREATE TRIGGER no BEFORE UPDATE ON config BEGIN SELECT RAISE(ABORT, 'not now'); END")
-    often = "from tui.cli import zgb\nzgb.EVERY = 0.1"
+    often = (
+        "import sys\nfrom tui.cli import zgb\n"
+        "zgb.again = lambda refusals: print('refused', refusals, file=sys.stderr) or 0.1"
+    )
     loop = site.start(*site.patched(often, "work", site.path, "--loop"))
     try:
 
@@ -611,6 +652,56 @@ def test_a_loop_outlives_what_the_database_refuses(site: Site) -> None:
 
     assert loop.returncode == 0, said
     assert said.count("not now") == 1
+    assert "not now, retry in 0s" in said
+    assert said.index("refused 0\n") < said.index("refused 1\n") < said.index("refused 2\n")
+    log = Path(f"{site.path}.spooldeck.d/log/queue.log").read_text()
+    assert re.search(r"\[ERROR\] Queue cannot be reached: .*not now, retry in 0s", log)
+
+
+def test_a_run_that_was_refused_its_claims_says_so(site: Site) -> None:
+    """A rule of theirs refuses each claim: that is no run in which there was nothing to send. It
+    is said in a line, by the exit code, in the log, by the doctor and by status, until a later run
+    has done all that it should.
+    """
+    site.make(7)
+    site.settle("mailTokens", "5")
+    site.run("enqueue", "7", site.path)
+    refuse = "BEFORE UPDATE ON mail_queue BEGIN SELECT RAISE(ABORT, 'not today'); END"
+    site.sql(f"CREATE TRIGGER no {refuse}")
+
+    ran = site.run("work", site.path)
+    doctor, status = site.run("doctor", site.path), site.run("status", site.path, family="")
+
+    assert (ran.returncode, ran.stdout) == (69, "")
+    assert "not today" in ran.stderr
+    (end,) = site.told("run_end")
+    assert (end["level"], "not today" in end["error"], end["sent"]) == ("error", True, 0)
+    (cron,) = [line for line in doctor.stdout.splitlines() if " cron " in f"{line} "]
+    assert re.search(r"cron +the last run failed: .*not today", cron), doctor.stdout
+    assert f"mend: read the queue's log: spooldeck log {site.path}" in doctor.stdout
+    assert doctor.returncode == 1
+    assert re.search(r"^attention the last run failed: .*not today", status.stdout, re.MULTILINE)
+
+    site.sql("DROP TRIGGER no")
+    assert site.run("work", site.path).stdout == "2 sent, 0 failed, 0 waiting\n"
+    assert "failed:" not in site.run("doctor", site.path).stdout
+    assert "last run failed" not in site.run("status", site.path, family="").stdout
+    assert [line["level"] for line in site.told("run_end")] == ["error", "info"]
+
+
+def test_a_run_tells_of_itself_in_numbers(site: Site) -> None:
+    """It writes the same metrics file as a worker of a queue of the contract, on our desk."""
+    site.make(7, 8)
+    site.settle("mailTokens", "1")
+    site.run("enqueue", "7", site.path, "--type", "user")
+    site.run("enqueue", "8", site.path, "--type", "user")
+
+    site.run("work", site.path)
+
+    told = metrics.read(f"{site.path}.spooldeck.d/metrics/queue.prom")
+    assert told.get("nftban_queue_tasks_pending") == 1
+    assert told.get("nftban_queue_tasks_working") == 0
+    assert told.get("nftban_queue_tasks_processed_total") == 1
 
 
 def test_two_names_of_one_database_are_one_queue(site: Site) -> None:

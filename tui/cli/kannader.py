@@ -11,6 +11,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import takewhile
 from typing import BinaryIO
 
@@ -21,6 +22,7 @@ from engine.mail.bounce import Undelivered
 from engine.mail.host import Host, full_name, this_host
 from engine.mail.model import BadMail
 from engine.mail.smtp import Destination, Letter, Unreadable, path_of
+from engine.metrics import QueueGauges
 from engine.model import State, Task
 from engine.pen import mask
 from engine.policy import lasting
@@ -28,12 +30,13 @@ from engine.store import Gone, StoreError, Unavailable, Unsupported
 from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.kannader.enqueuing import wired
 from engine.stores.kannader.settings import UPSTREAM, Settings, retry_policy
-from engine.stores.kannader.spool import KIND
+from engine.stores.kannader.spool import KIND, Spool
 from engine.stores.kannader.store import FOLDERS
 from engine.text import said, shown
 from engine.worker import Services
 from tui.cli import unlocked
 from tui.cli.deed import placed
+from tui.cli.unlocked import Published
 from tui.cli.wiring import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE, Setup, complain, fail
 from tui.place import Facts
 
@@ -137,16 +140,31 @@ def work(setup: Setup, arguments: Namespace) -> int:
         if not store.kannaders:
             for line in store.recover():
                 setup.log("WARN", f"Recovered {line}")
-        run = unlocked.run(
-            setup,
-            store,
-            {KIND: SmtpSend(letters_of(letters), to)},
-            retry_policy(settings),
-            _services(setup, store, settings),
-            concurrency=arguments.concurrency or settings.concurrency,
-            until_idle=arguments.until_idle,
-        )
+        with closing(Spool(setup.place)) as spool:
+            told = Published(setup, partial(_gauges, spool))
+            run = unlocked.run(
+                setup,
+                store,
+                {KIND: SmtpSend(letters_of(letters), to)},
+                retry_policy(settings),
+                _services(setup, store, settings, told),
+                concurrency=arguments.concurrency or settings.concurrency,
+                until_idle=arguments.until_idle,
+            )
+            told.write()
     return unlocked.tell(run)
+
+
+def _gauges(spool: Spool, now: float) -> QueueGauges:
+    """How the spool stands, by its links alone: what they lead to would take forty times as long.
+
+    Raises:
+        Unavailable: a folder cannot be read.
+    """
+    spool.check()
+    came = [link.seen.st_mtime for link in spool.links([State.PENDING])]
+    sending = sum(1 for _ in spool.links([State.ACTIVE]))
+    return QueueGauges(len(came), sending, 0, now - min(came, default=now))
 
 
 def recover(setup: Setup, arguments: Namespace) -> int:
@@ -240,10 +258,11 @@ def spool_facts(setup: Setup) -> Facts:
     with closing(_store(setup)) as store:
         pids = ", ".join(map(str, store.kannaders))
     why, to = settings.unworkable, f"{settings.host}, port {settings.port}"
+    there = unlocked.whether_at_work(setup)
     return Facts(
         (
             ("Kannader", f"at work (PID {pids})" if pids else "not at work, as far as we may see"),
-            ("our worker", f"sends nothing: {why}" if why else f"sends to {to}"),
+            ("our worker", f"sends nothing: {why}" if why else f"{there}; sends to {to}"),
             ("retries", _retries(settings)),
         )
     )
@@ -257,17 +276,9 @@ def _retries(settings: Settings) -> str:
     return f"after {first}, doubling to {longest}, for {lasting(settings.lifetime)}, {end}"
 
 
-def _services(setup: Setup, store: KannaderStore, settings: Settings) -> Services:
-    counters = setup.counters()
-
+def _services(setup: Setup, store: KannaderStore, settings: Settings, told: Published) -> Services:
     def log(level: str, text: str) -> None:
         setup.log(level, mask(text))  # whose mail it is stands in the spool, for who may read that
-
-    def tally(name: str) -> None:
-        try:
-            counters.add(name, 1)
-        except OSError as error:
-            complain(f"{setup.queue.counters}/{name}: {error.strerror}; not counted")
 
     def retire() -> None:
         try:
@@ -279,7 +290,8 @@ def _services(setup: Setup, store: KannaderStore, settings: Settings) -> Service
         clean=said,
         log=log,
         alert=lambda text: setup.alert(mask(text)),
-        tally=tally,
+        tally=told.tally,
+        publish=told.sparingly,
         retire=retire,
         giving_up=returning(store, this_host(), log, bounces=settings.bounces),
         timeouts={KIND: settings.max_time},

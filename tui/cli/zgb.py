@@ -10,12 +10,14 @@ import time
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from types import FrameType
 from typing import NamedTuple
 
 from engine import files
 from engine.checks import ConfigError
 from engine.limits import WHOLE, Left
+from engine.logtail import SharedLog
 from engine.model import State, Task
 from engine.policy import at, lasting
 from engine.store import StoreError, Unavailable, Unsupported
@@ -25,7 +27,9 @@ from engine.stores.zgb.log import Log, Spot, spot
 from engine.stores.zgb.settings import Settings
 from engine.stores.zgb.store import Enqueued
 from engine.text import said, shown
-from engine.worker import Run, Services, Worker
+from engine.worker import Run, Services, Worker, again
+from tui.cli import unlocked
+from tui.cli.unlocked import Published, count
 from tui.cli.wiring import (
     EX_CONFIG,
     EX_NOPERM,
@@ -120,6 +124,7 @@ def queue_facts(setup: Setup) -> Facts:
         columns = store.columns()
     rows, warnings = told(seen)
     sends, kept = _our_worker(desk, seen, columns)
+    sends = sends if desk.own.unworkable else f"{unlocked.whether_at_work(setup)}; {sends}"
     return Facts((*rows, ("our worker", sends)), (*warnings, *kept))
 
 
@@ -182,9 +187,11 @@ def queue_tokens(setup: Setup) -> tuple[Left, ...]:
 
 
 def queue_logs(setup: Setup) -> tuple[str, ...]:
-    """The queue's own log, where its workers write it; none where it cannot be written."""
-    path = desk_of(setup).spot().path
-    return (path,) if path else ()
+    """The queue's own log, where its workers write it, without what is said of other databases in
+    it; none where it cannot be written."""
+    desk = desk_of(setup)
+    path = desk.spot().path
+    return (SharedLog(path, os.path.realpath(desk.path)),) if path else ()
 
 
 # ---- made, and filled
@@ -307,14 +314,20 @@ def work(setup: Setup, arguments: Namespace) -> int:
         signal.signal(number, stop.tell)
     with _alone(setup.desk) as alone:
         if not alone:
-            complain(f"another run is at work on {shown(desk.path)}")
+            complain(f"another run is at work on {shown(desk.path)}{_whose(setup)}")
             return BUSY if arguments.loop else DONE
-        if arguments.loop:
-            return _loop(desk, stop)
-        ran = _Once(desk, stop).run()
+        with unlocked.signed_on(setup):
+            if arguments.loop:
+                return _loop(desk, stop)
+            ran = _Once(desk, stop).run()
     if not arguments.quiet:
         print(ran.words)
     return ran.code
+
+
+def _whose(setup: Setup) -> str:
+    pids = unlocked.at_work(setup)
+    return f" (PID {', '.join(map(str, pids))})" if pids else ""
 
 
 def _require_writing(desk: Desk) -> None:
@@ -347,23 +360,35 @@ class _Ran(NamedTuple):
 
 def _loop(desk: Desk, stop: _Stop) -> int:
     """Run after run until told to end."""
-    said = ""
+    said, refusals = "", 0
     with closing(desk.open()) as listening:
         while True:
             try:
-                ran = _Once(desk, stop).run()
+                ran, refusals = _Once(desk, stop).run(), 0
             except (StoreError, OSError) as error:
-                # The next run may fare better, even after what the database refused: a rule of
+                # A later run may fare better, even after what the database refused: a rule of
                 # theirs changes, and a file that is being put there is not ours to write at first.
-                ran = _Ran(str(error), EX_UNAVAILABLE)
+                rest = again(refusals)
+                refusals += 1
+                ran = _Ran(f"{error}, retry in {rest:.0f}s", EX_UNAVAILABLE)
+                desk.setup.log("ERROR", f"Queue cannot be reached: {ran.words}")
             if ran.words != said:
                 _say(ran.words)
                 said = ran.words
             if stop.asked:
                 return ran.code if ran.code == OWED else DONE
-            _until_needed(listening, stop)
+            if refusals:
+                _until(time.monotonic() + rest, stop)
+            else:
+                _until_needed(listening, stop)
             if stop.asked:
                 return DONE
+
+
+def _until(moment: float, stop: _Stop) -> None:
+    """Wait until then by the clock that runs through, or until told to end."""
+    while not stop.asked and (left := moment - time.monotonic()) > 0:
+        time.sleep(min(left, _GLANCE))
 
 
 def _until_needed(store: ZgbStore, stop: _Stop) -> None:
@@ -379,8 +404,7 @@ def _until_needed(store: ZgbStore, stop: _Stop) -> None:
                 return
     except Unavailable:
         # The next run says so; somebody may have mended it by then.
-        while not stop.asked and (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, _GLANCE))
+        _until(until, stop)
 
 
 def _has_work(store: ZgbStore) -> bool:
@@ -418,11 +442,14 @@ class _Once:
                 self._keep_house(store)
                 told["allowed"] = store.kept.tokens
                 run = self._work(store, told)
+                if run.unreachable:
+                    raise Unavailable(run.unreachable)
             except (StoreError, OSError) as failure:
                 error = str(failure)
                 raise
             finally:
                 self._ended(store, told, error)
+                self._published(store).write()
             return _Ran(self._words(store, run), OWED if run.owed else DONE)
 
     def _keep_house(self, store: ZgbStore) -> None:
@@ -430,8 +457,12 @@ class _Once:
         claimed = list(store.take(time.time(), "", 1, lambda kind, group: False))
         assert not claimed, "nothing was wanted"
 
+    def _published(self, store: ZgbStore) -> Published:
+        return Published(self._desk.setup, partial(count, store))
+
     def _skipped(self, store: ZgbStore) -> _Ran:
         self._keep_house(store)
+        self._published(store).write()
         counts, waiting = self._log.counts, store.backlog(time.time()).waiting
         self._log.tell(
             "run_skipped",
@@ -450,6 +481,8 @@ class _Once:
         hourly = Hourly(own.hourly_limit, self._log) if own.hourly_limit else None
         if hourly is not None:
             told["allowed"] = min(store.kept.tokens, hourly.left())
+
+        published = self._published(store)
 
         def unready_now(kind: str) -> tuple[str, float | None]:
             if hourly is not None and not self._log.path:
@@ -474,6 +507,8 @@ class _Once:
                 clean=said,
                 log=desk.setup.log,
                 alert=desk.setup.alert,
+                tally=published.tally,
+                publish=published.sparingly,
                 gate=gate,
                 limits=hourly,
                 timeouts=dict.fromkeys(own.letters, settings.max_time),

@@ -81,7 +81,7 @@ class ClustersScreen(Acting, Board):
 
     @property
     def _here(self) -> Judged | None:
-        key = self.query_one(Picker).key
+        key = self.picked
         return next((judged for judged in self._clusters if judged.cluster.mark == key), None)
 
     def word(self) -> Line:

@@ -45,7 +45,7 @@ class FailuresScreen(Board):
     @property
     def _here(self) -> Failure | None:
         """The one under the cursor."""
-        return self._failures.get(self.query_one(Picker).key)
+        return self._failures.get(self.picked)
 
     def lay_out(self, width: int) -> None:
         """A row for each, and all the words of one."""

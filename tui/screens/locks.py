@@ -99,7 +99,7 @@ class LocksScreen(Board):
 
     @property
     def _here(self) -> Live | None:
-        key = self.query_one(Picker).key
+        key = self.picked
         return next((live for live in self._lives if str(live.number) == key), None)
 
     def lay_out(self, width: int) -> None:

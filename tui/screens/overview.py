@@ -339,6 +339,8 @@ class OverviewScreen(Freezing):
         moment = next(painted, None) or self._moment(live, view.CELLS)
         queue, lock = moment.queue, moment.lock
         words = f" {self._names[live.number - 1]}: {shown(view.told(queue))}"
+        if not queue.unavailable and moment.worker is not None:
+            return ((words, ""), (f"; worker PID {moment.worker}, started here", "dim"))
         if queue.unavailable or lock is None:
             return ((words, "unknown" if queue.unavailable else ""),)
         was = "is" if self._frozen is None else "was"

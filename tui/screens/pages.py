@@ -68,7 +68,8 @@ class Page(Face):
 
     def say(self, text: str, look: str = "warning") -> None:
         """Say something to the operator."""
-        for word in self.query("#word").results(Lines):  # there is none while it is taken down
+        word = self.query_one_optional("#word", Lines)
+        if word is not None:  # there is none while it is taken down
             word.show([present.cut(((f" {shown(text)}", look),), self.size.width)])
 
     def action_move(self, how: str) -> None:
@@ -136,6 +137,11 @@ class Board(Face):
         """Where one is, from the outside in."""
         return (self.live.place.name, self.KIND)
 
+    @property
+    def picked(self) -> str:
+        """The key of the row under the cursor; "" where there is none, or none any more."""
+        return self.query_one(Picker).key if self.stands else ""
+
     def lay_out(self, width: int) -> None:
         """Offer the rows, and say what there is to say of the one under the cursor."""
         raise NotImplementedError
@@ -165,7 +171,8 @@ class Board(Face):
         if not self._composed:
             return  # it is painted as soon as its parts are there
         line: Line = ((f" {shown(self._said[0])}", look),) if self._said[0] else self.word()
-        for word in self.query("#word").results(Lines):  # there is none while it is taken down
+        word = self.query_one_optional("#word", Lines)
+        if word is not None:  # there is none while it is taken down
             word.show([present.cut(line, self.size.width)])
 
     def action_move(self, how: str) -> None:

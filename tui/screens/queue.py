@@ -541,7 +541,12 @@ class QueueScreen(Acting):
         task = self.list.task_here
         if task is not None:
             why = await why_waiting(
-                self.inspector, self.place, self.live.signs.lock, task, self._clock()
+                self.inspector,
+                self.place,
+                self.live.signs.lock,
+                task,
+                self._clock(),
+                self.live.alerts,
             )
             self._why = (task.id, why)
             self._paint_details()
@@ -719,6 +724,7 @@ class QueueScreen(Acting):
         async def run() -> None:
             if words := await asyncio.to_thread(act):
                 self.say(words)
+            self._paint_lock()
 
         self.run_worker(run(), name="worker", group="worker")
 
@@ -808,7 +814,8 @@ class QueueScreen(Acting):
         self._tab_line.show([line])
 
     def _paint_lock(self) -> None:
-        self._lock_line.tell(self.live.signs.lock, self._clock(), self.size.width)
+        worker = self.worker.pid if self.place.leases else None
+        self._lock_line.tell(self.live.signs.lock, self._clock(), self.size.width, worker)
         self.set_class(self._lock_line.alarms, "-alarm")
 
     def _paint_filter(self) -> None:

@@ -34,7 +34,7 @@ class TransportsScreen(Board):
     @property
     def _here(self) -> Transport | None:
         """The one under the cursor."""
-        key = self.query_one(Picker).key
+        key = self.picked
         return next((t for t in self.live.signs.sending.transports if t.name == key), None)
 
     def lay_out(self, width: int) -> None:

@@ -27,7 +27,8 @@ def locks(moments: Sequence[Moment], width: int, height: int) -> list[Line]:
         if moment.lock is not None:
             verdict = present.lock_verdict(moment.lock)
         elif not moment.has_lock and not moment.queue.unavailable:
-            verdict = ("has none", "dim")
+            who = "" if moment.worker is None else f"; PID {moment.worker} is at work"
+            verdict = (f"has none{who}", "dim")
         lines.append(present.cut(((f" {name}  ", ""), verdict), width))
     return lines[:height]
 

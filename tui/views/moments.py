@@ -39,6 +39,8 @@ class Moment(NamedTuple):
     forecasts: tuple[Forecast, ...] = ()
     found: Sample | Gap | None = None
     """What was written down; None: it is as it is now."""
+    worker: int | None = None
+    """PID of the worker that this console started where no lock would tell of it."""
 
 
 def now_of(live: Live, now: float, cells: int) -> Moment:
@@ -52,6 +54,7 @@ def now_of(live: Live, now: float, cells: int) -> Moment:
         signs.sending,
         signs.tokens,
         live.forecasts(),
+        worker=live.worker.pid if live.place.leases else None,
     )
 
 

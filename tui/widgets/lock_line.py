@@ -25,9 +25,15 @@ class LockLine(Lines):
         """Why the lock cannot be opened on screen; "" when it can."""
         return self._place.no_unlock(self._read_only)
 
-    def tell(self, evidence: LockEvidence | None, now: float, width: int) -> None:
-        """Show what was seen last; `now` in epoch seconds UTC."""
+    def tell(
+        self, evidence: LockEvidence | None, now: float, width: int, worker: int | None = None
+    ) -> None:
+        """Show what was seen last; `now` in epoch seconds UTC.
+
+        `worker` is the PID of the worker that was started here, which no lock would tell of.
+        """
         none = LEASES if self._place.leases else "this place has none"
+        none += f"; worker PID {worker}, W stops it" if worker is not None else ""
         line: Line = ((f" lock  {none}", "dim"),)
         if self._place.lock is not None:
             line = present.lock(evidence, now, width, "" if self.refusal else KEY)
