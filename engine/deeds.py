@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Mapping
 
 from engine import operations
@@ -48,7 +49,7 @@ def carry_out(
             pen = journal.begin(said, plan)
         except Unavailable as error:
             if VERBS[plan.verb].safe:
-                raise
+                raise Unavailable(f"nothing was done: {error}{_instead(error)}") from error
             trouble = str(error)
     try:
         report = operations.apply(
@@ -66,6 +67,13 @@ def carry_out(
         if pen is not None:
             pen.close()
     return report._replace(trouble=report.trouble or trouble)
+
+
+def _instead(error: Unavailable) -> str:
+    """What can be done all the same where there is no room to write an intent down."""
+    cause = error.__cause__
+    full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+    return "; expunge, which is for good, makes room without it" if full else ""
 
 
 def not_done(plan: Plan, why: str) -> Report:

@@ -7,7 +7,6 @@ task was seen; a task that differs from that when the plan is applied is left al
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -162,15 +161,13 @@ def refusal(edges: Edges, verb: str, row: Row) -> str:
     return f"no way from {its[0]} to {its[1]} here" if edge is None else edge.refused
 
 
-def foresee(plan: Plan, edges: Edges) -> tuple[Would, ...]:
-    """What would happen to the rows that are acted on, alike with alike; nothing is looked at."""
-    return foreseen(plan.verb, Counter((row.state, row.end) for row in plan.included), edges)
-
-
 def foreseen(
     verb: str, amounts: Mapping[tuple[State, State | None], int], edges: Edges
 ) -> tuple[Would, ...]:
-    """The same by how many rows start in a state and go to the one that they name, if they do."""
+    """What would happen to rows, alike with alike; nothing is looked at.
+
+    `amounts` are how many start in a state and go to the one that they name, if they do.
+    """
     return tuple(
         _would(verb, Row("", start, "", end=end), n, edges) for (start, end), n in amounts.items()
     )
@@ -185,12 +182,14 @@ def _would(verb: str, row: Row, amount: int, edges: Edges) -> Would:
 
 
 def differ(plan: Plan, there: Mapping[str, Row]) -> Iterator[tuple[Row, str]]:
-    """The rows whose task is not as it was seen, each with how it is now, by what is `there`."""
+    """The rows whose task is not as it was seen, each with how it is now, by what is `there`: the
+    state that it stands in, or words.
+    """
     for row in plan.rows:
         now = there.get(row.id)
         if now is None:
             yield row, "not there any more: it ran, or was removed"
         elif now.state is not row.state:
-            yield row, f"{now.state} now"
+            yield row, now.state
         elif now.rev != row.rev:
             yield row, "changed"

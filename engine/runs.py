@@ -13,8 +13,8 @@ from engine.policy import lasting
 class Working(NamedTuple):
     """Who works a queue, as far as is known."""
 
-    held: bool
-    """Whether somebody has the queue's lock now."""
+    held: bool | None
+    """Whether somebody has the queue's lock now; None where there is no lock to tell that."""
     apart: float | None
     """Seconds between two runs, as the log shows them; None: it shows too few."""
     quiet: float | None = None
@@ -35,6 +35,10 @@ LEFT = 60.0
 
 RUNS = 3
 """Runs that must be known before the time between them is."""
+
+
+NOBODY = "nobody works this queue now: what is sent waits for the next worker"
+NOT_KNOWN = "whether anybody works this queue is not known here: what is sent may wait for a worker"
 
 
 def runs_apart(began: Iterable[float]) -> float | None:
@@ -69,7 +73,7 @@ def forecast(count: int, pace: Pace, working: Working) -> Forecast:
     slow = working.apart is None or working.apart >= TIMER or working.over
     if not working.held and slow:
         if working.apart is None or working.over:
-            said.insert(0, "nobody works this queue now: what is sent waits for the next worker")
+            said.insert(0, NOBODY if working.held is False else NOT_KNOWN)
         else:
             runs, after = count, count * working.apart
             every = lasting(working.apart)

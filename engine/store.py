@@ -119,6 +119,9 @@ class Store(Protocol):
         To be followed by their swap: a store may keep them in hand until then, or until it is asked
         again; so few at a time. A problem is of one that cannot be looked at now, by its id.
 
+        Whoever asks is about to write: what a process that has ended left half moved of them may be
+        finished or taken back by it, and is not as it was seen then.
+
         Raises:
             Unavailable: the store as a whole cannot be reached.
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from engine import controls, plans, policy
 from engine.journal import HIDDEN, Entry, Journal, Operation
@@ -14,6 +14,8 @@ from engine.plans import Plan, Row
 from engine.store import Store, StoreError, Unavailable
 from engine.text import shown
 from engine.verbs import VERBS, along
+
+T = TypeVar("T")
 
 FROM_WORK = "it came from work, where nobody works on it any more: it stays as it is"
 RETIRED = "dead for longer than the retention: it comes back as held"
@@ -97,7 +99,7 @@ def _back(
     back = Row(row.id, stood, ended.rev, end=end)
     if row.state is State.ACTIVE and stood is State.HELD:
         return back._replace(odd=FROM_WORK)
-    why = _changed(task, stood, ended.rev) or _no_way(store.edges, back)
+    why = _changed(task, stood, ended.rev, store.states) or _no_way(store.edges, back)
     if not why and not VERBS[verb].keeps and row.id not in images:
         why = "what it was is not kept any more"
     return back._replace(odd=why)
@@ -139,12 +141,12 @@ def _verb(operation: Operation) -> str:
     return verb
 
 
-def _changed(task: Task | None, stood: State, rev: str) -> str:
-    """Why a task is not as the operation left it; "" when it is."""
+def _changed(task: Task | None, stood: State, rev: str, words: Mapping[State, str]) -> str:
+    """Why a task is not as the operation left it; "" when it is. `words` are the store's own."""
     if task is None:
         return "left since: it ran, or somebody removed it"
     if task.state is not stood:
-        return f"{task.state} now: it ran, or somebody moved it"
+        return f"{words[task.state]} now: it ran, or somebody moved it"
     return "" if task.rev == rev else "changed since: it was attempted, or somebody edited it"
 
 
@@ -167,10 +169,10 @@ class Settled(NamedTuple):
 
     operation: Operation | None
     """As its journal tells of it now; None while somebody carries it out."""
-    moving: int = 0
+    moving: tuple[Row, ...] = ()
     """Rows of which nothing can be known now: they neither stand as they were seen, nor did
     anything become of them that could be written down."""
-    left: int = 0
+    left: tuple[Row, ...] = ()
     """Rows that stand as they were seen: they were not moved."""
 
 
@@ -178,8 +180,8 @@ def settle(store: Store, journal: Journal, operation: Operation) -> Settled:
     """Find out what became of the rows that an interrupted operation left open, and write it down.
 
     Rows whose task stands as it was seen stay open: they were not moved, and `rest` goes on with
-    them; so do those that are being moved, until what lies on the desk has been recovered. Done
-    twice it changes nothing.
+    them; so do those that are being moved, until somebody has finished that. Done twice it changes
+    nothing, and no task is touched.
 
     Raises:
         Unavailable: the journal or the store cannot be read, or the journal not be written.
@@ -190,43 +192,67 @@ def settle(store: Store, journal: Journal, operation: Operation) -> Settled:
 
 
 def _settle(store: Store, journal: Journal, operation: Operation, why: str = "") -> Settled:
-    """As `settle`; with `why` what stands as it was seen is left as it is, and all is over."""
+    """As `settle`; with `why` what stands as it was seen is left as it is, and all is over.
+
+    The tasks are looked at first: whoever has the pen is taken for the one that carries it out.
+    """
     pen = journal.resume(operation.op)
     if pen is None:
         return Settled(None)
-    stays: list[Row] = []
-    moving = 0
+    pen.close()
+    seen = _looked(store, journal, operation)
+    pen = journal.resume(operation.op)
+    if pen is None:
+        return Settled(None)
     try:
         now = journal.operation(operation.op)
         if now is None or now.ended is not None:
             return Settled(now)
-        unknown = (entry.row for entry in journal.entries(operation.op) if entry.ended is None)
-        for found in _found(store, journal, operation, unknown):
-            stays += (one for one in found if isinstance(one, Row))
-            moving += found.count(None)
-            if known := [one for one in found if isinstance(one, Ended)]:
-                pen.outcomes(known)
-        if why and stays and not moving:
-            pen.outcomes([Ended(row, End.EXCLUDED, why) for row in stays])
-        if not moving and (why or not stays):
+        # Another may have written some of it down meanwhile.
+        open_ = {entry.row for entry in journal.entries(operation.op) if entry.ended is None}
+        known = [one for one in seen.known if one.row in open_]
+        stays, moving = (tuple(r for r in rows if r in open_) for rows in (seen.stays, seen.moving))
+        over = not moving and bool(why or not stays)
+        left = [Ended(row, End.EXCLUDED, why) for row in stays] if over else []
+        for batch in _batches([*known, *left]):
+            pen.outcomes(batch)
+        if over:
             pen.end(_tally(journal, operation))
     finally:
         pen.close()
-    return Settled(journal.operation(operation.op), moving, len(stays))
+    return Settled(journal.operation(operation.op), moving, stays)
 
 
-def _found(
-    store: Store, journal: Journal, operation: Operation, rows: Iterable[Row]
-) -> Iterator[list[Ended | Row | None]]:
-    """What each row's task says of what became of it; the row itself where that stands as it was
-    seen, None where nothing can be known now.
-    """
-    waiting = iter(rows)
+class _Looked(NamedTuple):
+    """What the tasks of the rows that were left open say of what became of them."""
+
+    known: list[Ended]
+    stays: list[Row]
+    """Those that stand as they were seen."""
+    moving: list[Row]
+    """Those of which nothing can be known now."""
+
+
+def _looked(store: Store, journal: Journal, operation: Operation) -> _Looked:
+    found = _Looked([], [], [])
+    unknown = (entry.row for entry in journal.entries(operation.op) if entry.ended is None)
     evidence: _Evidence | None = None
-    while batch := list(islice(waiting, GROUP)):
+    for batch in _batches(unknown):
         evidence = evidence or _Evidence(store, journal, operation)
         there, missing = _there(store, {row.id for row in batch})
-        yield [_outcome(row, there.get(row.id, []), row.id in missing, evidence) for row in batch]
+        for row in batch:
+            its = _outcome(row, there.get(row.id, []), row.id in missing, evidence)
+            if isinstance(its, Ended):
+                found.known.append(its)
+            else:
+                (found.stays if its is row else found.moving).append(row)
+    return found
+
+
+def _batches(some: Iterable[T]) -> Iterator[list[T]]:
+    waiting = iter(some)
+    while batch := list(islice(waiting, GROUP)):
+        yield batch
 
 
 class _Evidence:
@@ -333,50 +359,66 @@ def _outcome(
 
 def _values(values: Mapping[str, Any]) -> dict[str, Any]:
     """What a verb takes besides, as far as it is what one takes."""
-    right = {"description": str, "due": float | int}
+    right = {"description": str, "destination": str, "due": float | int}
     return {n: v for n, v in values.items() if n in right and isinstance(v, right[n])}
 
 
 def rest(store: Store, journal: Journal, operation: Operation, now: float) -> Plan:
     """The plan to go on with what an interrupted operation did not come to; it is settled first.
 
+    What it left half moved is not in it: `drop` finishes that, once the plan is carried out.
+
     Raises:
-        Unavailable: the journal or the store cannot be read, or the journal not be written; tasks
-            are being moved; or the journal does not hold all that it would take.
+        Unavailable: the journal or the store cannot be read, or the journal not be written;
+            somebody carries it out; or the journal does not hold all that it would take.
     """
-    verb, values = _verb(operation), _values(operation.intent.values)
-    if HIDDEN in str(values.get("description", "")):
-        raise Unavailable(
-            f"{operation.op} cannot be gone on with: the journal holds no mail address in full, "
-            "and there was one in what it would have written"
-        )
-    _require_still(operation, settle(store, journal, operation))
-    rows = tuple(e.row for e in journal.entries(operation.op) if e.ended is None)
+    verb, values = _verb(operation), _whole_values(operation.intent.values)
+    settled = settle(store, journal, operation)
+    _require_nobody(operation, settled)
     intent = operation.intent
+    rows = settled.left
     return Plan(verb, rows, now, filter=intent.filter, values=values, undoes=intent.undoes)
+
+
+def _whole_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What a verb took besides.
+
+    Raises:
+        Unavailable: the journal does not hold it as it was: without it another thing would be done.
+    """
+    known = _values(values)
+    if any(HIDDEN in str(value) for value in values.values()):
+        raise Unavailable("the journal holds no mail address in full: it can only be dropped")
+    if lost := sorted(values.keys() - known.keys()):
+        names = shown(", ".join(lost))[:40]
+        raise Unavailable(f"the journal's new {names} is not understood: it can only be dropped")
+    return known
 
 
 def drop(store: Store, journal: Journal, operation: Operation, why: str) -> int:
     """Let an interrupted operation be over: the rows that it did not come to are left as they are,
-    and how many those were is the answer. It is settled first; one that is over is let be.
+    and how many those were is the answer. What it left half moved is finished or taken back first,
+    and it is settled; one that is over is let be.
 
     Raises:
         Unavailable: the journal or the store cannot be read, or the journal not be written;
-            somebody carries it out; or tasks are being moved, and then it stays open.
+            somebody carries it out; or tasks are being moved still, and then it stays open.
     """
     settled = _settle(store, journal, operation, why)
-    _require_still(operation, settled)
-    return settled.left
+    if settled.moving:
+        for _ in store.still((row.id, row.state, row.rev) for row in settled.moving):
+            continue  # to ask is what finishes it; where it stands then, settling finds out
+        settled = _settle(store, journal, operation, why)
+    _require_nobody(operation, settled)
+    if settled.moving:
+        tasks = "1 task is" if len(settled.moving) == 1 else f"{len(settled.moving):,} tasks are"
+        raise Unavailable(f"{tasks} being moved still: wait, or `spooldeck queue recover`")
+    return len(settled.left)
 
 
-def _require_still(operation: Operation, settled: Settled) -> None:
+def _require_nobody(operation: Operation, settled: Settled) -> None:
     if settled.operation is None:
         raise Unavailable(f"{operation.op}: somebody carries it out just now")
-    if settled.moving:
-        tasks = "1 task is" if settled.moving == 1 else f"{settled.moving:,} tasks are"
-        raise Unavailable(
-            f"{operation.op}: {tasks} being moved: `spooldeck queue recover` first, or wait"
-        )
 
 
 def _tally(journal: Journal, operation: Operation) -> Report:

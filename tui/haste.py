@@ -11,6 +11,9 @@ from textual.events import Key
 MANY = 5
 """So many keys within so many seconds are a burst."""
 
+DIGITS = 4
+"""So many digits among them are one already: as a count they would apply a plan by themselves."""
+
 WITHIN = 0.03
 
 _bursts: WeakSet[Key] = WeakSet()
@@ -27,7 +30,8 @@ class Haste:
         self._lately.extend((now, key) for key in keys)
         while self._lately and now - self._lately[0][0] > WITHIN:
             self._lately.popleft()
-        if len(self._lately) >= MANY:
+        digits = sum(key.key.isdigit() for _, key in self._lately)
+        if len(self._lately) >= MANY or digits >= DIGITS:
             _bursts.update(key for _, key in self._lately)
 
 

@@ -52,6 +52,9 @@ class History:
         """Of those that were settled while tasks of theirs were being moved: the generation of the
         store, and when; None where there is nothing more to find out."""
         self._following: set[str] = set()
+        self.half: dict[str, int] = {}
+        """By their names, how many tasks those that were interrupted left half moved, as far as
+        that was found out."""
         self.operations: tuple[Operation, ...] = ()
         """The latest first."""
         self.trouble = ""
@@ -135,6 +138,7 @@ class History:
             return str(error)
         if settled.operation is not None:
             self._settled[operation.op] = (generation, now) if settled.moving else None
+            self.half[operation.op] = len(settled.moving)
         return ""
 
 

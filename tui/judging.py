@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from engine.index import Query
-from engine.samenow import answers
+from engine.samenow import Answer, answers
 from tui.live import Live
 from tui.views.clusters import Judged
 
@@ -25,3 +26,19 @@ async def judged(live: Live, query: Query) -> tuple[Judged, ...]:
         return tuple(map(Judged, clusters, answers(clusters, events, now)))
 
     return await asyncio.to_thread(judge)
+
+
+NAMED = 2
+"""Errors that are named one by one, the most frequent first."""
+
+
+def still_failing(found: Sequence[Judged]) -> tuple[str, ...]:
+    """What to think of before tasks are run again whose errors happen to fresh work now."""
+    same = [one for one in found if one.now.answer is Answer.YES]
+    if not same:
+        return ()
+    marks, more = [one.cluster.mark for one in same[:NAMED]], len(same) - NAMED
+    words = ", ".join(marks) + (f" and {more:,} more" if more > 0 else "")
+    happens = "errors that still happen" if len(same) > 1 else "an error that still happens"
+    seen = f", {same[0].now.evidence[0]}" if len(same) == 1 else ""
+    return (f"{sum(one.cluster.count for one in same):,} of these have {happens}: {words}{seen}",)

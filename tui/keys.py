@@ -756,6 +756,15 @@ KEYS: tuple[Key, ...] = (
         "Leave",
         frozenset({QUIT}),
     ),
+    Key(
+        "leave",
+        ("y",),
+        "y",
+        "leave",
+        "stop what is carried out, and the worker (SIGTERM), and leave",
+        "Leave",
+        frozenset({QUIT}),
+    ),
     Key("back", ("escape",), "Esc", "stay", "stay in the console", "Leave", frozenset({QUIT})),
 )
 """Every key, in the order in which help and hints list them."""

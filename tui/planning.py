@@ -165,5 +165,7 @@ def facts(live: Live, plan: Plan, pace: Pace | None, amount: int) -> list[Run]:
         return []
     if pace is None:
         return [("pace", "at once, and not looked after; p: a rate, canaries, rules to stop")]
-    told = runs.forecast(amount, pace, working(live.signs.lock, live.events(), live.clock()))
+    ours = live.worker.pid is not None
+    known = working(live.signs.lock, live.events(), live.clock(), ours=ours)
+    told = runs.forecast(amount, pace, known)
     return [("pace", "; ".join(told.sentences))]

@@ -68,11 +68,16 @@ async def show_rest(face: Face, live: Live, around: Surroundings, operation: Ope
 
     try:
         plan = await live.inspector.rest(operation)
+        now = await live.history.operation(operation.op)
     except StoreError as error:
         face.say(f"no plan: {error}")
         return
     if face.app.screen is not face:
         face.say("no plan: another screen came before it was made")
+        return
+    half = max(0, (now.open if now is not None else 0) - len(plan.rows))
+    if half and not plan.rows:
+        face.say(f"only what is half moved is left, {present.count(half, 'task')}: D finishes that")
         return
     face.app.push_screen(
         PlanScreen(
@@ -81,9 +86,16 @@ async def show_rest(face: Face, live: Live, around: Surroundings, operation: Ope
             live,
             around,
             follows=operation.op,
+            warnings=[half_moved(half)] * bool(half),
             pace=pace_of(operation),
         )
     )
+
+
+def half_moved(amount: int) -> str:
+    """What becomes of tasks that a crash left half moved, once its operation is gone on with."""
+    tasks = "1 task is" if amount == 1 else f"{amount:,} tasks are"
+    return f"{tasks} half moved: finished, or put back, as soon as this begins"
 
 
 def pace_of(operation: Operation) -> Pace | None:

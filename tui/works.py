@@ -16,7 +16,7 @@ from engine.model import LockEvidence, State, Verdict
 from engine.operations import Allowed, End, Report, freely
 from engine.pace import Pace
 from engine.plans import Plan
-from engine.progress import Progress
+from engine.progress import Phase, Progress
 from engine.replay import Replay, Result
 from engine.runs import Working
 from engine.text import shown
@@ -200,16 +200,29 @@ def running(works: Sequence[Work]) -> list[Work]:
 
 
 def badge(works: Sequence[Work]) -> str:
-    """What the header says of those that run: `op 51%`, `2 ops`; "" where none does."""
+    """What the header says of those that run: `op 51%`, `op asks`, `2 ops`; "" where none does."""
     now = running(works)
+    asking = sum(phase_of(work) is Phase.ASKING for work in now)
     if len(now) > 1:
-        return f"{len(now)} ops"
-    return f"op {int(100 * now[0].share)}%" if now else ""
+        return f"{len(now)} ops" + (f", {asking} asks" if asking else "")
+    return "".join(f"op {_STANDS.get(phase_of(one)) or f'{int(100 * one.share)}%'}" for one in now)
 
 
-def working(lock: LockEvidence | None, events: Sequence[Event], now: float) -> Working:
-    """Who works a queue, as far as its lock and its logs tell."""
-    held = lock is not None and lock.verdict in (Verdict.HELD, Verdict.STUCK)
+_STANDS: Mapping[Phase | None, str] = {Phase.ASKING: "asks", Phase.PAUSED: "paused"}
+"""In the place of how far it is: what does not go on by itself."""
+
+
+def phase_of(work: Work) -> Phase | None:
+    """What it is doing, where it is paced."""
+    return None if work.progress is None else work.progress.phase
+
+
+def working(
+    lock: LockEvidence | None, events: Sequence[Event], now: float, *, ours: bool = False
+) -> Working:
+    """Who works a queue, as far as its lock and its logs tell; `ours`: we know of one ourselves."""
+    held = None if lock is None else lock.verdict in (Verdict.HELD, Verdict.STUCK)
+    held = ours or held
     began = [e.when for e in events if e.what is What.STARTED and e.when is not None]
     quiet = now - max(began) if began else None
     return Working(held, runs.runs_apart(began), quiet)

@@ -435,6 +435,17 @@ def test_what_was_not_written_down_in_full_is_not_gone_on_with(journal: Journal)
         undo.rest(MemoryStore(), journal, operation, NOW)
 
 
+def test_a_value_that_is_not_known_is_not_left_out(journal: Journal) -> None:
+    """What a later version would have written is not gone on with as if it had been nothing."""
+    values = {"description": "another", "priority": 3}
+    plan = a_plan(1, "edit")._replace(values=values)
+    journal.begin(US._replace(verb="edit", values=values), plan).close()
+    (operation,) = journal.operations()
+
+    with pytest.raises(Unavailable, match="new priority is not understood: it can only be dropped"):
+        undo.rest(MemoryStore(), journal, operation, NOW)
+
+
 def test_a_verb_that_is_not_known_is_left_alone(journal: Journal) -> None:
     """What another version did is listed; it is neither settled, taken back nor gone on with."""
     journal.begin(US._replace(verb="sublimate"), a_plan()).close()

@@ -503,6 +503,18 @@ WORKED: tuple[tuple[str, Pace, Working, tuple[str, ...], int | None, float | Non
         None,
         None,
     ),
+    (
+        "nobody that a log tells of, and no lock",
+        Pace(None, ()),
+        Working(None, None),
+        (
+            "whether anybody works this queue is not known here: what is sent may wait for a "
+            "worker",
+            "all 100 at once",
+        ),
+        None,
+        None,
+    ),
 )
 
 

@@ -1,7 +1,8 @@
 """What operators did is written down, and can be taken back, byte for byte."""
 
+import fcntl
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,12 +10,13 @@ import pytest
 
 from engine import deeds, operations, plans, undo, verbs
 from engine.journal import Intent, Journal, Operation, Who
-from engine.model import State, Task
+from engine.model import Missing, Problem, State, Task
 from engine.operations import End, Report
 from engine.plans import Plan
 from engine.store import Store, Unavailable
 from engine.stores.memory import Memory, MemoryStore
 from engine.stores.nftban import NftbanStore, Spool, make_spool
+from engine.verbs import moved
 
 NOW = 1_795_170_000.0
 RETENTION = 7.0
@@ -303,29 +305,110 @@ def put_on_the_desk(spool: Spool, ident: str) -> None:
 
 
 def test_what_is_being_moved_is_not_said_to_be_left(spool: Spool, journal: Journal) -> None:
-    """While a task lies on the desk an operation is neither dropped nor gone on with; afterwards
-    what was moved is done, and only the others are left as they are.
+    """While somebody moves one of its tasks an operation is not dropped; afterwards what was moved
+    is done, and only the others are left as they are.
     """
     store = NftbanStore(spool, clock)
     filled(store)
     operation = left_open(store, journal, "purge")
     moving = tasks_in(store, State.DEAD)[0]
     put_on_the_desk(spool, moving.id)
+    (lies,) = Path(spool.desk).glob("D.*")
 
-    for call in (
-        lambda: undo.drop(store, journal, operation, "left as it is"),
-        lambda: undo.rest(store, journal, operation, NOW),
-    ):
-        with pytest.raises(Unavailable, match="1 task is being moved: `spooldeck queue recover`"):
-            call()
-    (refused,) = journal.operations()
-    store.recover()
+    with lies.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # as whoever moves it has it
+        with pytest.raises(Unavailable, match=r"^1 task is being moved still: wait, or `spool"):
+            undo.drop(store, journal, operation, "left as it is")
+        (refused,) = journal.operations()
     left = undo.drop(store, journal, operation, "left as it is")
 
     (dropped,) = journal.operations()
     assert (refused.open, refused.interrupted) == (3, True)
     assert (left, dropped.counts[End.DONE], dropped.counts[End.EXCLUDED]) == (2, 1, 2)
     assert took_back(store, journal, operation.op).done == (moving.id,)
+
+
+def test_what_is_half_moved_does_not_stand_in_the_way(spool: Spool, journal: Journal) -> None:
+    """What a crash left half moved is left where it lies by the plan to go on, and keeps nobody
+    from the others; once they are gone on with it is finished, and counts as the first one's.
+    """
+    store = NftbanStore(spool, clock)
+    filled(store)
+    first = left_open(store, journal, "purge")
+    half, *others = (task.id for task in tasks_in(store, State.DEAD)[:3])
+    put_on_the_desk(spool, half)
+
+    rest = undo.rest(store, journal, first, NOW)
+    looked_at = list(Path(spool.desk).glob("D.*"))
+    intent = US._replace(verb="purge", follows=first.op)
+    report = deeds.carry_out(store, journal, rest, intent, clock)
+    undo.drop(store, journal, first, undo.FOLLOWED)
+
+    assert ([row.id for row in rest.rows], len(looked_at)) == (others, 1)
+    assert report.done == tuple(others)
+    assert [task.id for task in tasks_in(store, State.TRASH)] == [half, *others]
+    over = journal.operation(first.op)
+    assert over is not None and over.ended is not None
+    assert (over.counts[End.DONE], over.counts[End.EXCLUDED]) == (1, 2)
+
+
+def test_a_plan_finishes_what_lies_half_moved_of_its_tasks(spool: Spool, journal: Journal) -> None:
+    """A task that a crash left half moved is none of a later plan's, which brings it to where it
+    belongs; no other's is touched.
+    """
+    store = NftbanStore(spool, clock)
+    filled(store)
+    ours, others, *_ = tasks_in(store, State.DEAD)
+    for task in (ours, others):
+        put_on_the_desk(spool, task.id)
+
+    report = done(store, journal, plans.freeze("hold", [ours], NOW))
+
+    assert report.gone == (ours.id,)
+    assert [task.id for task in tasks_in(store, State.TRASH)] == [ours.id]
+    assert [path.name.split(".")[1] for path in Path(spool.desk).glob("D.*")] == [others.id]
+
+
+def test_nobody_is_said_to_carry_out_what_is_only_looked_at(journal: Journal) -> None:
+    """While it is found out what became of an interrupted operation, it is interrupted all the
+    same: nobody else takes whoever looks for the one that carries it out.
+    """
+    meanwhile: list[bool] = []
+
+    class Slow(MemoryStore):
+        def look(
+            self, touched: Collection[str] | None = None
+        ) -> Iterator[Task | Missing | Problem]:
+            meanwhile.extend(one.interrupted for one in Journal(journal.folder).operations())
+            return super().look(touched)
+
+    store = Slow()
+    filled(store)
+    operation = left_open(store, journal, "purge")
+    meanwhile.clear()
+
+    undo.settle(store, journal, operation)
+
+    assert meanwhile == [True]
+
+
+def test_why_it_does_not_come_back_is_said_in_its_stores_words(
+    spool: Spool, journal: Journal
+) -> None:
+    """Where a task stands by now is called as the store calls it."""
+    store = NftbanStore(spool, clock)
+    filled(store)
+    report = done(store, journal, plans.freeze("purge", tasks_in(store, State.HELD), NOW))
+    for task in tasks_in(store, State.TRASH):
+        back = tasks_in(store, State.HELD)
+        store.swap(task, moved(task, State.DEAD))
+        assert tasks_in(store, State.HELD) == back
+    operation = journal.operation(report.op)
+    assert operation is not None
+
+    rows = undo.undo(store, journal, operation, NOW, RETENTION).plan.rows
+
+    assert {row.odd for row in rows} == {"dlq now: it ran, or somebody moved it"}
 
 
 def test_what_is_dropped_is_settled_first(
@@ -384,7 +467,7 @@ def test_what_somebody_moves_just_now_is_not_claimed(
     after = undo.settle(store, journal, ours).operation
     pen.close()
 
-    assert (before.moving, before.left) == (1, 2)
+    assert (len(before.moving), len(before.left)) == (1, 2)
     assert after is not None and (after.counts[End.DONE], after.counts[End.GONE]) == (0, 1)
     said = [entry.ended.words for entry in journal.entries(ours.op) if entry.ended]
     assert said == [f"another operation did it ({pen.op})"]

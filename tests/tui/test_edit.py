@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
 
+from engine import plans, undo
+from engine.journal import Intent, Journal, Who
 from engine.model import Edge, Edges, State, Task
+from engine.store import Unavailable
 from engine.stores.kannader.store import EDGES as OF_MAILS
 from engine.stores.memory import MemoryStore
 from engine.stores.nftban.spool import EDGES as OF_THE_CONTRACT
@@ -18,7 +22,7 @@ from tests.tui.spools import NOW, Clock, a_console, a_memory, a_place, a_task, l
 from tui.app import Console
 from tui.screens.edit import EditScreen
 from tui.screens.plan import PlanScreen
-from tui.views.edit import offered, understood
+from tui.views.edit import FIELDS, offered, understood
 from tui.widgets.lines import Lines
 from tui.widgets.words import Words
 
@@ -168,6 +172,30 @@ async def a_form(
         console.push_screen(EditScreen(task, edge, Clock()), form.answers.append)
         await until(pilot, lambda: isinstance(console.screen, EditScreen))
         yield form
+
+
+@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize("value", ["for kim@example.net", "another", NOW + 600], ids=str)
+def test_what_was_cut_off_goes_on_as_it_was_or_not_at_all(
+    name: str, value: str | float, tmp_path: Path
+) -> None:
+    """The rest of an interrupted edit changes what the first part did, or is refused: it never
+    changes nothing and says that it did.
+    """
+    store, journal = MemoryStore(), Journal(f"{tmp_path}/journal")
+    store.swap(None, MAIL)
+    (seen,) = (found for found in store.look() if isinstance(found, Task))
+    plan = plans.freeze("edit", [seen], NOW)._replace(values={name: value})
+    journal.begin(Intent("edit", Who("ana"), values=plan.values), plan).close()
+    (operation,) = journal.operations()
+
+    try:
+        values = undo.rest(store, journal, operation, NOW).values
+    except Unavailable as refused:
+        assert "it can only be dropped" in str(refused)
+        assert "@" in str(value) or isinstance(value, float) is not (name == "due")
+    else:
+        assert values == {name: value}
 
 
 async def test_both_fields_are_answered_by_enter() -> None:

@@ -56,6 +56,16 @@ def test_what_arrives_piece_by_piece_is_a_burst_too() -> None:
     assert is_burst(pasted[-1])
 
 
+@pytest.mark.parametrize(("typed", "burst"), [("3000", True), ("300", False), ("yyyy", False)])
+def test_a_count_that_arrives_at_once_was_typed_by_nobody(typed: str, burst: bool) -> None:
+    """Four digits of one moment are a burst already: they would be a plan's count by themselves."""
+    haste, pressed = Haste(), [Key(key, key) for key in typed]
+
+    haste.heard(pressed, 10.0)
+
+    assert [is_burst(key) for key in pressed] == [burst] * len(typed)
+
+
 @pytest.fixture
 def spool(tmp_path: Path) -> Iterator[str]:
     """A queue on an ordinary day."""

@@ -8,6 +8,7 @@ import pytest
 from textual.binding import Binding
 from textual.screen import Screen
 
+from engine.filters import FIELDS
 from engine.verbs import VERBS
 from tests.tui.spools import a_console, a_memory, a_place
 from tui import keys
@@ -15,7 +16,7 @@ from tui.app import Console
 from tui.screens.control import ControlScreen
 from tui.screens.controls import ControlsScreen
 from tui.screens.failures import FailuresScreen
-from tui.screens.help import HelpScreen, lines
+from tui.screens.help import FILTER, HelpScreen, lines
 from tui.screens.lock import LockScreen
 from tui.screens.operations import DropScreen, OperationsScreen
 from tui.screens.pace import PaceScreen
@@ -92,6 +93,32 @@ def test_the_help_lists_every_key(screen: str) -> None:
 def test_help_fits_the_reference_screen(screen: str) -> None:
     """No line of the help is wider than 80 cells."""
     assert max(len("".join(text for text, _ in row)) for row in lines(screen, (), 80)) <= 80
+
+
+def helped(screen: str, search: str) -> list[str]:
+    """The help of a screen for some words, as text."""
+    return ["".join(text for text, _ in line) for line in lines(screen, (), 80, search)]
+
+
+def test_a_search_says_where_else_there_is_such_a_key() -> None:
+    """What no key here does is told with the screens where one does it, each key once; where one
+    does it here, the others are not told.
+    """
+    elsewhere = helped(keys.OVERVIEW, "filter")
+    assert elsewhere[0].startswith(" not here, but on the task list -")
+    (key,) = (key for key in keys.on(keys.LIST) if key.action == FILTER)
+    assert elsewhere.count(f"  {key.shown:<9}{key.about}") == 1
+
+    assert not any("not here" in line for line in helped(keys.LIST, "filter"))
+    assert helped(keys.LIST, "no such words") == []
+
+
+@pytest.mark.parametrize("search", ["", "fields"])
+def test_the_help_tells_every_field_of_a_filter(search: str) -> None:
+    """Where a filter can be typed, all that it can ask for is told; elsewhere it is not."""
+    said = " ".join(helped(keys.LIST, search))
+    assert set(FIELDS) <= set(said.partition("fields ")[2].split())
+    assert "fields" not in " ".join(helped(keys.LOCKS, search))
 
 
 def test_what_a_key_plans_is_a_verb() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -19,11 +21,11 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from engine import config, locks, plans, verbs
+from engine import config, deeds, files, locks, plans, undo, verbs
 from engine.journal import Intent, Journal, Who
 from engine.model import State, Task
 from engine.operations import End
-from engine.pace import Pace, Rest, Stops
+from engine.pace import Pace, Rest, Stops, packed
 from engine.stores import open_store
 from engine.stores.nftban import NftbanStore
 from tests.tui.spools import a_console, loaded, until
@@ -382,6 +384,18 @@ def test_a_run_sweeps_once_an_hour(root: Path, spooldeck: Command) -> None:
     assert len(ids(root, State.TRASH)) == 6
 
 
+def test_the_consoles_command_is_for_any_folder(root: Path) -> None:
+    """What a plan on screen says to type instead names the place and the configuration in full."""
+    settings(root, "require_reason: false\n")
+    relative = os.path.relpath(root.parent / "some.yaml")
+    loaded = config.load(relative, {})
+    setup = Setup(loaded, config.queue_for(loaded, str(root), {}))
+
+    command = _place(setup, os.path.relpath(root)).command
+
+    assert command == ("spooldeck", "--root", str(root), "--config", str(root.parent / "some.yaml"))
+
+
 @pytest.fixture
 def full(root: Path, spooldeck: Command) -> Place:
     """That queue, with something in its trash, as the console is handed it."""
@@ -548,6 +562,89 @@ def test_what_was_taken_back_is_not_offered_again(root: Path, spooldeck: Command
     listed = [json.loads(line) for line in spooldeck("undo", "--json")[1].splitlines()]
 
     assert [one["undoes"] for one in listed] == [operation.op]
+
+
+def test_what_was_taken_back_in_part_is_still_offered(root: Path, spooldeck: Command) -> None:
+    """An operation of which some tasks are as it left them stands in the list, with how many came
+    back.
+    """
+    spooldeck("purge", "--apply", "6")
+    (purged,) = journal_of(root).operations()
+    op = purged.op
+    with closing(store_at(root)) as store:
+        kept = journal_of(root)
+        operation = kept.operation(op)
+        assert operation is not None
+        plan = undo.undo(store, kept, operation, time.time(), 7.0).plan
+        some = plan._replace(rows=plan.rows[:2])
+        deeds.carry_out(store, kept, some, Intent("undo", Who("ana")), time.time)
+
+    listed = spooldeck("undo")[1]
+    told = {one["op"]: one for one in map(json.loads, spooldeck("undo", "--json")[1].splitlines())}
+    code = spooldeck("undo", op, "--apply", "4")[0]
+
+    assert "2 of 6 taken back" in listed
+    assert f"undo {op} --dry-run" in listed
+    assert (told[op]["taken_back"], code) == (2, 0)
+    assert op not in {json.loads(one)["op"] for one in spooldeck("undo", "--json")[1].splitlines()}
+
+
+def test_what_lies_half_moved_is_finished_by_going_on(root: Path, spooldeck: Command) -> None:
+    """The dry run says what is half moved, and changes nothing of it; applied, it is in its place
+    and the first operation is over.
+    """
+    op = interrupted(root, 2)
+    ident = sorted(ids(root, State.DEAD))[0]
+    path = root / "queue" / "dlq" / f"{ident}.task"
+    crc = zlib.crc32(path.read_bytes())
+    path.rename(root / "queue" / ".spooldeck" / f"D.{ident}.dlq.trash.{crc:08x}.1-0-1")
+
+    said = spooldeck("journal", op, "--go-on", "--dry-run")[1]
+    there = list((root / "queue" / ".spooldeck").glob("D.*"))
+    code = spooldeck("journal", op, "--go-on", "--apply", "3")[0]
+
+    assert "1 task is half moved: finished, or put back" in said
+    assert "3 would be purged" in said
+    assert (len(there), code) == (1, 0)
+    assert len(ids(root, State.TRASH)) == 6
+    first = journal_of(root).operation(op)
+    assert first is not None
+    assert (first.interrupted, first.counts[End.DONE], first.counts[End.EXCLUDED]) == (False, 3, 3)
+
+
+def test_going_on_with_a_replay_says_how_fast(root: Path, spooldeck: Command) -> None:
+    """The dry run of the rest says at which pace it would go: the one it was begun with."""
+    with closing(store_at(root)) as store:
+        dead = [task for task in store.look() if isinstance(task, Task)]
+        plan = plans.freeze("retry", [t for t in dead if t.state is State.DEAD], time.time())
+        intent = Intent("retry", Who("ana"), pace=packed(Pace(3.0, (1,))))
+        pen = journal_of(root).begin(intent, plan)
+        pen.close()
+
+    said = spooldeck("journal", pen.op, "--go-on", "--dry-run")[1]
+
+    assert "at 3/s: 6 in 2 s" in said
+    assert "first 1; the outcomes of each are waited for" in said
+
+
+def test_a_full_disk_is_told_what_it_leaves(
+    root: Path, spooldeck: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is no room to write an intent down, it is said that nothing was done, and what
+    can be.
+    """
+    before = tree(root)
+
+    def full(fd: int, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(files, "write_all", full)
+    code, _, complaint = spooldeck("purge", "--apply", "6")
+
+    assert code == 69
+    assert "nothing was done: the journal in " in complaint
+    assert "No space left on device; expunge, which is for good, makes room" in complaint
+    assert tree(root) == before
 
 
 def test_an_operation_that_is_not_there(root: Path, spooldeck: Command) -> None:

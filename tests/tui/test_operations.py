@@ -13,8 +13,9 @@ from textual.pilot import Pilot
 from engine import plans
 from engine.alerts import What
 from engine.journal import Intent
-from engine.model import State
+from engine.model import State, Task
 from engine.operations import End
+from engine.verbs import moved
 from tests.tui.journals import (
     ANA,
     BEN,
@@ -364,6 +365,83 @@ async def test_it_is_gone_on_with(place: Place) -> None:
     assert before.counts[End.EXCLUDED] == 5
     follows = [one.intent.follows for one in await off(kept(place).operations) if one.op != op]
     assert follows == [op]
+
+
+async def test_what_is_half_moved_stands_in_nobodys_way(place: Place) -> None:
+    """Of a plan that was killed in the middle of a move, R plans what was not moved, says what
+    becomes of the one in between, and applied all of it is in its place.
+    """
+    op = await off(interrupt, place, 8, 3)
+    half, *rest = (task.id for task in (await off(seen, place, State.DEAD))[:5])
+    await off(_put_on_the_desk, place, half)
+    async with operations(place, start_armed=True) as (console, pilot):
+        await shows(pilot, "3/8 interrupted", "4 not moved, 1 half moved")
+        await pilot.press("R")
+        await until(pilot, lambda: isinstance(console.screen, PlanScreen))
+        await shows(pilot, "1 task is half moved: finished, or put back", "type 4 to retry 4")
+        await pilot.press("p", "0", "tab", "0", "tab", "space", "enter")  # no canary, all at once
+        await shows(pilot, "all 4 at once")
+        await pilot.press("4")
+        await until(pilot, lambda: _is_over(console, op))
+
+    assert {*rest} <= {task.id for task in await off(seen, place, State.PENDING)}
+    assert half in {task.id for task in await off(seen, place, State.DEAD)}
+    assert not await off(lambda: list(Path(place.root, "queue/.spooldeck").glob("D.*")))
+
+
+async def test_what_is_half_moved_is_finished_where_nothing_else_is_left(place: Place) -> None:
+    """Where only that is left, R says which key finishes it, and D does; the word for it fits."""
+    op = await off(interrupt, place, 4, 3)
+    (half, *_) = (task.id for task in await off(seen, place, State.DEAD))
+    await off(_put_on_the_desk, place, half)
+    async with operations(place, start_armed=True) as (console, pilot):
+        await shows(pilot, "3/4 interrupted", "0 not moved, 1 half moved")
+        await pilot.press("R")
+        await shows(pilot, "only what is half moved is left, 1 task: D finishes that")
+        await pilot.press("D")
+        await shows(pilot, "1 task that it left half moved: finished, or put back, first")
+        await pilot.press("y")
+        await until(pilot, lambda: _is_over(console, op))
+
+    assert half in {task.id for task in await off(seen, place, State.DEAD)}
+
+
+def _put_on_the_desk(place: Place, ident: str) -> None:
+    """As a process leaves it that is killed before the new text of a task is in its file."""
+    path = Path(place.root, "queue/dlq", f"{ident}.task")
+    path.rename(Path(place.root, "queue/.spooldeck", f"D.{ident}.dlq.pending.00000000.1-0-1"))
+
+
+async def test_what_moved_since_is_said_in_its_stores_words(place: Place) -> None:
+    """Where a task of a plan stands by now is called as the queue's tabs call it."""
+    (task, *_) = await off(seen, place, State.PENDING)
+    console = a_console(place, clock=None, start_armed=True, first=keys.LIST)
+    async with console.run_test(size=(80, 24)) as pilot:
+        await loaded(pilot)
+        await pilot.press("*", "X")
+        await until(pilot, lambda: isinstance(console.screen, PlanScreen))
+        await off(_moved, place, task, State.DEAD)
+        await shows(pilot, "1 dropped since: dlq now")
+
+
+def _moved(place: Place, task: Task, state: State) -> None:
+    store = place.open()
+    try:
+        store.swap(task, moved(task, state))
+    finally:
+        store.close()
+
+
+async def test_a_plan_to_take_back_is_not_lost_to_the_list_of_them(place: Place) -> None:
+    """u in such a plan leaves it where it is, and says how to get to the list."""
+    op = await off(carried_out, place, "purge", (await off(seen, place, State.DEAD))[:2])
+    async with operations(place, start_armed=True) as (console, pilot):
+        await shows(pilot, "purge")
+        await pilot.press("T")
+        await until(pilot, lambda: isinstance(console.screen, PlanScreen))
+        await pilot.press("u")
+        await shows(pilot, "this plan is not applied yet: Esc drops it", op[-4:])
+        assert isinstance(console.screen, PlanScreen)
 
 
 def _is_over(console: Console, op: str) -> bool:

@@ -248,6 +248,34 @@ async def test_one_that_asks_is_answered(place: Place, tmp_path: Path) -> None:
         await sent(pilot, work, 12)
 
 
+async def test_one_that_asks_says_so_on_every_screen(place: Place) -> None:
+    """Who left it and believes that it goes on is told that it waits, and the header keeps saying
+    so.
+    """
+    console = a_console(place, clock=clock, start_armed=True, first=keys.LIST)
+    async with console.run_test(size=(80, 24)) as pilot:
+        await loaded(pilot)
+        plan = plans.freeze("retry", await off(seen, place, State.DEAD), NOW)
+        pace = Pace(None, (1,), timeout=0.0)
+        console.push_screen(PlanScreen(plan, "all", console.here, console.around, pace=pace))
+        await shows(pilot, "type 12 to retry 12")
+        await pilot.press("1", "2")
+        await until(pilot, lambda: isinstance(console.screen, ReplayScreen))
+        await shows(pilot, "ASKS")
+        await pilot.press("ctrl+c")
+        await until(pilot, lambda: isinstance(console.screen, QueueScreen))
+        await shows(pilot, "op asks", "replay asks whether to go on; u, Enter shows it")
+
+
+async def test_one_that_is_paused_says_so_on_every_screen(place: Place) -> None:
+    """The header does not say how far it is as if it went on."""
+    async with replaying(place, ONE) as (console, pilot, work):
+        await sent(pilot, work, 1)
+        await pilot.press("space", "ctrl+c")
+        await until(pilot, lambda: isinstance(console.screen, QueueScreen))
+        await shows(pilot, "op paused")
+
+
 async def test_a_plain_operation_has_the_same_screen(place: Place) -> None:
     """What is not paced is shown with its counts, and then with its result."""
     console = a_console(place, clock=clock)
@@ -282,7 +310,9 @@ async def test_a_journal_that_cannot_be_written_stops_it_before_it_begins(place:
 
 
 async def test_leaving_asks_and_what_was_not_moved_is_offered_again(place: Place) -> None:
-    """q says what becomes of it; the rest stays in the DLQ, and the next console offers it."""
+    """q says what becomes of it, and however often it is pressed it does not end it: y does. The
+    rest stays in the DLQ, and the next console offers it.
+    """
     async with replaying(place, ONE) as (console, pilot, work):
         await sent(pilot, work, 1)
         await pilot.press("ctrl+c")
@@ -293,7 +323,10 @@ async def test_leaving_asks_and_what_was_not_moved_is_offered_again(place: Place
         await pilot.press("escape")
         await until(pilot, lambda: not isinstance(console.screen, QuitScreen))
         assert work.ended is None
-        await pilot.press("q", "q")
+        await pilot.press("q", "q", "q")
+        await shows(pilot, "replay is at 0%: it stops.")
+        assert work.ended is None
+        await pilot.press("y")
         await until(pilot, lambda: not console.is_running)
     assert len(await off(seen, place, State.DEAD)) == 11
 

@@ -25,6 +25,7 @@ from tui.glyphs import chosen
 if TYPE_CHECKING:
     from engine.limits import Left
     from engine.model import LockEvidence
+    from engine.vitals import Vitals
     from tui.place import Place
 
 KEEPER = "tui.cli.exhibits"
@@ -78,7 +79,6 @@ def _installed(setup: Setup) -> list[str]:
 
 def _place(setup: Setup, name: str) -> Place:
     """All that the console is told about one place, from the same settings as the commands."""
-    from engine import holder, vitals
     from tui.cli.maildesk import mail_desk
     from tui.place import Place
 
@@ -125,13 +125,25 @@ def _place(setup: Setup, name: str) -> Place:
         trash=here.config.trash,
         sweep=here.sweep_alone,
         journal=here.journal(),
-        lingering=partial(holder.lingering, here.lock_path),
+        lingering=partial(_lingering, here.lock_path),
         who=here.who(),
         notes=here.notes(),
         root=here.queue.root,
         mail=mail_desk(here, argv),
-        vitals=partial(vitals.take, below=at),
+        vitals=partial(_vitals, at),
     )
+
+
+def _lingering(lock_path: str) -> int | None:
+    from engine.holder import lingering  # needed first where somebody looks at a lock
+
+    return lingering(lock_path)
+
+
+def _vitals(below: str, pid: int) -> Vitals:
+    from engine.vitals import take
+
+    return take(pid, below)
 
 
 def _other_place(here: Setup, site: Site, name: str) -> Place:
@@ -194,8 +206,8 @@ def _logs_beside(here: Setup, form: Format) -> tuple[str, ...]:
 
 
 def _named(setup: Setup, root: str) -> tuple[str, ...]:
-    """How a person names a place on the command line."""
-    settings = ("--config", setup.config.path) if setup.config.path else ()
+    """How a person names a place on the command line, from whatever folder."""
+    settings = ("--config", os.path.abspath(setup.config.path)) if setup.config.path else ()
     return ("spooldeck", "--root", root, *settings)
 
 

@@ -20,7 +20,7 @@ from engine.sweeping import OPERATION
 from engine.text import shown
 from engine.verbs import VERBS
 from tui import rows
-from tui.cli import deed
+from tui.cli import deed, replaying
 from tui.cli.deed import DONE, OTHERWISE, Seen
 from tui.cli.wiring import EX_USAGE, Setup, complain, fail
 from tui.history import name_of
@@ -153,9 +153,35 @@ def _go_on(setup: Setup, kept: Journal, operation: Operation, arguments: Namespa
         fail(OTHERWISE, f"{operation.op} is over: there is nothing to go on with")
     with closing(setup.store()) as store:
         plan = undo.rest(store, kept, operation, time.time())
-        seen = Seen(plan, f"the rest of {operation.op}")
+        now = kept.operation(operation.op)
+        half = max(0, (now.open if now is not None else 0) - len(plan.rows))
+        seen = Seen(plan, f"the rest of {operation.op}", warnings=_half_moved(half))
+        if paced := _pace(plan, operation.intent):
+            seen = seen._replace(facts=replaying.forecast(setup, seen.amount, paced))
         words = ["journal", operation.op, "--go-on"]
         return _shown_or_done(setup, store, seen, arguments, words, operation)
+
+
+def _half_moved(amount: int) -> list[str]:
+    """What becomes of tasks that a crash left half moved."""
+    if not amount:
+        return []
+    tasks = "1 task is" if amount == 1 else f"{amount:,} tasks are"
+    return [f"{tasks} half moved: finished, or put back, by this, and by --drop"]
+
+
+def _pace(plan: Plan, intent: Intent) -> pace.Pace | None:
+    """How an operation goes on that was paced: with nobody there to be asked.
+
+    Raises:
+        Fail: that cannot be understood.
+    """
+    if not intent.pace or plan.verb != "retry":
+        return None
+    try:
+        return pace.unpacked(intent.pace)._replace(attended=False)
+    except ValueError as error:
+        fail(OTHERWISE, shown(f"how fast it went cannot be understood: {error}"))
 
 
 def _drop(setup: Setup, kept: Journal, operation: Operation) -> int:
@@ -190,18 +216,16 @@ def _shown_or_done(
     reason = arguments.reason or follows.intent.reason
     intent = intent._replace(follows=follows.op, reason=reason, pace=follows.intent.pace)
     code = _done(setup, store, seen.plan, intent, arguments)
-    undo.drop(store, setup.journal(), follows, undo.FOLLOWED)
+    try:
+        undo.drop(store, setup.journal(), follows, undo.FOLLOWED)
+    except Unavailable as error:
+        complain(f"{follows.op} is still open: {shown(str(error))}")
+        return code or OTHERWISE
     return code
 
 
 def _done(setup: Setup, store: Store, plan: Plan, intent: Intent, arguments: Namespace) -> int:
-    if intent.pace and plan.verb == "retry":
-        from tui.cli import replaying
-
-        try:
-            paced = pace.unpacked(intent.pace)._replace(attended=False)
-        except ValueError as error:
-            fail(OTHERWISE, f"{intent.follows}: {error}")
+    if paced := _pace(plan, intent):
         return replaying.run(setup, plan, intent, paced, arguments.json)
     report = deed.carry_out(setup, store, plan, intent)
     return deed.tell(setup, report, arguments.json)
@@ -299,19 +323,19 @@ def _in_full(setup: Setup, kept: Journal, operation: Operation) -> None:
 
 
 def _list_back(setup: Setup, kept: Journal, arguments: Namespace) -> int:
-    """What can be taken back: safe, not over for too long, with something done, not taken back."""
+    """What can be taken back: safe, not over for too long, with something done that was not taken
+    back yet."""
     now = time.time()
     lately = kept.operations(now - setup.config.trash.hours * 3600)
     operations = _settled(setup, kept, lately)
-    undone = {one.intent.undoes for one in operations if one.counts[End.DONE]}
-    for operation in operations:
-        verb = VERBS.get(operation.intent.verb)
-        can_be = verb is not None and verb.safe and operation.counts[End.DONE]
-        if can_be and operation.op not in undone and not operation.running:
+    for operation, back, _ in view.listed(operations):
+        verb, done = VERBS.get(operation.intent.verb), operation.counts.get(End.DONE, 0)
+        can_be = verb is not None and verb.safe and done > back
+        if can_be and not operation.running:
             if arguments.json:
-                print(rows.json_line(as_json(operation)), end="")
+                print(rows.json_line({**as_json(operation), "taken_back": back}), end="")
                 continue
-            print(line(operation))
+            print(line(operation) + (f" | {back:,} of {done:,} taken back" if back else ""))
             words = [*deed.base(setup), "undo", operation.op, "--dry-run"]
             print(f"    {deed.typed(words)}")
     return DONE

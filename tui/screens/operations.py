@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from textual import work
 
 from engine.journal import Operation
-from engine.store import Unavailable
+from engine.store import StoreError, Unavailable
 from engine.text import shown
 from tui import keys, present, undoing
 from tui.live import Live
@@ -67,13 +67,14 @@ class OperationsScreen(Board):
     @property
     def here(self) -> Listed | None:
         """The one under the cursor."""
-        key = self.query_one(Picker).key
+        key = self.picked
         return next((one for one in self._listed if one.operation.op == key), None)
 
     def lay_out(self, width: int) -> None:
         """A row for each, and below what there is to say of the one under the cursor."""
         now = self.around.clock()
-        self._listed = view.listed(self.live.history.operations)
+        history = self.live.history
+        self._listed = view.listed(history.operations, history.half)
         head, lines = view.table(self._listed, now, width)
         picker = self.query_one(Picker)
         picker.styles.height = min(len(lines) + 1, max(2, self.size.height // 2))
@@ -240,7 +241,8 @@ async def _show_drop(
     face: OperationsScreen, live: Live, around: Surroundings, operation: Operation
 ) -> None:
     if face.app.screen is face:
-        face.app.push_screen(DropScreen(operation, live, around), face.dropped)
+        one = Listed(operation, half=live.history.half.get(operation.op, 0))
+        face.app.push_screen(DropScreen(one, live, around), face.dropped)
 
 
 class DropScreen(Deed):
@@ -250,9 +252,9 @@ class DropScreen(Deed):
     BINDINGS = keys.bindings(keys.DROP)
     WANTS = "count"
 
-    def __init__(self, operation: Operation, live: Live, around: Surroundings) -> None:
+    def __init__(self, one: Listed, live: Live, around: Surroundings) -> None:
         super().__init__(around.arming, around.clock)
-        self._operation, self._live = operation, live
+        self._one, self._operation, self._live = one, one.operation, live
         self._doing = False
 
     @property
@@ -266,12 +268,15 @@ class DropScreen(Deed):
 
     def lay_out(self, width: int) -> None:
         """What would become of the operation, and of its rows."""
-        one = Listed(self._operation)
-        rows = present.count(self._operation.open, "task")
+        one = self._one
+        rows = present.count(self._operation.open - one.half, "task")
         words = (
             f"{rows} that it did not move: stay as they are, where they are. The journal says "
             "that it is over, and nobody is asked again to go on with it."
         )
+        if one.half:
+            half = present.count(one.half, "task")
+            words = f"{half} that it left half moved: finished, or put back, first. {words}"
         text: list[Line] = [present.heading("what would happen", width)]
         text += [((f"  {piece}", ""),) for piece in present.folded(words, max(8, width - 3))]
         text += [BLANK, *view.about(one, self._clock(), width)]
@@ -290,7 +295,7 @@ class DropScreen(Deed):
         who = self._live.place.who.name
         try:
             await self._live.inspector.drop(self._operation, f"let be by {who}")
-        except Unavailable as error:
+        except StoreError as error:
             self._doing = False
             self.say(f"not done: {error}")
             return

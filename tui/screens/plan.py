@@ -12,16 +12,19 @@ from textual import work
 from textual.app import ComposeResult
 
 from engine import plans
+from engine.index import Query
 from engine.journal import Intent
 from engine.model import Edges
 from engine.operations import Report
 from engine.pace import Pace
 from engine.plans import Plan
-from engine.store import StoreError
+from engine.progress import Phase
+from engine.store import StoreError, Unavailable
 from engine.text import shown
 from engine.verbs import VERBS
 from tui import keys, present
 from tui.export import Sheet, Take
+from tui.judging import judged, still_failing
 from tui.live import Live
 from tui.planning import (
     Asked,
@@ -51,7 +54,7 @@ from tui.views.plan import (
 )
 from tui.widgets.lines import Lines, LongText
 from tui.widgets.picker import Choice, Picker
-from tui.works import Work
+from tui.works import Work, phase_of
 
 ROWS = 4
 """Lines for the tasks, at least, below what there is to say of them."""
@@ -100,15 +103,17 @@ class PlanScreen(Deed):
         follows: str = "",
         warnings: Sequence[str] = (),
         pace: Pace | None = None,
+        errors: Query | None = None,
     ) -> None:
         """`scope` says in words what it is for; `follows` is an operation that it goes on with.
 
-        `pace` is how it is to go; None: as is usual for such a plan.
+        `pace` is how it is to go; None: as is usual for such a plan. `errors` finds the tasks of
+        which it is said whether they would fail so again; None: nothing is said of that.
         """
         super().__init__(around.arming, around.clock)
         self._plan, self._scope = plan, scope
         self._live, self._around, self._when_done = live, around, done
-        self._follows, self._warnings = follows, tuple(warnings)
+        self._follows, self._warnings, self._errors = follows, tuple(warnings), errors
         self._drift: Mapping[str, str] = {}
         self._drifted_at = float("-inf")
         self._amount = NO_AMOUNT
@@ -138,6 +143,8 @@ class PlanScreen(Deed):
         self._recount()
         self._watch_drift()
         self._weigh()
+        if self._errors is not None:
+            self._judge(self._errors)
 
     # What is found out meanwhile
 
@@ -156,7 +163,10 @@ class PlanScreen(Deed):
     def _show_drift(self, drift: Sequence[tuple[plans.Row, str]]) -> None:
         # What cannot be taken in was left out before the plan was made, and says why: that stays.
         out = {row.id for row, _ in drift if row.odd and self._plan.undoes}
-        known = {row.id: how for row, how in drift if row.id not in out}
+        words: dict[str, str] = {
+            state: f"{word} now" for state, word in self._live.inspector.states.items()
+        }
+        known = {row.id: words.get(how, how) for row, how in drift if row.id not in out}
         if known != self._drift and not self._applying and self._report is None:
             self._drift = known
             self._recount()
@@ -200,6 +210,16 @@ class PlanScreen(Deed):
             await self._live.inspector.weigh(self._plan, tell)
         except StoreError as error:
             self.say(f"how much they take up is not known: {error}")
+
+    @work(group="judge")
+    async def _judge(self, query: Query) -> None:
+        try:
+            found = await judged(self._live, query)
+        except Unavailable:
+            return  # closed: the console is being left
+        self._warnings = (*self._warnings, *still_failing(found))
+        if self._report is None:
+            self.lay_out(self.size.width)
 
     def _weighed(self, weight: Weight) -> None:
         self._weight = weight
@@ -398,7 +418,19 @@ class PlanScreen(Deed):
 
     def action_reason(self) -> None:
         """Say why; it stands in the journal."""
+        if self._report is not None or self._applying:
+            self.say("too late: what is done stands in the journal as it was begun")
+            return
         self.ask_reason("reason, for the journal")
+
+    def action_undo(self) -> None:
+        """What was done here; not before this is: it would be dropped for that, unseen."""
+        if self._report is not None:
+            super().action_undo()
+        elif self._applying:
+            self.say("it is being applied: u once it is over")
+        else:
+            self.say("this plan is not applied yet: Esc drops it, and u then shows what was done")
 
     def action_pace(self) -> None:
         """How fast, with which canary, and when it stops by itself."""
@@ -472,7 +504,9 @@ class PlanScreen(Deed):
             self.go(Target(keys.OPERATION, id=begun.op))
 
     async def _follow(self, begun: Work) -> None:
+        said = False
         while begun.ended is None:
+            said = self._tell_that_it_asks(begun, said)
             self._so_far = sum(begun.counts.values())
             self.lay_out(self.size.width)
             await asyncio.sleep(GLANCE)
@@ -482,6 +516,15 @@ class PlanScreen(Deed):
         self._arming.used()
         self._when_done(report)
         self.lay_out(self.size.width)
+
+    def _tell_that_it_asks(self, begun: Work, said: bool) -> bool:
+        """Whether it was said that it waits for the operator, who may look at something else."""
+        if phase_of(begun) is not Phase.ASKING:
+            return False
+        if not said and getattr(self.app.screen, "work", None) is not begun:
+            self._live.news.append(f"{begun.name} asks whether to go on; u, Enter shows it")
+            return True
+        return said
 
 
 async def show_plan(
@@ -509,4 +552,7 @@ async def show_plan(
         return
     words, warned = asked.words(len(plan.rows)), warnings(live, plan, asked)
     pace = pace_for(plan, picked=asked.ids is not None)
-    face.app.push_screen(PlanScreen(plan, words, live, around, done, warnings=warned, pace=pace))
+    errors = asked.query if verb == "retry" and asked.ids is None else None
+    face.app.push_screen(
+        PlanScreen(plan, words, live, around, done, warnings=warned, pace=pace, errors=errors)
+    )

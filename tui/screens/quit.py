@@ -56,16 +56,24 @@ class QuitScreen(ModalScreen[str]):
         for work in self._works:
             pieces = present.folded(ending(work, self._dead), WIDTH)
             rows += [*(((piece, "strong"),) for piece in pieces), ()]
-        without = () if self._pids else ("keep",)
-        alone = "" if self._pids else "leave"
+        # What led here is pressed several times in a row: it ends nothing that is carried out.
+        without = {"quit"} if self._works else {"leave"}
+        without |= set() if self._pids else {"keep"}
+        alone = "" if self._pids else "stop what is carried out, and leave"
         for key in keys.on(keys.QUIT, without):
-            about = alone if key.action == "quit" and alone else key.about
+            about = alone if key.action == "leave" and alone else key.about
             rows.append(((f"{key.shown:<5}", "key"), (about, "")))
         self.query_one(Lines).show([present.cut(row, WIDTH) for row in rows])
 
     def action_quit(self) -> None:
-        """Stop the worker and leave."""
-        self.dismiss("stop")
+        """Stop the worker and leave; not where more would end by it."""
+        if not self._works:
+            self.dismiss("stop")
+
+    def action_leave(self) -> None:
+        """Stop what is carried out, and the worker, and leave."""
+        if self._works:
+            self.dismiss("stop")
 
     def action_keep(self) -> None:
         """Leave it running."""

@@ -23,22 +23,30 @@ UNDO = DAY
 """Seconds for which an operation can be taken back."""
 
 
+NONE: Mapping[str, int] = {}
+
+
 class Listed(NamedTuple):
     """An operation, and what others have done to it since."""
 
     operation: Operation
     back: int = 0
     """How many of its tasks were taken back since."""
+    half: int = 0
+    """How many of its tasks are half moved, where it was interrupted."""
 
 
-def listed(operations: Sequence[Operation]) -> tuple[Listed, ...]:
-    """Each of them, in the same order, with how many of its tasks the others took back."""
+def listed(operations: Sequence[Operation], half: Mapping[str, int] = NONE) -> tuple[Listed, ...]:
+    """Each of them, in the same order, with how many of its tasks the others took back.
+
+    `half` is how many tasks it left half moved, by its name.
+    """
     back: dict[str, int] = {}
     for one in operations:
         if one.intent.undoes:
             done = one.counts.get(End.DONE, 0)
             back[one.intent.undoes] = back.get(one.intent.undoes, 0) + done
-    return tuple(Listed(one, back.get(one.op, 0)) for one in operations)
+    return tuple(Listed(one, back.get(one.op, 0), half.get(one.op, 0)) for one in operations)
 
 
 class State(NamedTuple):
@@ -52,14 +60,16 @@ class State(NamedTuple):
 
 def state(one: Listed) -> State:
     """What became of it."""
-    operation, back = one
+    operation, back, half = one
     if operation.intent.verb == controls.VERB and not operation.running:
         return _of_control(operation)
     done, failed = (operation.counts.get(end, 0) for end in (End.DONE, End.FAILED))
     if operation.running:
         return State("running", "good")
     if operation.interrupted:
-        return State("interrupted", "warning", f"{operation.open:,} not moved")
+        half = min(half, operation.open)
+        more = f", {half:,} half moved" if half else ""
+        return State("interrupted", "warning", f"{operation.open - half:,} not moved{more}")
     if back:
         return State("undone", "dim") if back >= done else State("part undone", "", f"{back:,}")
     if why := stopped(operation):
@@ -84,7 +94,7 @@ def stopped(operation: Operation) -> str:
 
 def undo(one: Listed, now: float) -> Run:
     """For how long it can be taken back, or why it cannot; `now` in epoch seconds UTC."""
-    operation, back = one
+    operation, back, _ = one
     verb = VERBS.get(operation.intent.verb)
     if operation.intent.verb == controls.VERB:
         before = str(operation.intent.values.get("before", ""))

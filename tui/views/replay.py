@@ -225,6 +225,10 @@ def _undo(came: Result, states: Mapping[State, str], width: int) -> list[Line]:
         words = "nothing to take back: nothing of it is on its way"
     elif waits:
         words = f"T takes back what has not run: {waits:,} wait; what ran cannot be called back"
+    elif now.tally.failed:
+        words = (
+            "what ran cannot be called back; what failed is tried again as the queue's rules say"
+        )
     else:
         words = "nothing waits any more; what ran cannot be called back"
     found += [((f"   {piece}", ""),) for piece in _folded(words, width - 4)]

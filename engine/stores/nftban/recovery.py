@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from engine import files
@@ -55,10 +55,11 @@ class Recovery:
         self._desk, self._folders = desk, folders
         self._by_word = {folder.word: state for state, folder in folders.items()}
 
-    def recover(self, now: float) -> list[str]:
+    def recover(self, now: float, ids: Collection[str] | None = None) -> list[str]:
         """Finish or take back what dead processes left on the desk; says what was done.
 
-        What the disk refuses is said as well, and left for the next time.
+        With `ids` only what is of these tasks. What the disk refuses is said as well, and left for
+        the next time.
 
         Raises:
             Unavailable: the desk cannot be read, or another process keeps its lock.
@@ -67,9 +68,13 @@ class Recovery:
         if not desk.folder.exists():
             return []
         desk.check()
-        desk.owes = False
+        names = _listed(desk.folder)
+        if ids is None:
+            desk.owes = False
+        else:
+            names = [n for n in names if (its := Moving.read(n)) is not None and its.id in ids]
         said = []
-        for name in _listed(desk.folder):
+        for name in names:
             try:
                 if name.startswith("D."):
                     said += self._recover_withdrawn(name, now)

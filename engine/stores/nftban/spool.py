@@ -404,21 +404,28 @@ class NftbanStore:
 
         None is locked: what its caller does meanwhile may take long, and nobody who claims one of
         them must find it in somebody's hand. The swap locks each, and looks whether it still is.
+        Those that are not there may lie on the desk: what nobody moves any more is recovered.
         """
         self._desk.let_go()
         for folder in self._folders.values():
             folder.check()
         now = self._clock()
+        gone: set[str] = set()
         for ident, state, rev in seen:
             try:
                 record, there = self._desk.grasp(ident, state, rev)
-            except (Gone, Refused):
+            except Gone:
+                gone.add(ident)
+            except Refused:
                 continue
             except OSError as error:
                 yield Problem(ident, f"cannot be read now: {error.strerror}", state)
             else:
                 lease = Lease("", there.st_ctime) if state is State.ACTIVE else None
                 yield form.as_task(record, state, there, lease, now, rev)
+        if gone and not self._no_writing():
+            with suppress(OSError, Unavailable):  # it stays on the desk, where look() shows it
+                self._recovery.recover(now, gone)
 
     def parts(self, task: Task) -> Iterator[Part]:
         """Its file, its payload, and what lies beside the payload of a spooled mail.
