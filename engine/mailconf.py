@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from engine import checks
-from engine.checks import At, Check
+from engine.checks import At, Check, ConfigError
 from engine.foreign import PAIR, SECRET, Foreign, Said, Table
 from engine.policy import Rate
 
@@ -120,6 +120,50 @@ def mail_for(
         values["templates"] = f"{share}/templates/mail"
     merged = {"programs": programs, **values, **said}
     merged.setdefault("allowed_paths", (root, log_dir))
+    merged.setdefault("delivery_log", f"{root}/mail/delivery.jsonl")
+    return MailSettings(**merged)
+
+
+def source(field: str, said: Mapping[str, Any], root: str, environ: Mapping[str, str]) -> At | None:
+    """Where another program was told a field, and by which variable; None where it was not, or
+    where what YAML says of it goes before.
+
+    Raises:
+        ConfigError: as `mail_for`.
+    """
+    if field in said:
+        return None
+    told = Foreign.read(environ, _TABLE, FILES)
+    for name, key in _VARIABLES.items():
+        table = _TABLE._replace(variables={name: key})
+        if key != field or field not in told.values(root, table):
+            continue
+        own = told._replace(conf={}, unreadable="").values(root, table)
+        return (told.environ if own else told.conf)[name].at
+    return None
+
+
+def as_far_as_meant(
+    said: Mapping[str, Any], root: str, log_dir: str, environ: Mapping[str, str]
+) -> MailSettings:
+    """The same, where what cannot be meant counts as unsaid: enough to keep a mail by, and nothing
+    to send one by. Raises nothing.
+    """
+    told = Foreign.read(environ, _TABLE, FILES)
+    meant: dict[str, Any] = {}
+    try:
+        told.values(root, _TABLE._replace(variables={}))
+    except ConfigError:  # of no file it is known whether it counts, or what it holds
+        told = told._replace(conf={}, unreadable="")
+        meant["allowed_paths"] = (root,)
+    for name, key in _VARIABLES.items():
+        try:
+            meant |= told.values(root, _TABLE._replace(variables={name: key}))
+        except ConfigError:
+            if key == "allowed_paths":
+                meant[key] = (root,)  # as narrow as it may have been meant
+    known = {key: meant[key] for key in meant if key in MailSettings._fields}
+    merged = {"allowed_paths": (root, log_dir), **known, **said}
     merged.setdefault("delivery_log", f"{root}/mail/delivery.jsonl")
     return MailSettings(**merged)
 

@@ -101,6 +101,8 @@ def modes(patient: Patient) -> Iterator[Finding]:
     private |= {own, f"{own}/held", f"{own}/trash", f"{own}/{CORRUPT}"}
     yield from unseen(patient, patient.seen)
     for path, seen in patient.there(patient.seen):
+        if _is_link(seen):
+            continue  # its mode means nothing, and chmod would follow it; `folders` tells of it
         mode = stat.S_IMODE(seen.st_mode)
         mend = f"chmod u=rwx,g-w,o= {shlex.quote(path)}"
         if mode & stat.S_IWOTH:

@@ -130,12 +130,15 @@ def mail_spool(patient: Patient) -> Iterator[Finding]:
         ident = os.path.basename(os.path.dirname(path))
         mend = f"{patient.spooldeck} mail spool retry -- {shlex.quote(ident)}"
         yield Finding(Grade.WARN, f"{os.path.dirname(path)}: no task sends this mail", mend)
+    if len(lost) > NAMED:
+        many = f"and {len(lost) - NAMED:,} more that no task sends"
+        mend = f"{patient.spooldeck} mail spool retry --all  # and what is in the DLQ"
+        yield Finding(Grade.WARN, many, mend)
     broken = patient.mail.broken
     for path, why in broken[:NAMED]:
         yield Finding(Grade.WARN, f"{path}: no mail: {why}", f"{by_name(path)}  # mend or remove")
-    more = max(0, len(lost) - NAMED) + max(0, len(broken) - NAMED)
-    if more:
-        said = f"and {more:,} more in the mail spool"
+    if len(broken) > NAMED:
+        said = f"and {len(broken) - NAMED:,} more that are no mail"
         yield Finding(Grade.WARN, said, f"{patient.spooldeck} mail spool list")
 
 

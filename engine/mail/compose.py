@@ -25,7 +25,9 @@ from engine.text import REPLACEMENT
 from engine.webpage import from_html
 
 SUBJECT_LIMIT = 2000
-"""Characters of a subject; a longer one is a mistake, such as a whole report."""
+"""Characters of a subject; a longer one is a mistake, such as a whole report, and is cut: a mail
+is worth more than the end of its subject.
+"""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -81,8 +83,7 @@ def compose(
     `transport` is only for templates that tell it. `also` are further headers by their names.
 
     Raises:
-        BadMail: a recipient or a sender that is no address, a subject without end, or a time that
-            no calendar has.
+        BadMail: a recipient or a sender that is no address, or a time that no calendar has.
     """
     recipient = checked(recipient, settings.strict)
     sender = checked(settings.sender or f"nftban@{host.name}", strict=False)
@@ -140,11 +141,7 @@ def _subject(given: str, settings: MailSettings, host: Host) -> str:
     if not subject.strip():
         default = settings.subject or f"{settings.subject_prefix} Report from {host.name}"
         subject = header.clean(default).strip()
-    if len(subject) > SUBJECT_LIMIT:
-        raise BadMail(
-            f"subject: {len(subject):,} characters, expected one line of at most {SUBJECT_LIMIT:,}"
-        )
-    return subject
+    return subject if len(subject) <= SUBJECT_LIMIT else f"{subject[: SUBJECT_LIMIT - 3]}..."
 
 
 def _from(name: str, sender: str) -> list[str]:

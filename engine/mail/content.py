@@ -41,11 +41,14 @@ def given(said: str, settings: MailSettings) -> Content:
     leads below one of the folders of `allowed_paths`. Whatever else is text.
 
     Raises:
-        BadMail: a file that may not be mailed, or that cannot be read as one; more than
-            `max_file_size` bytes.
+        BadMail: a file that may not be mailed, that cannot be read as one, or that is empty; more
+            than `max_file_size` bytes.
     """
     if _means_path(said, settings.allowed_paths):
         data = _read(said, settings)
+        if not data.strip():
+            where = shown(said[:200])
+            raise BadMail(f"content {where}: an empty file, expected one that says something")
         return of_body(data, said.lower().endswith(_NAMED_HTML))._replace(path=said)
     text = _SURROGATE.sub(REPLACEMENT, said).lstrip("\ufeff")
     # A character has four bytes at most: what is short need not be measured.

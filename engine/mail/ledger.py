@@ -95,13 +95,15 @@ class Ledger:
         self._record(transport, to, FAILED, f"{word}: {text}" if text else word)
 
     def unsendable(self, task_id: str, n: int, word: str, to: str, text: str) -> None:
-        """A queued mail is given up on without being tried again; n attempts were made before.
+        """A mail is given up on without being tried again; n attempts were made before.
 
         `to` is "" where nobody knows whom it was for. The line names no transport: none was asked,
         and none is missing, which is what a reader takes `none` for.
         """
         result = f"status=failed retries={n} last_error={word}: {text}"
         self._log("ERROR", f"MAIL_SEND_RESULT task_id={task_id} {result}")
+        self._put(_LAST_FAILURE, str(int(self._clock())))
+        self._put(_LAST_REASON, word)
         self._record(NONE, to, FAILED, f"{word}: {text}")
 
     def spooled(self, task_id: str, to: str, why: str, transport: str = "") -> None:
@@ -113,9 +115,13 @@ class Ledger:
         """The mail lies in the spool, in that folder, and no task could be made for it."""
         self._log("WARN", f"Queue not available, mail saved to spool: {folder}")
 
-    def no_transport(self, to: str) -> None:
-        """Nothing was attempted: there is no way to send by."""
+    def no_transport(self, why: str = "") -> None:
+        """Nothing was attempted: there is no way to send by; `why` where that is not as it always
+        was, made safe.
+        """
         self._log("ERROR", "No mail system available, spooling for later")
+        if why:
+            self._log("WARN", f"Nothing was attempted: {why}")
 
     def in_doubt(self, task_id: str, transport: str, since: float) -> None:
         """An attempt that began then has no known end, and another follows."""

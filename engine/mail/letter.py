@@ -21,9 +21,10 @@ from engine.text import shown
 META, HTML, TEXT = "meta.sh", "body.html", "body.txt"
 """Contract, "Mail Spool Format"."""
 
-TRYING, SENT, REFUSED = "trying", "sent", "refused"
+TRYING, SENT, REFUSED, UNQUEUED = "trying", "sent", "refused", "unqueued"
 """Marks in a mail's folder: a transport has been asked and has not answered; one has accepted the
-mail; none ever will. The other program knows none of them, and leaves them alone.
+mail; none ever will; no task could be made for it. The other program knows none of them, and leaves
+them alone.
 """
 
 FOLDER = "mail-"

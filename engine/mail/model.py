@@ -65,6 +65,8 @@ _NEVER = frozenset(
         *(f"connect_{why}" for why in ("refused", "unreachable", "timeout", "failed", "interface")),
         *(f"unavailable_no_{what}" for what in ("transport", "token", "input", "space")),
         *(f"unavailable_not_{what}" for what in ("started", "read")),
+        # Ended before the mail had left us, as whoever had it in hand says.
+        *("timeout_not_read", "timeout_before_data", "connect_lost_before_data"),
         # Of sysexits.h: not for_now, with which sendmail(8) says that it has queued the mail, and
         # none that says that something broke on the way.
         *("unavailable_usage", "unavailable_service", "unavailable_file"),

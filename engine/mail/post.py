@@ -5,6 +5,10 @@ the transport is asked, and as sent right after it accepted, each durably. One w
 is ended between the acceptance and the second mark leaves the first one behind, and so does a
 transport that never answers. The next attempt says so in the log, and sends the same mail once
 more, with the same Message-ID.
+
+`send_with_retry` spools at its end, as the contract has it: whoever kills it for good (SIGKILL, a
+power cut) in the minute or two before that loses the mail, of which the log then tells that it was
+to be tried again. Every other signal has it spooled at once.
 """
 
 import re
@@ -38,6 +42,9 @@ line, may be another one by then."""
 
 NO_TRANSPORT, BAD_MAIL = "unavailable_no_transport", "rejected_bad_mail"
 """Words, as those of `NotSent`, for what no transport was asked."""
+
+NOT_SET_UP = "no mail transport is set up"
+"""Why nothing is sent where nobody has seen to it; how the reason begins, where there is more."""
 
 
 class Tokens(Protocol):
@@ -120,15 +127,18 @@ class Post:
         pause: Callable[[float], object],
         *,
         complain: Callable[[str], None],
+        unmeant: str = "",
     ) -> None:
         """`suspensions` tells which transports an operator has suspended; raises OSError or
         ValueError where that is not known. `pause` waits so many seconds, or until whoever asked
-        for the mail has it cancelled. `complain` is told what stops no mail.
+        for the mail has it cancelled. `complain` is told what stops no mail. `unmeant` is what of
+        the settings cannot be meant: with it nothing is sent, and all is kept.
         """
         self._settings, self._host = settings, host
         self._spool, self._ledger, self._ways = spool, ledger, ways
         self._suspensions, self._limits = suspensions, limits
         self._clock, self._pause, self._complain = clock, pause, complain
+        self._unmeant = unmeant or _wrong_sender(settings)
         self._turns: dict[str, float] = {}
         """By bucket: when the last of the mails that found it empty comes back."""
 
@@ -148,15 +158,17 @@ class Post:
             BadMail: nobody may send this.
             NotSent: it was not accepted, or nothing may be sent now.
         """
-        to = self._whom(recipient)
-        if not to:
-            return None
-        said, now = given(content, self._settings), self._clock()
-        transport, why = self._chosen()
-        if transport is None:
-            raise NotSent(Reason.UNAVAILABLE, NO_TRANSPORT, why)
-        ident = self._spool.fresh_id(now)
-        mail = self._composed(said, to, subject, now, ident, transport)
+        now = self._clock()
+        with self._refusing(recipient):
+            to = self._whom(recipient)
+            if not to:
+                return None
+            said = given(content, self._settings)
+            transport, why = self._chosen()
+            if transport is None:
+                raise NotSent(Reason.UNAVAILABLE, NO_TRANSPORT, why)
+            ident = self._spool.fresh_id(now)
+            mail = self._composed(said, to, subject, now, ident, transport)
         try:
             self._spend(transport.name, to)
         except Waits as wait:
@@ -172,34 +184,67 @@ class Post:
         *,
         enqueue: Callable[[str, str], str],
         cancelled: Callable[[], bool] = lambda: False,
+        tell: Callable[[str], object] = lambda text: None,
     ) -> Ended | None:
         """Some attempts with waits between them, then the spool and a task (contract,
         `nftban_mail_send_with_retry`); None when there is nobody to send it to.
 
-        `enqueue` takes the task's description and its payload, and answers with its id.
+        `enqueue` takes the task's description and its payload, and answers with its id. `tell` is
+        told of each attempt that failed and is followed by another one.
 
         Raises:
             BadMail: nobody may send this, and it is not spooled.
             OSError: it was not sent, and could not be spooled: nothing of it is left.
         """
-        to = self._whom(recipient)
-        if not to:
-            return None
-        said, now = given(content, self._settings), self._clock()
+        now = self._clock()
         subject, ident = subject or DEFAULT_SUBJECT, self._spool.fresh_id(now)
-        transport, why = self._chosen()
+        with self._refusing(recipient):
+            to = self._whom(recipient)
+            if not to:
+                self._require_known()
+                return None
+            said = given(content, self._settings)
+            transport, why = self._chosen()
+            if transport is not None:
+                mail = self._composed(said, to, subject, now, ident, transport)
         if transport is None:
-            self._ledger.no_transport(to)
+            # What nobody has set up yet is told by the contract's own line.
+            self._ledger.no_transport("" if why.startswith(NOT_SET_UP) else why)
             ended = Ended(False, "", 0, "no_transport_available", why, ident)
         else:
-            mail = self._composed(said, to, subject, now, ident, transport)
-            ended = self._tries(transport, mail, cancelled)
+            ended = self._tries(transport, mail, cancelled, tell)
         if not ended.sent:
             ended = self._keep(ended, to, subject, said, enqueue)
         self.publish()
         return ended
 
-    def _tries(self, transport: Transport, mail: Mail, cancelled: Callable[[], bool]) -> Ended:
+    @contextmanager
+    def _refusing(self, recipient: str) -> Iterator[None]:
+        """What nobody may send is written down: who asked for it may not be listening."""
+        try:
+            yield
+        except BadMail as bad:
+            to = recipient or self._settings.recipient
+            self._ledger.unsendable(INLINE, 0, BAD_MAIL, to, str(bad))
+            self.publish()
+            raise
+
+    def _require_known(self) -> None:
+        """Make sure that nobody wants mail, which is no failure.
+
+        Raises:
+            BadMail: somebody may, and nobody can tell who.
+        """
+        if self._unmeant:
+            raise BadMail(self._unmeant)
+
+    def _tries(
+        self,
+        transport: Transport,
+        mail: Mail,
+        cancelled: Callable[[], bool],
+        tell: Callable[[str], object],
+    ) -> Ended:
         """As many attempts as are allowed and make sense, with waits only between them."""
         name, to, most = transport.name, mail.recipient, self._settings.attempts
         failure: NotSent | None = None
@@ -228,7 +273,13 @@ class Post:
                 self._ledger.accepted(INLINE, made, name, to, after)
                 return Ended(True, name, made, mail_id=mail.id)
             self._ledger.attempt_failed(made, most, failure.word)
-            if failure.permanent or made == most or not self._waited(made, cancelled):
+            if failure.permanent or made == most or cancelled():
+                break
+            pause = self._pause_after(made)
+            tell(f"attempt {made} of {most} by {name} failed: {failure.word}; again in {pause:g} s")
+            self._ledger.retrying(pause)
+            self._pause(pause)
+            if cancelled():
                 break
         assert failure is not None
         word, text = failure.word, f"{failure}{ends}"
@@ -236,15 +287,10 @@ class Post:
         permanent = failure.permanent
         return Ended(False, name, made, word, text, mail.id, permanent=permanent, doubt=doubt)
 
-    def _waited(self, made: int, cancelled: Callable[[], bool]) -> bool:
-        """Wait as long as after so many attempts; False when there is to be no other one."""
+    def _pause_after(self, made: int) -> float:
+        """Seconds to wait after so many attempts."""
         waits = self._settings.backoff or (0.0,)
-        if cancelled():
-            return False
-        seconds = waits[min(made, len(waits)) - 1]
-        self._ledger.retrying(seconds)
-        self._pause(seconds)
-        return not cancelled()
+        return waits[min(made, len(waits)) - 1]
 
     def _keep(
         self,
@@ -270,6 +316,8 @@ class Post:
             # The mail is safe, whatever is wrong with the queue; to fail now would deny that.
             why = shown(str(error) or type(error).__name__)
             self._ledger.unqueued(payload.rpartition("/")[0])
+            with self._told("whoever queues it has to wait a moment"):
+                self._spool.unqueued(ended.mail_id)
             return ended._replace(payload=payload, unqueued=why)
         reason = f"after_{ended.attempts}_retries" if ended.attempts else ended.word
         self._ledger.spooled(task_id, to, reason, ended.transport)
@@ -434,6 +482,8 @@ class Post:
 
     def _chosen(self) -> tuple[Transport | None, str]:
         """The transport to use now, and why there is none."""
+        if self._unmeant:
+            return None, self._unmeant
         try:
             suspended = self._suspended()
         except Waits as unknown:
@@ -443,13 +493,13 @@ class Post:
             return transport, ""
         forced = self._settings.method
         if forced == NOWHERE:
-            return None, "no mail transport is set up: the method is none"
+            return None, f"{NOT_SET_UP}: the method is none"
         held = [name for name, why in why_not.items() if why.cause is Cause.SUSPENDED]
         if held:
             return None, _held_by(suspended[name] for name in held)
         if forced in why_not:
             return None, f"no mail transport: {forced}: {why_not[forced].words}"
-        return None, "no mail transport is set up"
+        return None, NOT_SET_UP
 
     def _spend(self, name: str, to: str) -> None:
         """Take a token of the transport and one of the recipient's domain, for an attempt that is
@@ -534,6 +584,16 @@ class Post:
         except (OSError, MailError) as error:
             why = error.strerror if isinstance(error, OSError) else None
             self._complain(f"{why or shown(str(error))}; {consequence}")
+
+
+def _wrong_sender(settings: MailSettings) -> str:
+    """Why nothing may be sent as from whom the settings name; "" where it may."""
+    try:
+        if settings.sender:
+            address.checked(settings.sender, strict=False)
+    except BadMail as bad:
+        return f"no mail is sent: its sender {bad}"
+    return ""
 
 
 def _held_by(held: Iterable[Suspension]) -> str:

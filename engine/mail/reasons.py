@@ -97,6 +97,10 @@ def of_program(name: str, ran: Ran) -> NotSent | None:
     if ran.ended:
         _, late, time = ran.ended.partition("timeout after ")
         why = f"{name} did not end within {time}" if late else f"{name} was stopped"
+        if ran.unread:
+            # Without the end of its input it cannot know that the mail is whole.
+            word = "timeout_not_read" if late else "unavailable_not_read"
+            return not_sent(word, _joined(f"{why}, and had not read the mail", text))
         return not_sent("timeout" if late else "unavailable_stopped", _joined(why, text))
     if ran.status == 0:
         if not ran.unread:
@@ -144,12 +148,19 @@ _REACHING = frozenset({7, 28})
 _last_lines_of_answers = re.compile(r"(?m)^([2-5]\d\d)(?: .*)?\r?$").findall
 _curls_own = re.compile(r"(?m)^curl: \(\d+\) (.*?)(?: \(errno: \d+\))?$").findall
 
+UPLOADED = "spooldeck uploaded"
+"""How curl is told to begin the line that says how many bytes of the mail left it."""
+
+_nothing_left = re.compile(rf"(?m)^{UPLOADED} 0\r?$").search
+_mail_wanted = re.compile(r"(?m)^354").search
+
 _PLAIN = "(expected TLS of every host that is not in mail.plain_hosts)"
 
 
 def of_curl(code: int, output: bytes, secrets: Collection[str] = ()) -> NotSent:
-    """Why curl did not send a mail, by its exit status and its output: what it says itself, and
-    the server's answers as `--dump-header` lists them. `secrets` never come to stand in the text.
+    """Why curl did not send a mail, by its exit status and its output: what it says itself, the
+    server's answers as `--dump-header` lists them, and the line of `UPLOADED`. `secrets` never come
+    to stand in the text.
     """
     text = output.decode("utf-8", "replace")
     if code < 0:
@@ -165,6 +176,8 @@ def of_curl(code: int, output: bytes, secrets: Collection[str] = ()) -> NotSent:
     heard = _of_phrases(own) if code in _REACHING else ""
     if heard.startswith(("connect_", "timeout")) and heard != "connect_failed":
         word = heard
+    if word in ("timeout", "connect_lost") and _nothing_left(text) and not _mail_wanted(text):
+        word += "_before_data"
     said = told(own, secrets)
     return not_sent(word, f"{said} {_PLAIN}"[:ERROR_LIMIT] if word == "tls_missing" else said)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from engine import files
 from engine.files import Refused
 from engine.mail import letter
-from engine.mail.letter import FOLDER, HTML, META, NEW, REFUSED, SENT, TEXT, TRYING, Mark
+from engine.mail.letter import FOLDER, HTML, META, NEW, REFUSED, SENT, TEXT, TRYING, UNQUEUED, Mark
 from engine.mail.model import BadMail
 from engine.text import shown
 
@@ -54,6 +54,8 @@ class Spooled(NamedTuple):
     """The attempt that began and of which no end is known."""
     refused: str = ""
     """Why no attempt would help; "" where nobody said so."""
+    unqueued: bool = False
+    """Whether it was spooled, and no task could be made for it."""
 
     @property
     def made(self) -> float:
@@ -130,7 +132,7 @@ class MailSpool:
             parts[REFUSED] = letter.refusal(refused)
         if trying is not None:
             parts[TRYING] = letter.attempt(*trying)
-        spool = files.enter(self.folder, self._root, make=True)
+        spool = self._enter(make=True)
         try:
             letter.place(id, parts, spool)
         finally:
@@ -245,6 +247,7 @@ class MailSpool:
             created=float(epoch) if told else letter.stamp_of(bare.id) or os.fstat(here).st_mtime,
             trying=letter.mark(TRYING, here, spool),
             refused="" if why is None else why[0].get("WHY") or "refused before",
+            unqueued=letter.mark_values(UNQUEUED, here, spool) is not None,
         )
 
     def _id_of(self, meta: str) -> str:
@@ -322,6 +325,24 @@ class MailSpool:
                 files.forget(REFUSED, here)
         return spooled.refused
 
+    def unqueued(self, id: str) -> None:
+        """Write down that no task could be made for a mail: whoever wants to need not wait for one.
+
+        Raises:
+            OSError: it could not be written.
+        """
+        with self._letter(id) as (here, _):
+            files.replace(UNQUEUED, here, files.assignments({"SINCE": str(int(self._clock()))}))
+
+    def queued(self, id: str) -> None:
+        """A task was made for it after all.
+
+        Raises:
+            OSError: the mark could not be removed.
+        """
+        with self._letter(id) as (here, _):
+            files.forget(UNQUEUED, here)
+
     def remove(self, spooled: Spooled) -> None:
         """Remove a mail with all its files; the mark that it was sent goes last.
 
@@ -358,10 +379,25 @@ class MailSpool:
 
     # ---- folders
 
+    def _enter(self, *, make: bool = False) -> int:
+        """A descriptor of the spool, which names it whole where there is none to be had.
+
+        Raises:
+            OSError: it cannot be entered.
+        """
+        try:
+            return files.enter(self.folder, self._root, make=make)
+        except NotADirectoryError as error:
+            # Many have moved it to another disk, and left a link to it.
+            way = f"{error.strerror}; where it lies elsewhere, name that: NFTBAN_MAIL_SPOOL_DIR"
+            raise NotADirectoryError(error.errno, way, self.folder) from error
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self.folder) from error
+
     @contextmanager
     def _listed(self) -> Iterator[int]:
         """A descriptor of the spool."""
-        spool = files.enter(self.folder, self._root)
+        spool = self._enter()
         try:
             yield spool
         finally:

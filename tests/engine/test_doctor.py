@@ -822,6 +822,31 @@ def test_what_one_walk_sees(root: Path) -> None:
     assert [problem.where for problem in sight.broken] == ["pending/x.task"]
 
 
+def test_of_a_link_no_mode_is_told(root: Path) -> None:
+    """It has none of its own, and a chmod would change what it leads to; that it is one is said."""
+    (root / "mailspool").rename(root / "elsewhere")
+    (root / "mailspool").symlink_to(root / "elsewhere")
+
+    assert [f for f in findings(root, "modes") if f"{root}/mailspool" in f.what] == []
+    assert "a symbolic link, which is not followed" in the_one(root, "folders").what
+
+
+def test_many_mails_without_a_task_are_mended_by_one_command(root: Path) -> None:
+    """Three are named, each with its own; for the others there is one for all."""
+    kept = []
+    for number in range(5):
+        meta = root / "mailspool" / f"mail-{number}" / "meta.sh"
+        meta.parent.mkdir()
+        meta.write_text("")
+        kept.append(str(meta))
+
+    *named, more = findings(root, "spool", mail=patient.Mail(kept=kept))
+
+    assert [finding.mend.split()[-1] for finding in named] == [f"mail-{n}" for n in range(3)]
+    assert more.what == "and 2 more that no task sends"
+    assert more.mend.startswith(f"spooldeck --root {root} mail spool retry --all")
+
+
 SHUT = patient.Mail(shut="no mail transport is set up")
 HALTED = Stopped("curl", 1_795_167_600.0, "ana", "the relay moves")
 

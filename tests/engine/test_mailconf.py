@@ -191,6 +191,38 @@ def test_a_variable_that_cannot_be_meant_is_named(name: str, text: str) -> None:
         settings({name: text})
 
 
+def kept(**environ: str) -> MailSettings:
+    """What is known of how mail is sent, whatever cannot be meant."""
+    environ = {"NFTBAN_CONFIG_DIR": NOTHING, **environ}
+    return mailconf.as_far_as_meant({"company": "ACME"}, ROOT, f"{ROOT}/log", environ)
+
+
+def test_what_can_be_meant_is_known_beside_what_cannot() -> None:
+    """Whom mail is for is known though the port, or the number of attempts, is not."""
+    known = {"NFTBAN_MAIL_RECIPIENT": "ops@example.com", "NFTBAN_MAIL_MAX_FILE_SIZE": "1"}
+
+    got = kept(**known, NFTBAN_SMTP_PORT="abc", NFTBAN_MAIL_RETRY_ATTEMPTS="0")
+
+    assert (got.recipient, got.max_file_size, got.company) == ("ops@example.com", 1024, "ACME")
+    assert (got.port, got.attempts) == (587, 3)
+    assert got == kept(**known)
+
+
+def test_folders_that_cannot_be_meant_open_no_others() -> None:
+    """Of the folders that may be mailed from only the data folder is left."""
+    assert kept(NFTBAN_MAIL_ALLOWED_PATHS="reports").allowed_paths == (ROOT,)
+    assert kept().allowed_paths == (ROOT, f"{ROOT}/log")
+
+
+def test_a_file_that_cannot_be_read_says_nothing(tmp_path: Path) -> None:
+    """What the environment says is known all the same."""
+    (tmp_path / "conf.d" / "mail.conf").mkdir(parents=True)  # a folder, which nobody reads
+
+    got = kept(NFTBAN_CONFIG_DIR=str(tmp_path), NFTBAN_MAIL_RECIPIENT="ops@example.com")
+
+    assert (got.recipient, got.allowed_paths) == ("ops@example.com", (ROOT,))
+
+
 def test_every_field_can_be_said_somewhere() -> None:
     """No setting is there that nobody can set."""
     sayable = {*mailconf._MAIL, *mailconf._RELAY, "host", "password"} - {"relay"}

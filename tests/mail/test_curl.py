@@ -241,7 +241,9 @@ def test_an_address_that_is_more_than_one_reaches_nobody(address: str) -> None:
     ("script", "word"),
     [
         ({"greeting": "554 5.3.2 go away"}, "unavailable_554"),
-        ({"greeting": DROP}, "connect_lost"),
+        ({"greeting": DROP}, "connect_lost_before_data"),
+        ({"rcpt": DROP}, "connect_lost_before_data"),
+        ({"data": DROP}, "connect_lost_before_data"),
         ({"mail": "550 5.1.8 bad sender"}, "rejected_550"),
         ({"mail": "530 5.7.0 who are you"}, "auth_530"),
         ({"rcpt": "450 4.2.1 busy"}, "unavailable_450"),
@@ -300,7 +302,8 @@ def test_a_relay_that_says_nothing_is_left_in_time() -> None:
     with Server(body=STALL) as server:
         stalled = failure_of(a_curl(server.port, max_time=0.5))
 
-    assert [mute.word, stalled.word] == ["timeout", "timeout"]
+    assert [mute.word, stalled.word] == ["timeout_before_data", "timeout"]
+    assert (mute.doubtful, stalled.doubtful) == (False, True), "the mail had not begun to leave"
     assert not (mute.permanent or stalled.permanent)
     assert str(stalled) == "curl did not end within 1.5 s"
     assert not [p for p in children() if (p / "comm").read_text() == "curl\n"]

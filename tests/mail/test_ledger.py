@@ -97,7 +97,7 @@ def test_the_log_is_that_of_the_contract(book: Book) -> None:
     """Every line is the real program's to the byte."""
     first(book)
     second(book)
-    book.at("09:46:06").no_transport("carol@example.com")
+    book.at("09:46:06").no_transport()
     book.ledger.spooled("20261120T094606Z-mail_send-21e184e1", "carol@example.com", "none")
 
     golden = (GOLDEN / "mail.log").read_text().splitlines()
@@ -190,6 +190,11 @@ def test_a_mail_that_is_given_up_on_blames_no_transport(book: Book) -> None:
     )
     assert event(parse(line.encode(), "mail.log")) is None
     assert json.loads(book.records)["reason"] == "rejected_bad_mail: Mail body file not found"
+    counters = Counters(book.places.counters)
+    assert counters.read("mail_last_failure_ts") == int(book.now)
+    assert Path(book.places.counters, "mail_last_failure_reason").read_text() == (
+        "rejected_bad_mail\n"
+    )
 
 
 def test_what_a_transport_said_is_recorded(book: Book) -> None:

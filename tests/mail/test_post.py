@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -124,7 +125,9 @@ def test_a_named_recipient_comes_first(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("recipient", ["-C/tmp/evil", "a@b@example.com", "x@example.com\nBcc: y"])
 def test_a_bad_recipient_is_neither_tried_nor_spooled(tmp_path: Path, recipient: str) -> None:
-    """What is no address is refused before anything is asked, logged or kept."""
+    """What is no address is refused before anything is asked or kept; that it was stands in the
+    log, the records and the metrics, for whoever asked may not have been listening.
+    """
     way = Recorder()
     office = Office(tmp_path, way)
 
@@ -136,6 +139,41 @@ def test_a_bad_recipient_is_neither_tried_nor_spooled(tmp_path: Path, recipient:
     assert way.asked == []
     assert office.queued == []
     assert not (tmp_path / "mailspool").exists()
+    begins = "[ERROR] MAIL_SEND_RESULT task_id=inline status=failed retries=0 last_error="
+    assert [line.startswith(f"{begins}rejected_bad_mail: '") for line in office.log()] == [True] * 2
+    records = (tmp_path / "mail/delivery.jsonl").read_text().splitlines()
+    assert [json.loads(line)["result"] for line in records] == ["failed", "failed"]
+    assert office.metric("nftban_mail_last_failure_timestamp") == int(NOW)
+
+
+def test_a_file_that_may_not_be_mailed_is_refused_in_the_log_as_well(tmp_path: Path) -> None:
+    """Content is refused as an address is: with a line that says which and why."""
+    office = Office(tmp_path, Recorder())
+
+    with pytest.raises(BadMail):
+        office.post().send_with_retry("/etc/hostname", enqueue=office.enqueue)
+
+    (line,) = office.log()
+    assert "last_error=rejected_bad_mail: content /etc/hostname: outside of the folders" in line
+
+
+def test_a_wrong_sender_keeps_all_mail_and_loses_none(tmp_path: Path) -> None:
+    """It is a setting, and not the mail's fault: mail is spooled, and its task waits for whoever
+    corrects it.
+    """
+    way = Recorder()
+    office = Office(tmp_path, way, sender="foo bar@example.com")
+
+    ended = retried(office)
+
+    why = "no mail is sent: its sender 'foo bar@...' holds a space"
+    assert (ended.sent, ended.attempts, ended.task_id != "") == (False, 0, True)
+    assert office.post().shut()[0].startswith(why)
+    assert office.log()[0] == "[ERROR] No mail system available, spooling for later"
+    assert office.log()[1].startswith(f"[WARN] Nothing was attempted: {why}")
+    with pytest.raises(Waits, match=why):
+        office.post().deliver(office.queued[0][1], TASK, 1, never)
+    assert way.asked == []
 
 
 def test_a_transport_with_a_bug_is_not_hushed_up(tmp_path: Path) -> None:
@@ -293,8 +331,10 @@ def test_without_a_transport_a_mail_is_spooled_at_once(
     assert (ended.attempts, ended.transport, ended.text) == (0, "", why)
     assert office.pauses == []
     assert len(office.queued) == 1
+    told = [] if "is set up" in why else [f"[WARN] Nothing was attempted: {why}"]
     assert office.log() == [
         "[ERROR] No mail system available, spooling for later",
+        *told,
         f"[INFO] Mail spooled to queue: {ended.task_id} (recipient: admin@...)",
     ]
     assert office.post().shut()[0] == why

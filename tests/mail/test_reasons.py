@@ -157,6 +157,37 @@ def test_a_program_that_was_ended_has_not_sent() -> None:
     assert (stopped.word, str(stopped)) == ("unavailable_stopped", "exim was stopped")
 
 
+def test_a_program_that_was_ended_before_it_had_read_cannot_have_sent() -> None:
+    """With a part of the mail still in our hands nobody has accepted it: nothing is in doubt."""
+    late = reasons.of_program("sendmail", Ran(-9, b"", "timeout after 3 s", True))
+    stopped = reasons.of_program("sendmail", Ran(-15, b"", "stopped", True))
+
+    assert late and stopped
+    assert (late.reason, late.word, late.doubtful) == (Reason.TIMEOUT, "timeout_not_read", False)
+    assert str(late) == "sendmail did not end within 3 s, and had not read the mail"
+    assert (stopped.word, stopped.doubtful) == ("unavailable_not_read", False)
+
+
+@pytest.mark.parametrize(
+    ("code", "output", "word"),
+    [
+        (28, b"250 x\r\n\nspooldeck uploaded 0\ncurl: (28) Timeout\n", "timeout_before_data"),
+        (28, b"354 go\r\n\nspooldeck uploaded 0\ncurl: (28) Timeout\n", "timeout"),
+        (28, b"\nspooldeck uploaded 54\ncurl: (28) Timeout\n", "timeout"),
+        (28, b"curl: (28) Timeout\n", "timeout"),
+        (56, b"\nspooldeck uploaded 0\ncurl: (56) lost\n", "connect_lost_before_data"),
+        (27, b"\nspooldeck uploaded 0\ncurl: (27) no memory\n", "unavailable_memory"),
+    ],
+)  # fmt: skip
+def test_only_what_curl_says_for_certain_is_no_doubt(code: int, output: bytes, word: str) -> None:
+    """That not a byte of the mail left it, and that the server never asked for one; where it does
+    not say so, the mail stays in doubt.
+    """
+    failure = reasons.of_curl(code, output)
+
+    assert (failure.word, failure.doubtful) == (word, not word.endswith("_before_data"))
+
+
 def test_a_relay_without_tls_is_told_with_what_can_be_done() -> None:
     """The setting that allows plain mail is named; the text is not longer for it than any."""
     (short,) = (left for left in LEFT if left[:2] == ("curl", "no STARTTLS"))

@@ -9,6 +9,8 @@ import json
 import os
 import pwd
 import re
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -336,6 +338,55 @@ def test_without_a_transport_it_is_spooled_at_once(office: Office) -> None:
     assert (task.state, task.attempts) == (State.PENDING, 0)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("NFTBAN_MAIL_METHOD", "smtp"),
+        ("NFTBAN_MAIL_METHOD", "emulate"),
+        ("NFTBAN_MAIL_METHOD", "memory"),
+        ("NFTBAN_SMTP_PORT", "abc"),
+        ("NFTBAN_MAIL_RETRY_ATTEMPTS", "0"),
+        ("NFTBAN_MAIL_RETRY_BACKOFF", "5s"),
+        ("NFTBAN_MAIL_MAX_FILE_SIZE", "10M"),
+        ("NFTBAN_MAIL_ALLOWED_PATHS", "reports"),
+    ],
+)
+def test_a_setting_that_cannot_be_meant_loses_no_mail(
+    office: Office, name: str, value: str
+) -> None:
+    """The mail is spooled and queued, as exit 1 says, and both the caller and the log are told why;
+    corrected, it is delivered.
+    """
+    run = office.mail("send-with-retry", "the disk is full", "a@example.com", **{name: value})
+    bad, office.environ[name] = office.environ.get(name), value
+    waiting = office.run("queue", "process-next")
+    task = office.task()
+    with Server() as server:
+        office.environ.pop(name) if bad is None else office.environ.update({name: bad})
+        office.goes_by("curl", server.port)
+        office.run("queue", "process-next")
+
+    assert (run.returncode, run.stdout) == (1, f"Mail spooled for later delivery: {task.id}\n")
+    assert run.stderr.startswith("spooldeck: not sent: ") and len(run.stderr.splitlines()) == 1
+    assert "expected" in run.stderr
+    log = office.lines("mail.log")
+    assert log[0].endswith("[ERROR] No mail system available, spooling for later")
+    assert "[WARN] Nothing was attempted: " in log[1] and value in log[1]
+    assert waiting.returncode == 1 and task.state is State.PENDING
+    assert [mail.recipients for mail in server.mails] == [("a@example.com",)]
+
+
+def test_nobody_known_to_send_to_is_told_and_no_success(office: Office) -> None:
+    """Where what names the recipient cannot be meant nobody can tell that nobody wants mail."""
+    run = office.mail("send-with-retry", "hello", NFTBAN_MAIL_RECIPIENT="a@example.com\nb")
+
+    assert run.returncode == 1
+    assert "NFTBAN_MAIL_RECIPIENT: expected text on one line" in run.stderr
+    (line,) = office.lines("mail.log")
+    assert "status=failed retries=0 last_error=rejected_bad_mail: " in line
+    assert office.spooled == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_told_to_stop_it_spools(office: Office, number: signal.Signals) -> None:
     """Interrupted while it waits to try again, it loses nothing: the mail is spooled and queued."""
@@ -366,7 +417,39 @@ def test_where_the_queue_takes_none_the_mail_is_safe_and_it_says_where(office: O
     (folder,) = office.spooled
     assert (run.returncode, run.stdout) == (1, "")
     assert f"Queue not available, mail saved to spool: {folder}" in run.stderr
-    assert f"mail spool retry {folder.name}" in run.stderr
+    found = re.search(r"`spooldeck (.*)` queues it", run.stderr)
+    assert found and found[1].endswith(f"mail spool retry {folder.name}")
+    # Typed at once, and from anywhere, it does what was said: nobody is about to queue it.
+    again = Ran(*typed_as(office, found[1]))
+    assert (again.returncode, again.stderr) == (0, "")
+    assert office.meta(folder.name) in [task.payload for task in office.tasks()]
+    assert not (folder / "unqueued").exists()
+
+
+def typed_as(office: Office, command: str) -> Ran:
+    """What comes of a command line that was printed, whatever place it names."""
+    words = shlex.split(command)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(office, "argv", lambda *more: [*COMMAND, *more])
+        return office.run(*words)
+
+
+def test_whoever_looks_on_is_told_of_each_attempt(office: Office) -> None:
+    """On a terminal a line for each attempt that another one follows; a log has them anyway."""
+    argv = office.argv("mail", "send-with-retry", "hello", "a@example.com")
+    ours, terminal = os.openpty()
+    with refusing() as port:
+        office.goes_by("curl", port)
+        quiet = office.run_apart("mail", "send-with-retry", "hello", "a@example.com")
+        subprocess.run(argv, stderr=terminal, env=office.environ, timeout=60, check=False)
+    os.close(terminal)
+    seen = os.read(ours, 65536).decode().splitlines()
+    os.close(ours)
+
+    assert len(quiet.stderr.splitlines()) == 1
+    assert seen[:-1] == [
+        f"spooldeck: attempt {n} of 3 by curl failed: connect_refused; again in 0 s" for n in (1, 2)
+    ]
 
 
 def test_a_mail_that_cannot_be_spooled_is_said_to_be_lost(office: Office) -> None:
@@ -379,7 +462,8 @@ def test_a_mail_that_cannot_be_spooled_is_said_to_be_lost(office: Office) -> Non
     assert (run.returncode, run.stdout) == (1, "")
     assert run.stderr.startswith("✗ Failed to send email: no_transport_available: ")
     assert "; the mail is lost, it could not be spooled: " in run.stderr
-    assert "mailspool" in run.stderr
+    assert f"{office.root}/mailspool: mailspool is a symbolic link or no folder" in run.stderr
+    assert "where it lies elsewhere, name that: NFTBAN_MAIL_SPOOL_DIR" in run.stderr
     assert office.tasks() == []
 
 
@@ -581,6 +665,56 @@ def test_status_says_by_what_mail_goes_and_why_not_by_others(office: Office) -> 
     assert told["transports"]["curl"]["suspended"]["why"] == "full"
     assert told["transports"]["msmtp"]["why_not"] == "another method is forced: curl"
     assert told["transports"]["mailx"]["why_not"] == "another method is forced: curl"
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        ({"NFTBAN_MAIL_RECIPIENT": "foo,bar@x.de"}, "recipient  foo,bar@x.de: 'foo,bar@...' holds"),
+        ({"NFTBAN_SENDER": "foo bar@x.de"}, "sender     'foo bar@...' holds a space"),
+    ],
+)
+def test_status_says_which_address_keeps_mail_from_being_sent(
+    office: Office, said: dict[str, str], line: str
+) -> None:
+    """An address that is none is no place where all is well, whatever transport is there."""
+    with Server() as server:
+        office.goes_by("curl", server.port)
+        run = office.mail("status", **said)
+        told = json.loads(office.mail("status", "--json", **said).stdout)
+
+    assert run.returncode == 2
+    assert line in run.stdout and "transport  curl" in run.stdout
+    assert list(told["problems"]) == [line.split()[0]]
+
+
+def test_status_says_all_it_knows_beside_a_spool_that_cannot_be_read(office: Office) -> None:
+    """A link in the place of the spool is not followed; its path and the way out are said."""
+    spool = office.root / "mailspool"
+    spool.rename(office.folder / "elsewhere")
+    spool.symlink_to(office.folder / "elsewhere")
+    with Server() as server:
+        office.goes_by("curl", server.port)
+        run = office.mail("status")
+        told = json.loads(office.mail("status", "--json").stdout)
+        named = office.mail("status", NFTBAN_MAIL_SPOOL_DIR=str(office.folder / "elsewhere"))
+
+    assert run.returncode == 2
+    assert "transport  curl" in run.stdout and "attempts" in run.stdout
+    assert f"spool      cannot be read: {spool}: " in run.stdout
+    assert "NFTBAN_MAIL_SPOOL_DIR" in run.stdout
+    assert told["spool"] is None and list(told["problems"]) == ["spool"]
+    assert (named.returncode, "spool      empty" in named.stdout) == (0, True)
+
+
+def test_status_says_first_that_there_is_no_queue(office: Office) -> None:
+    """A place that is not there looks like one in which all is quiet."""
+    shutil.rmtree(office.root / "queue")
+
+    run = office.mail("status")
+
+    assert run.stdout.startswith(f"queue      {office.root}: no queue, expected the folders")
+    assert json.loads(office.mail("status", "--json").stdout)["queue_problem"]
 
 
 def test_status_says_what_would_only_have_to_be_started(office: Office) -> None:
@@ -876,8 +1010,9 @@ def test_what_an_operator_parked_is_not_retried_behind_their_back(office: Office
     trashed = office.mail("spool", "retry", ident)
 
     assert (held.returncode, trashed.returncode) == (1, 1)
-    assert f"spooldeck release --id {office.task().id}" in held.stderr
-    assert f"spooldeck restore --id {office.task().id}" in trashed.stderr
+    place = f"spooldeck --root {office.root} --config {office.config}"
+    assert f"{place} release --id {office.task().id}" in held.stderr
+    assert f"{place} restore --id {office.task().id}" in trashed.stderr
 
 
 def test_a_mail_spooled_just_now_is_left_to_whoever_spooled_it(office: Office) -> None:
@@ -1228,6 +1363,22 @@ def test_the_doctor_says_what_keeps_mail_from_being_sent(office: Office) -> None
     assert f"{lost}: no task sends this mail" in run.stdout
     assert f"mail spool retry -- {lost}" in run.stdout
     assert "mail-20260107T120102Z-broken: no mail: " in run.stdout
+
+
+def test_the_doctor_says_where_a_wrong_address_stands(office: Office) -> None:
+    """Who has to correct it is told the file, the line and the variable; or the key of ours."""
+    folder = office.folder / "etc" / "conf.d"
+    folder.mkdir(parents=True)
+    (folder / "mail.conf").write_text('# mail\nNFTBAN_MAIL_RECIPIENT="foo,bar@x.de"\n')
+    etc = str(office.folder / "etc")
+    theirs = office.run("doctor", NFTBAN_CONFIG_DIR=etc).stdout
+    environment = office.run("doctor", NFTBAN_MAIL_RECIPIENT="a b", NFTBAN_CONFIG_DIR=etc).stdout
+    office.config.write_text("mail: {recipient: 'foo,bar@x.de'}\n")
+    ours = office.run("doctor").stdout
+
+    assert f"{folder}/mail.conf: line 2: NFTBAN_MAIL_RECIPIENT: 'foo,bar@...' holds" in theirs
+    assert "environment: NFTBAN_MAIL_RECIPIENT: 'a b' holds" in environment
+    assert "mail.recipient: 'foo,bar@...' holds" in ours and "correct mail.recipient" in ours
 
 
 def test_the_doctor_finds_nothing_where_all_mail_can_go(office: Office) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 import zlib
+from collections.abc import Collection
 from contextlib import closing
 from pathlib import Path
 
@@ -12,7 +13,9 @@ import pytest
 
 from engine import files, verbs
 from engine.model import State
+from engine.stores.nftban import NftbanStore
 from tests.tui.test_mail_cli import Office
+from tui.cli.mailretry import TOGETHER
 
 
 @pytest.fixture
@@ -74,7 +77,8 @@ def test_of_a_dead_mail_the_reason_and_the_way_back_are_said(office: Office) -> 
     task = office.task()
     assert f"Task: {task.id} (dlq) | Error: no use\n" in listed
     assert f"task     {task.id} (dlq)\nerror    no use\n" in shown
-    assert f"again    spooldeck mail spool retry {ident}\n" in shown
+    place = f"--root {office.root} --config {office.config}"
+    assert f"again    spooldeck {place} mail spool retry {ident}\n" in shown
 
 
 def test_a_mail_that_waits_for_its_turn_needs_no_command(office: Office) -> None:
@@ -86,7 +90,8 @@ def test_a_mail_that_waits_for_its_turn_needs_no_command(office: Office) -> None
     held = office.mail("spool", "show", ident).stdout
 
     assert "again" not in waiting
-    assert f"again    spooldeck release --id {office.task().id}\n" in held
+    place = f"--root {office.root} --config {office.config}"
+    assert f"again    spooldeck {place} release --id {office.task().id}\n" in held
 
 
 def test_of_a_long_body_the_beginning_is_shown(office: Office) -> None:
@@ -200,6 +205,108 @@ def test_a_mail_of_another_kind_of_task_is_not_queued_beside_it(office: Office) 
     assert run.returncode == 1
     assert "left alone: pending/" in run.stderr
     assert len(office.tasks()) == 1
+
+
+def test_everything_that_waits_for_nothing_else_is_sent_by_one_word(office: Office) -> None:
+    """What has no task is queued, what is dead is retried; all else is left alone, and counted."""
+    dead = office.spool()
+    office.change("bury")
+    lost = [office.spool(task=False) for _ in range(3)]
+    broken, sent = office.spool(task=False), office.spool(task=False)
+    Path(office.meta(broken)).write_text("MAIL_TO=\n")
+    mark_sent(office, sent)
+
+    run = office.mail("spool", "retry", "--all")
+    again = office.mail("spool", "retry", "--all")
+
+    tasks = office.tasks()
+    assert (run.returncode, run.stderr) == (0, "")
+    assert {task.payload for task in tasks} == {office.meta(ident) for ident in [dead, *lost]}
+    assert {task.state for task in tasks} == {State.PENDING} and len(tasks) == 4
+    assert run.stdout.endswith("4 of 4 will be sent now; left alone: 1 broken, 1 sent\n")
+    assert again.stdout == (
+        "0 of 0 will be sent now; left alone: 1 broken, 1 sent, 4 on their way\n"
+    )
+
+
+def test_however_many_are_queued_the_tasks_are_read_a_few_times(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once for each group of mails, and not for each mail: else a full spool takes hours."""
+    lost = [office.spool(task=False) for _ in range(TOGETHER + 1)]
+    asked: list[int] = []
+    real = NftbanStore.named
+
+    def counted(self: NftbanStore, payloads: Collection[str]) -> dict[str, str]:
+        asked.append(len(payloads))
+        return real(self, payloads)
+
+    monkeypatch.setattr(NftbanStore, "named", counted)
+    run = office.mail("spool", "retry", *lost)
+
+    assert run.returncode == 0
+    assert len(office.tasks()) == TOGETHER + 1
+    assert asked == [TOGETHER, 1]
+
+
+def test_a_full_queue_is_said_once(office: Office) -> None:
+    """What does not fit is counted; the queue's own words are said of the first."""
+    for _ in range(5):
+        office.spool(task=False)
+
+    run = office.mail("spool", "retry", "--all", NFTBAN_QUEUE_MAX_PENDING="2")
+
+    assert run.returncode == 1
+    assert len(office.tasks()) == 2
+    assert len(run.stderr.splitlines()) == 2 and "full" in run.stderr.splitlines()[0]
+    assert "3 mails are left as they are" in run.stderr
+    assert run.stdout.endswith("2 of 5 will be sent now\n")
+
+
+@pytest.mark.parametrize("words", [[], ["--all", "mail-x"]])
+def test_what_to_retry_is_said_in_one_way(office: Office, words: list[str]) -> None:
+    """By name, or all: neither nothing nor both."""
+    assert office.mail("spool", "retry", *words).returncode == 64
+
+
+def test_doubt_and_refusal_stand_in_the_list(office: Office) -> None:
+    """What may have arrived, and what never will, is what one looks for first."""
+    doubt, refused, plain = office.spool(), office.spool(), office.spool()
+    for ident, name, values in (
+        (doubt, "trying", {"TRANSPORT": "curl", "SINCE": "1795170000"}),
+        (refused, "refused", {"WHY": "rejected_550: no such user"}),
+    ):
+        mark = Path(office.meta(ident)).with_name(name)
+        mark.write_bytes(files.assignments(values))
+        mark.chmod(0o640)
+
+    lines = {
+        line.split()[0]: line
+        for line in office.mail("spool", "list").stdout.splitlines()
+        if line.startswith("  mail-")
+    }
+
+    assert lines[doubt].endswith(" (pending) | In doubt since: 2026-11-20 10:20:00Z")
+    assert lines[refused].endswith(" | Refused: rejected_550: no such user")
+    assert lines[plain].endswith(" (pending)")
+
+
+def test_of_what_is_no_mail_everything_is_shown_with_the_way_out(office: Office) -> None:
+    """Its meta.sh and its body as they are, its task, what to correct, and what to type then."""
+    ident = office.spool("rescue me\n")
+    Path(office.meta(ident)).write_text('MAIL_SUBJECT="$(id)"\n')
+    bare = office.spool("no meta\n", task=False)
+    Path(office.meta(bare)).unlink()
+
+    run, nometa = (office.mail("spool", "show", each) for each in (ident, bare))
+
+    place = f"spooldeck --root {office.root} --config {office.config}"
+    assert (run.returncode, nometa.returncode) == (1, 1)
+    assert "---- meta.sh\nMAIL_SUBJECT" in run.stdout and "---- body.txt\nrescue me" in run.stdout
+    assert f"---- task: {office.task().id} (pending)\n" in run.stdout
+    assert f"correct {office.meta(ident)} (" in run.stdout
+    assert "no meta" in nometa.stdout and "---- task: none\n" in nometa.stdout
+    assert nometa.stdout.endswith(f"then {place} mail spool retry {bare}\n")
 
 
 def test_a_mail_that_was_not_queued_can_be_after_a_moment(office: Office) -> None:

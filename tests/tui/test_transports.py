@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
+from engine.events import NOBODY
 from engine.mail.suspended import Suspensions
-from engine.transports import Heap, Tally, Transport, Window
+from engine.transports import Heap, Routes, Sending, Stopped, Tally, Transport, Window
 from tests.engine.test_transports import attempt, given_up, missed, prom, sent
 from tests.tui.mailrooms import Mailroom
 from tests.tui.spools import Clock, a_console, disk_place, make_spool, some_tasks, until
@@ -358,6 +359,30 @@ def test_what_is_not_known_has_its_reason() -> None:
         " 10m   ?  mail.log: Permission denied; mail.prom: 20s is known only",
         " 1h      1,204   1,200       4     0%   20.1",
     ]
+
+
+def test_mail_that_found_no_transport_is_no_transport() -> None:
+    """It has a row, which says what it is, but no figures of a transport, and is not counted."""
+    nobody = a_way(None, Tally(0, 0, 1), Tally(0, 0, 3))._replace(name=NOBODY, settled=True)
+    curl = a_way(*[Tally(2, 2, 0)] * 3)
+
+    row = text_of([view.row(nobody, 0.5, NOW, 120)])
+
+    assert row.strip() == "none           mail that found no transport: 1 in 10m, 3 in 1h"
+    said = text_of([view.said(Sending(transports=(curl, nobody)), 0.5)])
+    assert said.strip() == "1 transport, none failing"
+
+
+def test_of_a_suspended_one_the_heading_says_it_first() -> None:
+    """That it did well before is no word on how it does now."""
+    stopped = {"curl": Stopped("curl", NOW, "ana", "the relay moves")}
+    curl = a_way(*[Tally(2, 2, 0)] * 3)
+
+    now = Routes(("curl",), "", {}, stopped, "", "")
+
+    first = text_of(view.detail(curl, 0.5, NOW, 100, now)).splitlines()[0]
+    assert "curl: suspended; before that ok, 0% failed in 10m" in first
+    assert "suspended" not in text_of(view.detail(curl, 0.5, NOW, 100)).splitlines()[0]
 
 
 @pytest.mark.parametrize("width", range(20, 161, 7))

@@ -520,9 +520,12 @@ _WORDS = (
     ),
     _Word(
         ("mail", "spool", "retry"),
-        "mailspool:retry_spooled",
+        "mailretry:retry_spooled",
         "let these be sent now, each by one task; exit 1 when one of them will not",
-        (_takes("ids", nargs="+", metavar="ID"),),
+        (
+            _takes("ids", nargs="*", metavar="ID"),
+            _takes("--all", action="store_true", help="what has no task, and what is in the DLQ"),
+        ),
     ),
     _Word(
         ("mail", "suspend"),

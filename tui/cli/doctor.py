@@ -17,8 +17,9 @@ from engine.foreign import CONFIG_DIR, SECRET
 from engine.mail.address import checked
 from engine.mail.model import BadMail
 from engine.mail.spool import Broken
-from engine.mailconf import FILES, MEMORY, NOWHERE, MailSettings
+from engine.mailconf import FILES, MEMORY, NOWHERE, MailSettings, source
 from engine.store import Unavailable
+from tui.cli import deed
 from tui.cli.formats import part
 from tui.cli.maildesk import mail_desk
 from tui.cli.mailing import ON_ITS_WAY
@@ -47,7 +48,7 @@ def _patient(setup: Setup) -> patient.Patient:
         queue=queue,
         handlers={kind: _program(setup, kind) for kind in setup.programs},
         claimed=setup.handled,
-        spooldeck=_spooldeck(setup),
+        spooldeck=deed.typed(deed.base(setup)),
         config=setup.config.path,
         lock=setup.examine_lock(),
         now=now,
@@ -151,7 +152,9 @@ def _wrong(setup: Setup, settings: MailSettings) -> Iterator[tuple[str, str]]:
             if text:
                 checked(text, strict)
         except BadMail as error:
-            yield f"mail.{name}: {error}", f"correct mail.{name}"
+            at = source(name, setup.config.mail, setup.queue.root, os.environ)
+            where = f"{at.file}: {at.key}" if at else f"mail.{name}"
+            yield f"{where}: {error}", "correct it there" if at else f"correct {where}"
     if settings.method == MEMORY:
         yield "mail.method memory: each mail is lost with the process that sends it", "name another"
     for name, path in settings.programs.items():
@@ -188,10 +191,3 @@ def _program(setup: Setup, kind: str) -> patient.Program:
         return patient.Program(argv, None, str(failure))
     except OSError:
         return patient.Program(argv, None)  # whose queue it is cannot be seen; other checks say so
-
-
-def _spooldeck(setup: Setup) -> str:
-    words = ["spooldeck", "--root", setup.queue.root]
-    if setup.config.path:
-        words += ["--config", os.path.abspath(setup.config.path)]
-    return shlex.join(words)

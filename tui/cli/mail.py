@@ -11,9 +11,10 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
-from typing import NamedTuple, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from engine import files, verbs
+from engine.checks import ConfigError
 from engine.mail.model import BadMail, Cause, MailError, NotSent
 from engine.mail.post import Ended
 from engine.mail.suspended import Suspension
@@ -25,6 +26,9 @@ from tui.cli import suspending
 from tui.cli.mailing import SEND, why_none
 from tui.cli.wiring import EX_USAGE, Setup, complain, drop, fail
 from tui.glyphs import ASCII, chosen
+
+if TYPE_CHECKING:
+    from engine.mail.transports import Ways
 
 DONE, NOT_SENT = 0, 1
 WELL, NOTHING, SHUT = 0, 1, 2
@@ -51,12 +55,16 @@ def send(setup: Setup, arguments: Namespace) -> int:
 
 
 def send_with_retry(setup: Setup, arguments: Namespace) -> int:
-    """Send a mail in several attempts, and at last spool and queue it (contract)."""
-    settings = setup.mail_settings()
+    """Send a mail in several attempts, and at last spool and queue it (contract).
+
+    Where a setting of mail cannot be meant it is spooled at once, and the worker waits until that
+    is mended: whoever has an alert to send cannot mend it, and mostly does not listen.
+    """
+    settings, ways, unmeant = _settings_or_why(setup)
     text = _content(arguments, settings)
     _make_folders(setup)
     with _interruptible() as stop:
-        post = setup.post(settings, setup.ways(settings), stop.pause)
+        post = setup.post(settings, ways, stop.pause, unmeant=unmeant)
         try:
             ended = post.send_with_retry(
                 text,
@@ -64,6 +72,7 @@ def send_with_retry(setup: Setup, arguments: Namespace) -> int:
                 arguments.subject,
                 enqueue=lambda description, payload: enqueue(setup, description, payload),
                 cancelled=stop.asked,
+                tell=complain if sys.stderr.isatty() else _nothing,
             )
         except MailError as error:
             return _not_sent(error)
@@ -73,10 +82,26 @@ def send_with_retry(setup: Setup, arguments: Namespace) -> int:
             return _not_sent(error, f"{why}the mail is lost, it could not be spooled: ")
     if ended is None:
         return _nobody()
-    return _said(ended, arguments.recipient or settings.recipient)
+    return _said(setup, ended, arguments.recipient or settings.recipient)
 
 
-def _said(ended: Ended, recipient: str) -> int:
+def _nothing(text: str) -> None:
+    """Who only reads what came of it in the end is told nothing before."""
+
+
+def _settings_or_why(setup: Setup) -> tuple[MailSettings, Ways, str]:
+    """How mail is sent, and by what; or as much of that as keeps a mail, and why no more."""
+    from engine.mail.transports import Ways
+
+    try:
+        settings = setup.mail_settings()
+        return settings, setup.ways(settings), ""
+    except ConfigError as error:
+        settings = setup.mail_settings_to_keep()
+        return settings, Ways(settings, {}), shown(str(error))
+
+
+def _said(setup: Setup, ended: Ended, recipient: str) -> int:
     if ended.sent:
         _submitted(recipient)
         return DONE
@@ -94,9 +119,16 @@ def _said(ended: Ended, recipient: str) -> int:
         folder = os.path.dirname(ended.payload)
         complain(
             f"Queue not available, mail saved to spool: {shown(folder)} ({shown(ended.unqueued)}); "
-            f"`spooldeck mail spool retry {shown(ended.mail_id)}` queues it"
+            f"`{spool_retry(setup, ended.mail_id)}` queues it"
         )
     return NOT_SENT
+
+
+def spool_retry(setup: Setup, *words: str) -> str:
+    """The command that has these mails sent, as it is typed for this place."""
+    from tui.cli import deed
+
+    return shown(deed.typed([*deed.base(setup), "mail", "spool", "retry", *words]))
 
 
 _DOUBT = "may have been accepted; sent again, it may arrive twice"
@@ -335,6 +367,10 @@ class _Look(NamedTuple):
     why_not: Mapping[str, str]
     """Of each of the others, in words."""
     suspended: Mapping[str, Suspension]
+    no_queue: str
+    """Why no task can be made for what is spooled; "" where one can."""
+    problems: Mapping[str, str]
+    """By the line that they stand in, what keeps mail from being sent whatever takes it."""
     figures: Mapping[str, Mapping[str, int]]
     """By transport, its counters."""
     last_success: int
@@ -349,7 +385,7 @@ class _Look(NamedTuple):
     def code(self) -> int:
         """What `status` ends with."""
         if self.chosen:
-            return WELL
+            return SHUT if self.problems else WELL
         return SHUT if self.shut else NOTHING
 
 
@@ -383,7 +419,12 @@ def _look(setup: Setup) -> _Look:
         name: {what: count(f"{begins}_{name}") for what, begins in COUNTERS.items()}
         for name in METHODS
     }
-    depth, oldest = setup.mail_spool().depth_and_oldest(time.time())
+    problems = _wrong_addresses(settings)
+    depth, oldest = 0, 0.0
+    try:
+        depth, oldest = setup.mail_spool().depth_and_oldest(time.time())
+    except OSError as error:
+        problems["spool"] = f"cannot be read: {_words(error)}"
     return _Look(
         settings,
         chosen,
@@ -391,6 +432,8 @@ def _look(setup: Setup) -> _Look:
         any(why.cause in (Cause.SUSPENDED, Cause.STOPPED) for why in choice.why_not.values()),
         {name: why for name, why in others.items() if why and name != chosen},
         suspended,
+        _no_queue(setup),
+        problems,
         figures,
         count("mail_last_success_ts"),
         count("mail_last_failure_ts"),
@@ -398,6 +441,31 @@ def _look(setup: Setup) -> _Look:
         depth,
         oldest,
     )
+
+
+def _wrong_addresses(settings: MailSettings) -> dict[str, str]:
+    """What is wrong with whom mail is for, or from, by the rules of whoever sends it."""
+    from engine.mail.address import checked
+
+    wrong = {}
+    for name, text, strict in (
+        ("sender", settings.sender, False),
+        ("recipient", settings.recipient, settings.strict),
+    ):
+        try:
+            if text:
+                checked(text, strict)
+        except BadMail as error:
+            wrong[name] = str(error)
+    return wrong
+
+
+def _no_queue(setup: Setup) -> str:
+    try:
+        setup.store().close()
+    except StoreError as error:
+        return str(error)
+    return ""
 
 
 LAST_REASON = "mail_last_failure_reason"
@@ -427,9 +495,13 @@ def _as_text(look: _Look) -> list[str]:
     settings, now = look.settings, time.time()
     chosen = f"{look.chosen}{_relay(look.chosen, settings)}"
     forced = " (the only one allowed: mail.method)" if settings.method else ""
+    wrong = look.problems
+    recipient = f"recipient  {shown(settings.recipient) or 'none configured'}"
     lines = [
+        *([f"queue      {shown(look.no_queue)}"] if look.no_queue else []),
         f"transport  {chosen + forced if chosen else look.none}",
-        f"recipient  {shown(settings.recipient) or 'none configured'}",
+        *([f"sender     {shown(wrong['sender'])}"] if "sender" in wrong else []),
+        f"{recipient}: {shown(wrong['recipient'])}" if "recipient" in wrong else recipient,
         f"spool      {_spooled(look)}",
         f"success    {_moment(look.last_success, now)}",
         f"failure    {_moment(look.last_failure, now)}"
@@ -453,6 +525,8 @@ def _standing(look: _Look, name: str) -> str:
 
 
 def _spooled(look: _Look) -> str:
+    if "spool" in look.problems:
+        return shown(look.problems["spool"])
     if not look.depth:
         return "empty"
     mails = "1 mail" if look.depth == 1 else f"{look.depth:,} mails"
@@ -476,7 +550,11 @@ def _as_json(look: _Look) -> dict[str, object]:
             }
             for name in METHODS
         },
-        "spool": {"mails": look.depth, "oldest_age": look.oldest if look.depth else None},
+        "queue_problem": look.no_queue or None,
+        "problems": dict(look.problems),
+        "spool": None
+        if "spool" in look.problems
+        else {"mails": look.depth, "oldest_age": look.oldest if look.depth else None},
         "last_success": look.last_success or None,
         "last_failure": look.last_failure or None,
         "last_failure_reason": look.last_reason or None,

@@ -1,33 +1,25 @@
-"""`mail spool`: what is kept until it can be sent, seen and sent again."""
+"""`mail spool`: what is kept until it can be sent, as it is seen."""
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 
-from engine import files, plans
-from engine.mail.letter import META
+from engine.mail.letter import FOLDER, HTML, META, TEXT
 from engine.mail.model import BadMail
 from engine.mail.spool import Broken, MailSpool, Spooled
-from engine.mailconf import MailSettings
 from engine.model import State, Task
-from engine.policy import at, lasting
+from engine.policy import at
 from engine.store import SHOWN, StoreError
 from engine.stores.nftban import NftbanStore
 from engine.text import private, shown
-from tui.cli.dlq import SHOWN_ERROR, written_down
-from tui.cli.mail import enqueue
+from tui.cli import deed
+from tui.cli.dlq import SHOWN_ERROR
+from tui.cli.mail import spool_retry
 from tui.cli.mailing import SEND
 from tui.cli.wiring import EX_UNAVAILABLE, Setup, complain, fail
-
-JUST_NOW = 5.0
-"""Seconds after its spooling in which a mail without a task is left alone: a program that spools
-takes far less to queue it, and what it has begun to queue is seen.
-"""
 
 
 def list_spool(setup: Setup, arguments: Namespace) -> int:
@@ -71,22 +63,33 @@ def _standing(mail: Spooled, tasks: dict[str, Task] | None) -> str:
     """What will become of a mail: which task delivers it."""
     if mail.sent is not None:
         return f"Sent: {at(mail.sent.at)} by {shown(mail.sent.transport)}"
+    return f"Task: {_of_task(mail, tasks)}{_marked(mail)}"
+
+
+def _of_task(mail: Spooled, tasks: dict[str, Task] | None) -> str:
     if tasks is None:
-        return "Task: unknown"
+        return "unknown"
     task = tasks.get(mail.meta)
     if task is None:
-        return "Task: none"
+        return "none"
     error = f" | Error: {shown(task.error[:SHOWN_ERROR])}" if task.state is State.DEAD else ""
-    return f"Task: {task.id} ({_WORDS[task.state]}){error}"
+    return f"{task.id} ({_WORDS[task.state]}){error}"
 
 
-def _again(mail: Spooled, task: Task | None) -> str:
+def _marked(mail: Spooled) -> str:
+    """What an operator looks for first: that it may have arrived, or never will."""
+    doubt = "" if mail.trying is None else f" | In doubt since: {at(mail.trying.at)}"
+    return f"{doubt} | Refused: {shown(mail.refused)}" if mail.refused else doubt
+
+
+def again(setup: Setup, mail: Spooled, task: Task | None) -> str:
     """The command that has a mail sent that waits for nothing else; "" where none is needed."""
     if task is not None and task.state in (State.ACTIVE, State.PENDING):
         return ""
     if task is None or task.state is State.DEAD:
-        return f"spooldeck mail spool retry {shown(mail.id)}"
-    return f"spooldeck {'release' if task.state is State.HELD else 'restore'} --id {task.id}"
+        return spool_retry(setup, mail.id)
+    verb = "release" if task.state is State.HELD else "restore"
+    return shown(deed.typed([*deed.base(setup), verb, "--id", task.id]))
 
 
 _WORDS = {
@@ -111,7 +114,7 @@ def tasks_by_payload(setup: Setup) -> dict[str, Task] | None:
         complain(str(error))
         return None
     try:
-        return _tasks(store)
+        return tasks_of(store)
     except StoreError as error:
         complain(str(error))
         return None
@@ -119,7 +122,8 @@ def tasks_by_payload(setup: Setup) -> dict[str, Task] | None:
         store.close()
 
 
-def _tasks(store: NftbanStore) -> dict[str, Task]:
+def tasks_of(store: NftbanStore) -> dict[str, Task]:
+    """By the path of its payload, the task that delivers a mail; the first of several."""
     found: dict[str, Task] = {}
     for task in store.look(store.states.values()):
         if not isinstance(task, Task) or task.kind != SEND or not task.payload:
@@ -136,10 +140,10 @@ def show_spooled(setup: Setup, arguments: Namespace) -> int:
 
     spool = setup.mail_spool()
     try:
-        mail = _mail(spool, arguments.id)
+        mail = read_mail(spool, arguments.id)
     except BadMail as error:
         complain(str(error))
-        return _show_broken(spool, arguments.id)
+        return _show_broken(setup, spool, arguments.id)
     said = [
         ("mail", mail.id),
         ("to", mail.to),
@@ -161,8 +165,8 @@ def show_spooled(setup: Setup, arguments: Namespace) -> int:
         said.append(("task", "none" if task is None else f"{task.id} ({_WORDS[task.state]})"))
         if task is not None and task.error:
             said.append(("error", task.error))
-        if again := _again(mail, task):
-            said.append(("again", again))
+        if command := again(setup, mail, task):
+            said.append(("again", command))
     print("\n".join(f"{name:<8} {shown(text)}" for name, text in said))
     if not mail.body:
         return 0
@@ -170,7 +174,7 @@ def show_spooled(setup: Setup, arguments: Namespace) -> int:
         body = spool.glimpse(mail.id, os.path.basename(mail.body), SHOWN)
         size = os.stat(mail.body, follow_symlinks=False).st_size
     except (BadMail, OSError) as error:
-        complain(_told(mail.id, error))
+        complain(told(mail.id, error))
         return 1
     letter = read(body)
     cut = f", of which these are the first {len(body):,}" if size > len(body) else ""
@@ -179,19 +183,45 @@ def show_spooled(setup: Setup, arguments: Namespace) -> int:
     return 0
 
 
-def _show_broken(spool: MailSpool, ident: str) -> int:
-    """What can be seen of a mail that is none; 1, since it is none."""
+def _show_broken(setup: Setup, spool: MailSpool, ident: str) -> int:
+    """What can be seen of a mail that is none, and the way out; 1, since it is none."""
     from engine.letter import verbatim
 
-    try:
-        data = spool.glimpse(ident)
-    except (BadMail, OSError):
+    there = list(_pieces(spool, ident))
+    for name, data in there:
+        cut = f", its first {len(data):,} bytes" if len(data) == SHOWN else ""
+        print(f"---- {name}{cut}")
+        print("\n".join(verbatim(data).lines))
+    if not there:
         return 1  # why it is none was said
-    print("\n".join(verbatim(data).lines))
+    tasks = tasks_by_payload(setup)
+    task = (tasks or {}).get(spool.meta_of(ident))
+    if tasks is not None:
+        print(f"---- task: {'none' if task is None else f'{task.id} ({_WORDS[task.state]})'}")
+    where = shown(os.path.dirname(spool.meta_of(ident)))
+    print(
+        f"---- to have it sent: correct {where}/{META} ({_WHOLE}), then "
+        f"{again(setup, Spooled(ident, '', ''), task) or 'its task sends it'}"
+    )
     return 1
 
 
-def _mail(spool: MailSpool, ident: str) -> Spooled:
+_WHOLE = 'MAIL_TO, MAIL_SUBJECT and MAIL_BODY_FILE as NAME="value", no $ " \\ ` in a value'
+"""What makes a meta.sh one that can be read."""
+
+
+def _pieces(spool: MailSpool, ident: str) -> Iterator[tuple[str, bytes]]:
+    """The files of a mail that is none, each as far as it can be seen."""
+    if "/" in ident or not ident.startswith(FOLDER):
+        return
+    for name in (META, HTML, TEXT):
+        try:
+            yield name, spool.glimpse(ident, name, SHOWN)
+        except (BadMail, OSError):
+            continue  # what is wrong with the mail was said
+
+
+def read_mail(spool: MailSpool, ident: str) -> Spooled:
     """The mail of a name.
 
     Raises:
@@ -204,139 +234,10 @@ def _mail(spool: MailSpool, ident: str) -> Spooled:
     return spool.read(spool.meta_of(ident))
 
 
-def retry_spooled(setup: Setup, arguments: Namespace) -> int:
-    """Let these be sent now, each by the task that it has, or by a new one."""
-    setup.require_change()
-    spool = setup.mail_spool()
-    # A program that sends mail decides by itself what it can send.
-    settings = setup.mail_settings() if setup.sends_mail else None
-    store = setup.open()
-    failed = 0
-    try:
-        tasks = _tasks(store)
-        for ident in dict.fromkeys(arguments.ids):
-            try:
-                mail = _mail(spool, ident)
-                if settings is not None and mail.sent is None:
-                    _require_sendable(spool, mail, settings)
-                failed += _retry(setup, store, mail, tasks)
-            except (BadMail, StoreError, OSError) as error:
-                complain(_told(ident, error))
-                failed += 1
-    finally:
-        store.close()
-    return 1 if failed else 0
-
-
-def _told(ident: str, error: BadMail | StoreError | OSError) -> str:
+def told(ident: str, error: Exception) -> str:
     """What went wrong with one mail, which is named."""
     said = str(error)
     if isinstance(error, OSError):
         where = f"{shown(os.fsdecode(error.filename))}: " if error.filename else ""
         said = f"{where}{error.strerror or error}"
     return said if said.startswith(shown(ident)) else f"{shown(ident)}: {said}"
-
-
-def _require_sendable(spool: MailSpool, mail: Spooled, settings: MailSettings) -> None:
-    """Make sure of what each attempt looks at first.
-
-    Raises:
-        BadMail: every attempt would be given up on at once.
-        OSError: it cannot be read now.
-    """
-    from engine.mail.address import checked
-
-    try:
-        checked(mail.to, settings.strict)
-        spool.body(mail, settings.spooled_size)  # as whoever delivers it asks for it
-    except BadMail as error:
-        raise BadMail(f"{mail.id}: cannot be sent, and was left alone: {error}") from error
-
-
-def _retry(setup: Setup, store: NftbanStore, mail: Spooled, tasks: Mapping[str, Task]) -> int:
-    """See to it that one mail is sent, and say what was done; 1 when nothing could be."""
-    if mail.sent is not None:
-        print(f"{mail.id}: was sent {at(mail.sent.at)} by {shown(mail.sent.transport)}")
-        return 0
-    task = tasks.get(mail.meta)
-    if task is None:
-        with _alone(mail):
-            task = _task_of(store, mail)  # somebody may have been faster
-            if task is None:
-                return _queue(setup, mail)
-    if task.state is State.ACTIVE:
-        print(f"{mail.id}: task {task.id} is sending it now")
-        return 0
-    if task.state is State.PENDING and not task.due:
-        print(f"{mail.id}: task {task.id} is due already")
-        return 0
-    if task.state in (State.HELD, State.TRASH):
-        where = "held" if task.state is State.HELD else "in the trash"
-        complain(f"{mail.id}: task {task.id} is {where}: {_again(mail, task)}")
-        return 1
-    return _move(setup, store, mail, task)
-
-
-def _task_of(store: NftbanStore, mail: Spooled) -> Task | None:
-    """The task that delivers a mail; None where there is none, not even one under way.
-
-    Raises:
-        BadMail: a file names the mail that is no task at this moment.
-    """
-    where = store.named([mail.meta]).get(mail.meta)
-    if where is None:
-        return None
-    store.recover()  # whoever was moving it may have ended there
-    task = _tasks(store).get(mail.meta)
-    if task is None:
-        raise BadMail(
-            f"{mail.id}: left alone: {shown(where)} names it, a task that is being moved, was set "
-            "aside, or is of another kind"
-        )
-    return task
-
-
-def _move(setup: Setup, store: NftbanStore, mail: Spooled, task: Task) -> int:
-    dead = task.state is State.DEAD
-    plan = plans.freeze("retry" if dead else "promote", [task], time.time())
-    report = written_down(setup, store, plan, "mail spool retry")
-    for ident in report.done:
-        said = "moved from DLQ to pending queue" if dead else "is due now"
-        print(f"{mail.id}: task {ident} {said}")
-    for ident in report.gone:
-        complain(f"{mail.id}: task {ident} changed since it was seen; left alone")
-    for ident, reason in report.failed:
-        complain(f"{mail.id}: task {ident}: {shown(reason)}")
-    return 0 if report.done else 1
-
-
-def _queue(setup: Setup, mail: Spooled) -> int:
-    age = time.time() - mail.created
-    if 0 <= age < JUST_NOW:
-        wait = lasting(JUST_NOW - age)
-        complain(f"{mail.id}: was spooled just now, its task may be on its way: wait for {wait}")
-        return 1
-    ident = enqueue(setup, f"Spooled mail to {private(mail.to)}", mail.meta)
-    print(f"{mail.id}: task {ident} queued")
-    setup.log_if_allowed("INFO", f"Task queued: {ident} (mail_send for {mail.id})")
-    return 0
-
-
-@contextmanager
-def _alone(mail: Spooled) -> Iterator[None]:
-    """While nobody else queues a task for this mail.
-
-    Raises:
-        BadMail: it is not there any more.
-    """
-    try:
-        here = files.open_folder(mail.folder)
-    except OSError as error:
-        if error.errno != errno.ENOENT:
-            raise
-        raise BadMail(f"{mail.id}: no such mail any more") from error
-    try:
-        with files.Flock(here):
-            yield
-    finally:
-        os.close(here)

@@ -315,6 +315,13 @@ class Setup(NamedTuple):
             return settings
         return settings._replace(max_time=min(settings.max_time, own.timeout))
 
+    def mail_settings_to_keep(self) -> "MailSettings":
+        """The same as far as they can be meant: enough to spool a mail by, and none to send by."""
+        from engine import mailconf
+
+        queue = self.queue
+        return mailconf.as_far_as_meant(self.config.mail, queue.root, queue.log_dir, os.environ)
+
     def mail_spool(self) -> "MailSpool":
         """Where mail is kept that could not be sent."""
         from engine.mail.spool import MailSpool
@@ -378,10 +385,12 @@ class Setup(NamedTuple):
         pause: Callable[[float], object] = time.sleep,
         *,
         suspended: bool = True,
+        unmeant: str = "",
         tell: Callable[[str], None] | None = None,
     ) -> "Post":
-        """What sends a mail by one of these ways; without `suspended`, even by one that is. `tell`
-        as for `ledger`.
+        """What sends a mail by one of these ways; without `suspended`, even by one that is.
+        `unmeant` is what of the settings cannot be meant, so that mail is kept and not sent.
+        `tell` as for `ledger`.
         """
         from engine.limits import Buckets
         from engine.mail.host import this_host
@@ -401,6 +410,7 @@ class Setup(NamedTuple):
             time.time,
             pause,
             complain=tell or complain,
+            unmeant=unmeant,
         )
 
     def journal(self) -> "Journal":

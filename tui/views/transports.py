@@ -184,7 +184,9 @@ def head(width: int, routes: Routes | None = None) -> Line:
 
 
 def row(way: Transport, limit: float, now: float, width: int, routes: Routes | None = None) -> Line:
-    """A transport on its line; one that is suspended says so, in place of its figures."""
+    """A transport on its line; one that is suspended says so, in place of its figures. So does what
+    stands for mail that found none: it is no transport, and has no figures of one.
+    """
     form = shape(width, routes)
     failing = way.health(limit) is Health.FAILING
     lead: Line = (
@@ -196,6 +198,8 @@ def row(way: Transport, limit: float, now: float, width: int, routes: Routes | N
     if stop is not None:
         said: Run = (f" {stopped_words(stop, now)}", "warning")
         return present.cut(present.merged([*lead, said]), width)
+    if way.name == NOBODY:
+        return present.cut(present.merged([*lead, _without_one(way, failing)]), width)
     runs: list[Run] = []
     for column in form.columns:
         text, look = column.cell(way, limit, now)
@@ -204,6 +208,15 @@ def row(way: Transport, limit: float, now: float, width: int, routes: Routes | N
     if form.error > 10 and latest is not None:
         runs += [(" ", ""), (shown(latest.example), "bad")]
     return present.cut(present.merged([*lead, *runs]), width)
+
+
+def _without_one(way: Transport, failing: bool) -> Run:
+    tallies = [(way.windows[at].name, way.windows[at].tally) for at in (LATELY, HOUR)]
+    counted = [
+        f"{'?' if tally is None else amount(tally.failures, 6).strip()} in {name}"
+        for name, tally in tallies
+    ]
+    return f" mail that found no transport: {', '.join(counted)}", "bad" if failing else "dim"
 
 
 def rows(
@@ -451,10 +464,12 @@ def detail(
 ) -> list[Line]:
     """All there is to say of one transport."""
     health = way.health(limit)
-    title = f"{shown(way.name)}: {health.value}"
+    stopped = routes is not None and way.name in routes.stopped
+    title = f"{shown(way.name)}: {'suspended; before that ' if stopped else ''}{health.value}"
     judged = way.judged
     if judged is not None and judged.share is not None:
-        title += f", {judged.share:.0%} failed in {judged.name} (it fails from {limit:.0%} on)"
+        title += f", {judged.share:.0%} failed in {judged.name}"
+        title += "" if stopped else f" (it fails from {limit:.0%} on)"
     lines: Sequence[Line] = (
         present.heading(title, width),
         *_used_lines(way.name, routes, now, width),
@@ -517,7 +532,7 @@ def said(sending: Sending, limit: float, routes: Routes | None = None) -> Line:
         text, look = goes_by(routes)
         return ((f" {text};", look), *said(sending, limit))
     failing = [way.name for way in sending.transports if way.health(limit) is Health.FAILING]
-    many = present.count(len(sending.transports), "transport")
+    many = present.count(sum(w.name != NOBODY for w in sending.transports), "transport")
     if failing:
         names = ", ".join(shown(name) for name in failing)
         return ((f" {many}, {len(failing)} failing: {names}", "bad"),)

@@ -132,6 +132,8 @@ def configuration(
         ("noproxy", "*"),
         # What the server answers comes on standard output; by itself curl tells but the code.
         ("dump-header", "-"),
+        # And whether the mail had begun to leave: a server that never let it cannot have it.
+        ("write-out", rf"\n{reasons.UPLOADED} %{{size_upload}}\n"),
     ]
     if settings.ca_file:
         said.append(("cacert", settings.ca_file))
