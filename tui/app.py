@@ -27,10 +27,10 @@ from tui.live import Live
 from tui.place import Place
 from tui.screens.face import HERE, Face, Target
 from tui.screens.pages import Board, Page
+from tui.sheet import Sheet
 from tui.surroundings import Surroundings
 from tui.terminal import ENDED_BY, Terminal
 from tui.wire import TURN, Wire
-from tui.works import badge, running
 
 if TYPE_CHECKING:
     from tui.screens.queue import QueueScreen
@@ -48,6 +48,13 @@ class Cancels(Protocol):
 
 WHEEL = 3
 """Lines that a turn of the wheel moves by, where the mouse was asked for."""
+
+LOOKS = 1.0
+"""Seconds between two looks at the files of the theme."""
+
+HEADSTART = 0.1
+"""Seconds that a place's rows have for themselves once there are any, to be fetched and painted:
+lock, figures and logs need more of the processor than they do, and come after them."""
 
 
 class Console(Guarded, inherit_bindings=False):
@@ -83,6 +90,7 @@ class Console(Guarded, inherit_bindings=False):
         """
         # The filter that takes colours away is chosen by this argument, before there is a theme.
         super().__init__(ansi_color=True if os.environ.get("NO_COLOR") else None)
+        self.stylesheet = Sheet(variables=self.get_css_variables())
         self.dressing = Dressing(self, theme)
         self.glyphs = glyphs_of(os.environ) if glyphs is None else glyphs
         self.set_class(self.glyphs == ASCII, "-ascii")
@@ -100,7 +108,7 @@ class Console(Guarded, inherit_bindings=False):
             lambda: sum(len(live.alerts) for live in self.lives),
             lambda: self.wire.period,
             still=lambda: self.wire.still,
-            works=lambda: badge([work for live in self.lives for work in live.works]),
+            works=self._works,
         )
         self.lives = [
             Live(place, clock, number, records=not read_only)
@@ -120,11 +128,22 @@ class Console(Guarded, inherit_bindings=False):
         for number, code in ENDED_BY.items():
             loop.add_signal_handler(number, partial(self.end, code))
         for live in self.lives:
-            self.run_worker(live.follow(lambda: self.wire.period), name=f"follow {live.number}")
-        self.set_interval(1.0, self._look_after_theme)
-        self.set_interval(TURN, self.wire.look)
-        self.set_interval(1.0, self._tell_news)
+            self.run_worker(self._follow(live), name=f"follow {live.number}")
+        self.run_worker(self._look_after_theme(), name="theme")
+        self.set_interval(TURN, self._turn)
+        if self._first not in (keys.OVERVIEW, keys.LIST):
+            self.goto(Target(keys.OVERVIEW))  # a board is closed, so something stands below it
         self.goto(Target(self._first))
+
+    def _works(self) -> str:
+        if works := [work for live in self.lives for work in live.works]:
+            from tui.works import badge
+
+            return badge(works)
+        return ""
+
+    async def _follow(self, live: Live) -> None:
+        await live.follow(lambda: self.wire.period, HEADSTART)
 
     # What goes over the wire
 
@@ -151,8 +170,14 @@ class Console(Guarded, inherit_bindings=False):
         return await self.dressing.use(name)
 
     async def _look_after_theme(self) -> None:
-        if words := await self.dressing.look_after():
-            self.say(words)
+        while True:
+            await asyncio.sleep(LOOKS)
+            if words := await self.dressing.look_after():
+                self.say(words)
+
+    def _turn(self) -> None:
+        self.wire.look()
+        self._tell_news()
 
     def _tell_news(self) -> None:
         """Say what came of what is carried out, whatever screen is shown.
@@ -168,13 +193,13 @@ class Console(Guarded, inherit_bindings=False):
 
     def on_mouse_scroll_down(self) -> None:
         """The wheel moves as the keys do."""
-        self._turn("down")
+        self._wheel("down")
 
     def on_mouse_scroll_up(self) -> None:
         """The wheel moves as the keys do."""
-        self._turn("up")
+        self._wheel("up")
 
-    def _turn(self, how: str) -> None:
+    def _wheel(self, how: str) -> None:
         move = getattr(self.screen, "action_move", None)
         if move is not None:
             for _ in range(WHEEL):
@@ -385,7 +410,7 @@ class Console(Guarded, inherit_bindings=False):
     async def action_quit(self) -> None:
         """Leave; asks first when something runs that was started here."""
         pids = tuple(live.worker.pid for live in self.lives if live.worker.pid is not None)
-        works = running([work for live in self.lives for work in live.works])
+        works = [work for live in self.lives for work in live.works if work.ended is None]
         if not pids and not works:
             self._leave("stop")
             return

@@ -20,6 +20,8 @@ def changes(old: Line, new: Line, width: int) -> list[Span]:
     """The spans of cells in which two lines of that width differ, from left to right."""
     if not (_is_even(old) and _is_even(new)):
         return [(0, width)]  # wide characters: where a cell begins hangs on all before it
+    if _covers(old, width) and _covers(new, width) and _looks(old).isdisjoint(_looks(new)):
+        return [(0, width)]  # as where the cursor comes or goes, which is at each key
     codes = {"": "\0"}
     (text, looks), (text_now, looks_now) = _cells(old, width, codes), _cells(new, width, codes)
     if set(looks).isdisjoint(looks_now):
@@ -38,6 +40,14 @@ def changes(old: Line, new: Line, width: int) -> list[Span]:
 def _is_even(line: Line) -> bool:
     """Whether each character takes one cell."""
     return all(text.isascii() or cell_len(text) == len(text) for text, _ in line)
+
+
+def _covers(line: Line, width: int) -> bool:
+    return sum(len(text) for text, _ in line) >= width
+
+
+def _looks(line: Line) -> set[str]:
+    return {look for _, look in line}
 
 
 def _cells(line: Line, width: int, codes: dict[str, str]) -> tuple[str, str]:

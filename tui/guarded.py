@@ -77,11 +77,32 @@ class Guarded(App[None], inherit_bindings=False):
         self.hasty = isinstance(event, Key) and is_burst(event)
         # Painted lines take no keys. The way from them up through all that they stand in, each part
         # with a queue of its own, costs more than what the key does.
-        if isinstance(event, Key) and isinstance(self.focused, Painted):
-            for first in (True, False):
-                if await self._check_bindings(event.key, priority=first):
-                    return
+        lines = self.focused if isinstance(self.focused, Painted) else None
+        if isinstance(event, Key) and lines is not None and await self._is_bound(event.key, lines):
+            return
         await super().on_event(event)
+
+    async def _is_bound(self, key: str, lines: Painted) -> bool:
+        """Do what a key is bound to where these lines have the focus; whether it was to anything.
+
+        The library's own search has all that they stand in say first, of every key there is and
+        twice for each key pressed, whether that would rather be typed there: here nothing would.
+        """
+        way = [
+            (node, node._bindings.key_to_bindings.get(key, ()))
+            for node in lines.ancestors_with_self
+        ]
+        for node, bindings in reversed(way):
+            for binding in bindings:
+                if binding.priority and await self.run_action(binding.action, node):
+                    return True
+        for node, bindings in way:
+            for binding in bindings:
+                if not binding.priority and await self.run_action(binding.action, node):
+                    return True
+            if node.is_modal:
+                break  # it keeps keys from what lies below it
+        return False
 
     def run(self, **options: Any) -> None:
         """Stay until it is left; a thread that waits for a disk which hangs holds up nobody."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from engine import filters, recorder
 from engine.alerts import Alert, Sight, alerts
@@ -29,14 +31,15 @@ from engine.store import Unavailable
 from engine.text import shown
 from engine.transports import Heap, Routes, settled
 from engine.waiting import Standing
-from tui import works
 from tui.child import Worker
 from tui.history import History, name_of, unfinished
 from tui.place import Place
 from tui.recovery import Recovery
 from tui.trial import Trial
 from tui.watch import Signs, Watch, routes_of
-from tui.works import Work
+
+if TYPE_CHECKING:  # nothing is carried out yet when the console opens
+    from tui.works import Work
 
 COUNTED = 300
 """Counts that are remembered, one a second: metrics are compared with those of their own time."""
@@ -58,6 +61,9 @@ something has changed, and when not."""
 
 SPARING = 20
 """The same, in times of what asking took: how long that takes grows with what waits."""
+
+FIRST = 1.0
+"""Seconds for which the first tasks are waited for, where they come before all else."""
 
 LOOKS = 2.0
 """Seconds between two looks at whether something new stands in the journal."""
@@ -124,16 +130,30 @@ class Live:
         """Whether there is anything to be seen or done about the queue as a whole."""
         return bool(self.inspector.controls) or self.place.facts is not None
 
-    async def follow(self, period: Callable[[], float] = lambda: 1.0) -> None:
+    async def follow(
+        self, period: Callable[[], float] = lambda: 1.0, headstart: float = 0.0
+    ) -> None:
         """Look at everything beside the tasks each `period` seconds, until closed.
 
-        The tasks are followed by the inspector, on its own threads.
+        The tasks are followed by the inspector, on its own threads; the first of them have so many
+        seconds' headstart before anything else is looked at.
         """
         await self.inspector.start()
+        if headstart:
+            await self._let_tasks_come()
+            await asyncio.sleep(headstart)
         await asyncio.gather(
             *(self._follow(period), self._ask_what_waits(), self._look_back()),
             *(self._follow_history(), self._sweep()),
         )
+
+    async def _let_tasks_come(self) -> None:
+        """Wait until there are some, or none can be had, or as long as is worth while."""
+        with suppress(TimeoutError, Unavailable):  # or closed already: then the loops end at once
+            async with asyncio.timeout(FIRST):
+                latest = self.inspector.latest
+                while not (latest.complete or latest.unavailable or any(latest.counts.values())):
+                    latest = await self.inspector.changed(latest.generation)
 
     async def _follow(self, period: Callable[[], float]) -> None:
         while not self._closed:
@@ -192,6 +212,8 @@ class Live:
 
         What a replay sent is taken back by that replay itself, while it runs.
         """
+        from tui import works
+
         inspector, clock = self.inspector, self.clock
         work = works.pull_back(works.running(self.works), plan, intent, clock, allowed)
         if work is None:
@@ -204,6 +226,8 @@ class Live:
 
     async def _watch_over(self, work: Work) -> None:
         """Say when it is over; what it goes on with is over as soon as it has begun."""
+        from tui.works import told
+
         follows = work.intent.follows
         while work.ended is None and not self._closed:
             if follows and work.op:
@@ -214,7 +238,7 @@ class Live:
             return
         if follows and work.op:
             await self._let_be_over(follows, work.op)
-        self.news.append(works.told(work))
+        self.news.append(told(work))
         await self._look_at_history(always=True)
 
     async def _let_be_over(self, op: str, by: str) -> None:
@@ -247,7 +271,8 @@ class Live:
             left = f"{operation.open:,} of {operation.planned:,} not moved; u shows it"
             began = at(operation.when)[11:16]
             self.news.append(f"{name_of(operation)} of {began} by {who} was interrupted: {left}")
-        self.judge()
+        if new or always:  # else each look at the rest judges soon enough
+            self.judge()
 
     # What was, and what is to be expected
 
@@ -423,7 +448,7 @@ class Live:
         self._closed = True
         self.recovery.leave()
         self.trial.leave()
-        await asyncio.gather(*(work.leave() for work in works.running(self.works)))
+        await asyncio.gather(*(work.leave() for work in self.works if work.ended is None))
         await asyncio.to_thread(self.worker.leave if keep_worker else self.worker.finish)
         await self.inspector.close()
         await self._disk.close(PATIENCE)

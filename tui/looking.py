@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from engine import events, filters, logbook
 from engine.index import Query
 from engine.inspector import Inspector
 from engine.model import Part, Task
 from engine.store import StoreError
-from tui.views.parts import Opened
-from tui.views.task import Told
+
+if TYPE_CHECKING:  # how mails are taken apart is loaded with the first of them, not with the list
+    from tui.views.parts import Opened
+    from tui.views.task import Told
 
 MENTIONED = 500
 """Lines of the logs that are shown of one task; more than any that ends has."""
@@ -21,6 +24,8 @@ SLACK = 60.0
 
 def told(paths: Sequence[str], task: Task) -> Told:
     """What the logs tell of a task. Blocks."""
+    from tui.views.task import Told
+
     since = task.created - SLACK if task.created > 0 else None
     try:
         log = logbook.mentions(paths, task.id, MENTIONED, since)
@@ -51,6 +56,8 @@ async def opened(inspector: Inspector, task: Task) -> tuple[Opened, ...]:
 
 
 async def _open(inspector: Inspector, task: Task, part: Part) -> Opened:
+    from tui.views.parts import Opened
+
     if part.refused:
         return Opened(part)
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from rich.cells import cell_len, set_cell_size
@@ -33,14 +34,20 @@ LOOKS = (
 BLANK: Line = ()
 
 
+def cells_of(text: str) -> int:
+    """Cells that a text takes."""
+    # The library looks each text up among those measured before; nearly all are plain.
+    return len(text) if text.isascii() and text.isprintable() else cell_len(text)
+
+
 def width_of(line: Line) -> int:
     """Cells that a line takes."""
-    return sum(cell_len(text) for text, _ in line)
+    return sum([cells_of(text) for text, _ in line])
 
 
 def fit(text: str, width: int, right: bool = False) -> str:
     """The text in exactly so many cells: padded, or cut with a sign that it was."""
-    lacking = width - cell_len(text)
+    lacking = width - cells_of(text)
     if lacking >= 0:
         return " " * lacking + text if right else text + " " * lacking
     return set_cell_size(text, width - 1) + MORE if width > 0 else ""
@@ -48,23 +55,23 @@ def fit(text: str, width: int, right: bool = False) -> str:
 
 def fit_end(text: str, width: int) -> str:
     """The text in exactly so many cells, keeping its end: where ids and paths differ."""
-    if cell_len(text) <= width:
+    if cells_of(text) <= width:
         return fit(text, width)
     kept = text[-(width - 1) :] if width > 1 else ""
-    while kept and cell_len(kept) > width - 1:
+    while kept and cells_of(kept) > width - 1:
         kept = kept[1:]
     return fit(MORE + kept, width) if width > 0 else ""
 
 
 def whole_ones(parts: Iterable[Line], width: int) -> Line:
     """As many of the parts as fit whole: half a number would be another number."""
-    kept: Line = ()
+    kept: list[Run] = []
     for part in parts:
-        longer = (*kept, *part)
-        if width_of(longer) > width:
+        width -= width_of(part)
+        if width < 0:
             break
-        kept = longer
-    return kept
+        kept += part
+    return tuple(kept)
 
 
 def join(left: Line, right: Line, width: int) -> Line:
@@ -77,7 +84,7 @@ def cut(line: Line, width: int) -> Line:
     """The line in exactly so many cells."""
     kept: list[Run] = []
     for text, look in line:
-        cells = cell_len(text)
+        cells = cells_of(text)
         if cells > width:
             kept.append((fit(text, width), look))
             return tuple(kept)
@@ -300,7 +307,7 @@ def titles(
     named = " ".join(fit(title(column), column.width, column.right) for column in shape)
     text = " " * MARGIN + named
     if note:
-        text = fit(text.rstrip(), max(0, width - cell_len(note) - 1)) + " " + note
+        text = fit(text.rstrip(), max(0, width - cells_of(note) - 1)) + " " + note
     return ((fit(text, width), "title"),)
 
 
@@ -385,8 +392,8 @@ def header(about: Standing, width: int, narrow: bool = False) -> Line:
     which = f" ({about.number}/{about.places})" if about.places > 1 else ""
     right = f"{amount}  in {rate(about.inward)}/s  out {rate(about.outward)}/s"
     left = f" {shown(about.host)}  "
-    room = max(0, width - cell_len(left) - cell_len(right) - cell_len(which) - 1)
-    name = fit_end(shown(about.place), min(room, cell_len(shown(about.place))))
+    room = max(0, width - cells_of(left) - cells_of(right) - cells_of(which) - 1)
+    name = fit_end(shown(about.place), min(room, cells_of(shown(about.place))))
     return join(((left, "strong"), (name + which, "")), ((right, ""),), width)
 
 
@@ -415,8 +422,8 @@ def trail(host: str, environment: str, steps: Sequence[str], aside: str, width: 
     lead: Line = ((f" {shown(host)}", "strong"), *word)
     room = max(12, width - width_of(lead) - 34)
     path = " > ".join(names)
-    shorter = fit_end(path, room) if cell_len(path) > room else path
-    more = f"  {aside}" if aside and cell_len(shorter) + cell_len(aside) + 2 <= room else ""
+    shorter = fit_end(path, room) if cells_of(path) > room else path
+    more = f"  {aside}" if aside and cells_of(shorter) + cells_of(aside) + 2 <= room else ""
     return (*lead, (f" > {shorter}" if names else "", ""), (more, "dim"))
 
 
@@ -443,11 +450,11 @@ def tabs(
     for at, (name, amount) in enumerate(zip(names, counts, strict=True)):
         figure = "?" if amount is None else f"{amount:,}{'' if complete else '+'}"
         texts[at] = f"{at + 1} {shown(name)} {figure}"
-    wide = sum(map(cell_len, texts.values())) + 3 * len(texts) + 1 <= width
+    wide = sum(map(cells_of, texts.values())) + 3 * len(texts) + 1 <= width
     gap = (" ", "") if wide else ("", "")
     empty = [at for at in texts if not counts[at] and at != current]
     for at in [*reversed(empty), *(at for at in texts if at < current)]:
-        if sum(map(cell_len, texts.values())) + 2 * len(texts) + 1 <= width:
+        if sum(map(cells_of, texts.values())) + 2 * len(texts) + 1 <= width:
             break
         texts.pop(at, None)
     parts: list[Line] = [((" ", ""),)]
@@ -547,8 +554,8 @@ def scope(about: Scope, width: int) -> Line:
     elif about.gone:
         text, look = f"nothing: {shown(about.row)} is gone", "warning"
     elif about.row:
-        name, room = shown(about.row), max(1, width - cell_len(lead) - 4)
-        text, look = f"row {fit_end(name, room) if cell_len(name) > room else name}", "strong"
+        name, room = shown(about.row), max(1, width - cells_of(lead) - 4)
+        text, look = f"row {fit_end(name, room) if cells_of(name) > room else name}", "strong"
     else:
         text, look = "nothing", "dim"
     return cut(((lead, ""), (text, look), (hidden, "warning")), width)
@@ -559,6 +566,11 @@ def hint_lines(hints: Sequence[Hint], width: int, lines: int = 2) -> list[Line]:
 
     What does not fit then is left to the help.
     """
+    return [*_hint_lines(tuple(hints), width, lines)]
+
+
+@lru_cache(maxsize=16)  # a screen asks for the same each second, as long as nothing happens there
+def _hint_lines(hints: tuple[Hint, ...], width: int, lines: int) -> tuple[Line, ...]:
     kept = list(hints)
     while len(rows := _hint_rows(kept, width)) > lines:
         last = next((at for at in reversed(range(len(kept))) if kept[at].minor), None)
@@ -566,14 +578,14 @@ def hint_lines(hints: Sequence[Hint], width: int, lines: int = 2) -> list[Line]:
             break
         del kept[last]
     rows += [[] for _ in range(lines - len(rows))]
-    return [cut(tuple(runs), width) for runs in rows[:lines]]
+    return tuple([cut(tuple(runs), width) for runs in rows[:lines]])
 
 
 def _hint_rows(hints: Iterable[Hint], width: int) -> list[list[Run]]:
     rows: list[list[Run]] = [[]]
     used = 0
     for hint in hints:
-        cells = cell_len(hint.shown) + cell_len(hint.words) + 3
+        cells = cells_of(hint.shown) + cells_of(hint.words) + 3
         if used + cells > width and rows[-1]:
             rows.append([])
             used = 0
@@ -645,7 +657,7 @@ def folded(text: str, width: int) -> list[str]:
     """The text in pieces of at most so many cells, between words where there are any."""
     pieces: list[str] = []
     at = 0
-    while at + width < len(text) or cell_len(text[at:]) > width:
+    while at + width < len(text) or cells_of(text[at:]) > width:
         piece = set_cell_size(text[at : at + width], width).rstrip()
         if text[at + len(piece) : at + len(piece) + 1] != " " and " " in piece.lstrip():
             piece = piece.rpartition(" ")[0]
@@ -658,7 +670,7 @@ def folded(text: str, width: int) -> list[str]:
 
 def heading(text: str, width: int) -> Line:
     """A title with a rule behind it."""
-    return ((f" {text} ", "title"), ("-" * max(0, width - cell_len(text) - 2), "rule"))
+    return ((f" {text} ", "title"), ("-" * max(0, width - cells_of(text) - 2), "rule"))
 
 
 def problem(problem: Problem, states: Mapping[State, str], width: int) -> list[Line]:

@@ -30,6 +30,12 @@ def text_of(line: Line) -> str:
     return "".join(text for text, _ in line)
 
 
+@given(st.text())
+def test_a_text_takes_the_cells_that_the_terminal_library_counts(text: str) -> None:
+    """Whatever it holds, what is told without the library is what the library tells."""
+    assert present.cells_of(text) == cell_len(text)
+
+
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [

@@ -12,6 +12,7 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
+from engine.index import Window
 from tests.tui.ptys import console as terminal_with
 from tests.tui.spools import (
     PATIENCE,
@@ -116,6 +117,31 @@ async def test_a_burst_is_what_its_keys_are(burst: str) -> None:
         for character in burst:
             pilot.app.post_message(key_of(character))
         assert await at_rest(pilot) == slowly
+
+
+async def test_keys_wait_for_the_row_that_the_cursor_went_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where it was not fetched yet, a filter behind it begins at the task, not at a line."""
+    async with opened() as pilot:
+        assert isinstance(pilot.app, Console)
+        rows = queue_of(pilot.app).list
+        window, come = rows._rows.window, asyncio.Event()
+
+        async def late(*asked: object) -> Window:
+            await come.wait()
+            return await window(*asked)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(rows._rows, "window", late)
+        for character in "G/feeds\rk":
+            pilot.app.post_message(key_of(character))
+        await until(pilot, lambda: rows.cursor.at == rows.total - 1)
+        held = rows.loaded
+        come.set()
+        await at_rest(pilot)
+
+        assert not held
+        assert (rows.cursor.at, rows.matching) == (0, 13)
 
 
 async def test_keys_behind_a_plan_are_the_plans() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.segment import Segment
 from rich.style import Style
-from textual.geometry import Region, Size
+from textual.geometry import Region, Size, Spacing
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -18,6 +18,11 @@ from tui.widgets.kept import Keeps
 
 class Painted(Keeps, Widget):
     """A widget that turns lines of `present` into strips, each look by the theme."""
+
+    @property
+    def gutter(self) -> Spacing:
+        """What is around the lines: scroll bars, which the library asks its styles for, never."""
+        return self.styles.gutter
 
     def strip_of(self, line: Line) -> Strip:
         """The line as it goes to the terminal, as wide as the widget."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from textual.geometry import Size
+
 from engine.gauges import Ours
 from engine.logtail import LogLine
 from engine.model import State, Task
@@ -49,11 +51,15 @@ class Figures(Lines):
 class LogPane(Lines):
     """The last lines of the logs, as many as there is room for."""
 
+    _told: tuple[Sequence[LogLine], Size | None] = ((), None)
+
     def tell(self, log: Sequence[LogLine]) -> None:
         """Show the newest of these."""
-        width, height = self.size.width, self.size.height
-        if not height:
-            return
+        size = self.size
+        width, height = size
+        if not height or (log, size) == self._told:
+            return  # nobody wrote anything: nearly always, and it is asked each second
+        self._told = log, size
         rows = [
             present.log_line(line.when, line.level, present.brief(line.text), width)
             for line in log[-(height - 1) :]

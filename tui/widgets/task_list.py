@@ -199,8 +199,8 @@ class TaskList(Painted, can_focus=True):
 
     @property
     def loaded(self) -> bool:
-        """Whether what is shown answers the query it was last asked."""
-        return not self._new_query
+        """Whether what is shown answers the query it was last asked, and has the cursor's row."""
+        return not self._new_query and bool(self._spot.id or not self.total)
 
     # What the screen may tell it
 
@@ -285,8 +285,8 @@ class TaskList(Painted, can_focus=True):
             self._go(0 if action == "first" else self.total - 1, 0)
 
     def _go(self, at: int, step: int) -> None:
-        at = max(0, min(at, self.total - 1))
-        top = self._view_for(at, step)
+        at, height = max(0, min(at, self.total - 1)), self._height
+        top = self._view_for(at, step, height)
         task = self._at(at)
         before, self._spot = self._spot, Spot(at, task.id if task else "", top)
         self._chosen, self._adrift = True, False
@@ -298,11 +298,11 @@ class TaskList(Painted, can_focus=True):
             self._paint_rows(rows, title=True)
         else:
             self.paint()
-        if not self._covers(top, self._height) or self._near_edge(top):
+        if not self._covers(top, height) or self._near_edge(top, height):
             self._wanted.set()
 
-    def _view_for(self, at: int, step: int) -> int:
-        height, top = self._height, self._spot.top
+    def _view_for(self, at: int, step: int, height: int) -> int:
+        top = self._spot.top
         if abs(step) >= height:
             top += step
         elif at >= top + height:
@@ -327,9 +327,9 @@ class TaskList(Painted, can_focus=True):
         start, end = self._window.start, self._window.start + len(self._window.tasks)
         return start <= top and min(top + height, self.total) <= end
 
-    def _near_edge(self, top: int) -> bool:
-        half = self._height // 2
-        return not self._covers(max(0, top - half), self._height + 2 * half)
+    def _near_edge(self, top: int, height: int) -> bool:
+        half = height // 2
+        return not self._covers(max(0, top - half), height + 2 * half)
 
     def _holding(self) -> bool:
         # A clock that was set back must not hold the order for longer than it should.
@@ -343,7 +343,7 @@ class TaskList(Painted, can_focus=True):
     def on_resize(self) -> None:
         """Another size shows other columns and more rows."""
         self._shape = ()
-        self._spot = self._spot._replace(top=self._view_for(self._spot.at, 0))
+        self._spot = self._spot._replace(top=self._view_for(self._spot.at, 0, self._height))
         self.paint()
         self._wanted.set()
 
@@ -362,7 +362,7 @@ class TaskList(Painted, can_focus=True):
         if self._holding() and not self._new_query and self._covers(self._spot.top, self._height):
             if self._late:
                 await self._haunt()
-            elif self._near_edge(self._spot.top):
+            elif self._near_edge(self._spot.top, self._height):
                 await self._load()
         else:
             await self._load()
@@ -488,10 +488,11 @@ class TaskList(Painted, can_focus=True):
         self._paint_rows(range(self._height), title=True)
 
     def _paint_rows(self, rows: Collection[int], title: bool = False) -> None:
-        if not self.size.width or (self._turned and not self._notice):
+        width = self.size.width
+        if not width or (self._turned and not self._notice):
             return
         for y in ([0] if title else []) + [row + 1 for row in rows]:
-            line, before = self._line(y), self._painted.get(y)
+            line, before = self._line(y, width), self._painted.get(y)
             if line != before:
                 self._painted[y] = line
                 self.repaint_line(y, before, line)
@@ -499,11 +500,10 @@ class TaskList(Painted, can_focus=True):
     def render_line(self, y: int) -> Strip:
         """A line as it was last painted."""
         if y not in self._painted:
-            self._painted[y] = self._line(y)
+            self._painted[y] = self._line(y, self.size.width)
         return self.strip_of(self._painted[y])
 
-    def _line(self, y: int) -> Line:
-        width = self.size.width
+    def _line(self, y: int, width: int) -> Line:
         if not self._shape:
             state = self._query.state
             destined = any(task.destination for task in self._window.tasks)

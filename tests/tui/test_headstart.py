@@ -1,0 +1,82 @@
+"""What is looked at first when a place is opened: its tasks, then all that is beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from engine.model import LockEvidence, Verdict
+from engine.store import Store, Unavailable
+from tests.tui.spools import PATIENCE, disk_place, make_spool, some_tasks
+from tui import live as live_module
+from tui.live import Live
+from tui.place import Place
+
+
+@asynccontextmanager
+async def followed(place: Place) -> AsyncIterator[Live]:
+    """A place that is followed as the console follows it."""
+    live = Live(place, time.time)
+    following = asyncio.create_task(live.follow(lambda: 0.01, 0.001))
+    try:
+        yield live
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        await live.close(keep_worker=False)
+
+
+async def test_tasks_are_known_before_the_lock_is_looked_at(tmp_path: Path) -> None:
+    """The first look at lock, figures and logs is made when there are tasks to show."""
+    make_spool(tmp_path, some_tasks())
+    place = disk_place(tmp_path)
+    known: list[bool] = []
+    lives: list[Live] = []
+
+    def look() -> LockEvidence:
+        known.append(any(lives[0].inspector.latest.counts.values()))
+        return LockEvidence(Verdict.FREE)
+
+    async with followed(place._replace(lock=look)) as live:
+        lives.append(live)
+        await asyncio.wait_for(live.next_look(), PATIENCE)
+
+    assert known[0]
+
+
+async def test_where_no_task_can_be_had_the_rest_is_looked_at(tmp_path: Path) -> None:
+    """A place that cannot be reached has its lock and its logs looked at all the same."""
+
+    def refuse() -> Store:
+        raise Unavailable("no such place")
+
+    async with followed(disk_place(tmp_path)._replace(open=refuse)) as live:
+        await asyncio.wait_for(live.next_look(), PATIENCE)
+
+        assert live.looked
+
+
+async def test_a_disk_that_hangs_holds_up_nothing_but_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the first tasks do not come, the rest is looked at without them after a while."""
+    monkeypatch.setattr(live_module, "FIRST", 0.01)
+    make_spool(tmp_path, some_tasks())
+    place, moved = disk_place(tmp_path), threading.Event()
+
+    def wait() -> Store:
+        moved.wait(PATIENCE)
+        return place.open()
+
+    async with followed(place._replace(open=wait)) as live:
+        await asyncio.wait_for(live.next_look(), PATIENCE)
+        without = not live.inspector.latest.complete
+        moved.set()
+
+    assert without
