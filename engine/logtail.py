@@ -28,6 +28,24 @@ _MEMORY = 64
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
+class SharedLog(str):
+    """The path of a log that several databases write to. It goes with the name of the one it is
+    read for: lines that name another one are left out wherever it is followed or searched.
+
+    To whoever hands it on it is a path like any other, so that nobody on the way can lose the name.
+    """
+
+    __slots__ = ("db",)
+
+    def __new__(cls, path: str, db: str) -> SharedLog:
+        """`db` is how lines name the database, in their field of that name."""
+        made = super().__new__(cls, path)
+        made.db = db
+        return made
+
+    db: str
+
+
 class LogLine(NamedTuple):
     """A line of a log. Its text is as it was found: make it safe before showing it."""
 
@@ -38,6 +56,8 @@ class LogLine(NamedTuple):
     text: str
     source: str
     """The path of the log."""
+    foreign: bool = False
+    """Whether it says that it is of another database than the one that its log is read for."""
 
 
 def contract_line(level: str, text: str, now: float) -> bytes:
@@ -108,6 +128,8 @@ def _json(text: str, source: str) -> LogLine | None:
         return None
     if not isinstance(said, dict):
         return None
+    named = said.get("db")
+    foreign = isinstance(source, SharedLog) and isinstance(named, str) and named != source.db
     when = _moment(_taken(said, _TIMES))
     level = _level(_taken(said, _LEVELS))
     words = [str(word) for word in [_taken(said, _TEXTS)] if word is not None]
@@ -117,7 +139,7 @@ def _json(text: str, source: str) -> LogLine | None:
     first = {key: said.pop(key) for key in _FIRST if key in said}
     pairs = {**first, **said, **last}.items()
     words += [f"{k}={v if isinstance(v, str) else json.dumps(v)}" for k, v in pairs]
-    return LogLine(when, level, " ".join(words), source)
+    return LogLine(when, level, " ".join(words), source, foreign)
 
 
 def _taken(said: dict[str, object], keys: tuple[str, ...]) -> object:
@@ -254,7 +276,7 @@ class Tail:
     def _given_up(self) -> Iterator[LogLine]:
         """A line whose end will never come."""
         if self._torn:
-            yield parse(self._torn, self._path)
+            yield from self._line(self._torn)
         self._torn = b""
 
     def _whole(self, data: bytes) -> Iterator[LogLine]:
@@ -263,17 +285,18 @@ class Tail:
         for piece in ended:
             line, self._torn = self._torn + piece, b""
             if not self._skipping:
-                yield self._line(line)
+                yield from self._line(line)
             self._skipping = False
         if self._skipping:
             return
         self._torn += rest
         if len(self._torn) > LONGEST:
-            yield self._line(self._torn)
+            yield from self._line(self._torn)
             self._torn, self._skipping = b"", True
 
-    def _line(self, raw: bytes) -> LogLine:
+    def _line(self, raw: bytes) -> Iterator[LogLine]:
         line = parse(raw[:LONGEST], self._path)
-        if len(raw) <= LONGEST:
-            return line
-        return line._replace(text=f"{line.text} ... cut at {LONGEST:,} bytes")
+        if len(raw) > LONGEST:
+            line = line._replace(text=f"{line.text} ... cut at {LONGEST:,} bytes")
+        if not line.foreign:
+            yield line

@@ -141,14 +141,15 @@ def way(verb: str, row: Row) -> Way | None:
     return next((way for way in edges if way[0] is row.state), None)
 
 
-def offered(edges: Edges, verb: str, state: State) -> str | None:
-    """Why a verb is not offered for tasks in a state; None when it is."""
+def offered(edges: Edges, verb: str, state: State, word: str = "") -> str | None:
+    """Why a verb is not offered for tasks in a state, which the store calls `word`; None when it
+    is."""
     ways = [way for way in VERBS[verb].edges if way[0] is state]
     if not ways:
-        return f"not from {state}"
+        return f"not from {word or state}"
     closed = [edges[way].refused for way in ways if way in edges]
     if not closed:
-        return f"no {verb} from {state} here"
+        return f"no {verb} from {word or state} here"
     return None if "" in closed else closed[0]
 
 

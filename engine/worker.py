@@ -323,7 +323,9 @@ class Worker:
                 room = min(room, limit - (claimed - self._put_off))
             looking = room > 0 and not self._stopping
             self._settle_owed(stays=limit is None)
-            began = self._try_claim(room, patient=limit is None) if looking else 0
+            # A run that is about to end for want of work looks whatever was refused a moment ago.
+            rests = not until_idle or bool(self._in_hand.total())
+            began = self._try_claim(room, patient=limit is None, rests=rests) if looking else 0
             claimed += began
             # What was given back was not eligible after all: the run is for another one.
             if not self._in_hand.total() and (self._stopping or claimed - self._put_off == limit):
@@ -331,6 +333,7 @@ class Worker:
             now = self._clock()
             idle = not self._in_hand.total()
             if idle and until_idle and not began:
+                self._settle_owed(stays=False, last=True)
                 return
             if limit is None and (idle or now - published >= PUBLISHING):
                 self._services.publish()
@@ -377,10 +380,10 @@ class Worker:
 
     # ---- one task
 
-    def _try_claim(self, room: int, *, patient: bool) -> int:
+    def _try_claim(self, room: int, *, patient: bool, rests: bool) -> int:
         """As `_claim`; a patient worker waits for a store that cannot be reached."""
         now = self._clock()
-        if not self._away.is_over(now):
+        if rests and not self._away.is_over(now):
             return 0  # whatever rings: a disk that fails is not asked for each mail that comes
         try:
             self._rescue_lapsed(now)
@@ -586,15 +589,16 @@ class Worker:
             self._services.log("ERROR", f"Outcome of {task.id} cannot be stored: {error}")
             self._owed.append(owed)
 
-    def _settle_owed(self, *, stays: bool) -> None:
+    def _settle_owed(self, *, stays: bool, last: bool = False) -> None:
         """Try again to store what could not be stored, each for itself: what one of them lacks may
-        not hold up the others. A worker that `stays` says when it tries again.
+        not hold up the others. A worker that `stays` says when it tries again; the `last` time
+        before it ends it tries all of it.
         """
         owed, self._owed = self._owed, []
         for one in owed:
             if self._lock is not None:
                 self._lock.check()
-            if not self._stopping and not one.rest.is_over(self._clock()):
+            if not (last or self._stopping or one.rest.is_over(self._clock())):
                 self._owed.append(one)
                 continue
             try:

@@ -66,7 +66,7 @@ _NEVER = frozenset(
         *(f"unavailable_no_{what}" for what in ("transport", "token", "input", "space")),
         *(f"unavailable_not_{what}" for what in ("started", "read")),
         # Ended before the mail had left us, as whoever had it in hand says.
-        *("timeout_not_read", "timeout_before_data", "connect_lost_before_data"),
+        *("timeout_before_data", "connect_lost_before_data"),
         # Of sysexits.h: not for_now, with which sendmail(8) says that it has queued the mail, and
         # none that says that something broke on the way.
         *("unavailable_usage", "unavailable_service", "unavailable_file"),

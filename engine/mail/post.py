@@ -138,7 +138,7 @@ class Post:
         self._spool, self._ledger, self._ways = spool, ledger, ways
         self._suspensions, self._limits = suspensions, limits
         self._clock, self._pause, self._complain = clock, pause, complain
-        self._unmeant = unmeant or _wrong_sender(settings)
+        self._unmeant, self._shut = unmeant, unmeant or _wrong_sender(settings)
         self._turns: dict[str, float] = {}
         """By bucket: when the last of the mails that found it empty comes back."""
 
@@ -482,8 +482,8 @@ class Post:
 
     def _chosen(self) -> tuple[Transport | None, str]:
         """The transport to use now, and why there is none."""
-        if self._unmeant:
-            return None, self._unmeant
+        if self._shut:
+            return None, self._shut
         try:
             suspended = self._suspended()
         except Waits as unknown:

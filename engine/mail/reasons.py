@@ -97,10 +97,7 @@ def of_program(name: str, ran: Ran) -> NotSent | None:
     if ran.ended:
         _, late, time = ran.ended.partition("timeout after ")
         why = f"{name} did not end within {time}" if late else f"{name} was stopped"
-        if ran.unread:
-            # Without the end of its input it cannot know that the mail is whole.
-            word = "timeout_not_read" if late else "unavailable_not_read"
-            return not_sent(word, _joined(f"{why}, and had not read the mail", text))
+        # Also where it had not read the mail: whoever survives us, or holds on to its input, may.
         return not_sent("timeout" if late else "unavailable_stopped", _joined(why, text))
     if ran.status == 0:
         if not ran.unread:

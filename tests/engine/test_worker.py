@@ -19,7 +19,7 @@ from engine.policy import Rate, RetryPolicy, contract, shipped
 from engine.store import Store, Unavailable, Wants, anything
 from engine.stores.memory import Memory, MemoryStore
 from engine.stores.nftban import NftbanStore, Spool
-from engine.worker import RESCUING, SLACK, Limits, Run, Services, Worker
+from engine.worker import RELIST, RESCUING, SLACK, Limits, Run, Services, Worker
 
 NOW = 1_795_170_000.0
 PATIENCE = 60.0
@@ -881,10 +881,13 @@ class Refusing(MemoryStore):
     refuses: frozenset[str] = frozenset()
     asked = 0
     """How often it has refused."""
+    refused: Callable[[], None] = staticmethod(lambda: None)
+    """What is called then."""
 
     def _refuse(self, what: str) -> None:
         if what in self.refuses:
             self.asked += 1
+            self.refused()
             raise Unavailable("Input/output error")
 
     def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
@@ -913,7 +916,7 @@ def test_a_failing_disk_is_asked_less_and_less_often(desk: Desk, what: str) -> N
     store = Refusing(desk.memory)
     worker = desk.worker({"job": does}, store=store)
     desk.clock.now += RESCUING  # then it looks for lapsed claims as well
-    round_of = partial(worker._try_claim, 1, patient=True)
+    round_of = partial(worker._try_claim, 1, patient=True, rests=True)
 
     def refused(waits: Sequence[float]) -> None:
         store.refuses, store.asked = frozenset({what}), 0
@@ -940,10 +943,10 @@ def test_a_clock_set_back_keeps_no_worker_waiting(desk: Desk) -> None:
     store = Refusing(desk.memory)
     worker = desk.worker({"job": does}, store=store)
     store.refuses = frozenset({"take"})
-    worker._try_claim(1, patient=True)
+    worker._try_claim(1, patient=True, rests=True)
     desk.clock.now -= 86400
 
-    worker._try_claim(1, patient=True)
+    worker._try_claim(1, patient=True, rests=True)
 
     assert store.asked == 2
 
@@ -956,6 +959,41 @@ def test_a_run_that_could_not_look_says_so(desk: Desk) -> None:
     run = desk.worker({"job": does}, store=store).work(until_idle=True)
 
     assert run.unreachable == "Input/output error"
+
+
+def test_a_claim_refused_once_ends_no_run_that_others_go_on_with(desk: Desk) -> None:
+    """Until nothing is due: when nothing is in hand any more it is looked whatever was refused."""
+    store, refused = Refusing(desk.memory), threading.Event()
+    for number in (1, 2, 3):
+        desk.add(number=number)
+
+    def handler(task: Task, context: Context) -> None:
+        if task.id.endswith("1"):
+            desk.clock.now += RELIST  # so that the next claim asks the store anew
+            store.refuses, store.refused = frozenset({"take"}), refused.set
+        elif task.id.endswith("2"):
+            assert refused.wait(60)
+            store.refuses = frozenset()
+
+    run = desk.worker({"job": handler}, store=store, concurrency=2).work(until_idle=True)
+
+    assert (run.done, run.unreachable, store.asked) == (3, "", 1)
+
+
+def test_a_run_until_idle_tries_its_outcomes_once_more(desk: Desk) -> None:
+    """However long they still had to wait: else what was done would be done again."""
+    store = Refusing(desk.memory)
+    first, *_ = (desk.add(number=number) for number in (1, 2, 3))
+    store.refuses = frozenset({first.id})
+
+    def handler(task: Task, context: Context) -> None:
+        if task.id.endswith("3"):
+            store.refuses = frozenset()
+
+    run = desk.worker({"job": handler}, store=store).work(until_idle=True)
+
+    assert (run.done, run.owed, desk.tasks()) == (3, 0, {})
+    assert store.asked == 2  # at once, and once more; then it rested until the end
 
 
 def test_each_outcome_is_tried_again_for_itself(desk: Desk) -> None:

@@ -176,6 +176,14 @@ def test_a_wrong_sender_keeps_all_mail_and_loses_none(tmp_path: Path) -> None:
     assert way.asked == []
 
 
+def test_a_wrong_sender_fails_nobody_who_wants_no_mail(tmp_path: Path) -> None:
+    """Where nobody is to get mail there is none whose sender could be wrong."""
+    office = Office(tmp_path, Recorder(), recipient="", sender="foo bar@example.com")
+
+    assert office.post().send_with_retry("the disk is full", enqueue=office.enqueue) is None
+    assert office.queued == []
+
+
 def test_a_transport_with_a_bug_is_not_hushed_up(tmp_path: Path) -> None:
     """What a transport raises besides `NotSent` is a bug, and flies."""
     office = Office(tmp_path, Recorder(ZeroDivisionError("a bug")))

@@ -592,6 +592,28 @@ def test_two_engines_send_each_mail_once(kannader: Path, open_kannader: Opener) 
     assert names(kannader / "data") == set()
 
 
+def test_no_mail_waits_because_of_its_id(kannader: Path, open_kannader: Opener) -> None:
+    """Where a new mail comes for each that goes, those with the last ids have their turn as well:
+    ids are made at random.
+    """
+    store = open_kannader()
+
+    def arrives(ident: str) -> None:
+        (made,) = store.enqueue("", ["a@one.example"], [TEXT])
+        os.rename(kannader / "queue" / made, kannader / "queue" / ident)  # noqa: PTH104
+
+    for ident in ("m", "n", "o"):
+        arrives(ident)
+    taken = []
+    for number in range(4):
+        (task,) = store.take(NOW, "me", 1)
+        store.swap(task, None)
+        taken.append(task.id)
+        arrives(f"a{number}")
+
+    assert taken == ["m", "n", "o", "a0"]
+
+
 def test_of_many_changes_at_once_one_is_done(kannader: Path, open_kannader: Opener) -> None:
     """Threads that hold, purge, postpone and claim the same mail: it ends in one place, once."""
     store = open_kannader()

@@ -371,6 +371,72 @@ def test_a_row_that_is_no_job_is_a_problem(
     assert [task.id for task in store.take(NOW, "me", 9)] == ["8-user"]
 
 
+@pytest.mark.parametrize(
+    ("declared", "usual", "stray"),
+    [
+        ("INTEGER", 1_795_000_000, "2026-11-23 00:00:00"),
+        ("INTEGER", 0, "2026-11-23 00:00:00"),
+        ("", 1_795_000_000, "2026-11-23 00:00:00"),
+        ("TEXT", "2026-11-20 00:00:00", "soon"),
+        ("DATETIME", "2026-11-20 00:00:00", 1_795_000_000),
+    ],
+)
+def test_a_stray_row_decides_for_itself_alone(
+    foreign: Callable[..., ZgbStore], declared: str, usual: object, stray: object
+) -> None:
+    """How a column's times are written is told by most of its rows: one that is not like them, be
+    it the first, is a problem, and every other job is claimed.
+    """
+    store = rows_of(foreign, declared, [stray, *[usual] * 9])
+
+    assert list(problems_in(store)) == ["mail_queue/row 1"]
+    assert len(tasks_in(store)) == 9
+    assert [task.id for task in store.take(NOW, "me", 9)] == [f"{n}-user" for n in range(2, 7)]
+
+
+def test_no_time_yet_is_due_at_once_however_times_are_written(
+    foreign: Callable[..., ZgbStore],
+) -> None:
+    """New jobs stand at 0 by the column's default, where a failed one has its time as text: all of
+    them are jobs, and are claimed.
+    """
+    store = rows_of(foreign, "DATETIME DEFAULT 0", ["2026-11-20 00:00:00", *[0] * 3])
+
+    assert not problems_in(store)
+    assert store.backlog(NOW).due == 4
+    assert [task.id for task in store.take(NOW, "me", 9)] == [
+        *("2-user", "3-user", "4-user", "1-user")
+    ]
+
+
+def test_as_many_of_either_go_by_the_declared_type(foreign: Callable[..., ZgbStore]) -> None:
+    """Where rows do not say how times are written, the column does."""
+    store = rows_of(foreign, "DATETIME", [1_795_000_000, "2026-11-20 00:00:00", 0, 0])
+
+    assert list(problems_in(store)) == ["mail_queue/row 1"]
+
+
+def test_a_stray_time_wakes_nobody(foreign: Callable[..., ZgbStore]) -> None:
+    """A row that is no job is not waited for: a worker would come again at once, for ever."""
+    later = [int(NOW) + 90, int(NOW) + 95]
+    store = rows_of(foreign, "", ["2026-01-01 00:00:00", *later])
+
+    assert list(store.take(NOW, "me", 9)) == []
+    assert store.doorbell.due == NOW + 90
+
+
+def rows_of(foreign: Callable[..., ZgbStore], declared: str, moments: list[Any]) -> ZgbStore:
+    """A queue of pending jobs 1, 2, 3 ... that are due then, with tokens for five of them."""
+    made = NAMES.replace("next_attempt_at", f"next_attempt_at {declared}")
+    rows = [f"({n}, 'user', 'pending', 0, {at!r}, NULL, NULL)" for n, at in enumerate(moments, 1)]
+    return foreign(
+        f"CREATE TABLE mail_queue ({made})",
+        f"INSERT INTO mail_queue ({NAMES}) VALUES {', '.join(rows)}",
+        f"INSERT INTO config VALUES ('mailTokens', '5'), ('mailLastRefill', '{NOW:.0f}')",
+        registrations="",
+    )
+
+
 def test_a_hostile_text_is_made_safe(open_queue: Opener, sql: Sql) -> None:
     """Control characters and broken UTF-8 in an error are shown as what nobody can act on."""
     store = open_queue()

@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from engine import metrics
+from engine import metrics, verbs
 from engine.checks import At, ConfigError
 from engine.config import load
 from engine.events import What
@@ -669,6 +670,48 @@ def test_what_a_killed_worker_leaves_is_cleared_away(place: Place) -> None:
         assert len(names(run)) == 2
 
     assert names(run) == ["worker.2.bb"]
+
+
+def test_what_a_killed_worker_had_in_hand_is_said(place: Place) -> None:
+    """Its mails lie in inflight as if they were being sent: that nobody does is said by status and
+    the doctor, whoever comes to work there since, until they are back.
+    """
+    setup = setup_for(load(str(place.config), {}), str(place.path), {})
+    first, *_ = sorted(place.enqueue("a@x.example", "b@x.example", "c@x.example"))
+    queue, inflight = place.path / "queue", place.path / "inflight"
+    os.rename(queue / first, inflight / first)  # noqa: PTH104 - by another sender
+    with closing(socket.socket()) as silent:  # connections are made, and never answered
+        silent.bind((HOST, 0))
+        silent.listen()
+        place.settle(host=HOST, port=silent.getsockname()[1])
+        with working(place, "--concurrency", "2") as worker:
+            deadline = time.monotonic() + PATIENCE
+            run = Path(setup.queue.run_dir)
+            while sum(path.stat().st_size for path in run.glob("worker.*")) < 66:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            assert spool_facts(setup).warnings == ()
+            worker.kill()
+            worker.wait()
+
+    (killed,) = spool_facts(setup).warnings
+    hand = rf"2 mails were in hand when our worker \(PID {worker.pid}\) was killed"
+    assert re.match(rf"{hand}, and may have arrived; back in the queue from .* on, if not", killed)
+    status, doctor = place.run("status", str(place.path)), place.run("doctor", str(place.path))
+    assert (status.returncode, f"attention {killed}" in status.stdout.decode()) == (1, True)
+    assert re.search(rf"warn +inflight +{hand}", doctor.stdout.decode())
+    (command,) = re.findall(r"mend: (.* release .*)", doctor.stdout.decode())
+    assert place.run(*shlex.split(command)[1:]).returncode == 0
+
+    with unlocked.signed_on(setup):
+        assert spool_facts(setup).warnings == (killed,)
+    claims = [task for task in place.tasks() if task.state is State.ACTIVE]
+    (left,) = unlocked.left_in_hand(setup, claims).values()
+    assert (len(claims), len(left)) == (3, 2)
+    with closing(place.store()) as store:
+        store.swap(left[0], verbs.release(left[0], time.time()))
+    (killed,) = spool_facts(setup).warnings
+    assert killed.startswith("1 mail was in hand")
 
 
 def test_a_worker_that_cannot_be_known_works(

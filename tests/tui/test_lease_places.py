@@ -232,6 +232,49 @@ def test_the_command_of_a_dead_task_is_one_that_works(
     assert show_command(place.command, dead)[3:] == ("queue", "dlq", "show", "9-user")
 
 
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize(
+    ("which", "tab", "offered", "never"),
+    [
+        ("spool", "inflight", ("H hold", "L release"), ("K kill", "X purge")),
+        ("spool", "hold", ("X purge", "L release"), ("K kill", "H hold")),
+        ("database", "sending", ("H hold", "L release", "K kill"), ("X purge",)),
+        ("database", "held", ("X purge", "L release"), ("K kill", "H hold")),
+        ("database", "pending", ("X purge", "H hold", "O promote"), ("L release", "K kill")),
+    ],
+)
+async def test_a_tab_hints_at_what_it_allows(
+    spool: str,
+    database: str,
+    *,
+    which: str,
+    tab: str,
+    offered: tuple[str, ...],
+    never: tuple[str, ...],
+    width: int,
+) -> None:
+    """However narrow the screen, the verbs of a tab have their place before what is the same in
+    every tab; and one that leads nowhere in this store is not among them.
+    """
+    place = await opened({"spool": spool, "database": database}[which])
+    console = a_console(place, clock=time.time)
+    async with console.run_test(size=(width, 24)) as pilot:
+
+        def page() -> str:
+            return text_of(console.screen)
+
+        await until(pilot, lambda: console.lives[0].inspector.latest.complete, page)
+        words = list(console.lives[0].inspector.states.values())
+        await pilot.press(str(words.index(tab) + 1))
+
+        def hints() -> str:
+            return "\n".join(page().splitlines()[-2:])
+
+        await until(pilot, lambda: all(hint in hints() for hint in offered), page)
+        assert not [hint for hint in never if hint in hints()]
+        assert "? help  q back" in hints()
+
+
 @pytest.mark.parametrize("pane", [keys.LIST, keys.OVERVIEW, keys.LOCKS])
 async def test_no_lock_is_offered_to_be_freed(database: str, pane: str) -> None:
     """No hint speaks of it, and the key that is pressed all the same says why."""

@@ -664,6 +664,7 @@ def test_a_run_that_was_refused_its_claims_says_so(site: Site) -> None:
     has done all that it should.
     """
     site.make(7)
+    site.settle("mailMaxPerHour", "40")
     site.settle("mailTokens", "5")
     site.run("enqueue", "7", site.path)
     refuse = "BEFORE UPDATE ON mail_queue BEGIN SELECT RAISE(ABORT, 'not today'); END"
@@ -677,7 +678,7 @@ def test_a_run_that_was_refused_its_claims_says_so(site: Site) -> None:
     (end,) = site.told("run_end")
     assert (end["level"], "not today" in end["error"], end["sent"]) == ("error", True, 0)
     (cron,) = [line for line in doctor.stdout.splitlines() if " cron " in f"{line} "]
-    assert re.search(r"cron +the last run failed: .*not today", cron), doctor.stdout
+    assert re.match(r"bad +cron +the last run failed: .*not today", cron), doctor.stdout
     assert f"mend: read the queue's log: spooldeck log {site.path}" in doctor.stdout
     assert doctor.returncode == 1
     assert re.search(r"^attention the last run failed: .*not today", status.stdout, re.MULTILINE)
@@ -687,6 +688,21 @@ def test_a_run_that_was_refused_its_claims_says_so(site: Site) -> None:
     assert "failed:" not in site.run("doctor", site.path).stdout
     assert "last run failed" not in site.run("status", site.path, family="").stdout
     assert [line["level"] for line in site.told("run_end")] == ["error", "info"]
+
+
+def test_a_run_says_which_jobs_nobody_could_claim(site: Site) -> None:
+    """Rows that are no jobs wait for ever: without a reason, nobody would look why."""
+    site.make(7, 8)
+    site.settle("mailMaxPerHour", "40")
+    site.settle("mailTokens", "5")
+    for number in ("7", "8"):
+        site.run("enqueue", number, site.path, "--type", "user")
+    site.sql("UPDATE mail_queue SET next_attempt_at = 'soon' WHERE registration_number = 8")
+
+    said = f"1 row cannot be read (spooldeck zgb doctor {site.path})"
+    assert site.run("work", site.path).stdout == f"1 sent, 0 failed, 1 waiting; {said}\n"
+    site.sql("UPDATE mail_queue SET next_attempt_at = 0")
+    assert site.run("work", site.path).stdout == "1 sent, 0 failed, 0 waiting\n"
 
 
 def test_a_run_tells_of_itself_in_numbers(site: Site) -> None:
@@ -878,10 +894,16 @@ def test_the_doctor_says_what_the_test_mode_lacks(site: Site) -> None:
 
 
 def test_the_doctor_says_when_a_mail_may_go_twice(site: Site) -> None:
-    """Without a time of making, one mail is not told from the next of its number."""
+    """With neither a time of making nor a key that is given out once, one mail is not told from the
+    next of its number.
+    """
     site.make(7)
     site.run("work", site.path)
     site.sql("ALTER TABLE mail_queue DROP COLUMN created_at")
+    assert doctored(site) == (0, {})
+    columns = "registration_number, mail_type, status, attempts, next_attempt_at, locked_until"
+    site.sql("DROP TABLE mail_queue")
+    site.sql(f"CREATE TABLE mail_queue (id INTEGER PRIMARY KEY, {columns}, last_error)")
 
     code, bad = doctored(site)
 

@@ -420,9 +420,29 @@ def test_a_job_that_comes_back_after_it_was_sent_is_not_sent_again(queue: Queue)
     assert len(queue.told("already_sent")) == 1
 
 
-def test_without_a_time_of_making_it_is_sent_again(queue: Queue) -> None:
+@pytest.mark.parametrize("created", ["", "created_at INTEGER,"])
+def test_without_a_time_of_making_its_key_tells_it(queue: Queue, created: str) -> None:
+    """Where the database gives no key out twice: the columns that are documented need no others,
+    and one that is there may be empty. Its Message-ID stays the same, too.
+    """
+    columns = KEYLESS.replace("id INTEGER PRIMARY KEY,", "id INTEGER PRIMARY KEY AUTOINCREMENT,")
+    rebuilt(queue, columns.replace("last_error", f"{created} last_error"))
+    insert = "INSERT INTO mail_queue (registration_number, mail_type, status, attempts,"
+    queue.sql(f"{insert} next_attempt_at) VALUES (7, 'user', 'pending', 0, 0)")
+    died_after_sending(queue)
+
+    queue.work()
+
+    (mail,) = queue.mails()
+    assert queue.jobs() == []
+    assert mail["Message-ID"].startswith("<zgb-7-user-j1@")
+    assert len(queue.told("already_sent")) == 1
+
+
+@pytest.mark.parametrize("said", ["", "-- AUTOINCREMENT\n", "'AUTOINCREMENT' TEXT,"])
+def test_with_nothing_to_tell_it_by_it_is_sent_again(queue: Queue, said: str) -> None:
     """Two mails of one number could not be told apart: rather twice than never."""
-    queue.sql("ALTER TABLE mail_queue DROP COLUMN created_at")
+    rebuilt(queue, KEYLESS.replace("last_error", f"{said} last_error"))
     queue.enqueue()
     died_after_sending(queue)
 
@@ -446,6 +466,17 @@ def test_what_is_enqueued_once_more_is_sent_once_more(queue: Queue) -> None:
     queue.work()
 
     assert (queue.jobs(), len(queue.transport.accepted)) == ([], 2)
+
+
+KEYLESS = """id INTEGER PRIMARY KEY, registration_number, mail_type, status, attempts,
+    next_attempt_at, locked_until, last_error"""
+"""The columns that are documented, with a key that may be that of a row that is gone."""
+
+
+def rebuilt(queue: Queue, columns: str) -> None:
+    """Their table, as somebody else made it."""
+    queue.sql("DROP TABLE mail_queue")
+    queue.sql(f"CREATE TABLE mail_queue ({columns})")
 
 
 def died_after_sending(queue: Queue) -> None:

@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -25,7 +25,7 @@ from engine.mail.smtp import Destination, Letter, Unreadable, path_of
 from engine.metrics import QueueGauges
 from engine.model import State, Task
 from engine.pen import mask
-from engine.policy import lasting
+from engine.policy import at, lasting
 from engine.store import Gone, StoreError, Unavailable, Unsupported
 from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.kannader.enqueuing import wired
@@ -257,6 +257,8 @@ def spool_facts(setup: Setup) -> Facts:
     settings = _settings(setup)
     with closing(_store(setup)) as store:
         pids = ", ".join(map(str, store.kannaders))
+        sending = store.look([store.states[State.ACTIVE]])
+        left = left_behind(setup, (item for item in sending if isinstance(item, Task)))
     why, to = settings.unworkable, f"{settings.host}, port {settings.port}"
     there = unlocked.whether_at_work(setup)
     return Facts(
@@ -264,8 +266,27 @@ def spool_facts(setup: Setup) -> Facts:
             ("Kannader", f"at work (PID {pids})" if pids else "not at work, as far as we may see"),
             ("our worker", f"sends nothing: {why}" if why else f"{there}; sends to {to}"),
             ("retries", _retries(settings)),
-        )
+        ),
+        (left,) if left else (),
     )
+
+
+def left_behind(setup: Setup, sending: Iterable[Task]) -> str:
+    """Which of the mails that are being sent nobody of ours is sending any more, in words; "" where
+    there is none, or it cannot be told.
+    """
+    try:
+        hands = unlocked.left_in_hand(setup, sending)
+    except OSError:
+        return ""  # said of who is at work
+    left = [task for tasks in hands.values() for task in tasks]
+    if not left:
+        return ""
+    mails = "1 mail was" if len(left) == 1 else f"{len(left):,} mails were"
+    whose = f"our worker (PID {', '.join(map(str, sorted(hands)))})"
+    lapses = [task.lease.until for task in left if task.lease and task.lease.until]
+    back = f"; back in the queue from {at(min(lapses))} on, if not released before"
+    return f"{mails} in hand when {whose} was killed, and may have arrived{back if lapses else ''}"
 
 
 def _retries(settings: Settings) -> str:

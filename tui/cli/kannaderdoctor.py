@@ -16,7 +16,7 @@ from engine.model import Problem, State, Task
 from engine.policy import HOUR, at, lasting
 from engine.store import StoreError, Unavailable
 from engine.stores.kannader import KannaderStore
-from tui.cli.kannader import destination
+from tui.cli.kannader import destination, left_behind
 from tui.cli.wiring import Setup
 
 WELL, ATTENTION = 0, 1
@@ -116,6 +116,10 @@ def _inflight(setup: Setup, tasks: Sequence[Task]) -> Finding:
         whose = "its" if len(lapsed) == 1 else "their"
         what = f"{mails} being sent when {whose} sender ended, and may have arrived"
         return Finding(Grade.WARN, what, _command(setup, "kannader", "recover", "--dry-run"))
+    if left := left_behind(setup, tasks):
+        return Finding(
+            Grade.WARN, left, _command(setup, "release", "--state", "inflight", "--dry-run")
+        )
     if active:
         age = lasting(now - min(active))
         said = f"{_mails_are(len(active))} being sent, the longest for {age}"

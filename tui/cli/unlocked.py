@@ -5,14 +5,17 @@ It is woken by the store's own doorbell and ended by signals, as one with a lock
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from itertools import count as numbers
 
 from engine import files, metrics
-from engine.handlers import Handler
+from engine.handlers import Context, Handler
 from engine.metrics import QueueGauges
 from engine.model import State, Task
 from engine.policy import RetryPolicy
@@ -44,17 +47,17 @@ def run(
     """
     if refused := store.edges[State.ACTIVE, State.PENDING].refused:
         fail(EX_NOPERM, refused)
-    worker = Worker(
-        store,
-        handled,
-        retry,
-        owner=str(os.getpid()),
-        concurrency=concurrency,
-        services=services,
-    )
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: worker.stop())
-    with signed_on(setup):
+    with signed_on(setup) as notes:
+        worker = Worker(
+            store,
+            {kind: notes.noting(handler) for kind, handler in handled.items()},
+            retry,
+            owner=str(os.getpid()),
+            concurrency=concurrency,
+            services=services,
+        )
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: worker.stop())
         return _worked(setup, store, worker, until_idle=until_idle)
 
 
@@ -93,23 +96,84 @@ _LEFT = 60.0
 """Seconds after which such a file that nobody holds is cleared away: its worker was killed, or has
 just made it."""
 
+_KEPT = 86400.0
+"""The same for one that says what its worker had in hand when it was killed: longer than any claim
+is left before it lapses."""
+
+_NOTE = 33
+"""Bytes of a note: the mark of a claim, and the end of its line."""
+
+_SPARE = 8
+"""Notes that are not overwritten although their tasks were handled: what came of them may not be
+stored yet."""
+
+
+class Notes:
+    """What one worker has in hand, written down in its file as it begins with it, so that others
+    can tell whose it was if the worker never comes back.
+
+    Nothing is synced: a killed process has written what it has written, and who loses the machine
+    has no worker to be asked about.
+    """
+
+    def __init__(self, fd: int = -1) -> None:
+        """`fd` is the worker's file; -1 where there is none, and nothing is noted."""
+        self._fd = fd
+        self._free: deque[int] = deque()
+        self._more = numbers()
+        self._said = False
+
+    def noting(self, handler: Handler) -> Handler:
+        """A handler whose tasks are noted before it does anything."""
+        if self._fd < 0:
+            return handler
+
+        def noted(task: Task, context: Context) -> None:
+            slot = self._slot()
+            self._write(slot, task)
+            try:
+                handler(task, context)
+            finally:
+                self._free.append(slot)  # the note stays: what came of it is not stored yet
+
+        return noted
+
+    def _slot(self) -> int:
+        return self._free.popleft() if len(self._free) > _SPARE else next(self._more)
+
+    def _write(self, slot: int, task: Task) -> None:
+        try:
+            os.pwrite(self._fd, f"{_mark(task)}\n".encode(), slot * _NOTE)
+        except OSError as error:
+            if not self._said:
+                complain(f"what is in hand cannot be written down: {error.strerror}")
+            self._said = True
+
+
+def _mark(task: Task) -> str:
+    """What tells a claim from every other, of the same task too: by when it lapses."""
+    until = None if task.lease is None else task.lease.until
+    said = f"{task.id} {until!r}".encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(said, digest_size=(_NOTE - 1) // 2).hexdigest()
+
 
 @contextmanager
-def signed_on(setup: Setup) -> Iterator[None]:
+def signed_on(setup: Setup) -> Iterator[Notes]:
     """Be known at this place as one of our workers while in the block.
 
     Whoever cannot be known works all the same, and complains.
     """
     with ExitStack() as ended:
         try:
-            _sign(setup, ended)
+            notes = Notes(_sign(setup, ended))
         except OSError as error:
+            notes = Notes()
             run = shown(setup.queue.run_dir)
             complain(f"{run}: {error.strerror}; nobody is told that this worker is there")
-        yield
+        yield notes
 
 
-def _sign(setup: Setup, ended: ExitStack) -> None:
+def _sign(setup: Setup, ended: ExitStack) -> int:
     folder = files.reach(setup.queue.run_dir, setup.queue.root)
     ended.callback(os.close, folder)
     _clear(folder, time.time())
@@ -118,15 +182,17 @@ def _sign(setup: Setup, ended: ExitStack) -> None:
     ended.callback(files.forget, name, folder)
     ended.callback(os.close, fd)
     ended.enter_context(files.Flock(fd))  # whoever looks has it for a moment
+    return fd
 
 
 def _clear(folder: int, now: float) -> None:
     for name in _signs(folder):
         try:
-            written = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime
+            seen = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
             continue  # it has just ended
-        if now - written > _LEFT and not _is_there(name, folder):
+        kept = _KEPT if seen.st_size else _LEFT
+        if now - seen.st_mtime > kept and not _is_there(name, folder):
             files.forget(name, folder)
 
 
@@ -145,6 +211,40 @@ def at_work(setup: Setup) -> tuple[int, ...]:
     finally:
         os.close(folder)
     return tuple(sorted(int(name.split(".")[1]) for name in there))
+
+
+def left_in_hand(setup: Setup, tasks: Iterable[Task]) -> dict[int, list[Task]]:
+    """Which of these claims were in the hand of a worker of ours that did not come back, by its
+    PID: it was killed, or the machine has been down since.
+
+    Raises:
+        OSError: we may not look.
+    """
+    try:
+        folder = files.reach(setup.queue.run_dir, setup.queue.root)
+    except FileNotFoundError:
+        return {}  # none has ever worked there
+    try:
+        noted = {mark: pid for name in _signs(folder) for mark, pid in _noted(name, folder)}
+    finally:
+        os.close(folder)
+    left: dict[int, list[Task]] = {}
+    for task in tasks if noted else ():
+        if (pid := noted.get(_mark(task))) is not None:
+            left.setdefault(pid, []).append(task)
+    return left
+
+
+def _noted(name: str, folder: int) -> Iterator[tuple[str, int]]:
+    """What a worker had in hand that is not there any more: the mark of each claim, and its PID."""
+    try:
+        fd = files.open_plain(name, folder)
+    except OSError:
+        return  # ended since, or nothing of ours
+    with open(fd, "rb") as sign:
+        if files.is_unclaimed(fd):
+            pid = int(name.split(".")[1])
+            yield from ((line.strip().decode("ascii", "replace"), pid) for line in sign)
 
 
 def _signs(folder: int) -> list[str]:

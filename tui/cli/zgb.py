@@ -18,7 +18,7 @@ from engine import files
 from engine.checks import ConfigError
 from engine.limits import WHOLE, Left
 from engine.logtail import SharedLog
-from engine.model import State, Task
+from engine.model import Problem, State, Task
 from engine.policy import at, lasting
 from engine.store import StoreError, Unavailable, Unsupported
 from engine.stores.zgb import ZgbStore, bucket, create
@@ -26,6 +26,7 @@ from engine.stores.zgb.facts import Seen, look, told
 from engine.stores.zgb.log import Log, Spot, spot
 from engine.stores.zgb.settings import Settings
 from engine.stores.zgb.store import Enqueued
+from engine.stores.zgb.walk import ROW
 from engine.text import said, shown
 from engine.worker import Run, Services, Worker, again
 from tui.cli import unlocked
@@ -546,10 +547,19 @@ class _Once:
         words.append(f"{backlog.waiting:,} waiting")
         if backlog.due and not figures.tokens:
             words.append(f"next token in {lasting(max(0.0, figures.next_token - now))}")
+        if backlog.waiting and (odd := _unreadable(store)):
+            rows = f"{odd:,} rows cannot be read" if odd > 1 else "1 row cannot be read"
+            words.append(f"{rows} (spooldeck zgb doctor {shown(shlex.quote(self._desk.path))})")
         words += dict.fromkeys(filter(None, {**run.refused, **self._refused}.values()))
         if run.owed:
             words.append(f"{run.owed} outcomes could not be stored; their jobs are still claimed")
         return "; ".join([", ".join(words[:3]), *words[3:]])
+
+
+def _unreadable(store: ZgbStore) -> int:
+    """How many rows are no jobs: nobody claims them, however long they wait."""
+    problems = {item.where for item in store.look() if isinstance(item, Problem)}
+    return sum(where.startswith(ROW) for where in problems)
 
 
 def _tokens(store: ZgbStore) -> float | None:

@@ -113,8 +113,12 @@ def _mend_database(path: str, why: str) -> str:
     path = os.path.abspath(path)
     if not os.access(path, os.F_OK):
         return "name the database itself, or put a copy of it back"
+    return _known_mend(path, why) or "see that it may be read and written"
+
+
+def _known_mend(path: str, why: str) -> str:
     named = (mend for sign, mend in _MENDS.items() if sign in why)
-    return next(named, "see that it may be read and written").format(path=shlex.quote(path))
+    return next(named, "").format(path=shlex.quote(path))
 
 
 def _database(store: ZgbStore) -> Found:
@@ -173,6 +177,10 @@ def _cron(desk: Desk, seen: Seen) -> Found:
         yield _warn("no run is known of", mend)
     elif seen.is_silent and (seen.settings.enabled or seen.ended is not None):
         yield _warn(f"the last run was {lasting(seen.now - sign)} ago", mend)
+    elif seen.failure:
+        read = f"read the queue's log: spooldeck log {shlex.quote(desk.path)}"
+        known = _known_mend(desk.path, seen.failure)
+        yield _bad(f"the last run failed: {seen.failure}", known or read)
     else:
         yield _well(f"the last run was at {at(sign)}{f': {seen.last}' if seen.last else ''}")
     rate = seen.figures.per_hour
@@ -266,9 +274,9 @@ def _log(desk: Desk, store: ZgbStore) -> Found:
             warning,
             "make the folder logs in the home of whom cron runs as, or set stores.zgb.log",
         )
-    if not store.is_dated:
+    if not store.tells_jobs_apart:
         yield _warn(
-            "the table has no created_at: a mail that was sent while its worker died is not "
-            "recognised, and may be sent twice",
+            "the table has no created_at, nor a key that is AUTOINCREMENT: a mail that was sent "
+            "while its worker died is not recognised, and may be sent twice",
             "ALTER TABLE mail_queue ADD COLUMN created_at INTEGER, and have it filled",
         )

@@ -218,11 +218,11 @@ class Registration:
         log = self._parts.log
         now = self._parts.clock()
         errand = store.errand(task, now)
-        # Without the time of its making, each attempt has a name of its own: else whoever gets the
-        # next mail of this number would take it for this one.
         made = errand.created or int(now)
-        # So named that no other program's mail on this host has the same Message-ID.
-        ident = f"zgb-{errand.number}-{errand.kind}-{made}"
+        # So named that no other program's mail on this host has the same Message-ID. Where nothing
+        # tells it from others, each attempt has a name of its own: else whoever gets the next mail
+        # of this number would take it for this one.
+        ident = f"zgb-{errand.number}-{errand.kind}-{errand.mark or made}"
         message_id = f"<{ident}@{this_host().name}>"
         its = {
             "job": errand.job,
@@ -231,7 +231,7 @@ class Registration:
             "attempt": errand.attempt,
         }
         # Before the claim is written down: that one is of this attempt.
-        sent = self._was_sent(store, errand, message_id)
+        sent = self._was_sent(errand, message_id)
         log.tell("claimed", **its, message_id=message_id)
         if sent:
             log.tell("already_sent", **its, message_id=message_id)
@@ -270,9 +270,9 @@ class Registration:
             ms=round((time.monotonic() - began) * 1000),
         )
 
-    def _was_sent(self, store: ZgbStore, errand: Errand, message_id: str) -> bool:
-        # Without the time of its making, a mail is not told from the next one of its number.
-        if errand.attempt < 2 or not store.is_dated:
+    def _was_sent(self, errand: Errand, message_id: str) -> bool:
+        # Without a mark, a mail is not told from the next one of its number.
+        if errand.attempt < 2 or not errand.mark:
             return False
         try:
             return self._parts.log.was_sent(message_id, errand.job, errand.attempt)

@@ -88,7 +88,8 @@ class Acting(Face):
         if state is None or latest.unavailable:
             return "the place cannot be reached now"
         verb = planning.meant(verb, state)
-        reason = offered(self.live.inspector.edges, verb, state)
+        inspector = self.live.inspector
+        reason = offered(inspector.edges, verb, state, inspector.states.get(state, ""))
         if reason is None and state is not None:
             reason = planning.why_not_now(self.live, {state}) or None
         return "" if reason is None else f"{verb}: {reason}"

@@ -323,7 +323,8 @@ class LockScreen(Deed):
 
     def action_plan(self, verb: str) -> None:
         """Build a plan for the task in work that is under the cursor, and show it."""
-        reason = self._no_verbs() or offered(self._inspector.edges, verb, State.ACTIVE)
+        edges, word = self._inspector.edges, self._inspector.states.get(State.ACTIVE, "")
+        reason = self._no_verbs() or offered(edges, verb, State.ACTIVE, word)
         if self.hasty:
             self.say(HASTY)
         elif reason:

@@ -60,6 +60,10 @@ OF_TASKS = frozenset(
 )
 """Actions that are not hinted at beside problems: those are no tasks."""
 
+TO_LOOK = frozenset({"clusters", "order", "log"})
+"""Actions that give up their place in the hints to what can be done here, where it is narrow: they
+are the same in every tab."""
+
 RANGE = 20_000
 """Rows that a range may have: more is what filters are for."""
 
@@ -899,8 +903,9 @@ class QueueScreen(Acting):
         )
 
     def _is_for(self, verb: str) -> bool:
-        """Whether a verb is for tasks that stand where these do."""
-        return any(start is self.state for start, _ in VERBS[verb].edges)
+        """Whether a verb is for tasks that stand where these do, and leads anywhere here."""
+        ways = (way for way in VERBS[verb].edges if way[0] is self.state)
+        return any(way in self.inspector.edges for way in ways)
 
     @property
     def _types(self) -> bool:
@@ -917,7 +922,7 @@ class QueueScreen(Acting):
             words |= {action: verb for action, verb in meant.items() if f"'{verb}'" not in action}
             elsewhere = {action for action, verb in meant.items() if not self._is_for(verb)}
             without = self.without() | elsewhere | (OF_TASKS if self._on_problems else set())
-            hints = keys.hints(keys.LIST, grey, without, words)
+            hints = _weighed(keys.hints(keys.LIST, grey, without, words), self.size.width)
             if self._types:
                 hints = TYPING
             self._hinted = grounds, present.hint_lines(hints, self.size.width)
@@ -947,6 +952,18 @@ def orders(state: State) -> dict[str, tuple[str, str]]:
         **{"t": ("tries", "attempts"), **named, "e": ("error", "error")},
         **{"d": ("description", "description"), "m": ("destination", "destination")},
     }
+
+
+def _weighed(hints: Sequence[keys.Hint], width: int) -> tuple[keys.Hint, ...]:
+    """The hints, of which those that act on what is shown stay the longest where not all fit."""
+    acts = {key.shown for key in keys.verbs()}
+    look = {key.shown for key in keys.on(keys.LIST) if key.action in TO_LOOK}
+    told = tuple(h._replace(minor=h.minor and (h.grey or h.shown not in acts)) for h in hints)
+    least = [hint for hint in told if not hint.minor]
+    third = present.hint_lines(least, width, 3)[2]
+    if not any(text.strip() for text, _ in third):
+        return told
+    return tuple(hint._replace(minor=hint.shown in look) for hint in least)
 
 
 def _scope_words(scope: present.Scope, planned: int) -> str:

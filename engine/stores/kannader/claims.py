@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections.abc import Iterator
 
 from engine import policy
@@ -17,6 +18,12 @@ HOPELESS = 10
 """Mails that the system could not read, one after the other, before it is the system's fault."""
 
 
+def _from(names: list[str], last: str) -> list[str]:
+    """Names in their order, those behind the last one first."""
+    at = bisect_right(names, last)
+    return [*names[at:], *names[:at]]
+
+
 class Claims:
     """Takes mails from queue/ to inflight/, and remembers which of them wait, and until when."""
 
@@ -25,9 +32,13 @@ class Claims:
         self._waiting: dict[str, tuple[str, float]] = {}
         self.due: float | None = None
         """When the next of those that wait comes due, as far as the last take saw."""
+        self._last = ""
+        """The id that was claimed last."""
 
     def take(self, now: float, owner: str, limit: int, wants: Wants) -> Iterator[Task]:
-        """Due mails in the order of their ids, each claimed as it is asked for.
+        """Due mails in the order of their ids, each claimed as it is asked for; the next take goes
+        on from there, and begins anew behind the last: ids say nothing about who came first, and
+        where more comes than goes, those at the end would wait for ever.
 
         Raises:
             Unavailable: the folders cannot be read; or of all that may be due, nothing could.
@@ -39,7 +50,7 @@ class Claims:
         failure: Unavailable | None = None
         # Two links to one recipient: only the first is sent, and none that is in hand already.
         met = {link.target for link in self._spool.links((State.ACTIVE, State.DONE))}
-        for name in sorted(queue.names()):
+        for name in _from(sorted(queue.names()), self._last):
             if claimed >= limit:
                 break
             try:
@@ -63,7 +74,7 @@ class Claims:
                     raise failure from error
                 continue
             if task is not None:
-                claimed += 1
+                claimed, self._last = claimed + 1, name
                 yield task
         if failure is not None and not claimed:
             raise failure

@@ -15,6 +15,7 @@ from engine.stores.zgb.log import Line
 from engine.stores.zgb.page import Backlog, Figures
 from engine.stores.zgb.place import Pace
 from engine.stores.zgb.store import ZgbStore
+from engine.text import shown
 
 SILENT = 180.0
 """Seconds without a sign of a run after which nobody seems to start them: one is due each minute.
@@ -47,6 +48,8 @@ class Seen(NamedTuple):
     """When a run ended last, likewise."""
     last: str = ""
     """What came of it, in words."""
+    failure: str = ""
+    """Why it did not do all that it should; "" where it did."""
     gap: float = 0.0
     """Seconds from one run to the next, as a rule; 0.0 where too few are known."""
     changed: tuple[float, ...] = ()
@@ -112,6 +115,7 @@ def look(store: ZgbStore, log_path: str, now: float, beside: tuple[str, ...] = (
         max((line.at for line in lines if line.event in STARTS), default=None),
         ends[-1].at if ends else None,
         _words(ends[-1]) if ends else "",
+        failure_of(ends[-1]) if ends else "",
         usual_gap(lines),
         tuple(line.at for line in lines if line.event == CHANGED),
         beside,
@@ -131,7 +135,15 @@ def usual_gap(lines: Sequence[Line]) -> float:
     return median(gaps) if len(gaps) >= _FEWEST else 0.0
 
 
+def failure_of(line: Line) -> str:
+    """What ended a run before it was through; "" where nothing did."""
+    error = line.fields.get("error")
+    return shown(error) if isinstance(error, str) else ""
+
+
 def _words(line: Line) -> str:
+    if error := failure_of(line):
+        return f"failed: {error}"
     if line.event == "run_skipped":
         return "paused: nothing was sent"
     counts = ((line.fields.get(name), name) for name in ("sent", "failed", "recovered", "orphans"))
@@ -198,6 +210,8 @@ def _warnings(seen: Seen) -> list[str]:
         # While it is paused only the log tells of runs, and there need not be one.
         if settings.enabled or seen.ended is not None:
             found.append(f"cron silent: {since}, expected one each minute")
+    if seen.failure:
+        found.append(f"the last run failed: {seen.failure}")
     if not settings.enabled and backlog.waiting:
         jobs = "1 job" if backlog.waiting == 1 else f"{backlog.waiting:,} jobs"
         found.append(f"paused, {jobs} waiting: nothing is sent until mailQueueEnabled is 1")

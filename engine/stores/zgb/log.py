@@ -43,8 +43,9 @@ EVENTS: Mapping[str, str] = {
     "redirect_applied": "warning",
     "redirect_blocked": "warning",
 }
-"""Every event, and how grave it is. `already_sent` and `postponed` are ours: the document has no
-word for a mail that is not sent again, nor for one that was not tried."""
+"""Every event, and how grave it is; the end of a run that failed is an error. `already_sent` and
+`postponed` are ours: the document has no word for a mail that is not sent again, nor for one that
+was not tried."""
 
 TRIED = frozenset({"claimed", "sent"})
 """What says that a mail was tried, or may be being tried: the first of them, before it is."""
@@ -166,7 +167,7 @@ class Log:
         moment = datetime.fromtimestamp(self._clock(), UTC)
         said = {
             "ts": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            "level": EVENTS[event],
+            "level": "error" if event == "run_end" and fields.get("error") else EVENTS[event],
             "event": event,
             "run": self.run,
             "pid": os.getpid(),

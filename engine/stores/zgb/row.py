@@ -131,8 +131,9 @@ def _time(name: str, stored: Mapping[str, Cell], shape: Shape) -> float:
         moment = read(value, form.zone)
     except (ValueError, OverflowError) as error:
         raise Odd(f"{name}: {error}") from error
-    # Numbers sort before all text: in the wrong form it would be due always, or never.
-    if isinstance(value, str) is not form.text:
+    # Numbers sort before all text: in the wrong form it would be due always, or never. That of no
+    # time at all, which a column has by its default, is over in either.
+    if value != 0 and isinstance(value, str) is not form.text:
         expected = "text" if form.text else "a number"
         raise Odd(f"{name} is {value!r:.40}, expected {expected} like the other rows")
     return moment

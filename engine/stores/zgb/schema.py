@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import tzinfo
@@ -41,6 +42,10 @@ says nothing about which came first."""
 
 TIMES = ("next_attempt_at", "locked_until", "created_at", "updated_at")
 """The columns that hold times, as far as they are there."""
+
+ASKED = 10_000
+"""Rows at most of which the form of such a column is told: one row alone may be the stray one, and
+all of them are read each time that a large queue is opened."""
 
 SCHEMA = (
     "CREATE TABLE config (key TEXT PRIMARY KEY, value TEXT)",
@@ -136,6 +141,8 @@ class Shape(NamedTuple):
     """The same for a job whose number seems to have been given out again since."""
     identity: str
     """What tells a registration from a later one of the same number, as a column."""
+    numbered: bool
+    """Whether the database gives no row the key of one that is gone."""
 
     @property
     def dates(self) -> bool:
@@ -221,7 +228,7 @@ def _shape(wire: Wire, place: Place) -> Shape:
     key = _key(wire, types)
     names = tuple(name for name in types if name != key)
     told = _registrations(wire, place.registrations, forms)
-    return Shape(names, key, forms, zone, period_zone, *told)
+    return Shape(names, key, forms, zone, period_zone, *told, _is_numbered(wire))
 
 
 def _columns(wire: Wire, table: str, needed: tuple[str, ...]) -> dict[str, str]:
@@ -247,13 +254,36 @@ def _key(wire: Wire, types: Mapping[str, str]) -> str:
     return "rowid"
 
 
+_NO_WORDS = re.compile(
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^]]*\]|--[^\n]*|/\*.*?(?:\*/|\Z)""",
+    re.DOTALL,
+)
+"""What is quoted or a comment in a statement."""
+
+
+def _is_numbered(wire: Wire) -> bool:
+    """Whether the table was made with AUTOINCREMENT, by the statement that made it: bare, the word
+    can be nothing else, and the key that it is said of is the rowid."""
+    found = wire.run("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = 'mail_queue'")
+    said = " ".join(str(sql) for (sql,) in found)
+    return "AUTOINCREMENT" in re.findall(r"\w+", _NO_WORDS.sub(" ", said).upper())
+
+
 def _is_text(wire: Wire, name: str, declared: str) -> bool:
-    """By what stands in the column, else by what it was declared as."""
-    # What stands there by its default says nothing about how the others were written.
-    for telling in (f"{name} NOT IN (0, '0', '')", f"{name} IS NOT NULL"):
-        found = wire.run(f"SELECT typeof({name}) FROM mail_queue WHERE {telling} LIMIT 1")
-        if found:
-            return found[0][0] == "text"
+    """By how most of what stands in the column is written, else by what it was declared as."""
+    # Unless it was declared as a number, what stands there by its default says nothing about how
+    # the others were written.
+    written = () if "INT" in declared.upper() else (f"{name} NOT IN (0, '0', '')",)
+    for telling in (*written, f"{name} IS NOT NULL"):
+        found = wire.run(
+            f"SELECT total(typeof({name}) = 'text'), count(*)"
+            f" FROM (SELECT {name} FROM mail_queue WHERE {telling} LIMIT {ASKED})"
+        )
+        texts, rows = (cell if isinstance(cell, int | float) else 0 for cell in found[0])
+        if texts * 2 != rows:
+            return texts * 2 > rows
+        if rows:
+            break  # as many of either
     return any(word in declared.upper() for word in ("TEXT", "CHAR", "DATE", "TIMESTAMP"))
 
 

@@ -109,6 +109,9 @@ class Errand(NamedTuple):
     """Which one this is, from 1 on."""
     created: int
     """Epoch seconds UTC; 0 where the table does not say."""
+    mark: str
+    """What tells it from every other job of its number, earlier or later: when it was made, or else
+    its key, where that is never given out again; "" where nothing does."""
     orphan: bool
     """Whether its registration is gone."""
     registration: Mapping[str, Cell]
@@ -447,9 +450,10 @@ class ZgbStore:
         return schema.registration_columns(self._book)
 
     @property
-    def is_dated(self) -> bool:
-        """Whether jobs are told apart by when they were made: the table has a column for it."""
-        return "created_at" in self._book.shape.forms
+    def tells_jobs_apart(self) -> bool:
+        """Whether a job is told from an earlier or later one of its number: by when it was made, or
+        by a key that is never given out again."""
+        return "created_at" in self._book.shape.forms or self._book.shape.numbered
 
     @property
     def dates(self) -> bool:
@@ -473,6 +477,7 @@ class ZgbStore:
             row.kind,
             row.attempts,
             int(row.created),
+            str(int(row.created) or (f"j{row.key}" if book.shape.numbered else "")),
             taking.is_orphan(wire, book, row),
             schema.registration(book, row.number),
             way,

@@ -255,9 +255,11 @@ class Taking:
             ("next_attempt_at", f"status IN ({waits})", int(now)),
             ("locked_until", "status = 'sending'", 0),
         ):
-            after = shape.forms[name].write(bound)
+            form = shape.forms[name]
+            alike = f"typeof({name}) {'=' if form.text else '<>'} 'text'"  # others are no job's
             ((cell,),) = wire.run(
-                f"SELECT min({name}) FROM mail_queue WHERE {where} AND {name} > ?", (after,)
+                f"SELECT min({name}) FROM mail_queue WHERE {where} AND {name} > ? AND {alike}",
+                (form.write(bound),),
             )
             found += [at for at in moments(name, cell, self._book) if not is_far(at, now)]
         return min(found, default=None)

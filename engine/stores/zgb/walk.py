@@ -31,6 +31,9 @@ Seen: TypeAlias = Task | Problem
 PLACES = ("registrations", "orphans", config.RATE, "redirect")
 """Where something can be wrong with the queue as a whole."""
 
+ROW = "mail_queue/row "
+"""Begins the name of a row that is a problem; behind it, its key."""
+
 _STATUSES: Mapping[State, tuple[str, ...]] = {
     State.PENDING: ("pending", "failed"),
     State.ACTIVE: ("sending",),
@@ -168,14 +171,14 @@ class Walk:
             return self._row(row)
         status = dict(zip(self._book.shape.names, values[1:], strict=True))["status"]
         state = self.state_at_listing(status, None) if status in STATUSES else None
-        return [Problem(f"mail_queue/row {values[0]!r}", str(row), state)]
+        return [Problem(f"{ROW}{values[0]!r}", str(row), state)]
 
     def _row(self, row: Row) -> list[Seen]:
         place = self._book.place
         found: list[Seen] = [task_of(row, self._now, place)]
         if row.status == "sending" and (row.locked or 0) > self._now + FAULT * place.lease:
             what = f"its lease ends in {(row.locked or 0) - self._now:.0f} s: a clock was wrong"
-            found.append(Problem(f"mail_queue/row {row.key}", what, State.ACTIVE))
+            found.append(Problem(f"{ROW}{row.key}", what, State.ACTIVE))
         return found
 
     def _kept(self, kept: Kept) -> list[Seen]:
