@@ -333,10 +333,10 @@ async def test_where_nothing_runs_no_task_waits_for_another(mails: Path) -> None
         assert [alert.what for alert in found] == [What.IDLE]
         window = await ask.inspector.window(Query(State.PENDING), 0, 10)
 
-        for task, before in zip(window.tasks, ([], ["1 older task first"]), strict=True):
-            alone = "due for 2 d, but not seen by any worker"
+        assert len(window.tasks) == 2
+        for task in window.tasks:
             said = await reasons(ask.inspector, place, None, task, NOW, found)
-            assert list(said) == [*before, alone]
+            assert list(said) == ["due for 2 d, but not seen by any worker"]
 
 
 async def test_a_mail_that_no_worker_of_ours_can_send_says_what_is_missing(mails: Path) -> None:
