@@ -62,7 +62,6 @@ FORMATS: Mapping[str, Format] = {
         unworkable=lambda settings: settings.unworkable,
         doctor="kannaderdoctor:doctor",
         facts="kannader:spool_facts",
-        takes_by="",
     ),
     stores.ZGB: Format(
         "a ZGB mail queue",
