@@ -400,6 +400,19 @@ async def test_a_filter_in_error_widens_no_scope() -> None:
         assert deck.line("scope") == " scope if you act now: all 12 matching"
 
 
+@pytest.mark.parametrize("what", ["_explain_filter", "_sort_marks"])
+async def test_what_is_asked_while_the_console_is_left_ends_nothing(what: str) -> None:
+    """A question that comes after the index was closed is answered by a word, not by a crash."""
+    async with a_deck() as deck:
+        screen = queue_of(deck.console)
+        await deck.press("space")
+        await screen.inspector.close()
+
+        screen._ask_for(what, getattr(screen, what))
+
+        await deck.until(lambda: "closed" in deck.line("hints"))
+
+
 async def test_a_range_marks_what_was_painted() -> None:
     """A row that left while the order is held draws no row from outside into the range."""
     async with a_deck() as deck:

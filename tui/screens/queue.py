@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from textual import work
@@ -357,6 +357,18 @@ class QueueScreen(Acting):
     def _query(self) -> Query:
         return Query(self.state, self._filter.filter, *self._order)
 
+    def _ask_for(self, what: str, ask: Callable[[], Awaitable[None]]) -> None:
+        """Ask the index in the background; who asked the same before is not answered any more."""
+
+        async def answer() -> None:
+            try:
+                await ask()
+            except Unavailable as error:  # as when the console is being left
+                if self.stands:
+                    self.say(str(error))
+
+        self.run_worker(answer(), name=what, exclusive=True, group=what)
+
     def _ask(self, spot: Spot | None = None) -> None:
         self.list.ask(self._query(), spot)
         self._show_marks()
@@ -463,8 +475,8 @@ class QueueScreen(Acting):
         if len(held) > high - low:
             self._mark_rows(held, ends)
         else:
-            far = self._mark_far(low, high, held | ends)
-            self.run_worker(far, name="range", exclusive=True, group="range")
+            far = partial(self._mark_far, low, high, held | ends)
+            self._ask_for("range", far)
 
     async def _mark_far(self, low: int, high: int, seen: dict[int, str]) -> None:
         state = self.state
@@ -505,7 +517,7 @@ class QueueScreen(Acting):
         if not self._marked:
             self._hidden = frozenset()
             return
-        self.run_worker(self._sort_marks(), name="marks", exclusive=True, group="marks")
+        self._ask_for("marks", self._sort_marks)
 
     async def _sort_marks(self) -> None:
         """Which marks the filter hides, and which stand on tasks that have left."""
@@ -527,9 +539,9 @@ class QueueScreen(Acting):
         self._paint_filter()
         self._paint_details()
         if not self.list.matching and self._filter.filter and self._explained[0] != self._query():
-            self.run_worker(self._explain_filter(), name="filter", exclusive=True, group="filter")
+            self._ask_for("filter", self._explain_filter)
         if self.has_class("-wide"):
-            self.run_worker(self._explain(), name="why", exclusive=True, group="why")
+            self._ask_for("why", self._explain)
 
     async def _explain_filter(self) -> None:
         query = self._query()
