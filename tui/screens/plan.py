@@ -155,7 +155,10 @@ class PlanScreen(Deed):
             latest, began = self._live.inspector.latest, loop.time()
             if latest.generation != generation:
                 generation = latest.generation
-                self._show_drift(await self._live.inspector.drift(self._plan))
+                try:
+                    self._show_drift(await self._live.inspector.drift(self._plan))
+                except Unavailable:
+                    return  # closed: the console is being left
             self._facts = facts(self._live, self._plan, self._pace, self.amount)
             self.lay_out(self.size.width)
             await asyncio.sleep(max(PERIOD, SPARING * (loop.time() - began)))
