@@ -20,6 +20,7 @@ from engine.inotify import Ear
 from engine.model import State, Task
 from engine.stores import open_store
 from engine.stores.nftban import NftbanStore
+from tests import command
 
 Run: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -33,8 +34,8 @@ def spooldeck(tmp_path: Path) -> Run:
     kept["NFTBAN_MAIL_METHOD"] = "none"  # nothing goes by what this machine happens to have
 
     def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "tui.cli", *words],
+        return command.run(
+            words,
             capture_output=True,
             text=True,
             cwd=home,
@@ -198,8 +199,8 @@ def test_a_second_worker_is_refused_with_2(root: str, spooldeck: Run, tmp_path: 
     settings = f"handlers: {{report: {{command: [sh, -c, 'read x < {gate}']}}}}"
     here = ("--config", configured(tmp_path, settings), "--root", root)
     spooldeck(*here, "queue", "add", "report")
-    first = subprocess.Popen(
-        [sys.executable, "-m", "tui.cli", *here, "queue", "work", "--until-idle"],
+    first: command.Popen[str] = command.Popen(
+        [*here, "queue", "work", "--until-idle"],
         env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
         stderr=subprocess.DEVNULL,
     )
@@ -226,8 +227,8 @@ def test_interrupted_it_ends_after_what_it_has_in_hand(
     settings = f"handlers: {{report: {{command: [sh, -c, 'read x < {gate}']}}}}"
     here = ("--config", configured(tmp_path, settings), "--root", root)
     spooldeck(*here, "queue", "add", "report")
-    first = subprocess.Popen(
-        [sys.executable, "-m", "tui.cli", *here, "queue", "process-next"],
+    first: command.Popen[str] = command.Popen(
+        [*here, "queue", "process-next"],
         env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
         stderr=subprocess.DEVNULL,
     )

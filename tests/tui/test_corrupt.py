@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from engine import config
 from engine.model import State, Task
 from engine.stores.nftban import NftbanStore, Spool, form, make_spool
+from tests import command
 from tui.cli.wiring import Setup
 
 Run: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -38,8 +38,8 @@ def spooldeck(tmp_path: Path, spool: Spool) -> Run:
     root = str(tmp_path / "data")
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "tui.cli", "--root", root, "queue", *words],
+        return command.run(
+            ["--root", root, "queue", *words],
             capture_output=True,
             text=True,
             env=kept | {"PYTHONPATH": str(Path.cwd())},

@@ -20,6 +20,7 @@ import pytest
 from engine import verbs
 from engine.model import State, Task
 from engine.stores.nftban import NftbanStore, Spool
+from tests import command
 from tests.mail.programs import needs
 from tests.mail.smtpd import Server
 
@@ -45,6 +46,11 @@ SAID = (
 """What the handler of the golden files said, before it was cleaned."""
 
 
+def _environment(folder: Path) -> dict[str, str]:
+    kept = {"PATH": os.environ["PATH"], "HOME": str(folder), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+    return kept | {"NFTBAN_MAIL_METHOD": "none"}  # no mail program of this machine is used
+
+
 class Place:
     """A queue, a configuration for it, and a shell beside it."""
 
@@ -58,7 +64,14 @@ class Place:
 
     def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
         """The command, for this place."""
-        return self._run([*COMMAND, *words], more, self.folder)
+        return command.run(
+            words,
+            capture_output=True,
+            text=True,
+            env=_environment(self.folder) | more,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+        )
 
     def queue(self, *words: str) -> subprocess.CompletedProcess[str]:
         """`spooldeck queue`, for this queue."""
@@ -88,14 +101,12 @@ class Place:
     def _run(
         argv: list[str], more: dict[str, str], folder: Path
     ) -> subprocess.CompletedProcess[str]:
-        kept = {"PATH": os.environ["PATH"], "HOME": str(folder), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
-        kept["NFTBAN_MAIL_METHOD"] = "none"  # nothing goes by what this machine happens to have
         return subprocess.run(
             argv,
             capture_output=True,
             text=True,
             cwd=folder,
-            env=kept | more,
+            env=_environment(folder) | more,
             stdin=subprocess.DEVNULL,
             timeout=60,
             check=False,

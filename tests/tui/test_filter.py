@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -18,6 +17,7 @@ from textual.pilot import Pilot
 from engine.filters import parse
 from engine.index import Query
 from engine.model import State
+from tests import command
 from tests.tui.spools import (
     NOW,
     Clock,
@@ -204,8 +204,8 @@ async def test_an_order_goes_with_a_filter() -> None:
 def listed(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """What `queue list` says of a spool."""
     environ = {"PATH": os.environ["PATH"], "HOME": str(root), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
-    return subprocess.run(
-        [sys.executable, "-m", "tui.cli", "--root", str(root), "queue", "list", *words],
+    return command.run(
+        ["--root", str(root), "queue", "list", *words],
         capture_output=True,
         text=True,
         env=environ,

@@ -37,6 +37,7 @@ from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.kannader.form import wire
 from engine.stores.kannader.settings import Settings, retry_policy, said
 from engine.worker import Services, Worker
+from tests import command
 from tests.mail.smtpd import DROP, HOST, STALL, Server, refusing
 from tests.stores.nobody import by_nobody, nobodys_folder
 from tui import looking
@@ -91,9 +92,9 @@ class Place:
     def start(self, *words: str) -> subprocess.Popen[bytes]:
         """Run the command, and let it run."""
         env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "LC_ALL": "C.UTF-8"}
-        argv = [sys.executable, "-m", "tui.cli", "--config", str(self.config), *words]
+        argv = ["--config", str(self.config), *words]
         pipe = subprocess.PIPE
-        return subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, env=env)
+        return command.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, env=env)
 
     def run(self, *words: str, stdin: bytes = b"") -> Answer:
         """Run the command to its end."""

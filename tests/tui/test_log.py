@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -18,6 +17,7 @@ from textual.pilot import Pilot
 from engine.logfile import Entry
 from engine.logtail import LogLine
 from engine.logwords import DEBUG, WARN
+from tests import command
 from tests.tui.spools import (
     NOW,
     a_console,
@@ -654,11 +654,6 @@ def spool(tmp_path: Path) -> Path:
     return root
 
 
-def command(spool: Path, *words: str) -> list[str]:
-    """The command line that prints the logs of a queue."""
-    return [sys.executable, "-m", "tui.cli", "log", str(spool), *words]
-
-
 def environment() -> dict[str, str]:
     """Nothing of ours but what a command needs."""
     return {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "TZ": "UTC", "HOME": "/nowhere"}
@@ -687,8 +682,8 @@ def environment() -> dict[str, str]:
 )
 def test_printed_once(spool: Path, words: tuple[str, ...], printed: list[str]) -> None:
     """`spooldeck log` prints the last lines of all logs by time, as text that nothing acts on."""
-    run = subprocess.run(
-        command(spool, *words), capture_output=True, text=True, env=environment(), check=False
+    run = command.run(
+        ["log", str(spool), *words], capture_output=True, text=True, env=environment()
     )
 
     assert (run.returncode, run.stderr) == (0, "")
@@ -698,8 +693,8 @@ def test_printed_once(spool: Path, words: tuple[str, ...], printed: list[str]) -
 @pytest.mark.parametrize("words", [("--filter", "~("), ("--level", "loud"), ("--since", "noon")])
 def test_what_it_does_not_understand(spool: Path, words: tuple[str, ...]) -> None:
     """A filter, a level or a time that means nothing is refused in one line."""
-    run = subprocess.run(
-        command(spool, *words), capture_output=True, text=True, env=environment(), check=False
+    run = command.run(
+        ["log", str(spool), *words], capture_output=True, text=True, env=environment()
     )
 
     assert (run.returncode, run.stdout) == (64, "")
@@ -709,8 +704,8 @@ def test_what_it_does_not_understand(spool: Path, words: tuple[str, ...]) -> Non
 
 def test_printed_as_it_comes(spool: Path) -> None:
     """With --follow new lines are printed, a torn one when it is whole; --json has them in full."""
-    words = command(spool, "--follow", "--json", "--lines", "1")
-    with subprocess.Popen(
+    words = ["log", str(spool), "--follow", "--json", "--lines", "1"]
+    with command.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
     ) as child:
         assert child.stdout is not None

@@ -31,6 +31,7 @@ from engine.mail.suspended import Suspensions
 from engine.mailconf import MailSettings
 from engine.model import State, Task
 from engine.stores.nftban import NftbanStore, Spool, make_spool
+from tests import command
 from tests.mail.programs import needs, needs_root
 from tests.mail.smtpd import DROP, HOST, Server, refusing
 from tui.cli import main
@@ -113,8 +114,8 @@ class Office:
 
     def run_apart(self, *words: str) -> Ran:
         """The same as a process of its own, as everybody else starts it."""
-        done = subprocess.run(
-            self.argv(*words),
+        done = command.run(
+            self.argv(*words)[len(COMMAND) :],
             capture_output=True,
             text=True,
             env=self.environ,

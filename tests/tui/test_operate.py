@@ -28,6 +28,7 @@ from engine.operations import End
 from engine.pace import Pace, Rest, Stops, packed
 from engine.stores import open_store
 from engine.stores.nftban import NftbanStore
+from tests import command
 from tests.tui.spools import a_console, loaded, until
 from tui import planning
 from tui.cli import _parser, main, replaying
@@ -734,14 +735,11 @@ def test_the_contract_s_commands_work_without_a_journal(root: Path, spooldeck: C
 @contextmanager
 def started(root: Path, *words: str, text: str = "{}") -> Iterator[subprocess.Popen[str]]:
     """A command that runs beside us, on that queue; ended when it is not needed any more."""
-    argv = [sys.executable, "-m", "tui.cli", "--config", settings(root, text), "--root", str(root)]
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    process = subprocess.Popen(
-        [*argv, *words],
+    process: command.Popen[str] = command.Popen(
+        ["--config", settings(root, text), "--root", str(root), *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=env,
         stdin=subprocess.DEVNULL,
     )
     try:

@@ -13,6 +13,7 @@ from engine.model import State, Task
 from engine.stores import open_store
 from engine.stores.nftban import form
 from engine.text import plain_error
+from tests import command
 
 Run: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -43,9 +44,8 @@ def spooldeck(tmp_path: Path, root: Path) -> Run:
     def run(*words: str, end: str = "exit 1") -> "subprocess.CompletedProcess[str]":
         config = tmp_path / "some.yaml"
         config.write_text(SETTINGS.format(folder=tmp_path, end=end))
-        argv = (sys.executable, "-P", "-m", "tui.cli", "--config", str(config))
-        return subprocess.run(
-            [*argv, "--root", str(root), *words],
+        return command.run(
+            ["--config", str(config), "--root", str(root), *words],
             capture_output=True,
             text=True,
             cwd=root / "mailspool" / "mail-1",

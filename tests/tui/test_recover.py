@@ -18,6 +18,7 @@ from engine import lockfile, locks, verbs
 from engine.model import State, Task
 from engine.stores import open_store
 from engine.stores.nftban import NftbanStore
+from tests import command
 from tests.engine.lockers import (
     INNOCENT,
     is_unharmed,
@@ -57,8 +58,8 @@ def spooldeck(tmp_path: Path) -> Run:
     kept = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "tui.cli", *words],
+        return command.run(
+            words,
             capture_output=True,
             text=True,
             env=kept,

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import os
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -19,6 +18,7 @@ from engine import config, verbs
 from engine.logtail import contract_line
 from engine.model import State, Task
 from engine.stores import open_store
+from tests import command
 from tests.tui.mailrooms import Mailroom
 from tests.tui.spools import (
     NOW,
@@ -412,8 +412,8 @@ def test_the_command_shows_the_task(tmp_path: Path, state: State) -> None:
     (place,) = places_of(setup, [str(tmp_path)])
 
     program, *words = show_command(place.command, task)
-    ran = subprocess.run(
-        [sys.executable, "-P", "-m", "tui.cli", *words],
+    ran = command.run(
+        words,
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},

@@ -27,6 +27,7 @@ from engine.logtail import Tail
 from engine.model import Task
 from engine.stores.zgb import ZgbStore, create
 from engine.stores.zgb.settings import Settings
+from tests import command
 from tests.mail.programs import a_script, needs
 from tests.mail.smtpd import HOST, Server
 from tests.stores.nobody import by_nobody, nobodys_folder
@@ -115,8 +116,8 @@ class Site:
 
     def run(self, *words: str, family: str = "zgb") -> subprocess.CompletedProcess[str]:
         """A command, as everybody starts it."""
-        return subprocess.run(
-            self.argv(*words, family=family),
+        return command.run(
+            self.argv(*words, family=family)[len(COMMAND) :],
             capture_output=True,
             text=True,
             env=self.environ,

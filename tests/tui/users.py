@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import TypeAlias
 
 import pytest
 
+from tests import command
 from tui.cli import main
 
 NOBODY = 65534
@@ -22,23 +22,6 @@ NAMELESS = 64321
 
 Tree: TypeAlias = "dict[str, tuple[int, ...]]"
 """By path, all that a change would change."""
-
-DROPPED = """
-import importlib, os, pkgutil, sys
-# The interpreter may lie where only root can read: everything is loaded beforehand.
-import difflib, encodings.ascii, grp, json, prometheus_client.parser, pwd, shlex, sqlite3, yaml
-import engine, tui.cli
-for package in (engine, tui.cli):
-    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        if not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
-uid = int(sys.argv.pop(1))
-os.setgroups([])
-os.setresgid(uid, uid, uid)
-os.setresuid(uid, uid, uid)
-sys.exit(tui.cli.main())
-"""
-"""Runs the command line as another user."""
 
 
 @contextmanager
@@ -60,14 +43,15 @@ def place_for_all() -> Iterator[Path]:
 
 def as_user(uid: int, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """The command line in a process of another user, without any group of ours."""
-    return subprocess.run(
-        [sys.executable, "-c", DROPPED, str(uid), *words],
+    return command.run(
+        words,
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": ":".join(filter(None, sys.path)), **environ},
-        timeout=60,
-        check=False,
+        env={"PATH": os.environ["PATH"], **environ},
+        user=uid,
+        group=uid,
+        extra_groups=[],
     )
 
 
