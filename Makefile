@@ -1,48 +1,69 @@
-# `make demo` and `make test` are all the set-up there is: each makes .venv when it is missing
-# or older than pyproject.toml. Needs Python >= 3.11, git and make.
+# Each target makes or updates .venv when it is missing or older than pyproject.toml: `make demo`
+# with what running needs, the others with the development tools too. Needs Python >= 3.11, git, make
+# and a package index (PyPI).
 #
-#   make test ARGS='-k swap'      ARGS is handed on by all but lint and clean
+#   make test ARGS='-k swap'      ARGS is passed on by all targets but lint and clean
 #   make test PYTHON=python3.12   another interpreter for a new .venv
 
 PYTHON ?= python3
 ARGS ?=
-READY := .venv/.ready
+RUN := .venv/.ready
+DEV := .venv/.ready-dev
+# Paths of tests stay short: a socket's path has at most 107 bytes.
+PYTEST = temporary=$$(mktemp -d /tmp/sd.XXXX); trap 'rm -rf "$$temporary"' EXIT; \
+	.venv/bin/python -m pytest --basetemp="$$temporary/t"
+
+# Without bytecode files each start of the command takes twice the time.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench crash soak screenshots clean
+.PHONY: help demo test test-all deep lint bench crash soak screenshots clean
 
 help:
-	@echo 'make demo         start the console on a spool made for the occasion'
-	@echo 'make test         run the tests            (ARGS="-k word" picks some)'
+	@echo 'make demo         start the console on a temporary queue'
+	@echo 'make test         the quick tests, in parallel    (ARGS="-k word" picks some)'
+	@echo 'make test-all     all tests, in parallel'
+	@echo 'make deep         planted faults, every crash point, fuzz, soak, long property tests'
 	@echo 'make lint         ruff and mypy'
 	@echo 'make bench        measure engine and console'
 	@echo 'make crash        kill and fail commands and plans at every system call (needs strace)'
 	@echo 'make soak         rivals on one spool, killed at random (ARGS="--minutes 10")'
-	@echo 'make screenshots  draw screenshots/ anew'
+	@echo 'make screenshots  draw screenshots/ again'
 	@echo 'make clean        remove .venv, caches and build output'
 
-demo: $(READY)
+demo: $(RUN)
 	@.venv/bin/spooldeck demo $(ARGS)
 
-test: $(READY)
-	@.venv/bin/python -m pytest $(ARGS)
+test: $(DEV)
+	@export SPOOLDECK_EXAMPLES=0.2; $(PYTEST) -n logical -m 'not deep' $(ARGS)
 
-lint: $(READY)
+test-all: $(DEV)
+	@$(PYTEST) -n logical $(ARGS)
+
+deep: $(DEV)
+	@export SPOOLDECK_EXAMPLES=10; $(PYTEST) -n logical $(ARGS)
+	@.venv/bin/python tests/bugs/plant.py
+	@.venv/bin/python tests/crash/crash.py
+	@.venv/bin/python -m tests.crash.deeds
+	@.venv/bin/python tests/rivals/fuzz.py
+	@.venv/bin/python tests/rivals/soak.py --minutes 10
+
+lint: $(DEV)
 	@.venv/bin/python -m ruff check .
 	@.venv/bin/python -m ruff format --check .
 	@.venv/bin/python -m mypy
 
-bench: $(READY)
+bench: $(DEV)
 	@.venv/bin/python tests/bench/bench.py $(ARGS)
 
-crash: $(READY)
+crash: $(DEV)
 	@.venv/bin/python tests/crash/crash.py $(ARGS)
 	@.venv/bin/python -m tests.crash.deeds $(ARGS)
 
-soak: $(READY)
+soak: $(DEV)
 	@.venv/bin/python tests/rivals/soak.py $(ARGS)
 
-screenshots: $(READY)
+screenshots: $(DEV)
 	@.venv/bin/python tests/tui/screenshots.py $(ARGS)
 
 clean:
@@ -57,21 +78,21 @@ has() { "$$1" -c "import $$2" >/dev/null 2>&1; }
 new_enough() { "$$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
 py='$(PYTHON)' venv=.venv/bin/python
 
-rm -f $(READY)
+rm -f "$$STAMP"
 if new_enough $$venv; then fresh=; else fresh=yes; rm -rf .venv; fi
 
 if command -v uv >/dev/null 2>&1; then
-    say 'setting up .venv with uv'
+    say 'setting up .venv with uv: a minute or two the first time'
     if new_enough "$$py"; then want="$$py"; else want='>=3.11'; fi
     if [ $$fresh ]; then uv venv -q --python "$$want" .venv; fi
-    uv pip install -q --python $$venv -e '.[dev]'
+    uv pip install --python $$venv -e "$$WHAT"
 else
     if ! new_enough "$$py"; then
         say "Python 3.11 or newer is needed and $$py is not: make PYTHON=/path/to/python3.11"
         exit 1
     fi
     if has "$$py" venv && has "$$py" ensurepip; then
-        say 'setting up .venv with venv and pip'
+        say 'setting up .venv with venv and pip: a minute or two the first time'
         if ! has $$venv pip; then "$$py" -m venv --clear .venv; fi
         pip="$$venv -m pip"
     elif has "$$py" venv && has "$$py" pip; then
@@ -82,11 +103,15 @@ else
         say "$$py can make no virtual environment: install the Debian package python3-venv (or python3-pip), or uv"
         exit 1
     fi
-    $$pip install -q --no-input --disable-pip-version-check -e '.[dev]'
+    $$pip install --no-input --no-compile --disable-pip-version-check -e "$$WHAT"
 fi
-touch $(READY)
+touch "$$STAMP"
 endef
 export SETUP
 
-$(READY): pyproject.toml
-	@sh -euc "$$SETUP"
+$(RUN): pyproject.toml
+	@STAMP=$@ WHAT=. sh -euc "$$SETUP"
+
+$(DEV): pyproject.toml
+	@STAMP=$@ WHAT='.[dev]' sh -euc "$$SETUP"
+	@touch $(RUN)

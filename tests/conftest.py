@@ -1,11 +1,29 @@
-"""What all tests have in common: how long an example takes says nothing about what holds."""
+"""What all tests share: Hypothesis settings, no mail program of this machine, a summary."""
+
+from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
+from tests.examples import examples
 
-# No test sends mail by whatever this machine happens to have; those that send say how.
+settings.register_profile(
+    "spooldeck", examples(100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+)
+settings.load_profile("spooldeck")
+
+# Tests that send mail name the way.
 os.environ["NFTBAN_MAIL_METHOD"] = "none"
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Name what this run did not include, and the command that does."""
+    if "not deep" in config.option.markexpr:
+        terminalreporter.write_line("not run: tests marked deep; make test-all runs them")
+    terminalreporter.write_line(
+        "not run: planted faults, every crash point by strace, fuzz, soak; make deep runs them"
+    )

@@ -139,37 +139,36 @@ def layer_of(name: str) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_every_module_has_its_layer(name: str) -> None:
-    """No module is without a line in the table that says what it may import."""
-    assert layer_of(name), f"{name} is new: {HERE}"
+def test_every_module_has_its_layer() -> None:
+    """Each module has a line in the table that states what it may import."""
+    assert [name for name in MODULES if not layer_of(name)] == [], HERE
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_a_module_imports_what_its_layer_may(name: str) -> None:
-    """A module knows those below it, those beside it, and nobody else."""
-    layer = layer_of(name)
-    assert layer, HERE
-
-    foreign = {other for other in ours(name) if layer_of(other) not in LAYERS[layer]}
-
-    assert not foreign, f"{name} ({layer}) must not import {', '.join(sorted(foreign))}"
-
-
-@pytest.mark.parametrize("name", [name for name in MODULES if name.startswith("engine.stores.")])
-def test_stores_do_not_know_one_another(name: str) -> None:
-    """A store imports nothing of another store's, and nothing of what chooses between them."""
-    store = ".".join(name.split(".")[:3])
-
-    others = {
-        other
+def test_a_module_imports_what_its_layer_may() -> None:
+    """A module imports only what its line in the table allows."""
+    wrong = {
+        f"{name} ({layer}) imports {other}"
+        for name in MODULES
+        for layer in [layer_of(name)]
         for other in ours(name)
-        if other.startswith("engine.stores")
-        and other != store
-        and not other.startswith(f"{store}.")
+        if layer and layer_of(other) not in LAYERS[layer]
     }
 
-    assert not others
+    assert not wrong
+
+
+def test_stores_do_not_know_one_another() -> None:
+    """A store imports nothing of another store, nor of the module that chooses between them."""
+    wrong = {
+        f"{name} imports {other}"
+        for name in MODULES
+        if name.startswith("engine.stores.")
+        for store in [".".join(name.split(".")[:3])]
+        for other in ours(name)
+        if other.startswith("engine.stores") and not f"{other}.".startswith(f"{store}.")
+    }
+
+    assert not wrong
 
 
 FORMATS = ("kannader", "zgb")
@@ -177,29 +176,32 @@ NAMING = ("engine.stores", "tui.cli")
 """Where a format may be named: its own package, the table of formats, and what wires them."""
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name for name in MODULES if not f"{name}.".startswith(tuple(f"{at}." for at in NAMING))],
-)
-def test_only_stores_and_what_wires_them_name_a_format(name: str) -> None:
-    """What is shown and done goes by tables of states, edges and controls: no other line, not even
-    a comment, says which format it is for.
+def test_only_stores_and_what_wires_them_name_a_format() -> None:
+    """Screens and actions follow tables of states, edges and controls: no other line, not even a
+    comment, names a format.
     """
-    found = [
-        f"{MODULES[name].relative_to(ROOT)}:{number}"
-        for number, line in enumerate(MODULES[name].read_text().splitlines(), 1)
+    wrong = {
+        f"{path.relative_to(ROOT)}:{number}"
+        for name, path in MODULES.items()
+        if not f"{name}.".startswith(tuple(f"{at}." for at in NAMING))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
         if any(word in line.lower() for word in FORMATS)
-    ]
+    }
 
-    assert not found, "what it needs to know of the format belongs into a table of the seam"
+    assert not wrong, "add what it needs to know of the format to a table of the store protocol"
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if name.split(".")[0] == "engine"])
-def test_the_engine_knows_no_screen(name: str) -> None:
-    """Nothing in the engine imports textual or rich, not even lazily, nor any of the console."""
-    roots = {other.split(".")[0] for other in imported(MODULES[name], name)}
+def test_the_engine_knows_no_screen() -> None:
+    """No module of the engine imports textual, rich or the console, not even lazily."""
+    wrong = {
+        f"{name} imports {other}"
+        for name, path in MODULES.items()
+        if name.split(".")[0] == "engine"
+        for other in imported(path, name)
+        if other.split(".")[0] in {"textual", "rich", "tui", "themes"}
+    }
 
-    assert roots.isdisjoint({"textual", "rich", "tui", "themes"})
+    assert not wrong
 
 
 def test_nobody_imports_in_a_circle() -> None:

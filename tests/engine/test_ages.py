@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import ages, fingerprint, waiting
@@ -19,6 +19,7 @@ from engine.reader import Reader
 from engine.scratch import Scratch
 from engine.waiting import Standing
 from engine.writer import Writer
+from tests.examples import examples
 
 NOW = 1_795_170_000.0
 MINUTE = 60.0
@@ -192,7 +193,7 @@ AGED = st.lists(
 @given(
     aged=AGED, by=st.sampled_from(sorted(ages.BY)), arranged=st.booleans(), filtered=st.booleans()
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_every_task_is_in_one_cell(
     aged: list[tuple[int, str, State, str]], by: str, arranged: bool, filtered: bool
 ) -> None:

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import files
 from engine.files import Refused
+from tests.examples import examples
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "nftban"
 
@@ -415,7 +416,7 @@ def test_a_shell_reads_hostile_values_and_runs_nothing(
     assert sourced(shell, tmp_path, data, len(HOSTILE), locale) == list(map(cleaned, HOSTILE))
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(VALUES.filter(bool))
 def test_shells_read_what_we_read(
     tmp_path_factory: pytest.TempPathFactory, values: list[str]
@@ -432,7 +433,7 @@ def test_shells_read_what_we_read(
 LINE = st.text(st.sampled_from("K0=\"\\$` #'a\t\u00e9;"), max_size=12)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.lists(LINE.map(lambda tail: f'K="{tail}'), min_size=200, max_size=200))
 def test_what_we_accept_every_shell_reads_alike(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine import fingerprint, patterns
@@ -20,6 +20,7 @@ from engine.moments import Ago
 from engine.reader import Reader
 from engine.sifting import sieve
 from engine.writer import Writer
+from tests.examples import examples
 
 NOW = float(calendar.timegm((2026, 11, 20, 9, 30, 0)))
 """A Friday morning."""
@@ -283,7 +284,7 @@ OP = st.sampled_from(["=", "!=", "~", "!~", ">", ">=", "<", "<=", ":", ""])
 @example([("", "since", ":", "9999-12-31T23:59")])
 @example([("", "since", ":", "0001-01-01")])
 @example([("", "tries", "=", "9" * 400)])
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_whatever_is_typed_is_a_filter_or_says_why_not(parts: list[tuple[str, ...]]) -> None:
     """Parsing raises nothing but `BadFilter`, within the text, and what it lets through works."""
     text = "".join("".join(part) for part in parts)
@@ -412,7 +413,7 @@ CLAUSES = st.lists(
 
 
 @given(clauses=CLAUSES, tasks=st.lists(TASKS, max_size=8))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_the_sql_means_what_the_words_say(
     clauses: list[list[tuple[bool, Told]]], tasks: list[Task]
 ) -> None:
@@ -433,7 +434,7 @@ def test_the_sql_means_what_the_words_say(
     value=st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=20),
     others=st.lists(ABC, max_size=5),
 )
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_text_means_itself(value: str, others: list[str]) -> None:
     """Whatever an error says, typed as `written` says it finds that error and no other."""
     tasks = [a_task(n, error=error) for n, error in enumerate([value, *others])]

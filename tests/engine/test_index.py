@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -28,6 +28,7 @@ from engine.scratch import Scratch
 from engine.store import Unavailable
 from engine.stores.memory import Memory, MemoryStore
 from engine.writer import Sighting, Writer
+from tests.examples import examples
 
 NOW = 1_795_170_000.0
 CHUNK = 500
@@ -373,9 +374,7 @@ class IndexFollowsStore(RuleBasedStateMachine):
         self.scratch.remove()
 
 
-IndexFollowsStore.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=12, deadline=None
-)
+IndexFollowsStore.TestCase.settings = examples(60, stateful_step_count=12)
 TestIndexFollowsStore = IndexFollowsStore.TestCase
 TestIndexFollowsStore.__doc__ = "Whatever moves when, the index is what the store says."
 
@@ -630,7 +629,7 @@ def test_questions_leave_nothing_open(writer: Writer, reader: Reader, path: str)
     names=st.lists(st.integers(0, 400), max_size=400),
     gone=st.lists(st.integers(0, 400), max_size=200),
 )
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_blocks_know_every_place(names: list[int], gone: list[int]) -> None:
     """Whatever comes and goes, the blocks stored tell how many names come before each."""
     kept = sorted(f"{n:03}" for n in names)

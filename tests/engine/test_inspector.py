@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from blockbuster import BlockingError, blockbuster_ctx
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import mirror, verbs
@@ -33,6 +33,7 @@ from engine.stores import open_store
 from engine.stores.memory import Memory, MemoryStore
 from engine.stores.nftban.form import new_record, render
 from engine.waiting import Standing
+from tests.examples import examples
 
 NOW = 1_795_170_000.0
 FOLDERS = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"}
@@ -277,7 +278,7 @@ MOVES = st.lists(
 
 
 @given(rounds=st.lists(MOVES, min_size=1, max_size=3), initially=st.integers(0, 5))
-@settings(max_examples=8, deadline=None)
+@examples(8)
 def test_whatever_others_do_is_followed(
     tmp_path_factory: pytest.TempPathFactory,
     rounds: list[list[tuple[int, State | None]]],

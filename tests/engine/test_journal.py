@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from engine import deeds, plans, undo
@@ -18,6 +18,7 @@ from engine.operations import End, Ended, Report
 from engine.plans import Plan, Row
 from engine.store import Unavailable
 from engine.stores.memory import MemoryStore
+from tests.examples import examples
 
 NOW = 1_795_170_000.0
 US = Intent("", Who("ana", host="mx1", pid=1))
@@ -98,7 +99,7 @@ def test_an_image_is_whole_or_none(journal: Journal) -> None:
         assert images.items() <= whole.items() and len(images) < len(whole)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@examples(150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     noise=st.binary(max_size=40),
     at=st.floats(0, 1),

@@ -7,11 +7,12 @@ import json
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import letter
 from engine.text import shown_lines
+from tests.examples import examples
 
 MAIL = """\
 Received: from mx2.example.net by mx1
@@ -262,7 +263,7 @@ HEADS = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(st.one_of(HEADS, st.binary(max_size=40)), max_size=12).map(b"".join))
 def test_nothing_it_shows_can_make_a_terminal_act(data: bytes) -> None:
     """It never raises, and no line it answers with holds a control character."""
@@ -272,7 +273,7 @@ def test_nothing_it_shows_can_make_a_terminal_act(data: bytes) -> None:
         assert all(line.isprintable() for line in said.lines)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.text(max_size=200))
 def test_a_text_is_shown_as_it_is(text: str) -> None:
     """A text in base64, as mails carry it, is the text that was written, made safe."""

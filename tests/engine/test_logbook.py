@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import logfile
@@ -41,6 +41,7 @@ from engine.logwords import (
     naming,
     sieve,
 )
+from tests.examples import examples
 
 DAY = "2026-11-20"
 NOON = 1_795_176_000.0
@@ -136,7 +137,7 @@ def plain_merge(all_of: Sequence[Sequence[Said]]) -> list[str]:
 
 
 @given(logs, st.integers(1, 7), st.integers(-5, 45), st.booleans())
-@settings(max_examples=120, deadline=None)
+@examples(120)
 def test_one_order_from_everywhere(
     all_of: list[list[Said]], page: int, second: int, torn: bool
 ) -> None:
@@ -162,7 +163,7 @@ def test_one_order_from_everywhere(
 
 
 @given(logs, st.integers(64, 200), st.integers(-5, 45))
-@settings(max_examples=120, deadline=None)
+@examples(120)
 def test_the_same_with_cells_smaller_than_what_is_in_them(
     all_of: list[list[Said]], cell: int, second: int
 ) -> None:
@@ -189,7 +190,7 @@ def put_in_order(log: Sequence[Said]) -> list[Said]:
 
 
 @given(logs, st.integers(64, 200), st.integers(-5, 45))
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_a_clock_that_was_set_back_loses_no_line(
     all_of: list[list[Said]], cell: int, second: int
 ) -> None:
@@ -209,7 +210,7 @@ def test_a_clock_that_was_set_back_loses_no_line(
 
 
 @given(logs, st.sampled_from(["x", "!y", "xx|zz", "~^1", "x | yyy !z"]), st.integers(64, 400))
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_a_filter_leaves_out_and_changes_nothing_else(
     all_of: list[list[Said]], words: str, cell: int
 ) -> None:
@@ -473,7 +474,7 @@ def test_the_hole_before_a_line_hides_nothing() -> None:
 
 
 @given(st.lists(st.binary(max_size=300), max_size=4), st.integers(64, 120))
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_binary_data_is_lines_like_any_other(logs: list[bytes], cell: int) -> None:
     """Whatever bytes there are, all of them belong to one line each, in both directions."""
     with a_book(*logs, cell=cell) as (book, _):

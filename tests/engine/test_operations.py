@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import deeds, operations, plans, undo, verbs
@@ -22,6 +22,7 @@ from engine.plans import Plan
 from engine.store import Gone, Store, Unavailable
 from engine.stores.memory import Memory, MemoryStore
 from engine.stores.nftban import NftbanStore, Spool, make_spool
+from tests.examples import examples
 
 NOW = 1_795_170_000.0
 US = Intent("", Who("ana", host="mx1", pid=1))
@@ -85,7 +86,7 @@ RIVALS = st.lists(
 
 
 @pytest.mark.parametrize("kind", ["memory", "nftban"])
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     rivals=RIVALS,
     verb=st.sampled_from(["retry", "purge", "hold", "expunge", "release"]),

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from engine import files, text
 from engine.files import Refused
 from engine.stores.nftban import form
+from tests.examples import examples
 from tests.rivals import fuzz
 
 SEED = int(os.environ.get("FUZZ_SEED") or secrets.randbelow(1 << 32))
@@ -112,7 +113,7 @@ HOSTILE = st.lists(st.sampled_from(fuzz.NASTY) | st.binary(max_size=3), max_size
 VALUE = st.text(max_size=20) | HOSTILE.map(lambda data: data.decode("utf-8", "surrogateescape"))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(VALUE, min_size=1, max_size=5))
 def test_what_is_written_is_read_back(values: list[str]) -> None:
     """The reader gives back what the writer was given, in ASCII and on one line."""
@@ -126,7 +127,7 @@ def test_what_is_written_is_read_back(values: list[str]) -> None:
 TEXT = st.lists(st.sampled_from(fuzz.TOKENS) | st.binary(max_size=3), max_size=12).map(b"".join)
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(st.binary(max_size=80) | TEXT | TEXT.map(lambda data: b'K0="' + data + b'"\n'))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     """Of no bytes is the reader's answer anything but values on one line, or a refusal."""
@@ -136,7 +137,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
         assert not any(c in value for c in "\n\r\0\x1b\x7f")
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.randoms(use_true_random=False))
 def test_any_task_file_is_read_or_refused(rng: random.Random) -> None:
     """A task file that somebody has been at is a record whose name is safe, or it is refused."""

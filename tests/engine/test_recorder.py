@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import recorder
@@ -37,6 +37,7 @@ from engine.recorder import (
 )
 from engine.recording import LARGEST, unpack
 from tests.engine.moments import NOW, a_sample, a_spot
+from tests.examples import examples
 
 ALWAYS = (0.0, 4e9)
 ROOT = Path(__file__).parents[2]
@@ -68,7 +69,7 @@ def test_what_one_writes_others_read(spot: Spot) -> None:
     assert stat.S_IMODE(ring.parent.stat().st_mode) == 0o750
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.lists(st.floats(0, 4e9, allow_nan=False), min_size=1, max_size=25))
 def test_a_slot_holds_one_moment_whatever_the_clock_does(times: list[float]) -> None:
     """Of the moments of one slot the last one written stays; nothing else is lost or added."""

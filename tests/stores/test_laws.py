@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from engine import verbs
@@ -24,6 +23,7 @@ from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.memory import Memory, MemoryStore
 from engine.stores.nftban import NftbanStore, Spool
 from engine.stores.zgb import Pace, Place, ZgbStore, create
+from tests.examples import examples
 
 NOW = 1_795_170_000.0
 Act = Callable[[Task, float], Task | None]
@@ -315,9 +315,9 @@ class RivalsOnRows(Rivals):
 
 
 TestRivals = RivalsOnFiles.TestCase
-TestRivals.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestRivals.settings = examples(60, stateful_step_count=30)
 TestRivalsOnRows = RivalsOnRows.TestCase
-TestRivalsOnRows.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestRivalsOnRows.settings = examples(60, stateful_step_count=30)
 
 
 # ---- at the same time

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from engine import verbs
 from engine.files import Refused
@@ -21,6 +21,7 @@ from engine.store import Unsupported
 from engine.stores.nftban import NftbanStore, Spool, form
 from engine.stores.nftban.form import Record, parse, parse_canonical, parse_strict, render
 from engine.text import plain, plain_error
+from tests.examples import examples
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "nftban"
 TASKS = sorted(path.name for path in GOLDEN.glob("*.task"))
@@ -217,7 +218,7 @@ def edited(data: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
     return data
 
 
-@settings(max_examples=600)
+@examples(600)
 @given(RECORDS, EDITS)
 def test_the_quick_parser_agrees_with_the_strict_one(
     record: Record, edits: list[tuple[int, int, bytes]]
@@ -232,7 +233,7 @@ def test_the_quick_parser_agrees_with_the_strict_one(
         assert render(quick) == data
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.binary(max_size=200) | st.builds(edited, st.just(FILE), EDITS))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     """No bytes make the parser fail in another way than by refusing, with a reason."""

@@ -16,13 +16,14 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 
 from engine import verbs
 from engine.model import Move, Problem, State, Task
 from engine.store import StoreError, Unavailable
 from engine.stores.zgb import Place, ZgbStore, create
 from engine.stores.zgb.times import Cell
+from tests.examples import examples
 from tests.stores.children import running
 from tests.stores.nobody import by_nobody, nobodys_folder
 
@@ -107,7 +108,7 @@ def all_that_can_be_done(store: ZgbStore) -> None:
     list(store.look())
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.lists(rows, min_size=1, max_size=5),
     st.dictionaries(st.sampled_from(KEYS), st.sampled_from(CELLS)),

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from engine.stores.zgb import Pace, Place, ZgbStore, create
+from tests.examples import examples
 
 Opener = Callable[..., ZgbStore]
 Sql = Callable[..., list[tuple[Any, ...]]]
@@ -88,7 +89,7 @@ def backlog(tokens: float) -> Iterator[Backlog]:
         yield queue
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     st.integers(1, 60),
     st.lists(st.one_of(st.integers(0, 90), st.integers(0, 7200)), min_size=2, max_size=25),
@@ -113,7 +114,7 @@ def test_no_hour_of_any_worker_is_above_its_rate_and_cap(
         assert sum(sent for at, sent in runs if start <= at < start + 3600) <= rate + cap
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     st.lists(
         st.tuples(
