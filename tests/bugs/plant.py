@@ -8,6 +8,7 @@ project.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import os
@@ -221,9 +222,21 @@ def _read_until_end(fd: int, patience: float) -> bytes:
 
 
 def _end_session(child: int) -> None:
+    """End the process, and what it started, even in sessions of its own: orphans become ours."""
     with suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
+    while children := Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+        for pid in map(int, children):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of each descendant whose own parent ends (prctl(2))."""
+    PR_SET_CHILD_SUBREAPER = 36
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
 # ---- the verdict
@@ -290,6 +303,7 @@ def main(arguments: list[str]) -> int:
     if arguments == ["-"]:
         names = (line.rstrip("\n") for line in sys.stdin)
     worst = 0
+    _adopt_orphans()
     with copied() as copy:
         planter = Planter(copy)
         for name in names:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,11 +42,23 @@ def _sweeping(
     results = config.stash.setdefault(_RESULTS, {})
     # A kill does not ask for a disk, and in memory the files of some thousand runs cost half.
     memory = SHM if os.access(SHM, os.W_OK) else factory.mktemp("sweep")
+    remove_left_behind(memory)
     with (
-        TemporaryDirectory(dir=memory) as folder,
+        TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-", dir=memory) as folder,
         Sweeper(Path(folder), results, words=words) as sweeper,
     ):
         yield sweeper
+
+
+PREFIX = "spooldeck-sweep-"
+
+
+def remove_left_behind(memory: Path) -> None:
+    """Remove the folders of test processes that were killed: nothing else empties the memory."""
+    for folder in memory.glob(f"{PREFIX}*-*"):
+        pid = folder.name.removeprefix(PREFIX).partition("-")[0]
+        if not Path("/proc", pid).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def pytest_terminal_summary(

@@ -383,7 +383,7 @@ def test_a_task_added_since_the_metrics_is_no_contradiction(root: Path, spooldec
 
 
 def test_a_stuck_lock_is_critical(tmp_path: Path) -> None:
-    """A lock that a live process holds and has not renewed for long comes first."""
+    """A lock that a live process holds and has not renewed for 47 min is critical."""
     path = str(tmp_path / "queue.lock")
     lock = locks.acquire(path, 1200)
 

@@ -34,7 +34,9 @@ sys.stdin.readline()
 
 PARENT = """
 import subprocess, sys
-child = subprocess.Popen(["sleep", "600"], stdout=subprocess.DEVNULL)
+pipe = subprocess.PIPE
+child = subprocess.Popen(["sh", "-c", "echo ready; read answer"], stdin=pipe, stdout=pipe)
+child.stdout.readline()  # a process that still executes its program has no command line
 print(child.pid, flush=True)
 sys.stdin.readline()
 child.kill()
@@ -155,9 +157,11 @@ def test_one_with_children(start: Start) -> None:
     parent.wait()
 
     assert not isinstance(seen.kin, str)
-    assert [(child.pid, child.command) for child in seen.kin] == [(pid, "sleep 600")]
+    assert [(child.pid, child.command) for child in seen.kin] == [
+        (pid, "sh -c echo ready; read answer")
+    ]
     told = dict(facts(seen, None))["children"]
-    assert told.startswith(f"PID {pid} sleep 600, ")
+    assert told.startswith(f"PID {pid} sh -c echo ready; read answer, ")
     assert " old: " in told
 
 

@@ -456,7 +456,8 @@ class Field:
         queue = self.root / "queue"
         for path in queue.rglob("*"):
             task = b"TASK_DESCRIPTION=" in path.read_bytes() if path.is_file() else False
-            if task and not path.name.startswith("T."):  # a draft nobody was told of, or a copy
+            # Neither a draft that was never acknowledged, nor what the journal keeps for an undo.
+            if task and not path.name.startswith("T.") and "journal" not in path.parts:
                 text = path.read_text(errors="replace")
                 yield (
                     str(path.relative_to(queue)),

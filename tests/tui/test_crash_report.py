@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import sqlite3
 import stat
 import sys
 from collections.abc import Callable, Mapping
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -106,7 +108,7 @@ def raised(act: Callable[[], object]) -> BaseException:
 
 
 def test_what_a_report_says() -> None:
-    """Time, versions, terminal, and each error with the lines of code it passed through."""
+    """A report holds time, versions, terminal, size, and each error with its lines of code."""
     error = raised(lambda: int(SECRET))
 
     made = crash.report(error, {"TERM": "xterm\x1b[5m", "SSH_TTY": SECRET, "HOME": SECRET}, NOW)
@@ -116,6 +118,10 @@ def test_what_a_report_says() -> None:
     assert "spooldeck  " in made.text
     assert "TERM       'xterm\\x1b[5m'" in made.text
     assert "SSH_TTY    is set" in made.text
+    assert f"python     {platform.python_version()}" in made.text
+    assert f"textual    {metadata.version('textual')}" in made.text
+    assert "\nsize       " in made.text
+    assert re.search(r"\nValueError\n  tests/tui/test_crash_report.py:\d+", made.text)
     assert "tests/tui/test_crash_report.py" in made.text
     assert SECRET not in made.text
 

@@ -112,7 +112,7 @@ def test_a_row_never_breaks_the_screen(
     assert present.width_of(row) == width
 
 
-def test_a_row_says_everything_in_black_and_white() -> None:
+def test_cursor_mark_and_gone_need_no_colour() -> None:
     """Cursor, mark and a task that has left are told apart without any colour."""
     shape = present.columns(State.PENDING, 80)
 

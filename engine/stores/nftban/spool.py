@@ -743,7 +743,7 @@ class NftbanStore:
         except Refused as refusal:
             why = str(refusal)
         except OSError as error:
-            why = f"cannot be reached: {shown(str(error.filename))[:80]}: {error.strerror}"
+            why = f"cannot be reached: {shown(str(error.filename))}: {error.strerror}"
             if error.errno not in (errno.ENOENT, errno.ENAMETOOLONG):
                 raise Unavailable(f"payload path {path!r} {why}") from error
         where = "there" if why.endswith(root) else f"below {root}"
