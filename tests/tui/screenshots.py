@@ -1,4 +1,7 @@
-"""Draws screenshots/ anew: the real program on a fixed spool, in two sizes, dark and light."""
+"""Draw the screens: the real program on a fixed spool, in two sizes, dark and light.
+
+All go to build/screenshots; those that README shows are in git and go to screenshots/ too.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,21 @@ from tests.tui.spools import in_utc
 from tui.app import Console
 from tui.glyphs import UTF8
 
+ROOT = Path(__file__).parents[2]
+IN_GIT, BUILD = ROOT / "screenshots", ROOT / "build" / "screenshots"
+
 SIZES = ((120, 40), (80, 24))
 """The wider first: a screen that becomes wider asks for what it did not show before."""
 
 THEMES = ("night", "paper")
+
+KEPT = {
+    *("trouble-120x40-night", "overview-120x40-paper", "overview-80x24-night"),
+    *("dlq-80x24-night", "clusters-80x24-paper", "task-80x24-night", "lock-80x24-paper"),
+    *("plan-80x24-night", "pace-120x40-night", "transports-120x40-night"),
+    *("log-120x40-night", "operations-80x24-night"),
+}
+"""The pictures in git, at most 12."""
 
 LEFT_OUT = {"lock-doubt", "lock-at-work", "order", "copy", "export", "log-only", "task-attempts"}
 """Shots that differ little from another one."""
@@ -57,9 +71,9 @@ def png(svg: str, family: str) -> bytes:
     return bytes(resvg_py.svg_to_bytes(svg_string=named, font_family=family, zoom=ZOOM))
 
 
-async def draw(roots: dict[bool, Path], name: str, family: str, target: Path) -> set[Path]:
-    """One screen in each size and theme; answers with the files that were written."""
-    shot, made = SHOTS[name], set()
+async def draw(roots: dict[bool, Path], name: str, family: str) -> list[Path]:
+    """Draw one screen in each size and theme; returns the files that were written."""
+    shot, made = SHOTS[name], []
     root = roots[shot.good]
     async with taken(root, shot, SIZES[0], glyphs=UTF8, theme=THEMES[0]) as (console, pilot):
         for size in SIZES:
@@ -67,33 +81,35 @@ async def draw(roots: dict[bool, Path], name: str, family: str, target: Path) ->
             for theme in THEMES:
                 await console.use_theme(theme)
                 await settled(console, pilot)
-                path = target / f"{name}-{size[0]}x{size[1]}-{theme}.svg"
-                svg = drawn(console, root, name)
-                path.write_text(svg, encoding="utf-8")
-                made.add(path)
-                if family:
-                    path.with_suffix(".png").write_bytes(png(svg, family))
-                    made.add(path.with_suffix(".png"))
+                stem = f"{name}-{size[0]}x{size[1]}-{theme}"
+                picture = png(drawn(console, root, name), family)
+                for folder in (BUILD, IN_GIT) if stem in KEPT else (BUILD,):
+                    made.append(folder / f"{stem}.png")
+                    made[-1].write_bytes(picture)
     return made
 
 
-def main(target: Path, *names: str) -> None:
-    """Draw all of them, or those that are named; what is not drawn any more goes away."""
+def main(*names: str) -> int:
+    """Draw all screens, or the named ones; pictures that are no longer drawn are removed."""
     family = font()
-    target.mkdir(exist_ok=True)
+    if not family:
+        print("no fixed-width font is installed here: install fonts-dejavu-core")
+        return 1
+    BUILD.mkdir(parents=True, exist_ok=True)
     made: set[Path] = set()
     with in_utc(), a_folder() as good, a_folder() as bad:
         make_scene(good, trouble=False)
         make_scene(bad)
         for name in names or [name for name in SHOTS if name not in LEFT_OUT]:
-            made |= asyncio.run(draw({True: good, False: bad}, name, family, target))
+            made.update(asyncio.run(draw({True: good, False: bad}, name, family)))
             print(name)
     if not names:
-        for path in {*target.glob("*.svg"), *target.glob("*.png")} - made:
+        for path in {*BUILD.iterdir(), *IN_GIT.iterdir()} - made:
             path.unlink()
     print(f"{len(made)} files, {sum(path.stat().st_size for path in made) / 1e6:.1f} MB")
-    print(f"font of the PNGs: {family}" if family else "no fixed-width font here: no PNGs drawn")
+    print(f"font: {family}")
+    return 0
 
 
 if __name__ == "__main__":
-    main(Path(__file__).parents[2] / "screenshots", *sys.argv[1:])
+    sys.exit(main(*sys.argv[1:]))
