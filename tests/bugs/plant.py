@@ -1,9 +1,7 @@
 """Plants faults in a copy of the project, one at a time, and looks whether the tests find them.
 
-`plant.py [NAME ...]` prints which test turns red for each fault, and fails if one survives; `-`
-reads names from standard input and answers each as it comes; `--table` prints what CONTRIBUTING.md
-holds. Each fault's tests run in a fork of this process, which has loaded pytest and nothing of the
-project.
+`plant.py [NAME ...]` prints which test fails for each fault, and exits 1 if one survives. Each
+fault's tests run in a fork of this process, which has loaded pytest and nothing of the project.
 """
 
 from __future__ import annotations
@@ -287,21 +285,10 @@ class Planter:
         return ran.failed[0], ""
 
 
-def table(faults: Iterable[Fault] = FAULTS) -> str:
-    """The faults as CONTRIBUTING.md lists them."""
-    rows = [f"| {f.name} | {f.what} | {' '.join(f'`{t}`' for t in f.tests)} |" for f in faults]
-    return "\n".join(["| fault | what it breaks | test that turns red |", "|---|---|---|", *rows])
-
-
 def main(arguments: list[str]) -> int:
-    """Judge all faults, or those named; answers 1 when one survives or the table is stale."""
-    if arguments == ["--table"]:
-        sys.stdout.write(table() + "\n")
-        return 0
+    """Judge all faults, or the named ones; returns 1 if one survives or no longer fits the code."""
     by_name = {fault.name: fault for fault in FAULTS}
     names: Iterable[str] = arguments or by_name
-    if arguments == ["-"]:
-        names = (line.rstrip("\n") for line in sys.stdin)
     worst = 0
     _adopt_orphans()
     with copied() as copy:
