@@ -188,10 +188,14 @@ def beside(act: Callable[[], None]) -> Iterator[None]:
         raise met[0]
 
 
+IN_USE = ("nftban-durable", "kannader-in-use", "zgb-in-use")
+"""Places with each change synced, or used by another program at the same time."""
+
+
 @pytest.fixture(
     params=[
-        *("memory", "nftban", "nftban-durable", "kannader", "zgb"),
-        *("kannader-in-use", "zgb-in-use"),
+        *("memory", "nftban", "kannader", "zgb"),
+        *(pytest.param(name, marks=pytest.mark.deep) for name in IN_USE),
     ]
 )
 def open_store(

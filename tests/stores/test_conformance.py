@@ -3,7 +3,9 @@
 import itertools
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -11,30 +13,16 @@ from typing import NamedTuple, Protocol
 import pytest
 
 from engine import verbs
-from engine.model import Edge, Edges, Missing, Move, Problem, State, Task
+from engine.model import Edge, Missing, Move, Problem, State, Task
 from engine.store import GUARDED, Gone, Store, StoreError, Unsupported
-from engine.stores.kannader.store import EDGES as KANNADER_EDGES
-from engine.stores.memory import MemoryStore
 from engine.stores.nftban import Spool
-from engine.stores.nftban.spool import EDGES
-from engine.stores.zgb.store import EDGES as ZGB_EDGES
 from tests.stores.children import TAKER, at_once
+from tests.stores.conftest import IN_USE
 from tests.stores.seen import tasks_in
 
 Opener = Callable[[], Store]
-Way = tuple[State | None, State | None]
 
 NOW = 1_795_170_000.0
-TABLES: dict[str, Edges] = {
-    "memory": MemoryStore.edges,
-    "nftban": EDGES,
-    "nftban-durable": EDGES,
-    "kannader": KANNADER_EDGES,
-    "zgb": ZGB_EDGES,
-    "kannader-in-use": KANNADER_EDGES,
-    "zgb-in-use": ZGB_EDGES,
-}
-"""By the store under test; the last two while somebody else uses the same folder or database."""
 FOLLOWING = {"destination": {"group", "description"}}
 """What may change with a field because a store makes it of that."""
 PLACES: tuple[State | None, ...] = (None, *State)
@@ -190,44 +178,29 @@ def moved(seen: Task, end: State | None, **changes: object) -> Task | None:
     return replace(seen, state=end, lease=None, **changes)  # type: ignore[arg-type]
 
 
-def named(way: Way) -> str:
-    """A way in words, for the name of its test."""
-    return "-".join(str(end or "nothing") for end in way)
+@contextmanager
+def case(store: Store, *words: object) -> Iterator[None]:
+    """One of several cases of a test on one place: a failure names it; then the place is empty."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note("case: " + " ".join(str(word or "nothing") for word in words))
+        raise
+    for task in tasks_in(store).values():
+        if (task.state, None) not in store.edges:
+            store.swap(task, moved(task, State.TRASH))
+            task = found(store, task)
+        store.swap(task, None)
 
 
-def ways(keep: Callable[[Edges, Way], bool]) -> pytest.MarkDecorator:
-    """Every way of every store that is to be kept, as the cases of a test."""
-    cases = [
-        pytest.param(kind, way, id=f"{kind}-{named(way)}")
-        for kind, table in TABLES.items()
-        for way in itertools.product(PLACES, PLACES)
-        if keep(table, way)
-    ]
-    return pytest.mark.parametrize(("open_store", "way"), cases, indirect=["open_store"])
+def ways_of(store: Store) -> Iterator[tuple[State, State | None]]:
+    """The edges of a store that start from a state."""
+    yield from ((start, end) for start, end in store.edges if start is not None)
 
 
-def states(*wanted: State) -> pytest.MarkDecorator:
-    """Those of some states that a store has a way to, for every store, as the cases of a test."""
-    cases = [
-        pytest.param(kind, state, id=f"{kind}-{state}")
-        for kind, table in TABLES.items()
-        for state in wanted
-        if any(state in way for way in table)
-    ]
-    return pytest.mark.parametrize(("open_store", "state"), cases, indirect=["open_store"])
-
-
-def changeable() -> pytest.MarkDecorator:
-    """Every field that an edge between two states names, as the cases of a test."""
-    cases = [
-        pytest.param(kind, (start, end), name, id=f"{kind}-{named((start, end))}-{name}")
-        for kind, table in TABLES.items()
-        for (start, end), edge in table.items()
-        for name in sorted(edge.fields)
-        # What was given up on is due when it is retried; a store need not keep more of it.
-        if not (end is State.DEAD and name == "due")
-    ]
-    return pytest.mark.parametrize(("open_store", "way", "name"), cases, indirect=["open_store"])
+def states_of(store: Store, *wanted: State) -> list[State]:
+    """Those of some states to which a store has an edge."""
+    return [state for state in wanted if any(state in way for way in store.edges)]
 
 
 # ---- looking again
@@ -272,74 +245,71 @@ def test_what_was_looked_at_again_is_nobodys_for_long(open_store: Opener, a_task
 # ---- edges
 
 
-@ways(lambda table, way: way in table and way[0] is not None)
-def test_an_edge_leads_where_it_says(open_store: Opener, way: Way, a_task: Factory) -> None:
-    """A swap along an edge moves the task there, under its id, with everything else on it."""
-    store, (start, end) = open_store(), way
-    assert start is not None
-    seen = put(store, a_task(), start)
+def test_an_edge_leads_where_it_says(open_store: Opener, a_task: Factory) -> None:
+    """A swap along an edge moves the task there, under its id, with all its other fields."""
+    store = open_store()
+    for start, end in ways_of(store):
+        with case(store, start, end):
+            seen = put(store, a_task(), start)
 
-    rev = store.swap(seen, moved(seen, end))
+            rev = store.swap(seen, moved(seen, end))
 
-    after = tasks_in(open_store())
-    assert set(after) == (set() if end is None else {seen.id})
-    for task in after.values():
-        assert task.state is end
-        assert task.rev == rev
-        assert {f: getattr(task, f) for f in GUARDED} == {f: getattr(seen, f) for f in GUARDED}
-    assert (rev == "") == (end is None)
+            after = tasks_in(open_store())
+            assert set(after) == (set() if end is None else {seen.id})
+            for task in after.values():
+                assert (task.state, task.rev) == (end, rev)
+                assert all(getattr(task, f) == getattr(seen, f) for f in GUARDED)
+            assert (rev == "") == (end is None)
 
 
-@changeable()
-def test_an_edge_changes_the_fields_it_names(
-    open_store: Opener, way: Way, name: str, a_task: Factory
-) -> None:
+def test_an_edge_changes_the_fields_it_names(open_store: Opener, a_task: Factory) -> None:
     """A field that an edge names is stored with the move, and nothing else changes with it."""
-    store, (start, end) = open_store(), way
-    assert start is not None
-    seen = put(store, a_task(), start)
-    value = CHANGES[name]
+    store = open_store()
+    for start, end in ways_of(store):
+        # A dead task becomes due when it is retried; a store need not keep its time before.
+        unkept = {"due"} if end is State.DEAD else set()
+        for name in sorted(store.edges[start, end].fields - unkept):
+            with case(store, start, end, name):
+                seen = put(store, a_task(), start)
 
-    store.swap(seen, moved(seen, end, **{name: value}))
+                store.swap(seen, moved(seen, end, **{name: CHANGES[name]}))
 
-    after = found(open_store(), seen)
-    assert getattr(after, name) == value
-    kept = set(GUARDED) - {name} - FOLLOWING.get(name, set())
-    assert {f: getattr(after, f) for f in kept} == {f: getattr(seen, f) for f in kept}
-
-
-@ways(lambda table, way: way in table and None not in way)
-def test_a_field_that_no_edge_names_is_refused(
-    open_store: Opener, way: Way, a_task: Factory
-) -> None:
-    """A swap that changes a field its edge does not name is never done, and changes nothing."""
-    store, (start, end) = open_store(), way
-    assert start is not None
-    seen = put(store, a_task(), start)
-    before = tasks_in(store)
-
-    for name in sorted(set(GUARDED) - store.edges[way].fields):
-        with pytest.raises(Unsupported, match=name):
-            store.swap(seen, moved(seen, end, **{name: CHANGES[name]}))
-
-    assert tasks_in(open_store()) == before
+                after = found(open_store(), seen)
+                assert getattr(after, name) == CHANGES[name]
+                kept = set(GUARDED) - {name} - FOLLOWING.get(name, set())
+                assert all(getattr(after, f) == getattr(seen, f) for f in kept)
 
 
-@ways(lambda table, way: way not in table)
-def test_where_no_edge_leads_nothing_goes(open_store: Opener, way: Way, a_task: Factory) -> None:
-    """A swap along no edge is Unsupported and changes nothing, whatever state it starts from."""
-    store, (start, end) = open_store(), way
-    here = start if start in store.states else State.PENDING
-    assert here is not None
-    seen = put(store, a_task(), here)
-    before = tasks_in(store)
-    old = None if start is None else replace(seen, state=start)
-    new = None if end is None else replace(a_task(2) if old is None else seen, state=end)
+def test_a_field_that_no_edge_names_is_refused(open_store: Opener, a_task: Factory) -> None:
+    """A swap that changes a field its edge does not name is refused, and changes nothing."""
+    store = open_store()
+    for start, end in ways_of(store):
+        with case(store, start, end):
+            seen = put(store, a_task(), start)
+            before = tasks_in(store)
 
-    with pytest.raises(Unsupported):
-        store.swap(old, new)
+            for name in sorted(set(GUARDED) - store.edges[start, end].fields if end else ()):
+                with pytest.raises(Unsupported, match=name):
+                    store.swap(seen, moved(seen, end, **{name: CHANGES[name]}))
 
-    assert tasks_in(open_store()) == before
+            assert tasks_in(open_store()) == before
+
+
+def test_where_no_edge_leads_nothing_goes(open_store: Opener, a_task: Factory) -> None:
+    """A swap along no edge is Unsupported and changes nothing, from whatever state."""
+    store = open_store()
+    for start, end in set(itertools.product(PLACES, PLACES)) - set(store.edges):
+        with case(store, start, end):
+            here = start if start is not None and start in store.states else State.PENDING
+            seen = put(store, a_task(), here)
+            before = tasks_in(store)
+            old = None if start is None else replace(seen, state=start)
+            new = None if end is None else replace(a_task(2) if old is None else seen, state=end)
+
+            with pytest.raises(Unsupported):
+                store.swap(old, new)
+
+            assert tasks_in(open_store()) == before
 
 
 def test_a_state_is_reached_by_an_edge(open_store: Opener) -> None:
@@ -351,16 +321,14 @@ def test_a_state_is_reached_by_an_edge(open_store: Opener) -> None:
     assert set(store.states) <= entered & left
 
 
-def test_edges_name_only_fields_of_a_task(open_store: Opener) -> None:
-    """An edge names fields that exist and that a swap is not free to change anyway."""
+def test_edges_name_only_guarded_fields(open_store: Opener) -> None:
+    """An edge names fields that a swap is not free to change anyway; on a sound place none is
+    refused.
+    """
     known = {field.name for field in fields(Task)} & set(GUARDED)
+    edges = open_store().edges.values()
 
-    assert all(edge.fields <= known for edge in open_store().edges.values())
-
-
-def test_an_open_edge_says_no_reason(open_store: Opener) -> None:
-    """Where nothing stands in the way, no edge is refused."""
-    assert all(isinstance(e, Edge) and not e.refused for e in open_store().edges.values())
+    assert all(isinstance(e, Edge) and e.fields <= known and not e.refused for e in edges)
 
 
 # ---- adding
@@ -384,17 +352,18 @@ def test_what_is_added_can_be_seen(
     assert rev
 
 
-@states(*(s for s in State if s is not State.DONE))
-def test_an_id_is_given_only_once(open_store: Opener, state: State, a_task: Factory) -> None:
-    """Adding a task whose id is there, wherever it stands, is Gone and changes nothing."""
+def test_an_id_is_given_only_once(open_store: Opener, a_task: Factory) -> None:
+    """Adding a task whose id is there, in whatever state, is Gone and changes nothing."""
     store = open_store()
-    put(store, a_task(), state)
-    before = tasks_in(store)
+    for state in states_of(store, *(s for s in State if s is not State.DONE)):
+        with case(store, state):
+            put(store, a_task(), state)
+            before = tasks_in(store)
 
-    with pytest.raises(Gone):
-        open_store().swap(None, a_task(due=NOW + 9))
+            with pytest.raises(Gone):
+                open_store().swap(None, a_task(due=NOW + 9))
 
-    assert tasks_in(store) == before
+            assert tasks_in(store) == before
 
 
 def test_an_id_may_come_back_after_it_left(open_store: Opener, a_task: Factory) -> None:
@@ -410,22 +379,22 @@ def test_an_id_may_come_back_after_it_left(open_store: Opener, a_task: Factory) 
 # ---- rivals
 
 
-@ways(lambda table, way: way in table and way[0] is not None)
-def test_of_two_rivals_one_wins(open_store: Opener, way: Way, a_task: Factory) -> None:
-    """Of two who saw the same task, the first to swap it wins; for the other it is gone."""
-    ours, theirs, (start, end) = open_store(), open_store(), way
-    assert start is not None
-    seen = put(ours, a_task(), start)
-    also_seen = found(theirs, seen)
-    names = [min(ours.edges[way].fields)] if start is end else []
-    changed = {name: CHANGES[name] for name in names}
-    theirs.swap(also_seen, moved(also_seen, end, **changed))
-    after = tasks_in(theirs)
+def test_of_two_rivals_one_wins(open_store: Opener, a_task: Factory) -> None:
+    """A swap of a task that another process has moved raises Gone and changes nothing."""
+    ours, theirs = open_store(), open_store()
+    for start, end in ways_of(ours):
+        with case(ours, start, end):
+            seen = put(ours, a_task(), start)
+            also_seen = found(theirs, seen)
+            names = [min(ours.edges[start, end].fields)] if start is end else []
+            changed = {name: CHANGES[name] for name in names}
+            theirs.swap(also_seen, moved(also_seen, end, **changed))
+            after = tasks_in(theirs)
 
-    with pytest.raises(Gone):
-        ours.swap(seen, moved(seen, end))
+            with pytest.raises(Gone):
+                ours.swap(seen, moved(seen, end))
 
-    assert tasks_in(open_store()) == after
+            assert tasks_in(open_store()) == after
 
 
 def test_a_claimed_task_is_gone_for_others(open_store: Opener, a_task: Factory) -> None:
@@ -456,16 +425,16 @@ def test_a_stale_revision_is_gone(open_store: Opener, a_task: Factory) -> None:
     assert tasks_in(store) == before
 
 
-@ways(lambda table, way: way in table and way[0] is State.ACTIVE)
-def test_an_outcome_needs_the_claim(open_store: Opener, way: Way, a_task: Factory) -> None:
-    """Who was rescued away from a task can neither finish nor fail it any more."""
+def test_an_outcome_needs_the_claim(open_store: Opener, a_task: Factory) -> None:
+    """A worker that lost its claim can neither finish nor fail the task."""
     store = open_store()
     mine = put(store, a_task(), State.ACTIVE)
     store.swap(mine, verbs.unclaim(mine))
     (theirs,) = store.take(NOW, "they", 1)
 
-    with pytest.raises(Gone):
-        store.swap(replace(mine, rev="0"), moved(mine, way[1]))
+    for end in (end for start, end in ways_of(store) if start is State.ACTIVE):
+        with pytest.raises(Gone):
+            store.swap(replace(mine, rev="0"), moved(mine, end))
 
     assert found(store, mine).rev == theirs.rev
 
@@ -498,28 +467,16 @@ def test_what_is_taken_is_claimed(open_store: Opener, a_task: Factory, shape: Sh
     assert found(open_store(), task).rev == task.rev
 
 
-@pytest.mark.parametrize(("limit", "expected"), [(0, 0), (1, 1), (2, 2), (3, 3), (4, 3)])
-def test_no_more_than_the_limit_is_taken(
-    open_store: Opener, limit: int, expected: int, a_task: Factory
-) -> None:
+def test_no_more_than_the_limit_is_taken(open_store: Opener, a_task: Factory) -> None:
     """At most as many tasks are claimed as were asked for."""
     store = open_store()
-    for number in (1, 2, 3):
-        store.swap(None, a_task(number))
+    for limit, expected in ((0, 0), (1, 1), (2, 2), (3, 3), (4, 3)):
+        with case(store, limit):
+            for number in (1, 2, 3):
+                store.swap(None, a_task(number))
 
-    assert len(list(store.take(NOW, "me", limit))) == expected
-    assert sum(t.state is State.ACTIVE for t in tasks_in(store).values()) == expected
-
-
-@pytest.mark.parametrize(("ahead", "comes"), [(-1.0, True), (0.0, True), (1.0, False)])
-def test_only_due_tasks_are_taken(
-    open_store: Opener, ahead: float, comes: bool, a_task: Factory
-) -> None:
-    """A task is claimed from the second on in which it is due, and not before."""
-    store = open_store()
-    store.swap(None, a_task(due=NOW + ahead))
-
-    assert [task.id for task in store.take(NOW, "me", 1)] == [a_task().id] * comes
+            assert len(list(store.take(NOW, "me", limit))) == expected
+            assert sum(t.state is State.ACTIVE for t in tasks_in(store).values()) == expected
 
 
 def test_waiting_ends_with_time_alone(open_store: Opener, a_task: Factory) -> None:
@@ -543,13 +500,14 @@ def test_a_promoted_task_is_taken_at_once(open_store: Opener, a_task: Factory) -
     assert [task.id for task in store.take(NOW, "me", 1)] == [seen.id]
 
 
-@states(State.ACTIVE, State.HELD, State.DEAD, State.TRASH)
-def test_only_pending_tasks_are_taken(open_store: Opener, state: State, a_task: Factory) -> None:
-    """What is claimed, held, dead or trashed is never claimed."""
+def test_only_pending_tasks_are_taken(open_store: Opener, a_task: Factory) -> None:
+    """A task that is claimed, held, dead or in the trash is never claimed."""
     store = open_store()
-    put(store, a_task(), state)
+    for state in states_of(store, State.ACTIVE, State.HELD, State.DEAD, State.TRASH):
+        with case(store, state):
+            put(store, a_task(), state)
 
-    assert list(open_store().take(NOW, "me", 1)) == []
+            assert list(open_store().take(NOW, "me", 1)) == []
 
 
 def test_wants_is_asked_before_each_claim(
@@ -737,8 +695,12 @@ def test_a_great_many_moves_keep_their_order(open_store: Opener, a_task: Factory
 
     assert [outcome.move.old for outcome in outcomes] == seen
     assert {n for n, outcome in enumerate(outcomes) if outcome.error is not None} == gone
-    states = [tasks_in(store)[task.id].state for task in seen[:8]]
-    assert states == [State.TRASH, *[State.HELD] * 6, State.TRASH]
+    after = tasks_in(store)
+    assert [after[task.id].state for task in seen[:8]] == [
+        State.TRASH,
+        *[State.HELD] * 6,
+        State.TRASH,
+    ]
 
 
 def test_no_moves_are_no_outcomes(open_store: Opener) -> None:
@@ -776,15 +738,13 @@ def test_a_look_at_names_shows_only_those(open_store: Opener, a_task: Factory) -
     assert seen - set(tasks_in(store).values()) == {Missing(a_task(9).id)}
 
 
-@pytest.mark.parametrize(
-    "name", ["nonsense", "no such", "../../etc/passwd", "", "a/b", "\udcff", "\0"]
-)
-def test_a_name_that_is_nowhere_is_missing(open_store: Opener, name: str, a_task: Factory) -> None:
-    """Whatever a name looks like: if nothing is there, it is missing, and that is all."""
+def test_a_name_that_is_nowhere_is_missing(open_store: Opener, a_task: Factory) -> None:
+    """A scan for a name of which there is no task reports it as missing, and nothing else."""
     store = open_store()
     put(store, a_task())
 
-    assert list(store.look({name})) == [Missing(name)]
+    for name in ("nonsense", "no such", "../../etc/passwd", "", "a/b", "\udcff", "\0"):
+        assert list(store.look({name})) == [Missing(name)]
 
 
 def test_a_look_at_a_states_word_shows_that_state(open_store: Opener, a_task: Factory) -> None:
@@ -870,36 +830,57 @@ def test_a_task_can_be_read_in_full(open_store: Opener, a_task: Factory, shape: 
     assert seen.id.encode() in data
 
 
-@pytest.mark.parametrize("state", [State.PENDING, State.HELD, State.DEAD])
-def test_what_has_moved_cannot_be_read(open_store: Opener, state: State, a_task: Factory) -> None:
-    """Reading a task that left, or stands somewhere else than it was seen, is Gone."""
+def test_what_has_moved_cannot_be_read(open_store: Opener, a_task: Factory) -> None:
+    """Reading a task that has left the state in which it was seen is Gone."""
     store = open_store()
     seen = put(store, a_task(), State.HELD)
     store.swap(seen, verbs.purge(seen, NOW))
 
-    with pytest.raises(Gone):
-        store.read(replace(seen, state=state))
+    for state in (State.PENDING, State.HELD, State.DEAD):
+        with pytest.raises(Gone):
+            store.read(replace(seen, state=state))
 
 
 # ---- the trash
 
 
-@states(State.PENDING, State.HELD, State.DEAD)
 def test_what_was_purged_comes_back_as_it_was(
-    open_store: Opener, state: State, a_task: Factory, shape: Shape
+    open_store: Opener, a_task: Factory, shape: Shape
 ) -> None:
     """Restored from the trash, a task is what it was before it was purged."""
     store = open_store()
-    before = put(store, shape.told(a_task(due=0.0)), state)
-    store.swap(before, verbs.purge(before, NOW))
-    trashed = found(store, before)
+    for state in states_of(store, State.PENDING, State.HELD, State.DEAD):
+        with case(store, state):
+            before = put(store, shape.told(a_task(due=0.0)), state)
+            store.swap(before, verbs.purge(before, NOW))
+            trashed = found(store, before)
 
-    rev = store.swap(trashed, replace(trashed, state=state))
+            rev = store.swap(trashed, replace(trashed, state=state))
 
-    assert found(open_store(), before) == replace(before, rev=rev)
+            assert found(open_store(), before) == replace(before, rev=rev)
 
 
 # ---- as a whole
+
+
+@pytest.mark.parametrize("open_store", IN_USE, indirect=True)
+def test_a_place_in_use_keeps_the_rules(open_store: Opener, a_task: Factory) -> None:
+    """While another program uses the place, or each change is synced, rivals still exclude each
+    other, claims are not shared, and a lot of moves is answered one by one.
+    """
+    ours, theirs = open_store(), open_store()
+    for number in range(1, 7):
+        ours.swap(None, a_task(number))
+    seen = sorted(tasks_in(theirs).values(), key=lambda task: task.id)
+    theirs.swap(seen[5], verbs.hold(seen[5], NOW))
+
+    outcomes = list(ours.swap_all(Move(task, verbs.purge(task, NOW)) for task in seen[3:]))
+    taken = [task.id for task in in_turns(ours.take(NOW, "a", 2), theirs.take(NOW, "b", 2))]
+
+    assert [type(outcome.error) for outcome in outcomes] == [type(None), type(None), Gone]
+    assert sorted(taken) == [task.id for task in seen[:3]]
+    counted = Counter(task.state for task in tasks_in(open_store()).values())
+    assert counted == {State.ACTIVE: 3, State.TRASH: 2, State.HELD: 1}
 
 
 def test_an_unknown_control_is_unsupported(open_store: Opener) -> None:
