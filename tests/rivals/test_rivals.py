@@ -5,34 +5,15 @@ runs is up to the system, so a seed repeats a failure often, not always. `make s
 """
 
 import os
-import subprocess
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from engine import verbs
-from engine.model import Move, State, Task
-from engine.stores.nftban import NftbanStore
 from tests.rivals.field import BESIDE, OURS, Field, Line, needless, overlaps
-from tests.rivals.rival import spool_at
 
 SEED = int(os.environ.get("RIVALS_SEED", "20261120"))
 LINES = 250
 """Lines on the ledger after which a game is ended: some 25 processes, half of them killed."""
-
-LIVE = (
-    'TASK_ID="20261120T094115Z-job-00000001"\n',
-    'TASK_TYPE="job"\n',
-    'TASK_DESCRIPTION="a job"\n',
-    'TASK_CREATED_EPOCH="1795167675"\n',
-    'TASK_RETRIES="1"\n',
-    'TASK_NEXT_ATTEMPT_EPOCH="0"\n',
-    'TASK_LAST_ERROR="it failed"\n',
-    'TASK_PAYLOAD_FILE="/payload/a job"\n',
-)
-NAME = "20261120T094115Z-job-00000001.task"
 
 
 def played(folder: Path, crew: tuple[str, ...]) -> Field:
@@ -116,76 +97,3 @@ def test_the_count_sees_what_is_done_again_for_nothing(
     lines = [Line(*words.split()) for words in ledger.split(", ")]
 
     assert list(needless(lines, killed)) == seen
-
-
-# ---- a file that somebody else is writing in place
-
-
-@pytest.fixture
-def slowly(tmp_path: Path) -> Iterator[Callable[[str, int], Callable[[], None]]]:
-    """Write a task file in place from a shell, so many lines first, and the rest when asked."""
-    writers: list[subprocess.Popen[str]] = []
-    for word in ("pending", "work", "dlq"):
-        (tmp_path / "queue" / word).mkdir(parents=True)
-
-    def write(word: str, lines: int) -> Callable[[], None]:
-        path = tmp_path / "queue" / word / NAME
-        program = '{ printf %s "$2"; echo begun >&2; read -r _; printf %s "$3"; } >"$1"'
-        texts = "".join(LIVE[:lines]), "".join(LIVE[lines:])
-        writer = subprocess.Popen(
-            ["bash", "-c", program, "writer", str(path), *texts],
-            stdin=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        writers.append(writer)
-        assert writer.stderr is not None
-        assert writer.stderr.readline() == "begun\n"
-        return lambda: writer.communicate("\n") and None
-
-    yield write
-    for writer in writers:
-        writer.kill()
-        writer.communicate()
-
-
-PARTS = range(len(LIVE))
-
-
-@pytest.mark.parametrize("lines", PARTS)
-def test_a_task_that_is_being_written_is_not_taken_before_it_is_whole(
-    tmp_path: Path, slowly: Callable[[str, int], Callable[[], None]], lines: int
-) -> None:
-    """A new file in pending/ is left alone until its last field is there, then taken whole."""
-    store = NftbanStore(spool_at(str(tmp_path)))
-    finish = slowly("pending", lines)
-
-    assert list(store.take(time.time(), "me", 1)) == []
-    finish()
-    (task,) = store.take(time.time(), "me", 1)
-
-    assert (task.payload, task.attempts) == ("/payload/a job", 1)
-    store.close()
-
-
-@pytest.mark.parametrize("lines", PARTS)
-@pytest.mark.parametrize("word", ["work", "dlq"])
-def test_a_task_that_is_being_rewritten_keeps_what_it_said(
-    tmp_path: Path, slowly: Callable[[str, int], Callable[[], None]], word: str, lines: int
-) -> None:
-    """Whoever would move a file that is being rewritten in place moves nothing but the whole."""
-    store = NftbanStore(spool_at(str(tmp_path)))
-    finish = slowly(word, lines)
-    states = {"work": State.ACTIVE, "dlq": State.DEAD}
-
-    for seen in list(store.look({word})):
-        if isinstance(seen, Task):
-            new = verbs.retry(seen, 0) if word == "dlq" else verbs.nack(seen, 0, "orphan")
-            assert seen.state is states[word]
-            for outcome in store.swap_all([Move(seen, new)]):
-                assert outcome.error is not None
-    finish()
-
-    (task,) = (found for found in store.look({NAME}) if isinstance(found, Task))
-    assert (task.payload, task.state, task.error) == ("/payload/a job", states[word], "it failed")
-    store.close()

@@ -1,4 +1,4 @@
-"""What another program writes in place, a line at a time, is left alone until it is whole."""
+"""A file that another program writes in place, line by line, is neither moved nor claimed half."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from engine import verbs
-from engine.model import State, Task
+from engine.model import Move, State, Task
 from engine.store import Gone
 from engine.stores.nftban import NftbanStore, Spool, form
 
@@ -18,27 +16,59 @@ LINES = form.render(form.new_record(TASK)).splitlines(keepends=True)
 Opener = Callable[..., NftbanStore]
 
 
-@pytest.mark.parametrize("lines", range(len(LINES)))
-def test_a_file_that_is_being_written_is_nobodys(
-    spool: Spool, open_spool: Opener, lines: int
-) -> None:
-    """Cut after any of its lines, a young file is neither taken nor moved, and stays as it is."""
+def test_a_new_file_is_claimed_only_whole(spool: Spool, open_spool: Opener) -> None:
+    """Cut after any of its lines, a young file is neither claimed nor moved nor quarantined; once
+    it is whole it is claimed.
+    """
     path = Path(spool.pending, f"{TASK.id}.task")
-    path.write_bytes(b"".join(LINES[:lines]))
-    now = time.time()  # as the file has it
-    store = open_spool(lambda: now)
+    for count in range(len(LINES)):
+        path.write_bytes(b"".join(LINES[:count]))
+        now = time.time()  # as the file has it
+        store = open_spool(lambda now=now: now)
 
-    taken = list(store.take(now, "me", 1))
-    for seen in {item.id: item for item in store.look() if isinstance(item, Task)}.values():
-        with pytest.raises(Gone):
-            store.swap(seen, verbs.hold(seen, now))
+        assert (list(store.take(now, "me", 1)), store.set_aside()) == ([], []), count
+        for seen in {item.id: item for item in store.look() if isinstance(item, Task)}.values():
+            try:
+                store.swap(seen, verbs.hold(seen, now))
+            except Gone:
+                continue
+            raise AssertionError(f"moved after {count} lines")
+        assert path.read_bytes() == b"".join(LINES[:count])
+    path.write_bytes(b"".join(LINES))
 
-    assert (taken, store.set_aside()) == ([], [])
-    assert path.read_bytes() == b"".join(LINES[:lines])
+    (task,) = store.take(time.time(), "me", 1)
+
+    assert task.id == TASK.id
 
 
-def test_a_file_that_says_no_more_is_taken_in_the_end(spool: Spool, open_spool: Opener) -> None:
-    """The contract's fields that are not required may be missing for good."""
+def test_a_file_that_is_rewritten_in_place_keeps_its_state(
+    spool: Spool, open_spool: Opener
+) -> None:
+    """No swap moves a claimed or dead task while its file is being rewritten."""
+    changes: tuple[tuple[str, State, Callable[[Task], Task]], ...] = (
+        (spool.work, State.ACTIVE, lambda task: verbs.nack(task, 0, "orphan")),
+        (spool.dlq, State.DEAD, lambda task: verbs.retry(task, 0)),
+    )
+    for folder, state, change in changes:
+        path = Path(folder, f"{TASK.id}.task")
+        for count in range(len(LINES)):
+            with path.open("wb") as writer:
+                writer.write(b"".join(LINES[:count]))
+                writer.flush()
+                store = open_spool(time.time)
+                seen = {item.id: item for item in store.look() if isinstance(item, Task)}
+                moves = [Move(task, change(task)) for task in seen.values()]
+
+                assert all(outcome.error for outcome in store.swap_all(moves)), (folder, count)
+
+            path.write_bytes(b"".join(LINES))
+            (task,) = (item for item in store.look({TASK.id}) if isinstance(item, Task))
+            assert task.state is state
+        path.unlink()
+
+
+def test_a_file_without_optional_fields_is_claimed_later(spool: Spool, open_spool: Opener) -> None:
+    """The contract's fields that are not required may be missing; after 60 s the file is a task."""
     Path(spool.pending, f"{TASK.id}.task").write_bytes(b"".join(LINES[:4]))
     later = time.time() + 3600
 
