@@ -12,9 +12,12 @@ import pytest
 
 from tests.crash.swept import ROOT, Sweeper
 from tests.crash.verbs import SCENARIOS
+from tests.examples import deep_but
+
+QUICK = {"add", "next-done", "dlq-purge"}
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", deep_but(QUICK, SCENARIOS))
 def test_at_every_point_nothing_is_lost(name: str, sweeper: Sweeper) -> None:
     """Wherever it is killed or refused, and its recovery killed as well: each task stands whole
     under one name, attempts count once, and no exit code and no printed id promises too much.
@@ -45,6 +48,7 @@ BREAKS = {
 """File, what is replaced by what, the scenario that finds it and what it says."""
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", BREAKS)
 def test_a_broken_engine_is_found(name: str, tmp_path: Path) -> None:
     """The sweep of a copy in which one line was spoiled reports failures."""

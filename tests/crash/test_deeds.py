@@ -57,6 +57,7 @@ BREAKS = {
 """File, what is replaced by what, the plan that finds it and what it says."""
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", BREAKS)
 def test_a_broken_journal_is_found(name: str, tmp_path: Path) -> None:
     """The sweep of a copy in which one line was spoiled reports failures."""

@@ -125,6 +125,7 @@ def test_pid_1_itself_saw_no_signal(path: Path) -> None:
 # ---- one breaker after another, and at once
 
 
+@pytest.mark.deep
 def test_of_two_breakers_at_once_one_wins_every_time(path: Path) -> None:
     """Two breakers at once, in hundreds of rounds, against holders that end at SIGTERM, ignore it
     or release their lock then: in each round one gets the lock, the other says why not, and
@@ -141,6 +142,7 @@ ANYWHERE = "ends,releases,zombie,replaced,another breaker"
 NUMBERS = "number given to a thread,number and lock given away"
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "twist",
     [

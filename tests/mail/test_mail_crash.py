@@ -74,6 +74,7 @@ def test_a_mail_in_doubt_is_never_in_the_spool_without_its_doubt(folder: str) ->
         assert result.half == result.left == [], result
 
 
+@pytest.mark.deep
 def test_a_killed_worker_loses_no_mail_and_doubles_only_what_was_in_hand(folder: str) -> None:
     """Killed or refused by the disk at any step of a run that delivers a mail, the worker leaves a
     mail that the next one delivers: at least once, the same to the byte, and a second time only if
@@ -95,6 +96,7 @@ def test_a_killed_worker_loses_no_mail_and_doubles_only_what_was_in_hand(folder:
     assert len({step for _, how, step in killed if how in KILLS}) == 1, "the window is one step"
 
 
+@pytest.mark.deep
 def test_a_worker_killed_while_a_mail_is_refused_loses_nothing(folder: str) -> None:
     """Killed or refused by the disk at any step of a run in which the mail is refused, the worker
     leaves one that is delivered later, once; what had no known end then is said to be in doubt.

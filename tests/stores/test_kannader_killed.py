@@ -9,6 +9,7 @@ import pytest
 
 from engine.model import Problem, State, Task
 from engine.stores.kannader import KannaderStore, form, make_spool
+from tests.examples import deep_but
 from tests.stores.children import ends
 from tests.stores.killed_kannader import (
     ADDED,
@@ -114,7 +115,10 @@ def test_every_verb_has_an_outcome() -> None:
     assert OUTCOMES.keys() == VERBS.keys()
 
 
-@pytest.mark.parametrize("verb", OUTCOMES)
+QUICK = {"hold", "purge", "take"}
+
+
+@pytest.mark.parametrize("verb", deep_but(QUICK, OUTCOMES))
 def test_a_killed_process_loses_nothing(verb: str, tmp_path: Path) -> None:
     """Killed before, within or after any step, or refused by the disk there, a verb is done or not
     done once the next process has recovered: the mail is whole, under one link, the other

@@ -13,6 +13,7 @@ from textual.pilot import Pilot
 
 from engine.model import State, Task
 from engine.stores.memory import Memory
+from tests.examples import deep_but
 from tests.tui.spools import (
     Clock,
     a_console,
@@ -196,8 +197,8 @@ class Night:
         await self.rest()
 
 
-@pytest.mark.parametrize("seed", range(8))
-async def test_what_is_acted_on_was_painted(seed: int) -> None:
+@pytest.mark.parametrize("seed", deep_but({"0"}, map(str, range(8))))
+async def test_what_is_acted_on_was_painted(seed: str) -> None:
     """Whatever comes, goes and moves between keys, a plan is for what the screen showed before."""
     states = (State.PENDING, State.DEAD)
     memory = a_memory([a_task(number, states[number % 2]) for number in range(20)])
@@ -205,7 +206,7 @@ async def test_what_is_acted_on_was_painted(seed: int) -> None:
     console = a_console(a_place(memory), clock=clock, start_armed=True)
     async with console.run_test(size=SIZE) as pilot:
         await loaded(pilot)
-        night = Night(console, pilot, memory, seed)
+        night = Night(console, pilot, memory, int(seed))
         await night.press("4")
         for _ in range(9):
             for _ in range(night.chance.randint(0, 3)):

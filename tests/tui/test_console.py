@@ -835,6 +835,7 @@ async def test_a_store_that_cannot_be_opened_to_act() -> None:
         assert "12: the disk is gone" in deck.page
 
 
+@pytest.mark.deep
 async def test_every_key_is_pressed_here() -> None:
     """Whatever is on screen, no key brings the console down, and in OBSERVE none writes."""
     leaves = ("leave", "app.suspend_process")

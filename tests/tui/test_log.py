@@ -306,6 +306,7 @@ async def test_motions(tmp_path: Path, pressed: list[str], here: str) -> None:
         assert sum(text.startswith("▶") for text in deck.shown) == 1
 
 
+@pytest.mark.deep
 async def test_every_line_is_passed_in_both_directions(tmp_path: Path) -> None:
     """Page by page from the end to the beginning and back no line is missed, none comes twice."""
     logs = some_lines(1500, -9000), some_lines(700, -8000)

@@ -95,9 +95,11 @@ def others(said: bytes | bytearray) -> list[str]:
 # Table of terminals
 
 
-@pytest.mark.parametrize("no_color", ["", "1"], ids=["colour", "NO_COLOR"])
-@pytest.mark.parametrize("lang", [ASCII, UTF8], ids=lambda lang: lang["LANG"])
-@pytest.mark.parametrize("term", TERMS)
+PAIRS = [(term, (ASCII, UTF8)[n % 2], ("", "1")[n // 2 % 2]) for n, term in enumerate(TERMS)]
+"""Each terminal once, with each locale and with and without NO_COLOR."""
+
+
+@pytest.mark.parametrize(("term", "lang", "no_color"), PAIRS, ids=TERMS)
 def test_every_terminal(spool: str, term: str, lang: dict[str, str], no_color: str) -> None:
     """Whatever its name, its locale and NO_COLOR: it starts, moves, ends, and asks nothing."""
     told = {**lang, "NO_COLOR": no_color} if no_color else lang
