@@ -281,6 +281,9 @@ def _transports(sight: Sight, now: float, limits: Thresholds) -> _Found:
 def _suspended(sight: Sight, now: float, limits: Thresholds) -> _Found:
     routes = sight.routes
     if routes is None or routes.unknown:
+        if routes is not None and routes.blocked:
+            words = "no mail is sent: suspensions unreadable: see `doctor`"
+            yield Level.WARN, What.SUSPENDED, words, None, (Where.TRANSPORTS,)
         return
     for stopped in routes.stopped.values():
         name, who = (_brief(shown(text)) for text in (stopped.name, stopped.who))

@@ -236,6 +236,8 @@ class Routes(NamedTuple):
     """Whom mail goes to that names nobody; "" for nobody."""
     unknown: str = ""
     """Why nothing of this is known; "" when it is."""
+    blocked: bool = False
+    """Whether that is the wrong content of a file, so that all mail waits until it is repaired."""
 
     def use(self, name: str) -> Use:
         """Whether mail goes by that one."""

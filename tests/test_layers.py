@@ -14,6 +14,7 @@ HERE = "add it to LAYERS in tests/test_layers.py, in the layer whose imports it 
 MODEL = {"engine.model"}
 SEAM = {
     *("engine.store", "engine.verbs", "engine.policy", "engine.text", "engine.fingerprint"),
+    "engine.decode",
 }
 TOOLS = {
     *("engine.files", "engine.locks", "engine.limits", "engine.metrics", "engine.logtail"),
@@ -58,7 +59,7 @@ LAYERS: dict[str, set[str]] = {
     # One format each; a store's own package is checked by itself.
     "engine.stores.*": {
         *("engine.store", "engine.verbs", "engine.policy", "engine.model", "engine.files"),
-        *("engine.locks", "engine.limits", "engine.text", "engine.stores.*"),
+        *("engine.locks", "engine.limits", "engine.text", "engine.stores.*", "engine.decode"),
         "engine.checks",  # each format checks what is said of it
         "engine.order",
     },
@@ -66,7 +67,7 @@ LAYERS: dict[str, set[str]] = {
     "engine.mail.*": {
         *("engine.files", "engine.text", "engine.metrics", "engine.limits", "engine.mailconf"),
         *("engine.model", "engine.logtail", "engine.mail.*", "engine.policy", "engine.webpage"),
-        *("engine.accounts", "engine.delivery"),
+        *("engine.accounts", "engine.delivery", "engine.decode"),
     },
     "engine.handlers.*": {
         *("engine.mail.*", "engine.model", "engine.text", "engine.config", "engine.handlers.*"),

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from rich.cells import cell_len, set_cell_size
 
+from engine.decode import YEAR_10000
 from engine.model import LockEvidence, Problem, State, Task, Verdict
 from engine.text import shown
 from tui.glyphs import CURSOR, FALLING, GONE, MARK, MORE, RISING
@@ -96,8 +97,19 @@ def cut(line: Line, width: int) -> Line:
 # Seconds and moments
 
 
+UNKNOWN = "?"
+"""What is shown for a number that no calendar or clock can hold: NaN, infinity, 1e300."""
+
+
+def _fits(*numbers: float) -> bool:
+    """Whether these are numbers that can be shown as a time; false for NaN."""
+    return all(-YEAR_10000 < number < YEAR_10000 for number in numbers)
+
+
 def span(seconds: float) -> str:
-    """A duration in at most six cells: `<1m`, `47m`, `2h13m`, `6d02h`, `412d`."""
+    """A duration in at most six cells: `<1m`, `47m`, `2h13m`, `6d02h`, `412d`; else `?`."""
+    if not _fits(seconds):
+        return UNKNOWN
     minutes = int(max(0.0, seconds)) // 60
     if minutes < 60:
         return f"{minutes}m" if minutes else "<1m"
@@ -108,23 +120,31 @@ def span(seconds: float) -> str:
 
 
 def ago(seconds: float) -> str:
-    """How long something is past, for a sentence: "just now", "47m ago"."""
+    """How long something is past, for a sentence: "just now", "47m ago"; `?` as `span`."""
+    if not _fits(seconds):
+        return UNKNOWN
     return "just now" if seconds < 60 else f"{span(seconds)} ago"
 
 
 def countdown(seconds: float) -> str:
-    """What is left, by the second: `14:32`."""
+    """What is left, by the second: `14:32`; `?` for what is no duration."""
+    if not _fits(seconds):
+        return UNKNOWN
     left = int(max(0.0, seconds) + 0.999)
     return f"{left // 60}:{left % 60:02d}"
 
 
 def clock(moment: float) -> str:
-    """A time of day in UTC: `03:12:07Z`."""
+    """A time of day in UTC: `03:12:07Z`; `?` for what is no time."""
+    if not _fits(moment):
+        return UNKNOWN
     return time.strftime("%H:%M:%SZ", time.gmtime(moment))
 
 
 def moment(when: float, now: float) -> str:
-    """A time in UTC, with its date unless that is today's, and how far it is from now."""
+    """A time in UTC, with its date unless that is today's, and how far it is from now; else `?`."""
+    if not _fits(when, now):
+        return UNKNOWN
     same = time.strftime("%Y%j", time.gmtime(when)) == time.strftime("%Y%j", time.gmtime(now))
     form = "%H:%M:%SZ" if same else "%Y-%m-%d %H:%M:%SZ"
     text = time.strftime(form, time.gmtime(when))
@@ -138,7 +158,9 @@ def count(number: int, noun: str) -> str:
 
 
 def rate(per_second: float) -> str:
-    """So many a second: `0.0`, `9.4`, `412`."""
+    """So many a second: `0.0`, `9.4`, `412`; `?` for what is no rate."""
+    if not _fits(per_second):
+        return UNKNOWN
     return f"{per_second:.1f}" if per_second < 100 else f"{per_second:,.0f}"
 
 
@@ -209,7 +231,7 @@ def _dead(task: Task, now: float) -> Run:
 
 
 def _is_number(text: str) -> bool:
-    return text.replace(".", "", 1).isdigit()
+    return text.isascii() and text.replace(".", "", 1).isdigit()
 
 
 def _nothing(task: Task, now: float) -> Run:
@@ -708,7 +730,8 @@ def brief(text: str) -> str:
 
 def log_line(when: float | None, level: str, text: str, width: int) -> Line:
     """A line of a log; its level stands in words, and has a colour besides."""
-    stamp = time.strftime("%H:%M:%S", time.localtime(when)) if when is not None else ""
+    is_dated = when is not None and _fits(when)
+    stamp = time.strftime("%H:%M:%S", time.localtime(when)) if is_dated else ""
     look = level_look(level)
     runs: list[Run] = [(f" {stamp} " if stamp else " ", "dim")]
     if level:

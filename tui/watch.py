@@ -83,7 +83,7 @@ def routes_of(place: Place) -> Routes | None:
     try:
         return place.mail.routes(place.mail.stopped())
     except Unavailable as error:
-        return Routes(unknown=str(error))
+        return Routes(unknown=str(error), blocked=isinstance(error.__cause__, ValueError))
 
 
 def heap_of(place: Place) -> Heap | str | None:

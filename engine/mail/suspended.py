@@ -8,7 +8,7 @@ import stat
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine import files
+from engine import decode, files
 from engine.files import Refused
 from engine.mailconf import MEMORY, METHODS
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 NAMES = (*METHODS, MEMORY)
 """What may be suspended."""
+
+_WORDS = 500
+"""Characters of a name and of a reason that are kept: the file stays far below its limit."""
 
 
 class Suspension(NamedTuple):
@@ -67,7 +70,7 @@ class Suspensions:
         with self._changing() as suspended:
             if name in suspended:
                 return False
-            suspended[name] = Suspension(name, since, who, why)
+            suspended[name] = Suspension(name, since, who[:_WORDS], why[:_WORDS])
         return True
 
     def resume(self, name: str) -> bool:
@@ -110,7 +113,7 @@ class Suspensions:
                 raise Refused(why)
             return _said(data)
         except (Refused, ValueError) as error:
-            what_now = "remove it, and suspend again what nobody may send by"
+            what_now = "no mail is sent until it is removed; then suspend again what must not be used"
             raise ValueError(f"{self._path}: {error}: {what_now}") from error
         finally:
             os.close(fd)
@@ -128,25 +131,17 @@ def _written(suspended: Mapping[str, Suspension]) -> bytes:
 
 
 def _said(data: bytes) -> Mapping[str, Suspension]:
-    """What a file says.
+    """The entries of a file, by transport.
 
     Raises:
-        ValueError: it is none of ours.
+        ValueError: it holds anything else.
     """
-    try:
-        said = json.loads(data)
-    except RecursionError as error:
-        raise ValueError("nested too deep") from error
-    if not isinstance(said, dict):
-        raise ValueError("expected an object with a key for each transport")
     found = {}
-    for name, told in said.items():
+    for name, entry in decode.mapping(decode.load_json(data)).items():
         if name not in NAMES:
             raise ValueError(f"no transport {name[:40]!r}")
-        since = told.get("since") if isinstance(told, dict) else None
-        if isinstance(since, bool) or not isinstance(since, int | float):
-            raise ValueError(f"{name}: expected when it was suspended, in epoch seconds")
-        found[name] = Suspension(
-            name, float(since), str(told.get("who", "")), str(told.get("why", ""))
-        )
+        entry = decode.mapping(entry, name)
+        since = decode.epoch(entry.get("since"), f"{name}: since")
+        who, why = (decode.text(entry.get(key, ""), f"{name}: {key}") for key in ("who", "why"))
+        found[name] = Suspension(name, since, who, why)
     return found

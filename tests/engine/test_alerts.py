@@ -121,6 +121,10 @@ TABLE = [
     (a_sight(routes=Routes(("curl",), why_not={"curl": "no relay"})), ""),
     (a_sight(routes=Routes(("curl",), stopped=HALTED, unknown="Permission denied")), ""),
     (
+        a_sight(routes=Routes(unknown="suspended: not JSON", blocked=True)),
+        "no mail is sent: suspensions unreadable: see `doctor` -> transports",
+    ),
+    (
         a_sight(routes=Routes(("curl", "mailx"), "mailx", stopped=HALTED)),
         "WARN a suspended transport: curl suspended by ana for 2h00m: the relay is moved -> "
         "transports curl",

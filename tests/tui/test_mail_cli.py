@@ -924,6 +924,23 @@ def test_what_nobody_can_read_suspends_everything(office: Office) -> None:
     assert "suspended" in run.stderr and server.mails == []
 
 
+@pytest.mark.parametrize("since", ["1" + "0" * 400, "NaN", "1e300"])
+def test_a_wrong_number_stops_no_command_and_loses_no_mail(office: Office, since: str) -> None:
+    """An impossible time in the list of suspensions: mail is spooled, each command says why."""
+    path = office.root / "queue" / ".spooldeck" / "suspended"
+    path.write_text(f'{{"curl": {{"since": {since}}}}}')
+
+    run = office.mail("send-with-retry", "hello", "a@example.com")
+    doctor = office.run("doctor")
+    status = office.run("status")
+
+    assert "Mail spooled for later delivery" in run.stderr + run.stdout
+    assert len(office.spooled) == 1
+    assert f"{path}: " in doctor.stdout and f"mend: rm {path}" in doctor.stdout
+    assert "no mail is sent: suspensions unreadable" in status.stdout
+    assert not any("Traceback" in each.stderr for each in (run, doctor, status))
+
+
 # ---- the spool
 
 

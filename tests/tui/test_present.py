@@ -62,6 +62,19 @@ def test_a_moment_of_today_has_no_date() -> None:
     assert present.moment(NOW - 86400, NOW) == "2026-11-19 09:42:08Z (1d00h ago)"
 
 
+@given(st.floats() | st.sampled_from([1e300, -1e300, float("nan"), float("inf")]))
+def test_any_number_can_be_shown_as_a_time(number: float) -> None:
+    """What no clock or calendar holds is shown as `?`, and raises nothing."""
+    shows = [present.span, present.ago, present.countdown, present.clock, present.rate]
+    shown_as = [show(number) for show in shows]
+    shown_as += [present.moment(number, NOW), present.moment(NOW, number)]
+    present.log_line(number, "INFO", "text", 40)
+
+    assert all(shown_as)
+    if not abs(number) < 1e12:
+        assert shown_as == [present.UNKNOWN] * 7
+
+
 def test_the_armed_time_counts_down_by_the_second() -> None:
     """What is left is rounded up, so that it never says 0:00 while writes are allowed."""
     assert present.countdown(872) == "14:32"

@@ -110,6 +110,10 @@ def _shut(setup: Setup, settings: MailSettings, found: patient.Mail) -> patient.
     except (Unavailable, OSError) as error:
         if isinstance(error.__cause__ or error, PermissionError):
             return found._replace(hidden=found.hidden or "which transports are suspended")
+        if isinstance(error.__cause__, ValueError):
+            path = f"{setup.desk}/suspended"
+            mend = f"rm {shlex.quote(path)}  # then spooldeck mail suspend what must not be used"
+            return found._replace(settings=[*found.settings, (str(error), mend)])
         return found._replace(problem=str(error))
     if token_at is not None:
         return found._replace(shut=f"no token for transport {routes.selected}", token_at=token_at)

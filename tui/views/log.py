@@ -98,7 +98,10 @@ def stamp(when: float | None, stamps: Stamps) -> str:
     if when is None or stamps is Stamps.NONE:
         return " " * stamps.width
     form = "%H:%M:%S " if stamps is Stamps.TIME else "%Y-%m-%d %H:%M:%S "
-    return time.strftime(form, time.localtime(when))
+    try:
+        return time.strftime(form, time.localtime(when))
+    except (ValueError, OverflowError, OSError):  # no calendar holds it
+        return f"{present.UNKNOWN:<{stamps.width}}"
 
 
 def source(path: str) -> str:

@@ -1,0 +1,85 @@
+"""JSON, numbers and texts of small state files, read within stated limits."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine import decode
+from engine.decode import Malformed
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**18), 10**18) | st.text() | st.floats(-1e9, 1e9),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+@given(JSON)
+def test_what_python_writes_is_read_back(value: object) -> None:
+    """A document within the limits is read as it was written."""
+    assert decode.load_json(json.dumps(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"1" + b"0" * 400, "401 characters, expected at most 19"),
+        (b"1" * 5000, "5,000 characters"),
+        (b"NaN", "NaN, expected a number"),
+        (b"[-Infinity]", "-Infinity, expected a number"),
+        (b"1e999", "1e999 is out of range"),
+        (b"[" * 33 + b"]" * 33, "more than 32 levels"),
+        (b"[" * 60_000, "nested too deeply"),
+        (b'{"a":' * 33 + b"1" + b"}" * 33, "more than 32 levels"),
+        (b'"' + b"x" * 65_536 + b'"', "65,538 bytes, expected at most 65,536"),
+        (b"\xff", "not JSON"),
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+    ],
+)
+def test_anything_else_is_malformed(data: bytes, why: str) -> None:
+    """A document beyond a limit is refused, and the message says which limit."""
+    with pytest.raises(Malformed, match=why):
+        decode.load_json(data)
+
+
+def test_the_limits_themselves_are_accepted() -> None:
+    """The deepest and the longest allowed document, and brackets that are text, are read."""
+    assert decode.load_json("[" * 32 + "]" * 32)
+    assert decode.load_json(json.dumps("[" * 60_000)) == "[" * 60_000
+    assert decode.load_json("9" * 19) == 10**19 - 1
+
+
+@given(JSON | st.just(True) | st.just(float("nan")) | st.just(10**400) | st.just(1e300))
+def test_a_field_is_of_its_type_and_range_or_malformed(value: object) -> None:
+    """Whatever a field holds, a check returns a value of its kind and range or raises Malformed."""
+    for check, right in (
+        (decode.epoch, lambda found: 0 <= found < decode.YEAR_10000),
+        (decode.count, lambda found: 0 <= found <= decode.MAX_COUNT),
+        (decode.text, lambda found: len(found) <= 4096),
+        (decode.mapping, lambda found: isinstance(found, dict)),
+    ):
+        try:
+            assert right(check(value, "field"))
+        except Malformed as error:
+            assert str(error).startswith("field: ")
+
+
+@pytest.mark.parametrize(
+    ("data", "number"),
+    [
+        (b"17", 17),
+        ("007", 7),
+        ("9007199254740991", 9007199254740991),
+        ("9007199254740992", None),
+        ("1" * 5000, None),
+        *((text, None) for text in ("", "-1", "1 ", "\u00b2", "\u0661", b"\xb2", "1.0", "1e3")),
+    ],
+)
+def test_digits_are_ascii_and_few(data: bytes | str, number: int | None) -> None:
+    """A whole number is ASCII digits within a range; anything else is no number."""
+    assert decode.digits(data) == number
