@@ -107,9 +107,24 @@ def epoch(value: Any, what: str) -> float:
     Raises:
         Malformed: it is another value.
     """
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 <= value < YEAR_10000:  # false for NaN
+    try:
+        seconds = number(value, what)
+    except Malformed:
+        seconds = -1
+    if not 0 <= seconds < YEAR_10000:
         raise Malformed(f"{what}: expected epoch seconds of the years 1970 to 9999")
+    return seconds
+
+
+def number(value: Any, what: str, most: float = YEAR_10000) -> float:
+    """A number from minus `most` to `most`: seconds, a rate, a moment that may be before 1970.
+
+    Raises:
+        Malformed: it is another value.
+    """
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not -most <= value <= most:  # false for NaN
+        raise Malformed(f"{what}: expected a number from -{most:g} to {most:g}")
     return float(value)
 
 

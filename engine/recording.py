@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from math import isfinite
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from engine import decode
 from engine.alerts import Alert, Goal, Level, Sight, What, Where
 from engine.flow import Rates
 from engine.limits import Left
@@ -167,11 +168,11 @@ def unpack(data: bytes, place: str) -> Sample:
     try:
         inflate = zlib.decompressobj(wbits=-15, zdict=_USUAL)
         text = inflate.decompress(data, _INFLATED)
-        row = json.loads(text)
+        row = decode.load_json(text, _INFLATED)
         if not isinstance(row, list) or len(row) != 13 or row[0] != _FORM:
             raise BadSample("another form")
         return _seen(row, place)
-    except (zlib.error, ValueError, TypeError, IndexError, KeyError, RecursionError) as error:
+    except (zlib.error, ValueError, TypeError, IndexError, KeyError) as error:
         raise BadSample(str(error)) from error
 
 
@@ -252,22 +253,9 @@ def _list(value: Any) -> list[Any]:
     return value
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise BadSample("no text")
-    return value
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-        raise BadSample("no number")
-    return float(value)
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 53:
-        raise BadSample("no count")
-    return value
+_text = partial(decode.text, what="a text", most=_INFLATED)
+_number = partial(decode.number, what="a number")
+_whole = partial(decode.count, what="a count")
 
 
 _FORM = 1
