@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
+from itertools import chain
 from math import isfinite
 from typing import Any
 
@@ -73,16 +74,17 @@ def load_json(data: bytes | str, most: int = MAX_BYTES) -> Any:
     except ValueError as error:
         raise Malformed(f"not JSON: {error}") from error
     # A value of depth N needs N opening brackets; counting them is cheaper than descending.
-    if text.count("[") + text.count("{") > MAX_DEPTH and _is_deeper([value], MAX_DEPTH + 1):
+    if text.count("[") + text.count("{") > MAX_DEPTH and is_nested_deeper(value):
         raise Malformed(f"nested more than {MAX_DEPTH} levels deep")
     return value
 
 
-def _is_deeper(value: Any, levels: int) -> bool:
+def is_nested_deeper(value: Any, levels: int = MAX_DEPTH) -> bool:
     """Whether arrays and objects are nested more than so many levels deep; no recursion."""
-    level = [value]
+    level = [value] if isinstance(value, dict | list) else []
     for _ in range(levels):
-        level = [each for outer in level for each in _inside(outer) if isinstance(each, dict | list)]
+        inner = chain.from_iterable(map(_inside, level))
+        level = [each for each in inner if isinstance(each, dict | list)]
     return bool(level)
 
 

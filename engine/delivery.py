@@ -8,7 +8,7 @@ import time
 from datetime import datetime
 from typing import NamedTuple
 
-from engine import files
+from engine import decode, files
 from engine.text import ERROR_LIMIT, shown
 
 SUCCESS, FAILED, SPOOLED = "success", "failed", "spooled"
@@ -55,10 +55,10 @@ def line(told: Delivery) -> bytes:
 def parse(raw: bytes) -> Delivery | None:
     """What a line says, whoever wrote it; None of one that is no record."""
     try:
-        said = json.loads(raw)
+        said = decode.mapping(decode.load_json(raw))
         stamp, *words = (str(said[key]) for key in KEYS)
         return written(Delivery(datetime.fromisoformat(stamp).timestamp(), *words))
-    except (LookupError, OverflowError, RecursionError, TypeError, ValueError):
+    except (LookupError, OverflowError, ValueError):
         return None
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import calendar
 import errno
-import json
 import os
 import time
 from collections import Counter
@@ -23,8 +22,8 @@ from contextlib import contextmanager, suppress
 from io import BytesIO
 from typing import IO, Any, NamedTuple
 
-from engine import files
-from engine.lines import NOT_OURS, Ends, Head, Rows, ended_as, understood
+from engine import decode, files
+from engine.lines import LONGEST, NOT_OURS, Ends, Head, Rows, ended_as, understood
 from engine.operations import End, Ended
 from engine.pen import HIDDEN, Intent, Pen, Who, begun, created, end_torn_line, mask, who
 from engine.plans import Plan, Row
@@ -32,9 +31,6 @@ from engine.store import SHOWN, Unavailable
 from engine.sweeping import OPERATION
 
 __all__ = ["HIDDEN", "Entry", "Intent", "Journal", "Operation", "Pen", "Who", "mask", "who"]
-
-LONGEST = 4 << 20
-"""Bytes of a line that are read: one of ours is a tenth of that, a longer one is none."""
 
 MOMENT = 0.5
 """Seconds for which a file's lock is waited for: whoever asks whether it is held has it so long."""
@@ -189,12 +185,10 @@ class Journal:
         with self._reading(f"{op}.before") as file:
             while (head := file.readline(LONGEST)).endswith(b"\n"):
                 try:
-                    told = json.loads(head)
-                    ident, size = str(told["id"]), int(told["size"])
+                    told = decode.load_json(head, LONGEST)
+                    ident, size = str(told["id"]), decode.count(told["size"], "size", SHOWN)
                 except NOT_OURS:
                     break  # torn by a crash: nothing behind it was ever relied upon
-                if not 0 <= size <= SHOWN:
-                    break
                 image = file.read(size + 1)
                 if len(image) <= size or image[size:] != b"\n":
                     break
@@ -269,8 +263,8 @@ class Journal:
                         return  # the end of it was cut off
                     text = b" " + file.readline(LONGEST - 1)
                 try:
-                    line = json.loads(text)
-                except NOT_OURS:
+                    line = decode.load_json(text, LONGEST)
+                except decode.Malformed:
                     line = None
                 yield line if isinstance(line, dict) else {"line": "damaged"}
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
+from engine import decode
 from engine.model import State
 from engine.operations import End, Ended
 from engine.pen import Intent, Who
 from engine.plans import Row
 
-NOT_OURS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+LONGEST = 4 << 20
+"""Bytes of a line that are read: one of ours is a tenth of that, a longer one is none."""
+
+NOT_OURS = (ValueError, KeyError, TypeError, AttributeError)
 """What is raised over a line that is none of ours."""
 
 
@@ -76,23 +80,6 @@ def _intent(head: Mapping[str, Any]) -> Intent:
     return Intent(**fields, who=Who(**said, pid=_amount(person.get("pid", 0))))
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError("expected a text")
-    return value
-
-
-def _amount(value: object) -> int:
-    if not isinstance(value, int) or not 0 <= value < 1 << 53:
-        raise TypeError("expected how many")
-    return value
-
-
-def _moment(value: float) -> float:
-    if not math.isfinite(value) or not 0 <= value < LAST:
-        raise ValueError("expected epoch seconds")
-    return float(value)
-
-
-LAST = 253402300800.0
-"""The end of the year 9999, epoch seconds UTC: beyond, there are no dates."""
+_text = partial(decode.text, what="a text", most=LONGEST)
+_amount = partial(decode.count, what="a number of tasks")
+_moment = partial(decode.epoch, what="a time")

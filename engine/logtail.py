@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from engine import decode
 from engine.text import shown
 
 BACKLOG = 64 * 1024
@@ -123,10 +124,10 @@ def _json(text: str, source: str) -> LogLine | None:
     import json  # only for logs that hold it
 
     try:
-        said = json.loads(text)
+        said = json.loads(text)  # any number: whatever it says, the line is shown
     except (ValueError, RecursionError):
         return None
-    if not isinstance(said, dict):
+    if not isinstance(said, dict) or decode.is_nested_deeper(said):
         return None
     named = said.get("db")
     foreign = isinstance(source, SharedLog) and isinstance(named, str) and named != source.db

@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from engine import files, moments
+from engine import decode, files
 from engine.journal import mask
 from engine.model import Missing
 from engine.store import Store, Unavailable
@@ -251,15 +251,11 @@ def understood(data: bytes) -> Noted:
 
 def _line(line: bytes) -> tuple[str, Note] | None:
     try:
-        told: Any = json.loads(line)
-        ident, when, who, text = (told[key] for key in ("id", "when", "who", "text"))
-    except (ValueError, KeyError, TypeError, RecursionError):  # the last one: [[[[[...
+        told = decode.mapping(decode.load_json(line, LIMIT))
+        ident, who, text = (decode.text(told.get(k), k, LIMIT) for k in ("id", "who", "text"))
+        return ident, Note(decode.epoch(told.get("when"), "when"), who, tidy(text))
+    except decode.Malformed:
         return None
-    is_ours = isinstance(ident, str) and isinstance(who, str) and isinstance(text, str)
-    is_time = isinstance(when, int | float) and 0 <= when < moments.END  # no NaN, nothing endless
-    if not (is_ours and is_time):
-        return None
-    return ident, Note(float(when), who, tidy(text))
 
 
 def _stands(fd: int, folder: int) -> bool:

@@ -113,7 +113,7 @@ class Suspensions:
                 raise Refused(why)
             return _said(data)
         except (Refused, ValueError) as error:
-            what_now = "no mail is sent until it is removed; then suspend again what must not be used"
+            what_now = "no mail is sent until it is removed; then suspend again"
             raise ValueError(f"{self._path}: {error}: {what_now}") from error
         finally:
             os.close(fd)

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from engine import deeds, plans, undo
-from engine.journal import LONGEST, Intent, Journal, Operation, Who, mask
+from engine.journal import Intent, Journal, Operation, Who, mask
+from engine.lines import LONGEST
 from engine.model import State, Task
 from engine.operations import End, Ended, Report
 from engine.plans import Plan, Row

@@ -319,6 +319,8 @@ def test_a_change_is_taken_back_byte_for_byte(kannader: Path, open_kannader: Ope
         store.recall(after, image[:-5], State.HELD)
     with pytest.raises(Unsupported):
         store.recall(replace(after, id="another"), image, State.HELD)
+    with pytest.raises(Unsupported):
+        store.recall(after, b"id " + b"9" * 5000 + b"\n", State.HELD)
 
 
 def test_a_last_recipient_takes_the_mail_along(kannader: Path, open_kannader: Opener) -> None:

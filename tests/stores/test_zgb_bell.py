@@ -221,3 +221,10 @@ def test_a_row_takes_few_bytes() -> None:
     kept = [value for value in vars(prints).values() if isinstance(value, array)]
     assert [len(one) for one in kept] == [100_000] * 3
     assert sum(map(sys.getsizeof, kept)) < 3_000_000
+
+
+@pytest.mark.parametrize("number", [b"9" * 5000, b"007", b"-1", b"", b"1e3"])
+def test_a_number_that_is_none_names_no_job(number: bytes) -> None:
+    """A registration of any digits, in a column declared as text, is compared without an error."""
+    assert bell._packed(number, b"user") == bell._NOBODY
+    assert bell._packed(b"7", b"user") == bell._packed(7, b"user") != bell._NOBODY

@@ -20,7 +20,7 @@ from hypothesis import example, given
 
 from engine import verbs
 from engine.model import Move, Problem, State, Task
-from engine.store import StoreError, Unavailable
+from engine.store import StoreError, Unavailable, Unsupported
 from engine.stores.zgb import Place, ZgbStore, create
 from engine.stores.zgb.times import Cell
 from tests.examples import examples
@@ -444,3 +444,22 @@ def test_the_log_of_a_killed_writer_where_we_may_not_write(place: Place, shared:
         closed.chmod(0o555)
         by_nobody(look)
         closed.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        b'{"id": "1001-user", "key": 1, "row": {"attempts": 1%s}}' % (b"0" * 400),
+        b'{"id": "1001-user", "key": 1, "row": {"attempts": %s}}' % (b"[" * 60_000),
+        b'{"id": "1001-user", "key": 1, "row": {"attempts": %s}}' % (b"9" * 5000),
+    ],
+    ids=["large", "deep", "endless"],
+)
+def test_a_wrong_before_image_is_refused(open_queue: Opener, image: bytes) -> None:
+    """A before-image with a number that no column holds, or nested too deeply, restores nothing."""
+    store = open_queue()
+    store.enqueue(1001)
+    dead = there(store)
+
+    with pytest.raises(Unsupported):
+        store.recall(dead, image, State.PENDING)

@@ -92,6 +92,9 @@ _SIGN = "worker."
 """Begins the name of a file in the run folder whose flock says that its worker is there; the PID
 behind it is for people."""
 
+_SIGN_BYTES = 1 << 20
+"""Bytes of such a file that are read: a line for each claimed task."""
+
 _LEFT = 60.0
 """Seconds after which such a file that nobody holds is cleared away: its worker was killed, or has
 just made it."""
@@ -244,7 +247,8 @@ def _noted(name: str, folder: int) -> Iterator[tuple[str, int]]:
     with open(fd, "rb") as sign:
         if files.is_unclaimed(fd):
             pid = int(name.split(".")[1])
-            yield from ((line.strip().decode("ascii", "replace"), pid) for line in sign)
+            lines = sign.read(_SIGN_BYTES).split(b"\n")
+            yield from ((line.strip().decode("ascii", "replace"), pid) for line in lines)
 
 
 def _signs(folder: int) -> list[str]:

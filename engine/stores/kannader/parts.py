@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from os import stat_result
 from typing import NamedTuple
 
-from engine import files
+from engine import decode, files
 from engine.files import Refused
 from engine.model import Part
 from engine.stores.kannader import note
@@ -59,9 +59,9 @@ def parse_image(image: bytes, ident: str) -> Image:
     for name in _ORDER:
         head, newline, rest = rest.partition(b"\n")
         word, _, length = head.partition(b" ")
-        if not newline or word != name.encode() or not length.isdigit():
+        size = decode.digits(length)
+        if not newline or word != name.encode() or size is None:
             raise Refused(f"what was kept of it is no mail of this format: no {name}")
-        size = int(length)
         found[name], rest = rest[:size], rest[size + 1 :]
     if rest or found["id"] != ident.encode():
         raise Refused("what was kept is of another mail")

@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, TypeAlias
 
+from engine.decode import digits
 from engine.stores.zgb import config
 from engine.stores.zgb.aside import PAGE as ASIDE_PAGE
 from engine.stores.zgb.aside import Aside
@@ -163,8 +164,8 @@ def _key(row: tuple[Cell, ...]) -> int:
 
 def _packed(number: Cell, kind: Cell) -> int:
     """A job's number and kind as one number; `_NOBODY` for a row that has none."""
-    if isinstance(number, bytes) and number.isdigit() and str(int(number)).encode() == number:
-        number = int(number)  # a column that was declared as text
+    if isinstance(number, bytes) and (number == b"0" or not number.startswith(b"0")):
+        number = digits(number)  # a column that was declared as text
     if not isinstance(number, int) or not 0 <= number < _NUMBERS or kind not in _KINDS:
         return _NOBODY
     return number * len(KINDS) + _KINDS.index(kind)

@@ -14,7 +14,7 @@ from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
-from engine import files
+from engine import decode, files
 from engine.stores.zgb.place import ERROR_LIMIT
 from engine.text import shown
 
@@ -59,7 +59,7 @@ WEB_ROOTS = frozenset({"public", "public_html", "htdocs", "www", "html", "webroo
 """What folders are called that a web server serves from."""
 
 _BLOCK = 1 << 16
-_LONGEST = 1 << 20
+_LONGEST = 1 << 16
 """Bytes of a line that can be one of ours; a longer one is passed over without being parsed."""
 
 
@@ -284,14 +284,7 @@ def parse(line: bytes) -> Line | None:
     Raises:
         ValueError: it is broken.
     """
-    if len(line) > _LONGEST:
-        raise ValueError("longer than any line of ours")
-    try:
-        said = json.loads(line)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
-    if not isinstance(said, dict):
-        raise ValueError("no object")
+    said = decode.mapping(decode.load_json(line, _LONGEST))
     stamp, event = said.get("ts"), said.get("event")
     if not isinstance(stamp, str) or not isinstance(event, str):
         return None

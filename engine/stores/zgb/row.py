@@ -335,7 +335,7 @@ def from_image(image: bytes, shape: Shape) -> Row:
         said = json.loads(image)
         cells = {str(name): _cell(value) for name, value in said["row"].items()}
         return parse((said["key"], *(cells.get(name) for name in shape.names)), shape)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Unsupported(f"these bytes are of no job: {error}") from error
 
 
@@ -346,6 +346,8 @@ def _plain(cell: Cell) -> object:
 def _cell(value: object) -> Cell:
     if isinstance(value, dict):
         return bytes.fromhex(value["hex"])
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        raise ValueError("a number of more than 64 bits")  # SQLite cannot hold it
     if value is None or isinstance(value, int | float | str):
         return value
     raise ValueError(f"no column holds {value!r:.40}")
