@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -21,7 +23,7 @@ from hypothesis import example, given
 from engine import verbs
 from engine.model import Move, Problem, State, Task
 from engine.store import StoreError, Unavailable, Unsupported
-from engine.stores.zgb import Place, ZgbStore, create
+from engine.stores.zgb import Place, ZgbStore, create, deadline
 from engine.stores.zgb.times import Cell
 from tests.examples import examples
 from tests.stores.children import running
@@ -463,3 +465,61 @@ def test_a_wrong_before_image_is_refused(open_queue: Opener, image: bytes) -> No
 
     with pytest.raises(Unsupported):
         store.recall(dead, image, State.PENDING)
+
+
+# ---- statements without end
+
+ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n"
+
+
+@pytest.mark.parametrize(
+    ("table", "instead", "what"),
+    [
+        ("mail_queue", f"CREATE VIEW mail_queue AS {ENDLESS}", "a view"),
+        ("config", f"CREATE VIEW Config AS {ENDLESS}", "a view"),
+        ("mail_queue", "CREATE VIRTUAL TABLE mail_queue USING fts5(status)", "a virtual table"),
+    ],
+)
+def test_only_an_ordinary_table_is_opened(
+    place: Place, sql: Sql, table: str, instead: str, what: str
+) -> None:
+    """A view or a virtual table in place of a table is refused: it would run code to be read."""
+    sql(f"DROP TABLE {table}")
+    sql(instead)
+
+    with pytest.raises(Unavailable, match=rf"{table} is {what}, expected an ordinary table"):
+        ZgbStore(place)
+
+
+def test_a_statement_without_end_is_ended(
+    open_queue: Opener, sql: Sql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A view that is read, or a trigger that runs, for ever is ended after a time, and said."""
+    store = open_queue()
+    store.enqueue(1001)
+    job = there(store)
+    monkeypatch.setattr(deadline, "READ_SECONDS", 0.02)
+    monkeypatch.setattr(deadline, "CHANGE_SECONDS", 0.02)
+    counting = f"SELECT count(*) FROM ({ENDLESS})"
+    sql(f"CREATE TRIGGER slow BEFORE UPDATE ON mail_queue BEGIN {counting}; END")
+
+    with pytest.raises(Unavailable, match=r"took more than 0\.02 s: a view or trigger"):
+        store.swap(job, replace(job, due=NOW + 9))
+
+    sql("DROP TRIGGER slow")
+    store.swap(job, replace(job, due=NOW + 9))
+    sql("ALTER TABLE registrations RENAME TO old")
+    sql(f"CREATE VIEW registrations AS SELECT -x AS number, 0 AS created_at FROM ({ENDLESS})")
+    with pytest.raises(Unavailable, match="took more than"):
+        list(store.look())
+
+
+def test_ctrl_c_ends_a_statement_without_end(place: Place) -> None:
+    """SIGINT while SQLite works ends the statement, and is raised as it is anywhere else."""
+    with closing(sqlite3.connect(place.path)) as db:
+        limit = deadline.Deadline(db, place.path)
+        timer = threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt), limit.statement():
+            db.execute(f"SELECT count(*) FROM ({ENDLESS})").fetchall()
+        timer.join()

@@ -233,6 +233,7 @@ def _shape(wire: Wire, place: Place) -> Shape:
 
 def _columns(wire: Wire, table: str, needed: tuple[str, ...]) -> dict[str, str]:
     """The declared types of a table's columns by their names."""
+    _require_table(wire, table)
     found = {str(row[1]): str(row[2]) for row in wire.run(f"PRAGMA table_info({table})")}
     if not found:
         raise Unavailable(f"{wire.path}: no mail queue in it, expected a table {table}")
@@ -240,6 +241,23 @@ def _columns(wire: Wire, table: str, needed: tuple[str, ...]) -> dict[str, str]:
     if missing:
         raise Unavailable(f"{wire.path}: the table {table} lacks {', '.join(missing)}")
     return found
+
+
+def _require_table(wire: Wire, table: str) -> None:
+    """Make sure that a name is not one of a view or a virtual table, which run code to be read.
+
+    Raises:
+        Unavailable: it is.
+    """
+    found = wire.run(
+        "SELECT type, rootpage FROM sqlite_master"
+        " WHERE name = ? COLLATE NOCASE AND type IN ('table', 'view')",
+        (table,),
+    )
+    for kind, page in found:
+        if kind != "table" or not page:  # a virtual table has no page
+            what = "a view" if kind == "view" else "a virtual table"
+            raise Unavailable(f"{wire.path}: {table} is {what}, expected an ordinary table")
 
 
 def _key(wire: Wire, types: Mapping[str, str]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from engine.store import Unavailable, Unsupported
+from engine.stores.zgb.deadline import Deadline
 from engine.stores.zgb.times import Cell
 
 
@@ -38,6 +39,7 @@ class Wire:
             )
         # Foreign text may be in any encoding, and must go back as it came.
         self._db.text_factory = _text
+        self._deadline = Deadline(self._db, path)
         if not durable:
             self.run("PRAGMA synchronous = OFF")
 
@@ -65,7 +67,7 @@ class Wire:
             Unavailable: it is locked, damaged, full, or not as it was when it was opened.
             Unsupported: the database has a rule against it.
         """
-        with said(self.path, self.patience):
+        with said(self.path, self.patience), self._deadline.statement():
             return self._db.execute(sql, values).fetchall()
 
     def raw(self, sql: str, values: Sequence[Cell] = ()) -> list[tuple[Cell, ...]]:
@@ -78,7 +80,7 @@ class Wire:
 
     def change(self, sql: str, values: Sequence[Cell] = ()) -> int:
         """One statement; how many rows it changed. Raises as `run`."""
-        with said(self.path, self.patience):
+        with said(self.path, self.patience), self._deadline.statement(changes=True):
             return self._db.execute(sql, values).rowcount
 
     @contextmanager
