@@ -7,6 +7,7 @@ read but by `pread`: a file that is cut short under a memory map would end the p
 from __future__ import annotations
 
 import os
+import re
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
@@ -22,6 +23,15 @@ CELLS_KEPT = 8
 
 _SWEEP = 1 << 20
 """Bytes that are read at a time in search of the end of a line."""
+
+PARSED_IN_VAIN = 32
+"""Cells that are parsed in search of the time of lines that have none, and hold none: 2 MiB."""
+
+_HEAD = 32
+"""Bytes by which `_may_say` judges a line, and some more."""
+
+_may_say = re.compile(rb"^(?:\[.{19}\] \[|\{)", re.MULTILINE).search
+"""Whether a line begins that may hold a time or a level, as one of the contract or of JSON."""
 
 _MEMORY = 64
 """Bytes before the known end that must still be the same, or the file was written anew."""
@@ -83,6 +93,8 @@ class LogFile:
         """Bytes that are known to be there."""
         self._cells: OrderedDict[int, _Cell] = OrderedDict()
         self._carried: dict[int, _Carried] = {}
+        self._parsed_in_vain = 0
+        """Cells that were parsed one after the other and held no time or level."""
         self._no_newline = (0, 0)
         self._whole = (0, 0)
         self._before = b""
@@ -269,7 +281,7 @@ class LogFile:
     def _carried_into(self, number: int) -> _Carried:
         """What the nearest cell before this one says that holds a time or a level."""
         passed = []
-        found = _Carried()
+        found, self._parsed_in_vain = _Carried(), 0
         for cell in range(number - 1, -1, -1):
             if cell in self._carried:
                 found = self._carried[cell]
@@ -279,6 +291,8 @@ class LogFile:
                 found = summed
                 break
             passed.append(cell)
+            if self._parsed_in_vain >= PARSED_IN_VAIN:
+                break  # garbage that looks like a log; of what came before it nothing is known
         for cell in passed:
             self._carried[cell] = found
         return found
@@ -287,14 +301,17 @@ class LogFile:
         cell = self._cells.get(number)
         if cell is None or not cell.closed:
             begin, stop = number * self.cell_size, (number + 1) * self.cell_size
-            data = self.read(max(0, begin - 1), stop - max(0, begin - 1))
-            if not (data[:1] in b"[{" or b"\n[" in data or b"\n{" in data):
+            # The head of a line that begins here may end in the next cell.
+            data = self.read(max(0, begin - 1), stop - max(0, begin - 1) + _HEAD)
+            if not _may_say(data):
                 return None
+            self._parsed_in_vain += 1
             lines = self._cell(number).lines
         else:
             lines = cell.lines
         if all(line.line.when is None and not line.line.level for line in lines):
             return None
+        self._parsed_in_vain = 0
         carried = _Carried()
         for line in lines:
             carried = _after(carried, line)

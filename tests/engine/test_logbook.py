@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import logfile
+from engine import logfile, logtail
 from engine.logbook import (
     BEGIN,
     END,
@@ -30,7 +30,7 @@ from engine.logbook import (
     named,
 )
 from engine.logfile import Entry
-from engine.logtail import SharedLog
+from engine.logtail import LogLine, SharedLog
 from engine.logwords import (
     EVERYTHING,
     WARN,
@@ -749,3 +749,28 @@ def test_a_shared_log_is_read_for_one_database(tmp_path: Path, through: Sieve, c
     assert (tally.lines, tally.kept) == (20, 20)
     assert len(mentions([SharedLog(str(log), "/b.db")], "7-user", 99).lines) == 40
     book.close()
+
+
+@pytest.mark.parametrize(("garbage", "parsed_at_most"), [(b"[x\n", 40), (b"{\n", 40 * 50)])
+def test_garbage_before_a_line_is_searched_only_so_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, garbage: bytes, parsed_at_most: int
+) -> None:
+    """In search of the time of a line without one, only so many cells of garbage are parsed."""
+    path = tmp_path / "queue.log"
+    path.write_bytes(b"[2026-01-07 12:01:02] [INFO] begins\n" + garbage * 20_000)
+    parsed: list[bytes] = []
+    real = logtail.parse
+
+    def counting(raw: bytes, source: str) -> LogLine:
+        parsed.append(raw)
+        return real(raw, source)
+
+    monkeypatch.setattr(logfile, "parse", counting)
+    file = logfile.LogFile(str(path), 0, os.open(path, os.O_RDONLY), cell=100)
+    file.grew()
+
+    found = file.entries(file.cells - 1)
+    file.close()
+
+    assert found[-1].line.text == garbage.decode().strip()
+    assert len(parsed) <= parsed_at_most

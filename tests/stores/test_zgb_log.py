@@ -261,6 +261,41 @@ def test_only_what_is_recent_is_read(tmp_path: Path) -> None:
     assert read.broken == 0
 
 
+@pytest.mark.parametrize("garbage", [b"\0" * 300_000, b"x\n" * 150_000, b"{\n" * 150_000])
+def test_a_log_of_garbage_is_read_only_so_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, garbage: bytes
+) -> None:
+    """From the end, in blocks, up to a limit; where it ends there, that is said."""
+    path = tmp_path / NAME
+    a_log(path).tell("claimed", reg=1)
+    with path.open("ab") as file:
+        file.write(garbage + b"\n")
+    a_log(path, now=NOW + 1).tell("claimed", reg=2)
+    monkeypatch.setattr(logs, "LOOK_BYTES", 200_000)
+
+    read = recent(str(path), 0)
+
+    assert [line.fields["reg"] for line in read.lines] == [2]
+    assert read.unread
+    with pytest.raises(OSError, match="too many lines"):
+        a_log(path).tried(0)
+    monkeypatch.setattr(logs, "LOOK_BYTES", 1 << 20)
+    monkeypatch.setattr(logs, "LOOK_LINES", 1_000_000)
+    assert [line.fields["reg"] for line in recent(str(path), 0).lines] == [1, 2]
+    monkeypatch.setattr(logs, "LOOK_LINES", 100_000)
+    assert recent(str(path), 0).unread is (garbage[:1] != b"\0")
+
+
+def test_a_sent_line_is_found_behind_any_garbage(tmp_path: Path) -> None:
+    """However long a line before it is, and wherever blocks end, the line is found."""
+    path = tmp_path / NAME
+    for size in (0, (1 << 20) - 100, 3 << 20):
+        path.write_bytes(b"x" * size + b"\n")
+        a_log(path).sent(ID, job=1, attempt=1)
+
+        assert a_log(path).was_sent(ID, 1, 2)
+
+
 def test_a_log_that_is_not_there_is_empty(tmp_path: Path) -> None:
     """Neither a missing file nor a missing folder is an error."""
     assert recent(str(tmp_path / NAME), 0).lines == ()

@@ -104,6 +104,9 @@ def look(store: ZgbStore, log_path: str, now: float, beside: tuple[str, ...] = (
         if read.broken:
             broken = f"{read.broken:,} lines" if read.broken > 1 else "1 line"
             beside = (*beside, f"{broken} of the log {log_path} cannot be read")
+        if read.unread:
+            size = f"{log.LOOK_BYTES >> 20} MiB or {log.LOOK_LINES:,} lines"
+            beside = (*beside, f"only the last {size} of the log {log_path} were read")
     ends = [line for line in lines if line.event in ENDS]
     return Seen(
         now,

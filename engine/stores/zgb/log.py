@@ -6,11 +6,12 @@ its worker ended in between, finds that line, and does not send the mail a secon
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
@@ -58,7 +59,12 @@ NOT_TRIED = frozenset(
 WEB_ROOTS = frozenset({"public", "public_html", "htdocs", "www", "html", "webroot"})
 """What folders are called that a web server serves from."""
 
+LOOK_BYTES = 16 << 20
+LOOK_LINES = 100_000
+"""Bytes and lines before the end of the log that are read to see what happened lately."""
+
 _BLOCK = 1 << 16
+_SWEEP = 1 << 20
 _LONGEST = 1 << 16
 """Bytes of a line that can be one of ours; a longer one is passed over without being parsed."""
 
@@ -213,10 +219,13 @@ class Log:
         A mail that somebody may just be trying counts as tried.
 
         Raises:
-            OSError: the log is there, and cannot be read.
+            OSError: the log is there, and cannot be read, or holds too much of that time.
         """
         moments: dict[tuple[object, ...], float] = {}
-        for line in recent(self.path, since).lines:
+        read = recent(self.path, since)
+        if read.unread:
+            raise OSError(errno.EFBIG, "holds too many lines of the last hour", self.path)
+        for line in read.lines:
             if line.fields.get("db") != self._database:
                 continue
             key = tuple(line.fields.get(name) for name in ("run", "reg", "type", "attempt"))
@@ -227,10 +236,8 @@ class Log:
         return sorted(moments.values())
 
     def _lines(self, needle: str) -> Iterator[Line]:
-        sign = needle.encode()
-        for line in whole(self.path):
-            if sign in line:
-                yield from understood([line]).lines
+        for line in whole(self.path, needle.encode()):
+            yield from understood([line]).lines
 
 
 def _safe(value: object) -> object:
@@ -276,6 +283,8 @@ class Read(NamedTuple):
     lines: tuple[Line, ...]
     broken: int
     """Lines that are no JSON, or of another shape; the last one, without its end, is no such."""
+    unread: bool = False
+    """Whether older lines were not read, because there are too many."""
 
 
 def parse(line: bytes) -> Line | None:
@@ -299,6 +308,9 @@ def understood(lines: Iterable[bytes]) -> Read:
     good: list[Line] = []
     broken = 0
     for line in lines:
+        if not line.lstrip(b" \t").startswith(b"{"):  # most garbage costs no more than this
+            broken += 1
+            continue
         try:
             its = parse(line)
         except (ValueError, OverflowError):
@@ -312,56 +324,73 @@ def recent(path: str, since: float) -> Read:
     """The events since a moment (epoch seconds UTC), in the order in which they were written; also
     of the file that was rotated away last.
 
+    Reads from the end in blocks of 64 KiB, until a block begins before that moment. After
+    `LOOK_BYTES` or `LOOK_LINES` it ends there, and `unread` is true.
+
     Raises:
         OSError: a log is there, and cannot be read.
     """
-    found: list[bytes] = []
-    reached = False
-    for fd in reversed(_opened(path)):
-        try:
-            if not reached:  # what is older still need not be read
-                lines, reached = _back_to(fd, since)
-                found = lines + found
-        finally:
-            os.close(fd)
-    read = understood(found)
-    return read._replace(lines=tuple(line for line in read.lines if line.at >= since))
+    found: list[tuple[Line, ...]] = []
+    broken = size = count = 0
+    with ExitStack() as opened:
+        logs = _opened(path)
+        for fd in logs:
+            opened.callback(os.close, fd)
+        for length, lines in (block for fd in reversed(logs) for block in _blocks(fd)):
+            size, count = size + length, count + len(lines)
+            if size > LOOK_BYTES or count > LOOK_LINES:
+                return Read(_in_order(found, since), broken, unread=True)
+            read = understood(lines)
+            broken += read.broken
+            found.append(read.lines)
+            if read.lines and read.lines[0].at < since:
+                break
+    return Read(_in_order(found, since), broken)
 
 
-def whole(path: str) -> Iterator[bytes]:
-    """Every line, the file that was rotated away last first; each without its end.
+def _in_order(blocks: Sequence[tuple[Line, ...]], since: float) -> tuple[Line, ...]:
+    """The lines of blocks that were read from the end, the earliest first."""
+    return tuple(line for block in reversed(blocks) for line in block if line.at >= since)
+
+
+def _blocks(fd: int) -> Iterator[tuple[int, list[bytes]]]:
+    """The whole lines of a file in blocks from its end, and how many bytes were read for each.
+
+    Of a line beyond `_LONGEST` only the end is kept, which is no line of ours.
+    """
+    at, rest, is_end = os.fstat(fd).st_size, b"", True
+    while at > 0:
+        begin = max(0, at - _BLOCK)
+        data = os.pread(fd, at - begin, begin)
+        lines = (data + rest).split(b"\n")
+        rest = b"" if begin == 0 else lines.pop(0)[-_LONGEST - 1 :]
+        if is_end and lines:
+            lines.pop()  # behind the last newline: not whole
+            is_end = False
+        yield at - begin, lines
+        at = begin
+
+
+def whole(path: str, sign: bytes = b"") -> Iterator[bytes]:
+    """Every line that holds `sign`, the file that was rotated away last first; without its end.
+
+    Reads blocks of 1 MiB; of a line beyond `_LONGEST` only the end is kept.
 
     Raises:
         OSError: a log is there, and cannot be read.
     """
     with ExitStack() as opened:
-        logs = [opened.enter_context(os.fdopen(fd, "rb")) for fd in _opened(path)]
-        for file in logs:
-            yield from (line[:-1] for line in file if line.endswith(b"\n"))
-
-
-def _back_to(fd: int, since: float) -> tuple[list[bytes], bool]:
-    """The lines of a file from its end back to a moment at least, and whether it reaches there."""
-    start, data = os.fstat(fd).st_size, b""
-    lines: list[bytes] = []
-    while start > 0:
-        before = max(0, start - max(_BLOCK, len(data)))
-        data = os.pread(fd, start - before, before) + data
-        start = before
-        complete = data if start == 0 else data.partition(b"\n")[2]
-        lines = complete.split(b"\n")[:-1]
-        if _begins_before(lines, since):
-            return lines, True
-    return lines, False
-
-
-def _begins_before(lines: list[bytes], since: float) -> bool:
-    for line in lines:
-        with suppress(ValueError, OverflowError):  # broken: the next one tells
-            its = parse(line)
-            if its is not None:
-                return its.at < since
-    return False
+        logs = _opened(path)
+        for fd in logs:
+            opened.callback(os.close, fd)
+        for fd in logs:
+            at, rest = 0, b""
+            while data := os.pread(fd, _SWEEP, at):
+                at += len(data)
+                lines, newline, rest = (rest + data).rpartition(b"\n")
+                rest = rest[-_LONGEST - 1 :]
+                if newline and sign in lines:
+                    yield from (line for line in lines.split(b"\n") if sign in line)
 
 
 def _opened(path: str) -> list[int]:
