@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
+from engine.decode import MAX_COUNT
 from engine.policy import Rate
 from engine.text import shown
 
@@ -76,12 +77,22 @@ def yes_or_no(value: object, at: At) -> bool:
     return value
 
 
+MOST = 10**9
+"""The largest number of seconds or days: 31 years of seconds, which every system call accepts."""
+
+
+def _require_at_most(most: int, value: Any, at: At) -> None:
+    if value > most:
+        raise at.wrong(f"at most {most:,}", value)
+
+
 def whole(least: int, unit: str) -> Callable[[object, At], int]:
     """A whole number of these, and how many at least."""
 
     def check(value: object, at: At) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise at.wrong(f"a whole number of {unit}, at least {least}", value)
+        _require_at_most(MAX_COUNT, value, at)
         return value
 
     return check
@@ -92,8 +103,9 @@ def number(least: float, unit: str) -> Callable[[object, At], float]:
 
     def check(value: object, at: At) -> float:
         numeric = isinstance(value, int | float) and not isinstance(value, bool)
-        if not numeric or not least <= float(value) < float("inf"):  # type: ignore[arg-type]
+        if not numeric or not least <= value < float("inf"):  # type: ignore[operator]
             raise at.wrong(f"a number of {unit}, at least {least:g}", value)
+        _require_at_most(MOST, value, at)
         return value  # type: ignore[return-value]  # as it was said: 3 stays 3
 
     return check
@@ -117,8 +129,9 @@ def duration(value: object, at: At) -> float:
     if digits.isascii() and digits.isdigit() and len(digits) < 10 and unit in _UNITS:
         value = int(digits) * _UNITS[unit]
     numeric = isinstance(value, int | float) and not isinstance(value, bool)
-    if not numeric or not 1 <= float(value) < float("inf"):  # type: ignore[arg-type]
+    if not numeric or not 1 <= value < float("inf"):  # type: ignore[operator]
         raise at.wrong("seconds, or a time like 90s, 15m, 2h or 3d, at least 1s", value)
+    _require_at_most(MOST, value, at)
     return value  # type: ignore[return-value]
 
 
@@ -133,6 +146,7 @@ def size(value: object, at: At) -> int:
         value = int(digits) * _SIZES[unit]
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise at.wrong("bytes, or a size like 800K, 512M or 2G, at least 1", value)
+    _require_at_most(1 << 60, value, at)
     return value
 
 

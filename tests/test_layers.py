@@ -18,7 +18,7 @@ SEAM = {
 }
 TOOLS = {
     *("engine.files", "engine.locks", "engine.limits", "engine.metrics", "engine.logtail"),
-    *("engine.config", "engine.checks", "engine.foreign", "engine.mailconf"),
+    *("engine.config", "engine.yamlfile", "engine.checks", "engine.foreign", "engine.mailconf"),
     *("engine.shellconf", "engine.watch", "engine.inotify"),
     *("engine.holder", "engine.lockfile", "engine.breaker", "engine.syslogging"),
     "engine.vitals",

@@ -175,6 +175,10 @@ def test_what_is_left_empty_is_not_said(written: Callable[[str], Config], text: 
         ("handlers: {a: {command: []}}", "handlers.a.command", "the program first"),
         ("handlers: {a: {command: ['']}}", "handlers.a.command", "the program first"),
         ("handlers: {a: {command: [sleep, 5]}}", "handlers.a.command.1", "text (put it in"),
+        (f"queue: {{max_retries: 1{'0' * 400}}}", "queue.max_retries", "at most 9,007,199,254,74"),
+        (f"queue: {{backoff_base: 1{'0' * 400}}}", "queue.backoff_base", "at most 1,000,000,000"),
+        ("alerts: {oldest: 1.0e+300}", "alerts.oldest", "at most 1,000,000,000"),
+        ("trash: {quota: 999999999T}", "trash.quota", "at most 1,152,921,504,606,846,976"),
         ("handlers: {a: {command: [x], timeout: 0}}", "handlers.a.timeout", "at least 0.1"),
         (
             "handlers: {a: {command: [x], run_as: nosuch}}",

@@ -165,7 +165,7 @@ def test_a_theme_may_be_based_on_the_one_it_replaces(own: Path) -> None:
         ("[1, 2]", "expected a mapping"),
         ("looks: 3", "expected a mapping"),
         ("looks: {bad: red}", "looks, bad: expected a mapping"),
-        ("a: [", "no YAML"),
+        ("a: [", "expected YAML"),
         ("looks: {bad: {color: reddish}}", "looks, bad, color: expected a colour"),
         ("looks: {bad: {color: 3}}", "looks, bad, color: expected a colour"),
         ("background: greenish", "background: expected"),
@@ -193,7 +193,7 @@ def test_bytes_that_are_no_text_are_refused(own: Path) -> None:
     """A theme that is not UTF-8 is refused like any other that cannot be read."""
     (own / "mine.yaml").write_bytes(b"about: \xff")
 
-    with pytest.raises(themes.BadTheme, match="theme mine: no YAML"):
+    with pytest.raises(themes.BadTheme, match="theme mine: expected YAML"):
         themes.load("mine")
 
 

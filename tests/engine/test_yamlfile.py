@@ -1,0 +1,76 @@
+"""YAML is read within limits on its bytes, its depth and its values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from engine import yamlfile
+from engine.yamlfile import BadYaml
+
+Reader = Callable[[bytes], object]
+
+
+def composed(data: bytes) -> object:
+    """By the parser that keeps line numbers, as the configuration is read."""
+    node, loader = yamlfile.compose(data)
+    return None if node is None else yamlfile.construct(node, loader)
+
+
+BOMB = b"a0: &a0 [x, x]\n" + b"".join(
+    b"a%d: &a%d [%s]\n" % (n, n, b", ".join([b"*a%d" % (n - 1)] * 9)) for n in range(1, 12)
+)
+
+
+@pytest.fixture(params=[composed, yamlfile.load], ids=["compose", "load"])
+def read(request: pytest.FixtureRequest) -> Reader:
+    """Either way to read."""
+    found: Reader = request.param
+    return found
+
+
+@pytest.mark.parametrize(
+    ("data", "value"),
+    [
+        (b"", None),
+        (b"a: 1\n", {"a": 1}),
+        (b"base: &b {x: 1}\nmine: {<<: *b, y: 2}\n", {"base": {"x": 1}, "mine": {"x": 1, "y": 2}}),
+        (b"[" * 32 + b"]" * 32, None),
+        (b"- x\n" * 19_000, ["x"] * 19_000),
+    ],
+)
+def test_what_is_within_the_limits_is_read(read: Reader, data: bytes, value: object) -> None:
+    """Anchors, merge keys, depth and length up to the limits make the values they stand for."""
+    found = read(data)
+
+    assert found == value or data.startswith(b"[")
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (BOMB, r"line 5: more than 20,000 values, those of aliases counted each time"),
+        (b"[" * 50_000, "line 1: nested more than 32 levels deep"),
+        (b"a: " + b"{a: " * 50_000, "line 1: nested more than 32 levels deep"),
+        (b"- " * 40 + b"x\n", "line 1: nested more than 32 levels deep"),
+        (b"- x\n" * 21_000, "line 20000: more than 20,000 values"),
+        (b"a: &a [*a]\n", r"line 1: the alias \*a is part of what it stands for"),
+        (b"#" * (yamlfile.MAX_BYTES + 1), "expected at most 1,048,576 bytes"),
+        (b"a: 1" + b"0" * 5000, "expected YAML: Exceeds the limit"),
+        (b"a: 2026-99-99\n", "expected YAML: month must be in 1..12"),
+        (b"a: [\n", "line 2: expected YAML: "),
+        (b"\xff", "expected YAML: "),
+        (b"a: *b\n", "expected YAML: "),
+        (b"a: !!python/object:os.system {}\n", "expected YAML: "),
+    ],
+    ids=lambda value: value[:20] if isinstance(value, bytes) else "",
+)
+def test_what_is_beyond_a_limit_is_one_line(read: Reader, data: bytes, why: str) -> None:
+    """A file beyond a limit, or no YAML, is refused in one line before values are made of it."""
+    with pytest.raises(BadYaml) as caught:
+        read(data)
+
+    assert re.search(why, str(caught.value))
+    assert "\n" not in str(caught.value)
