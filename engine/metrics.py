@@ -88,7 +88,7 @@ def _parse(text: str, path: str) -> dict[tuple[str, tuple[tuple[str, str], ...]]
         raise
 
 
-_NO_METRICS = (ValueError, IndexError, KeyError, TypeError, AttributeError)
+_NO_METRICS = (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError)
 """What the parser raises over text in another format."""
 
 

@@ -119,6 +119,7 @@ def test_nothing_is_nothing(said: Callable[[str | bytes], Samples]) -> None:
         ("a\n", "line 1"),
         ("a x\n", "line 1"),
         ("a 0x10\n", "line 1"),
+        pytest.param(f"a {'9' * 400}\n", "line 1", id="huge"),
         ('a{b="x} 1\n', "line 1"),
         ("{} 3\n", "line 1"),
         ("\x1b[31mred\x07\n", "line 1"),

@@ -15,6 +15,7 @@ from signal import SIG_DFL, SIGCHLD, signal
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from engine import config, stores
+from engine.decode import digits
 from engine.store import StoreError, Unavailable, Unsupported
 from engine.text import shown
 from tui.cli.wiring import (
@@ -209,19 +210,25 @@ _LOOKS = (
 )
 
 
+_MOST = 10**9
+"""The largest count or number of seconds of an option: every wait of the system takes it."""
+
+
 def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
+    number = digits(text, _MOST)
+    if not number:
         raise ValueError(text)
-    return int(text)
+    return number
 
 
 _count.__name__ = "whole number from 1"  # for argparse's message
 
 
 def _limit(text: str) -> int:
-    if not text.isascii() or not text.isdigit():
+    number = digits(text)
+    if number is None:
         raise ValueError(text)
-    return int(text)
+    return number
 
 
 _limit.__name__ = "whole number"

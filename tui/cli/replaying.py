@@ -9,6 +9,7 @@ import time
 from argparse import Namespace
 
 from engine import events, runs
+from engine.decode import digits
 from engine.following import Facts
 from engine.hearing import Hearing, finished_in
 from engine.journal import Intent
@@ -71,6 +72,10 @@ def words_of(arguments: Namespace) -> list[str]:
     ]
 
 
+_MOST = 10**6 - 1
+"""The largest number of tasks of a canary, and of those that a share is counted of."""
+
+
 def _rate(text: str) -> float | None:
     if text == "now":
         return None
@@ -89,10 +94,10 @@ def _rate(text: str) -> float | None:
 def _canary(text: str) -> tuple[int, ...]:
     if text == "none":
         return ()
-    sizes = text.split(",") if text else [str(size) for size in USUAL.canary]
-    if not all(size.isascii() and size.isdigit() and 0 < int(size) < 10**6 for size in sizes):
+    sizes = [digits(size, _MOST) or 0 for size in text.split(",")] if text else USUAL.canary
+    if not all(sizes):
         fail(EX_USAGE, f"--canary {shown(text[:40])}: expected numbers such as 1,10, or `none`")
-    return tuple(map(int, sizes))
+    return tuple(sizes)
 
 
 def _share(text: str) -> tuple[float | None, int]:
@@ -102,14 +107,13 @@ def _share(text: str) -> tuple[float | None, int]:
     if text == "none":
         return None, usual.last
     percent, _, last = text.partition("/")
-    last = last or str(usual.last)
-    plain = all(part.isascii() and part.isdigit() for part in (percent, last))
-    if not plain or not 0 <= int(percent) <= 100 or not 0 < int(last) < 10**6:
+    share, tasks = digits(percent, 100), digits(last or str(usual.last), _MOST)
+    if share is None or not tasks:
         fail(
             EX_USAGE,
             f"--stop-share {shown(text[:40])}: expected percent/tasks such as 10/20, or `none`",
         )
-    return int(percent) / 100, int(last)
+    return share / 100, tasks
 
 
 def forecast(setup: Setup, amount: int, pace: Pace | None) -> tuple[tuple[str, str], ...]:
