@@ -29,7 +29,7 @@ from engine.index import (
     where,
 )
 from engine.model import Problem, State, Task
-from engine.patterns import regexp
+from engine.patterns import Matcher
 from engine.plans import Row
 
 _in_order = itemgetter(0, 4, 2)
@@ -42,7 +42,8 @@ WHERE {condition} ORDER BY first DESC LIMIT 1"""
 class Reader:
     """Answers questions about an index; as many of them as there are threads that ask.
 
-    Raises, everywhere: sqlite3.Error, when the file has gone, or `interrupt` was called.
+    Raises, everywhere: sqlite3.Error, when the file has gone, or `interrupt` was called;
+    Unavailable, when matching a pattern took longer than `patterns.QUERY_SECONDS`.
     """
 
     def __init__(self, path: str) -> None:
@@ -52,7 +53,8 @@ class Reader:
         )
         self._db.execute("PRAGMA cache_size=-4096")
         self._db.execute("PRAGMA temp_store=FILE")
-        self._db.create_function("regexp", 2, regexp, deterministic=True)
+        self._matcher = Matcher()
+        self._matcher.install(self._db)
         self._found: tuple[Query, int, float, int] | None = None
 
     def close(self) -> None:
@@ -124,15 +126,17 @@ class Reader:
             )
             values = (*values, json.dumps([text_of(ident) for ident in ids]))
         wanted = "id, state, rev, created, since IS NOT NULL"
-        found = self._db.execute(f"SELECT {wanted} FROM {source} {order(query)}", values)
-        for ident, state, rev, created, leased in found:
-            yield ident, STATES[state], rev, created or 0.0, bool(leased)
+        with self._matcher.query():
+            found = self._db.execute(f"SELECT {wanted} FROM {source} {order(query)}", values)
+            for ident, state, rev, created, leased in found:
+                yield ident, STATES[state], rev, created or 0.0, bool(leased)
 
     def fetch(
         self, sql: str, values: Sequence[str | int | float | None] = ()
     ) -> list[tuple[Any, ...]]:
         """All rows of a question of somebody else's; nothing stays open."""
-        return self._db.execute(sql, values).fetchall()
+        with self._matcher.query():
+            return self._db.execute(sql, values).fetchall()
 
     def has_index(self, name: str) -> bool:
         """Whether an index that comes after the first whole look is there."""
@@ -180,11 +184,12 @@ class Reader:
         met, values = where(query, now)
         self._db.execute("DROP TABLE IF EXISTS temp.harvest")
         self._db.execute(f"CREATE TEMP TABLE harvest(place INTEGER PRIMARY KEY, {SHOWN})")
-        total = self._db.execute(
-            f"INSERT INTO temp.harvest({SHOWN}) SELECT {SHOWN} FROM task NOT INDEXED "
-            f"WHERE {met} {order(query)}",
-            values,
-        ).rowcount
+        with self._matcher.query():
+            total = self._db.execute(
+                f"INSERT INTO temp.harvest({SHOWN}) SELECT {SHOWN} FROM task NOT INDEXED "
+                f"WHERE {met} {order(query)}",
+                values,
+            ).rowcount
         done = 0
         while done < total:
             rows = self.fetch(
@@ -281,10 +286,9 @@ class Reader:
         self._db.execute("DROP TABLE IF EXISTS temp.found")
         self._db.execute("CREATE TEMP TABLE found(place INTEGER PRIMARY KEY, n INT)")
         met, values = where(query, now)
-        total = self._db.execute(
-            f"INSERT INTO temp.found(n) SELECT n FROM task NOT INDEXED WHERE {met} {order(query)}",
-            values,
-        ).rowcount
+        insert = f"INSERT INTO temp.found(n) SELECT n FROM task NOT INDEXED WHERE {met}"
+        with self._matcher.query():
+            total = self._db.execute(f"{insert} {order(query)}", values).rowcount
         self._found = *known, total
         return total
 

@@ -11,17 +11,22 @@ from typing import TypeVar
 from engine.filters import Filter
 from engine.index import CHUNK, INSERT, TABLE, matching, row_of, storable
 from engine.model import Task
-from engine.patterns import regexp
+from engine.patterns import Matcher
 
 T = TypeVar("T")
 
 
 def sieve(items: Iterable[T], filter: Filter, now: float) -> Iterator[T]:
-    """Those of the tasks that match at a moment (epoch seconds UTC), and all that is no task."""
+    """Those of the tasks that match at a moment (epoch seconds UTC), and all that is no task.
+
+    Raises:
+        Unavailable: matching a pattern took longer than `patterns.QUERY_SECONDS`.
+    """
     met, values = matching(filter, now)
     waiting = iter(items)
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
-        db.create_function("regexp", 2, regexp, deterministic=True)
+    matcher = Matcher()
+    with matcher.query(), closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        matcher.install(db)
         db.execute(TABLE)
         while some := list(islice(waiting, CHUNK)):
             rows = ((*storable(row_of(t)), n) for n, t in enumerate(some) if isinstance(t, Task))

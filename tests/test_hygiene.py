@@ -12,7 +12,7 @@ from engine.stores.nftban import Spool, make_spool
 KEPT_OUT = {
     *("textual", "rich", "redis", "bullmq", "ctypes", "yaml", "json", "sqlite3", "asyncio"),
     *("logging", "prometheus_client", "psutil", "humanize", "subprocess", "tempfile", "pathlib"),
-    *("socket", "engine.syslogging", "email", "shutil"),
+    *("socket", "engine.syslogging", "email", "shutil", "re2"),
     *("tui.app", "engine.index", "engine.inspector", "engine.plans"),
 }
 

@@ -644,7 +644,7 @@ def test_words(words: str, fits: str | None, fails: str | None) -> None:
 @pytest.mark.parametrize(
     ("words", "at", "message"),
     [
-        ("~(", 1, "no pattern"),
+        ("~(", 1, "invalid pattern"),
         ('a "b', 2, 'expected a closing "'),
         ("a |", 2, "both sides"),
         ("| a", 0, "both sides"),

@@ -396,7 +396,7 @@ async def test_words_that_mean_nothing_are_not_taken(tmp_path: Path) -> None:
         await deck.pilot.press("escape")
         await deck.until(lambda: deck.console.screen is deck.screen)
 
-        assert "no pattern" in wrong
+        assert "invalid pattern" in wrong
         assert "show: all" in deck.said("status")
 
 

@@ -15,13 +15,13 @@ from tui.cli.opening import lines
 
 AT_OPENING = {
     *("textual", "rich", "asyncio", "yaml", "sqlite3", "ctypes", "json", "subprocess", "pathlib"),
-    *("prometheus_client", "psutil", "humanize", "email", "shutil", "socket", "logging"),
+    *("prometheus_client", "psutil", "humanize", "email", "shutil", "socket", "logging", "re2"),
     *("engine.inspector", "engine.index", "engine.mirror"),
 }
 """Whoever waits for the first word does not wait for these."""
 
 AT_FIRST_FRAME = {
-    *("prometheus_client", "psutil", "humanize", "email", "http", "multiprocessing"),
+    *("prometheus_client", "psutil", "humanize", "email", "http", "multiprocessing", "re2"),
     *("textual.widgets._data_table", "textual.widgets._footer", "textual.widgets._header"),
     *("textual.widgets._rich_log", "textual.widgets._log", "rich.traceback", "rich.syntax"),
     *("markdown_it", "pygments", "importlib.metadata", "unittest", "concurrent.futures.process"),
