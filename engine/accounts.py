@@ -89,6 +89,14 @@ def name_of(uid: int) -> str:
         return ""
 
 
+def login(account: Account | None, environ: Mapping[str, str]) -> Mapping[str, str]:
+    """The environment with the home of another user instead of ours; None: as it is."""
+    if account is None:
+        return environ
+    kept = {name: value for name, value in environ.items() if name != "XDG_CONFIG_HOME"}
+    return {**kept, **account.environment}
+
+
 def for_sudo(uid: int) -> str:
     """How sudo's `-u` calls a user: by name, or by number where there is none."""
     return name_of(uid) or f"#{uid}"

@@ -204,6 +204,20 @@ def command(value: object, at: At) -> tuple[str, ...]:
     return tuple(value)
 
 
+def variables(value: object, at: At) -> dict[str, str | None]:
+    """Environment variables by name; one without a value is passed on from our own environment."""
+    if not isinstance(value, dict):
+        raise at.wrong("a mapping like {NAME: value}", value)
+    for name, said in value.items():
+        if not isinstance(name, str) or not name.isascii() or not name.isidentifier():
+            raise at.below(name).wrong("a name of letters, digits and _", name)
+        if name.startswith("TASK_"):
+            raise at.below(name).error("TASK_ variables are set from the task")
+        if said is not None and (not isinstance(said, str) or "\0" in said):
+            raise at.below(name).wrong("text (put it in quotes)", said)
+    return value
+
+
 def user(value: object, at: At) -> str:
     """A user's name, looked up now rather than missed when a task is in hand."""
     import pwd

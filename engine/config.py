@@ -53,6 +53,8 @@ class Handler(NamedTuple):
     rate: Rate | None = None
     run_as: str = ""
     """The user to run it as; "" is the queue's."""
+    environment: Mapping[str, str | None] = {}
+    """Variables added to its clean environment; None passes on the worker's own value."""
 
 
 class QueueSettings(NamedTuple):
@@ -305,8 +307,9 @@ def _handler(kind: str, value: object, at: checks.At) -> Handler:
     said = checks.mapping(value, at, _HANDLER)
     if "command" not in said and kind not in BUILT_IN:
         raise at.below("command").wrong("a list, the program first", None)
-    if "command" not in said and "run_as" in said:
-        raise at.below("run_as").error("expected a command beside it: mail is sent by the worker")
+    for key in ("run_as", "environment"):
+        if "command" not in said and key in said:
+            raise at.below(key).error("expected a command beside it: mail is sent by the worker")
     return Handler(**said)
 
 
@@ -332,6 +335,7 @@ _HANDLER: Mapping[str, checks.Check] = {
     "concurrency": checks.whole(1, "processes"),
     "rate": checks.rate,
     "run_as": checks.user,
+    "environment": checks.variables,
 }
 
 _PATHS = (

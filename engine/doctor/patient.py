@@ -35,6 +35,8 @@ class Program(NamedTuple):
     """Whom it is run as; None: as we are."""
     refused: str = ""
     """Why it cannot be run as whom it should."""
+    path: str = os.defpath
+    """Where a program without a slash is looked for, as PATH has it."""
 
 
 class Sight(NamedTuple):

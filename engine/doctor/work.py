@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from engine import config, lockfile, metrics
 from engine.accounts import Account
 from engine.doctor.finding import NAMED, Finding, Grade, by_name, hidden_from_us, unread
-from engine.doctor.patient import Patient, is_hidden
+from engine.doctor.patient import Patient, Program, is_hidden
 from engine.doctor.place import user, works_here
 from engine.foreign import RUN_DIR
 from engine.model import State, Verdict
@@ -28,7 +28,7 @@ def handlers(patient: Patient) -> Iterator[Finding]:
             continue
         name, account = program.argv[0], program.account
         who = user(os.geteuid()) if account is None else account.name
-        candidates = _candidates(name)
+        candidates = _candidates(program)
         if not candidates and "/" in name and is_hidden(name):
             yield hidden_from_us(f"{kind}: {name}")
         elif not candidates:
@@ -43,10 +43,11 @@ def handlers(patient: Patient) -> Iterator[Finding]:
             yield Finding(Grade.BAD, said, f"chmod a+rx {shlex.quote(candidates[0])}")
 
 
-def _candidates(name: str) -> list[str]:
+def _candidates(program: Program) -> list[str]:
+    name = program.argv[0]
     if "/" in name:
         return [name] if os.path.isfile(name) else []
-    paths = [f"{folder}/{name}" for folder in os.get_exec_path()]
+    paths = [f"{folder}/{name}" for folder in program.path.split(":")]
     return [path for path in paths if os.path.isfile(path)]
 
 

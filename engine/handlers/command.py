@@ -10,8 +10,8 @@ import time
 from collections.abc import Mapping, Sequence
 
 from engine.accounts import Account
-from engine.foreign import SECRET
 from engine.handlers import Context, Failed
+from engine.mail import running
 from engine.model import Task
 from engine.text import ERROR_LIMIT
 
@@ -20,9 +20,6 @@ KEPT = 8192
 
 GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL for a group that ran out of time (contract, "Lock file")."""
-
-SENDS = ("mail_send",)
-"""Kinds whose programs may need the relay's password."""
 
 READS = 32
 """Pieces of 64 KiB that are read before the clock is looked at; a pipe holds 1 MiB at most."""
@@ -34,11 +31,20 @@ _TICK = 1.0
 class Command:
     """Runs one program for each task; the task's fields are in its environment, as TASK_*."""
 
-    def __init__(self, argv: Sequence[str], timeout: float, account: Account | None = None) -> None:
-        """`account` is whom to run it as; None: as we are."""
+    def __init__(
+        self,
+        argv: Sequence[str],
+        timeout: float,
+        account: Account | None = None,
+        environ: Mapping[str, str | None] = {},
+    ) -> None:
+        """`account` is whom to run it as; None: as we are. `environ` is added to the clean
+        environment of `running.environment`; None passes on our own value, if there is one.
+        """
         self._argv = tuple(argv)
         self._timeout = timeout
         self._account = account
+        self._environ = environ
 
     def __call__(self, task: Task, context: Context) -> None:
         """Run it to its end.
@@ -48,15 +54,19 @@ class Command:
                 the text is its last output.
         """
         account = self._account
-        login = {} if account is None else account.environment
-        ours = {k: v for k, v in os.environ.items() if k != SECRET or task.kind in SENDS}
+        added = {k: os.environ.get(k) if v is None else v for k, v in self._environ.items()}
+        env = {
+            **running.environment(os.environ, account),
+            **{name: value for name, value in added.items() if value is not None},
+            **environment(task),
+        }
         try:
             process = subprocess.Popen(
                 self._argv,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env={**ours, **login, **environment(task)},
+                env=env,
                 pass_fds=context.inherit,
                 start_new_session=True,
                 user=account and account.uid,

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from engine.accounts import Account
+from engine.accounts import Account, login
 from engine.mail.model import NotSent, Reason
 from engine.text import shown
 
@@ -52,9 +52,15 @@ class Ran(NamedTuple):
     """Whether it left something of what it was given unread."""
 
 
-def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """All that a program finds in its environment; it speaks English, which `reasons` can read."""
-    kept = {name: environ[name] for name in HANDED_ON if name in environ}
+def environment(
+    environ: Mapping[str, str] = os.environ, account: Account | None = None
+) -> dict[str, str]:
+    """The whole environment of a program that we start: `HANDED_ON`, a fixed PATH, C.UTF-8.
+
+    Mail programs and handlers get it. `account` is whom the program is run as; None: as we are.
+    """
+    ours = login(account, environ)
+    kept = {name: ours[name] for name in HANDED_ON if name in ours}
     return {"PATH": PATH, "LC_ALL": "C.UTF-8", **kept}
 
 

@@ -55,7 +55,8 @@ def test_everything_can_be_said(written: Callable[[str], Config], tmp_path: Path
         places: [/srv/spool, ~/spool, relative, "redis://host/1"]
         handlers:
           feeds_sync: {command: [sync, --all], timeout: 30, concurrency: 2, run_as: root}
-          mail_send: {command: ["true"], rate: {per_hour: 40}}
+          mail_send:
+            {command: ["true"], rate: {per_hour: 40}, environment: {A: "1", _B2: ""}}
         queue:
           root: /srv/spool
           run_dir: /run/spool
@@ -79,7 +80,7 @@ def test_everything_can_be_said(written: Callable[[str], Config], tmp_path: Path
         places=("/srv/spool", "/home/me/spool", str(tmp_path / "relative"), "redis://host/1"),
         handlers={
             "feeds_sync": Handler(("sync", "--all"), 30, 2, run_as="root"),
-            "mail_send": Handler(("true",), rate=Rate(40, 5)),
+            "mail_send": Handler(("true",), rate=Rate(40, 5), environment={"A": "1", "_B2": ""}),
         },
         queue=QueueSettings(
             root="/srv/spool",
@@ -186,6 +187,26 @@ def test_what_is_left_empty_is_not_said(written: Callable[[str], Config], text: 
             "a user of this system",
         ),
         ("handlers: {a: {command: [x], run_as: 0}}", "handlers.a.run_as", "expected text"),
+        (
+            "handlers: {a: {command: [x], environment: {A: 1}}}",
+            "handlers.a.environment.A",
+            "text (put it in quotes)",
+        ),
+        (
+            "handlers: {a: {command: [x], environment: {A=B: x}}}",
+            "handlers.a.environment.A=B",
+            "a name of letters, digits and _",
+        ),
+        (
+            "handlers: {a: {command: [x], environment: {TASK_ID: x}}}",
+            "handlers.a.environment.TASK_ID",
+            "set from the task",
+        ),
+        (
+            "handlers: {mail_send: {environment: {A: x}}}",
+            "handlers.mail_send.environment",
+            "expected a command beside it",
+        ),
         ("queue: {run_as: ''}", "queue.run_as", "the name of a user of this system, not ''"),
         ("handlers: {a b: {command: [x]}}", "handlers.a b", "a kind of a-z, 0-9 and _"),
         ("handlers: {../a: {command: [x]}}", "handlers.../a", "a kind of a-z, 0-9 and _"),

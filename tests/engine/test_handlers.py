@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -17,6 +17,7 @@ from engine.accounts import Account
 from engine.handlers import Context, Failed, Fatal, Retry, command, unknown
 from engine.handlers.command import Command, last_lines
 from engine.handlers.payload import guarded
+from engine.mail.running import PATH
 from engine.model import State, Task
 from engine.text import ERROR_LIMIT
 
@@ -336,7 +337,9 @@ def test_nobody_else_is_signalled(impatient: None) -> None:
 # ---- what it is told
 
 
-def told(tmp_path: Path, task: Task, *args: str) -> tuple[list[str], dict[str, str]]:
+def told(
+    tmp_path: Path, task: Task, *args: str, environ: Mapping[str, str | None] = {}
+) -> tuple[list[str], dict[str, str]]:
     """The arguments and the environment that a program sees."""
     out = tmp_path / "told"
     code = (
@@ -344,29 +347,24 @@ def told(tmp_path: Path, task: Task, *args: str) -> tuple[list[str], dict[str, s
         "fields = [*sys.argv[2:], *(f'{k}={v}' for k, v in os.environ.items())]\n"
         "open(sys.argv[1], 'w').write('\\0'.join(fields))\n"
     )
-    python(code, str(out), *args)(task, Context())
+    Command([sys.executable, "-c", code, str(out), *args], LONG, None, environ)(task, Context())
     fields = out.read_text().split("\0")
     pairs = (field.partition("=") for field in fields[len(args) :])
     return fields[: len(args)], {key: value for key, _, value in pairs}
 
 
-@pytest.mark.parametrize(("kind", "handed"), [("mail_send", True), ("feeds_sync", False)])
-def test_only_what_sends_mail_finds_the_password(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, handed: bool
+def test_the_task_is_in_a_clean_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The relay's password is no other program's business."""
-    monkeypatch.setenv("NFTBAN_SMTP_PASS", "s3cret")
+    """A program finds its task's fields, a fixed PATH, its home and time zone, and no secret."""
+    monkeypatch.setattr(os, "environ", {"HOME": "/srv", "AWS_SECRET": "x", "PATH": "/tmp/evil"})
 
-    _, environment = told(tmp_path, replace(TASK, kind=kind))
-
-    assert ("NFTBAN_SMTP_PASS" in environment) is handed
-
-
-def test_the_task_is_in_the_environment(tmp_path: Path) -> None:
-    """A program finds its task's fields by the contract's names, beside our own environment."""
     _, environment = told(tmp_path, TASK)
 
-    assert {k: v for k, v in environment.items() if k.startswith("TASK_")} == {
+    assert environment == {
+        "PATH": PATH,
+        "LC_ALL": "C.UTF-8",
+        "HOME": "/srv",
         "TASK_ID": "20261120T094115Z-job-00000001",
         "TASK_TYPE": "job",
         "TASK_DESCRIPTION": "a job",
@@ -374,7 +372,21 @@ def test_the_task_is_in_the_environment(tmp_path: Path) -> None:
         "TASK_RETRIES": "2",
         "TASK_PAYLOAD_FILE": "/var/spool/one two",
     }
-    assert environment["PATH"] == os.environ["PATH"]
+
+
+def test_a_handler_adds_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A configured variable is set, one without a value is passed on from the worker if set there;
+    the task's own fields cannot be replaced.
+    """
+    monkeypatch.setenv("NFTBAN_SMTP_PASS", "s3cret")
+    monkeypatch.delenv("UNSET", raising=False)
+    added = {"A": "1", "NFTBAN_SMTP_PASS": None, "UNSET": None, "TASK_ID": "x"}
+
+    _, environment = told(tmp_path, TASK, environ=added)
+
+    assert (environment["A"], environment["NFTBAN_SMTP_PASS"]) == ("1", "s3cret")
+    assert "UNSET" not in environment
+    assert environment["TASK_ID"] == TASK.id
 
 
 @pytest.mark.parametrize("text", ["$(touch ran)", "`touch ran`", "; touch ran", "$TASK_ID", "*"])

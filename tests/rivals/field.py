@@ -31,7 +31,11 @@ PATIENCE = 300
 
 CONFIG = f"""\
 handlers:
-  job: {{command: [sh, {HERE}/handler.sh], concurrency: {CONCURRENCY}, timeout: 60}}
+  job:
+    command: [sh, {HERE}/handler.sh]
+    concurrency: {CONCURRENCY}
+    timeout: 60
+    environment: {{LEDGER: , HEAL: , GATE: , MAIL: , RIVAL: }}
 queue:
   {{max_retries: 2, backoff_base: 0.2, backoff_max: 1, max_pending: 1000000}}
 """

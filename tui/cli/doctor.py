@@ -188,10 +188,15 @@ def _wrong_secret(path: str) -> Iterator[tuple[str, str]]:
 
 
 def _program(setup: Setup, kind: str) -> patient.Program:
-    argv = setup.config.handlers[kind].command
+    from engine.mail import running  # what starts processes is for the few commands that do
+
+    handler = setup.config.handlers[kind]
+    own = handler.environment
+    path = (own["PATH"] or os.environ.get("PATH") if "PATH" in own else "") or running.PATH
+    program = patient.Program(handler.command, None, path=path)
     try:
-        return patient.Program(argv, setup.account(kind))
+        return program._replace(account=setup.account(kind))
     except Fail as failure:
-        return patient.Program(argv, None, str(failure))
+        return program._replace(refused=str(failure))
     except OSError:
-        return patient.Program(argv, None)  # whose queue it is cannot be seen; other checks say so
+        return program  # whose queue it is cannot be seen; other checks say so

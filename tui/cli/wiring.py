@@ -448,7 +448,12 @@ class Setup(NamedTuple):
 
         return built_in | {
             kind: guarded(
-                Command(handler.command, handler.timeout, self.account(kind, store.opened)),
+                Command(
+                    handler.command,
+                    handler.timeout,
+                    self.account(kind, store.opened),
+                    handler.environment,
+                ),
                 self.queue.mail_spool,
                 self.queue.root,
             )

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from engine.accounts import Account
+from engine.accounts import Account, login
 
 PLACES: Mapping[str, tuple[str, ...]] = {
     "postfix": ("/usr/sbin/postfix",),
@@ -50,10 +49,7 @@ class System:
         we are."""
         self._root = root
         self.account = account
-        self.environ = environ
-        if account is not None:
-            theirs = {key: value for key, value in environ.items() if key != "XDG_CONFIG_HOME"}
-            self.environ = {**theirs, **account.environment}
+        self.environ = login(account, environ)
 
     def environment(self) -> dict[str, str]:
         """All that a program finds in its environment."""
