@@ -16,7 +16,9 @@ the settings of another one:
 
 # Without `from __future__ import annotations`: named tuples compile each annotation that is text,
 # which is half of what importing this module costs.
+import errno
 import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -187,7 +189,7 @@ def load(path: str | None, environ: Mapping[str, str], search: Sequence[str] = S
     """
     for candidate in [path] if path is not None else _candidates(search, environ):
         try:
-            data = _slurp(candidate, whose_matters=path is None and candidate.startswith("./"))
+            data = _slurp(candidate, path is not None)
         except (FileNotFoundError, NotADirectoryError) as error:
             if path is not None:
                 raise ConfigError(f"{shown(path)}: {error.strerror}") from error
@@ -398,25 +400,58 @@ def _candidates(search: Sequence[str], environ: Mapping[str, str]) -> Iterator[s
             yield candidate.replace("$XDG_CONFIG_HOME", own)
 
 
-def _slurp(path: str, whose_matters: bool) -> bytes:
-    """A whole configuration file.
+def _slurp(path: str, named: bool) -> bytes:
+    """Read a whole configuration file; `named`: by the command line, not found by a search.
 
-    Handlers are commands, so what happens to lie in the folder where somebody stands is taken
-    only from its own hand or from root's.
+    It is opened without waiting for a writer (O_NONBLOCK), and what lies in the working folder
+    without following a symbolic link.
     """
+    here = not named and path.startswith("./")
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | (os.O_NOFOLLOW * here)
     try:
-        with open(path, "rb") as file:
-            seen = os.fstat(file.fileno())
-            if whose_matters and (seen.st_uid not in (0, os.geteuid()) or seen.st_mode & 0o002):
-                raise ConfigError(
-                    f"{shown(path)}: expected a file that only you or root can write; "
-                    "name it with --config to use it all the same"
-                )
-            return file.read((1 << 20) + 1)  # a byte more than `yamlfile` accepts
+        folder = os.open(os.path.dirname(path) or ".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fd = os.open(os.path.basename(path) or ".", flags, dir_fd=folder)
+            try:
+                seen = os.fstat(fd), os.fstat(folder)
+                if why := _distrust(*seen, os.geteuid(), named, here):
+                    raise ConfigError(f"{shown(path)}: {why}")
+                with open(fd, "rb", closefd=False) as file:
+                    return file.read((1 << 20) + 1)  # a byte more than `yamlfile` accepts
+            finally:
+                os.close(fd)
+        finally:
+            os.close(folder)
     except (FileNotFoundError, NotADirectoryError):
         raise
     except OSError as error:
-        raise ConfigError(f"{shown(path)}: cannot be read: {error.strerror}") from error
+        is_link = here and error.errno == errno.ELOOP
+        what = "a symbolic link (name the file with --config)" if is_link else error.strerror
+        raise ConfigError(f"{shown(path)}: cannot be read: {what}") from error
+
+
+_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+def _distrust(
+    file: os.stat_result, folder: os.stat_result, us: int, named: bool, here: bool
+) -> str:
+    """Why a configuration file is refused; "" where it is not. It names programs that we run.
+
+    A search takes only what the user `us` or root put there; root takes only what root put there.
+    """
+    use = "; name it with --config to use it all the same"
+    if not stat.S_ISREG(file.st_mode):
+        return "expected a regular file"
+    if (us == 0 or here) and file.st_mode & _BY_OTHERS:
+        return "is writable by its group or by others: chmod go-w"
+    if named:
+        return ""
+    if us == 0 and (folder.st_uid != 0 or folder.st_mode & _BY_OTHERS):
+        return f"root expected a folder that only root can write{use}"
+    if (us == 0 or here) and file.st_uid not in (0, us):
+        return f"expected a file of {'root' if us == 0 else 'yours or of root'}{use}"
+    return ""
 
 
 def _is_hidden(path: str) -> bool:

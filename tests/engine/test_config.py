@@ -1,5 +1,7 @@
 """Settings: where they come from, which of them count for which place, and what is refused."""
 
+import os
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -259,7 +261,7 @@ def test_a_named_file_must_be_there(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_read_is_not_passed_over(tmp_path: Path) -> None:
     """A configuration that is there but cannot be read is an error, not an absence."""
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="expected a regular file"):
         config.load(None, {}, (str(tmp_path),))
 
 
@@ -288,18 +290,74 @@ def test_xdg_config_home_is_followed(tmp_path: Path) -> None:
     assert not config.load(None, {"XDG_CONFIG_HOME": "."}, config.SEARCH[1:2]).theme
 
 
-def test_a_file_that_anybody_can_write_is_refused_where_one_stands(
+ROOT, US, OTHER = 0, 1000, 1001
+HERE, FOUND, NAMED = (False, True), (False, False), (True, False)
+
+
+@pytest.mark.parametrize(
+    ("us", "where", "owner", "mode", "folder", "folder_mode", "refused"),
+    [
+        (ROOT, HERE, ROOT, 0o644, ROOT, 0o755, ""),
+        (ROOT, HERE, ROOT, 0o644, ROOT, 0o1777, "a folder that only root can write"),
+        (ROOT, HERE, ROOT, 0o644, OTHER, 0o755, "a folder that only root can write"),
+        (ROOT, HERE, OTHER, 0o644, ROOT, 0o755, "a file of root"),
+        (ROOT, FOUND, OTHER, 0o644, ROOT, 0o755, "a file of root"),
+        (ROOT, FOUND, ROOT, 0o664, ROOT, 0o755, "chmod go-w"),
+        (ROOT, NAMED, ROOT, 0o646, ROOT, 0o755, "chmod go-w"),
+        (ROOT, NAMED, OTHER, 0o644, OTHER, 0o777, ""),
+        (US, HERE, US, 0o644, OTHER, 0o1777, ""),
+        (US, HERE, US, 0o664, US, 0o755, "chmod go-w"),
+        (US, HERE, OTHER, 0o644, US, 0o755, "a file of yours or of root"),
+        (US, FOUND, US, 0o664, US, 0o775, ""),
+        (US, NAMED, OTHER, 0o666, OTHER, 0o777, ""),
+    ],
+)
+def test_whose_configuration_is_taken(
+    us: int,
+    where: tuple[bool, bool],
+    owner: int,
+    mode: int,
+    folder: int,
+    folder_mode: int,
+    refused: str,
+) -> None:
+    """Root takes no file that another user could have put or changed there; others take none such
+    from the working folder.
+    """
+
+    def status(mode: int, owner: int) -> os.stat_result:
+        return os.stat_result((mode, 0, 0, 1, owner, 0, 0, 0, 0, 0))
+
+    why = config._distrust(
+        status(stat.S_IFREG | mode, owner), status(stat.S_IFDIR | folder_mode, folder), us, *where
+    )
+
+    assert why == refused if not refused else refused in why
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_fifo_is_no_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    """A FIFO that no process writes to is refused, and nothing waits for it."""
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("spooldeck.yaml")
+
+    with pytest.raises(ConfigError, match=r"spooldeck\.yaml: expected a regular file"):
+        config.load("spooldeck.yaml" if named else None, {})
+
+
+def test_a_link_in_the_working_folder_is_not_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file somebody left in a shared folder names no commands for us, unless we name the file."""
+    """A symbolic link to a configuration counts only where the command line names it."""
     monkeypatch.chdir(tmp_path)
-    planted = tmp_path / "spooldeck.yaml"
-    planted.write_text("theme: planted\n")
-    planted.chmod(0o666)
+    (tmp_path / "other.yaml").write_text("theme: other\n")
+    (tmp_path / "spooldeck.yaml").symlink_to("other.yaml")
 
-    with pytest.raises(ConfigError, match="only you or root can write"):
+    with pytest.raises(ConfigError, match=r"a symbolic link \(name the file with --config\)"):
         config.load(None, {})
-    assert config.load(str(planted), {}).theme == "planted"
+    assert config.load("spooldeck.yaml", {}).theme == "other"
 
 
 def test_a_data_folder_holds_everything(spool: str) -> None:
