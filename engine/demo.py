@@ -365,7 +365,7 @@ class Traffic:
         """
         for name in (FLOWING, WEDGED):
             root = f"{self._folder}/{name}"
-            make_spool(_spool(root))
+            make_spool(_spool(root), exclusive=True)
             for folder in ("run", "log", "metrics", "mailspool"):
                 files.make_folders(f"{root}/{folder}")
         handle = f"{self._folder}/handle.sh"

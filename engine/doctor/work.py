@@ -15,7 +15,7 @@ from engine.doctor.place import user, works_here
 from engine.foreign import RUN_DIR
 from engine.model import State, Verdict
 from engine.policy import DLQ_LIMIT, HOUR, at
-from engine.stores.nftban.spool import DUE_IN_MTIME
+from engine.stores.nftban.spool import EXCLUSIVE
 from engine.transports import stopped_words
 
 
@@ -209,8 +209,8 @@ def worker(patient: Patient) -> Iterator[Finding]:
 
 
 def beside(patient: Patient) -> Iterator[Finding]:
-    """Looks for signs of the real program where we keep due times in modification times."""
-    marker = f"{patient.desk}/{DUE_IN_MTIME}"
+    """Look for signs of another program on a spool that `init --exclusive` marked as ours."""
+    marker = f"{patient.desk}/{EXCLUSIVE}"
     queue = patient.queue
     near = (queue.run_dir, f"{queue.run_dir}/queue.lock", os.path.dirname(queue.queue_metrics))
     yield from unread((patient.desk, *near))
@@ -218,7 +218,7 @@ def beside(patient: Patient) -> Iterator[Finding]:
         return
     for why in _signs(patient):
         said = f"{why}, but {marker} says that no other program works here"
-        mend = f"rm -- {shlex.quote(marker)} {shlex.quote(patient.desk + '/next-due')}"
+        mend = f"rm -- {shlex.quote(marker)}"
         yield Finding(Grade.WARN, said, mend)
         return
 

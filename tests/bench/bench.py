@@ -107,7 +107,7 @@ def ours(folder: str, number: int, *, durable: bool = False, batch: int = 1) -> 
         max_pending=10**9,
         durable=durable,
     )
-    make_spool(spool)
+    make_spool(spool, exclusive=True)
     store = NftbanStore(spool)
     began = time.perf_counter()
     new = (
@@ -202,7 +202,7 @@ def process_next(waiting: int, rounds: int) -> None:
     with scratch() as folder:
         queue = f"{folder}/queue"
         spool = Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq")
-        make_spool(spool)
+        make_spool(spool, exclusive=True)
         store = NftbanStore(spool._replace(durable=False, max_pending=waiting))
         later = time.time() + 86400
         tasks = (

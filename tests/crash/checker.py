@@ -29,7 +29,7 @@ from tests.crash.wrapper import RAN
 CODES = {0, 1, 2, 3, 64, 69, 74, 77, 78}
 """The contract's, and those of sysexits.h that the command documents."""
 
-AT_HOME = {".lock", "held", "trash", "twice", "corrupt", "due-in-mtime", "next-due"}
+AT_HOME = {".lock", "held", "trash", "twice", "corrupt", "exclusive", "next-due"}
 AT_HOME |= {"journal", "swept", "swept-mail"}
 """What may lie on the desk with nothing under way."""
 

@@ -49,7 +49,7 @@ FOLDERS = {
     State.HELD: ".spooldeck/held",
     State.TRASH: ".spooldeck/trash",
 }
-AT_HOME = {".lock", "held", "trash", "journal", "due-in-mtime", "next-due"}
+AT_HOME = {".lock", "held", "trash", "journal", "exclusive", "next-due"}
 """What may lie on the desk with nothing under way."""
 
 IDS = tuple(f"20231114T22131{n}Z-report-0000000{n}" for n in range(1, 6))
@@ -136,7 +136,7 @@ class Sweep:
         self.runs = 0
 
     def _prepare(self) -> None:
-        make_spool(spool_at(self._root))
+        make_spool(spool_at(self._root), exclusive=True)
         folder = self._root / "queue" / FOLDERS[self._deed.start]
         folder.mkdir(exist_ok=True, mode=0o750)
         for number, ident in enumerate(IDS):

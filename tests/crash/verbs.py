@@ -218,7 +218,7 @@ def tokens(root: Path) -> None:
 
 def shared(root: Path) -> None:
     """Another program works here, too: nothing of ours may rely on modification times."""
-    (root / "queue/.spooldeck/due-in-mtime").unlink()
+    (root / "queue/.spooldeck/exclusive").unlink()
 
 
 def bare(root: Path) -> None:
@@ -256,7 +256,7 @@ def prepared(*steps: Prepare) -> Prepare:
 def make_place(root: Path) -> None:
     """A queue of ours with all that workers need, and counters that have counted already."""
     queue = root / "queue"
-    make_spool(Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq"))
+    make_spool(Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq"), exclusive=True)
     for folder in ("run", "log", "metrics", "metrics/counters"):
         (root / folder).mkdir(mode=0o750)
     for name in COUNTERS:

@@ -790,16 +790,17 @@ def stranger() -> Iterator[int]:
 
 @pytest.mark.parametrize("sign", ["run/queue.lock", "metrics/queue.prom.tmp"])
 def test_another_program_beside_us(root: Path, stranger: int, sign: str) -> None:
-    """Where we keep due times in modification times, a sign of another program is a warning; the
-    mending ends it.
+    """On a spool that is marked as exclusive, a sign of another program is a warning; the remedy
+    ends it.
     """
+    make_spool(spool_at(root), exclusive=True)
     (root / sign).write_text(f"{stranger}\n{int(time.time())}\n")
 
     found = the_one(root, "beside")
 
     assert found.grade is Grade.WARN
     assert found.what.startswith(f"{root}/{sign} is another program's, but ")
-    subprocess.run(found.mend.replace("rm", "rm -f").split(), check=True)
+    subprocess.run(found.mend.split(), check=True)
     assert the_one(root, "beside").grade is Grade.OK
 
 

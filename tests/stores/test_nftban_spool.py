@@ -22,7 +22,7 @@ from engine.model import Missing, Move, Problem, State, Task
 from engine.store import Full, Gone, Unavailable, Unsupported
 from engine.stores.nftban import NftbanStore, Spool, form, make_spool
 from engine.stores.nftban.claims import REVALIDATE
-from engine.stores.nftban.spool import DUE_IN_MTIME
+from engine.stores.nftban.spool import EXCLUSIVE
 from tests.stores.children import ends
 from tests.stores.seen import problems_in
 
@@ -234,23 +234,22 @@ def test_a_file_rewritten_by_others_is_read_again(spool: Spool, open_spool: Open
 
 @pytest.fixture
 def own_spool(tmp_path: Path) -> Spool:
-    """A spool that we made, and nobody else works on."""
+    """A spool that no other program uses."""
     queue = tmp_path / "own" / "queue"
     spool = Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq", durable=False)
-    make_spool(spool)
+    make_spool(spool, exclusive=True)
     return spool
 
 
-def test_only_a_new_spool_is_ours_alone(own_spool: Spool, spool: Spool, tmp_path: Path) -> None:
-    """A spool is marked as ours alone when all of it is new; one that was there never is."""
-    half = own_spool._replace(pending=str(tmp_path / "half" / "pending"))
+def test_a_spool_is_exclusive_only_on_request(own_spool: Spool, tmp_path: Path) -> None:
+    """Neither a new spool nor one that was there is marked as exclusive by itself."""
+    queue = tmp_path / "new"
+    new = Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq")
 
-    made = make_spool(half), make_spool(spool), make_spool(own_spool)
-
-    assert made == ([half.pending], [], [])
-    assert Path(own_spool.desk, DUE_IN_MTIME).exists()
-    assert not Path(half.desk).exists()
-    assert not Path(spool.desk).exists()
+    assert make_spool(own_spool) == []
+    assert make_spool(new) == [new.pending, new.work, new.dlq]
+    assert list(Path(new.desk).iterdir()) == []
+    assert make_spool(new, exclusive=True) == [f"{new.desk}/{EXCLUSIVE}"]
 
 
 def test_in_our_own_spool_a_waiting_file_is_not_read(own_spool: Spool, spool: Spool) -> None:

@@ -8,8 +8,10 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -580,6 +582,36 @@ def test_init_makes_what_is_missing_and_leaves_the_rest(spooldeck: Run, tmp_path
     modes = {oct((where / "queue" / word).stat().st_mode & 0o777) for word in ("pending", "dlq")}
     assert modes == {"0o750"}
     store_at(str(where)).close()
+
+
+def test_only_an_operator_makes_a_queue_exclusive(spooldeck: Run, tmp_path: Path) -> None:
+    """Due times go into file times only after `init --exclusive`, of a new queue or an old one."""
+    where = tmp_path / "new"
+    due = time.time() + 3600
+
+    def written(token: str) -> float:
+        task = replace(verbs.enqueue("report", time.time(), token), due=due)
+        with closing(store_at(str(where))) as store:
+            store.swap(None, task)
+        return (where / f"queue/pending/{task.id}.task").stat().st_mtime
+
+    spooldeck("init", str(where))
+    shared = written("0000000a")
+    marked = spooldeck("init", str(where), "--exclusive").stdout
+
+    assert f"made {where}/queue/.spooldeck/exclusive" in marked
+    assert shared < due - 1800 < written("0000000b")
+
+
+def test_the_real_programs_own_queue_is_never_exclusive(spooldeck: Run, tmp_path: Path) -> None:
+    """`init --exclusive` of the data folder that nftban.conf names is refused."""
+    (tmp_path / "nftban.conf").write_text(f'NFTBAN_DATA_DIR="{tmp_path}"\n')
+
+    run = spooldeck("init", str(tmp_path), "--exclusive", NFTBAN_CONFIG_DIR=str(tmp_path))
+
+    assert run.returncode == 64
+    assert "is NFTBan's own data folder: --exclusive is for a queue" in run.stderr
+    assert not (tmp_path / "queue").exists()
 
 
 def test_a_theme_that_is_not_there_is_one_line(root: str) -> None:

@@ -462,7 +462,14 @@ _WORDS = (
         ("init",),
         "status:init",
         "make the folders of a new queue",
-        (_takes("place", metavar="DIR"),),
+        (
+            _takes("place", metavar="DIR"),
+            _takes(
+                "--exclusive",
+                action="store_true",
+                help="no other program uses this queue: store due times as file times (faster)",
+            ),
+        ),
     ),
     _Word(
         ("doctor",),

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from engine.alerts import Alert, Sight, alerts
 from engine.flow import SPAN, Flow
 from engine.forecast import Basis, Forecast, as_row, expected
+from engine.foreign import RUN_DIR
 from engine.index import died_at
 from engine.limits import Left
 from engine.mail.spool import Spooled
@@ -23,7 +24,7 @@ from engine.text import shown
 from engine.transports import Heap, Stopped, stopped_words
 from tui.cli.maildesk import mail_desk
 from tui.cli.mailing import ON_ITS_WAY, SEND
-from tui.cli.wiring import EX_UNAVAILABLE, Setup, complain, fail
+from tui.cli.wiring import EX_UNAVAILABLE, EX_USAGE, Setup, complain, fail
 from tui.place import Place
 from tui.watch import Signs, Watch
 
@@ -271,7 +272,10 @@ def init(setup: Setup, arguments: Namespace) -> int:
         title = setup.site.format.title
         fail(EX_UNAVAILABLE, f"{shown(setup.place)} is {title}: nothing was made")
     queue = setup.queue
-    made = make_spool(setup.spool())
+    if arguments.exclusive and queue.run_dir == RUN_DIR:
+        said = f"{shown(queue.root)} is NFTBan's own data folder"
+        fail(EX_USAGE, f"{said}: --exclusive is for a queue that no other program uses")
+    made = make_spool(setup.spool(), exclusive=arguments.exclusive)
     for path in (queue.run_dir, queue.log_dir, queue.counters, queue.mail_spool):
         if not os.path.isdir(path):
             setup.make_folder(path)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from typing import NamedTuple
 
 from engine import files, policy
 from engine.files import Refused
@@ -11,7 +12,7 @@ from engine.store import Unavailable, Wants
 from engine.stores.nftban import form
 from engine.stores.nftban.desk import Desk
 from engine.stores.nftban.folder import Folder
-from engine.stores.nftban.hint import NextDue
+from engine.stores.nftban.hint import FileState, NextDue, state_of
 from engine.stores.nftban.line import Line
 
 REVALIDATE = 60.0
@@ -21,6 +22,14 @@ HOPELESS = 10
 """Files that the system could not read, one after the other, before it is the system's fault."""
 
 
+class Waiting(NamedTuple):
+    """A pending file that is not due yet."""
+
+    state: FileState
+    """What it was when its due time was read."""
+    due: float
+
+
 class Claims:
     """Takes tasks from pending/ to work/, and remembers which of them wait, and until when."""
 
@@ -28,14 +37,17 @@ class Claims:
         self,
         folders: Mapping[State, Folder],
         desk: Desk,
-        hint: NextDue | None,
+        hint: NextDue,
         clock: Callable[[], float],
+        *,
+        due_in_mtime: bool,
     ) -> None:
-        """`hint` is for a spool of our own, where modification times, too, say what is due."""
+        """`due_in_mtime`: modification times are due times, so a waiting file is not read."""
         self._folders, self._desk = folders, desk
         self._hint, self._clock = hint, clock
+        self._due_in_mtime = due_in_mtime
         self._owner = folders[State.PENDING].seen.st_uid
-        self._waiting: dict[str, tuple[int, float]] = {}
+        self._waiting: dict[str, Waiting] = {}
         self._claimed: set[str] = set()
         self._astray: list[str] = []
         """Ids that stand in work/ by a claim that came to nothing."""
@@ -58,12 +70,13 @@ class Claims:
         pending = self._folders[State.PENDING]
         pending.check()
         self._folders[State.ACTIVE].check()
-        self.due = self._hint.read(pending.fd, now) if self._hint is not None else None
+        # The hint is for a fresh process; a worker that goes on remembers more.
+        is_first = not self._validated
+        self.due = self._hint.read(pending.fd, now) if is_first else None
         if self.due is not None:
             return
         try:
             self._give_back_astray()
-            seen = os.fstat(pending.fd)
             line = Line(self._candidates(pending, now))
         except OSError as error:
             raise Unavailable(f"{pending.path}: {error.strerror}") from error
@@ -91,10 +104,10 @@ class Claims:
                 passed_over += 1
         if failure is not None and not claimed:
             raise failure
-        self.due = min((due for _, due in self._waiting.values()), default=None)
+        self.due = min((waiting.due for waiting in self._waiting.values()), default=None)
         nothing_is_due = not claimed + passed_over + len(line)
-        if self._hint is not None and self.due is not None and nothing_is_due:
-            self._hint.write(seen, self.due, now)
+        if is_first and self.due is not None and nothing_is_due:
+            self._hint.write((waiting.state for waiting in self._waiting.values()), self.due, now)
 
     def _candidates(self, pending: Folder, now: float) -> list[tuple[str, int]]:
         """Names and inodes of pending files that may be due, in the order of names."""
@@ -115,10 +128,10 @@ class Claims:
         for candidate in listed:
             name, inode = candidate
             before = known.get(name)
-            if before is not None and before[0] == inode and before[1] > now:
+            if before is not None and before.state[0] == inode and before.due > now:
                 waiting[name] = before
-            elif self._hint is not None and (hint := _hinted(name, pending.fd, now)):
-                waiting[name] = inode, hint
+            elif self._due_in_mtime and (found := _waiting_by_mtime(name, pending.fd, now)):
+                waiting[name] = found
             elif name not in in_hand:
                 candidates.append(candidate)
         self._waiting = waiting
@@ -138,7 +151,7 @@ class Claims:
             if record.due > now:
                 due = form.trusted_due(record, seen, self._clock())
                 if due > now:
-                    self._waiting[name] = inode, due
+                    self._waiting[name] = Waiting(state_of(seen), due)
                     return None
             if not wants(record.kind, ""):
                 return None
@@ -184,15 +197,16 @@ class Claims:
             del self._astray[0]
 
 
-def _hinted(name: str, pending: int, now: float) -> float:
-    """When a file is due by its modification time, if that is after now; else 0.
+def _waiting_by_mtime(name: str, pending: int, now: float) -> Waiting | None:
+    """A file that is due after `now` by its modification time, which we set; None: not known.
 
     A wrong time costs at most a read, or REVALIDATE seconds more of waiting.
     """
     try:
-        hint = os.stat(name, dir_fd=pending, follow_symlinks=False)
+        seen = os.stat(name, dir_fd=pending, follow_symlinks=False)
     except FileNotFoundError:
-        return 0.0
-    due = hint.st_mtime
+        return None
+    due = seen.st_mtime
     # A time not ahead of ctime was not set by us, however the clock has jumped since.
-    return due if due > hint.st_ctime and now < due <= now + policy.FURTHEST else 0.0
+    is_set = due > seen.st_ctime and now < due <= now + policy.FURTHEST
+    return Waiting(state_of(seen), due) if is_set else None

@@ -1,19 +1,26 @@
-"""The next due time of a whole folder, remembered beside it: a timer's usual run finds nothing.
+"""The next due time of a whole folder, stored beside it: a timer's usual run reads no task.
 
-The hint says: when pending/ was last changed at M, no task in it was due before D. It holds while
-the folder's modification time is still M. A file rewritten in place does not change that time, so a
-hint is believed for a few minutes at most; it is only kept where no other program writes.
+The hint says: none of the files with this inode, modification time and size was due before D. It is
+checked by one stat of each file, so a task that is added or rewritten in place makes it void.
 """
 
 import os
+from collections.abc import Iterable
+from typing import TypeAlias
 
 from engine import files
+from engine.stores.nftban import form
 
 RACY = 20_000_000
-"""Nanoseconds: a folder changed so lately may change again within one tick of its clock."""
+"""Nanoseconds: a file changed so lately may change again within one tick of the clock."""
 
-BELIEVED = 300.0
-"""Seconds for which a hint holds."""
+FileState: TypeAlias = tuple[int, int, int]
+"""Inode, modification time in nanoseconds, size."""
+
+
+def state_of(seen: os.stat_result) -> FileState:
+    """What changes when a file is replaced or rewritten."""
+    return seen.st_ino, seen.st_mtime_ns, seen.st_size
 
 
 class NextDue:
@@ -32,23 +39,36 @@ class NextDue:
         except OSError:
             return None
         try:
-            stamp, due, written = map(int, os.read(fd, 200).split())
+            checksum, due, written = map(int, os.read(fd, 200).split())
+            if not written <= now < due or checksum != _checksum(_states(pending)):
+                return None
         except (ValueError, OSError):
             return None  # torn or foreign: a hint that cannot be read is no hint
         finally:
             os.close(fd)
-        fresh = written <= now < written + BELIEVED
-        if not fresh or due <= now or os.fstat(pending).st_mtime_ns != stamp:
-            return None
         return float(due)
 
-    def write(self, seen: os.stat_result, due: float, now: float) -> None:
-        """Remember what a whole look found; `seen` is the folder's state from before that look."""
-        if now * 1e9 - seen.st_mtime_ns < RACY:
+    def write(self, states: Iterable[FileState], due: float, now: float) -> None:
+        """Store what a take found that read all files, each in the state given here."""
+        states = list(states)
+        if any(abs(now * 1e9 - changed) < RACY for _, changed, _ in states):
             return
         try:
-            files.publish(
-                self._path, b"%d %d %d\n" % (seen.st_mtime_ns, int(due), int(now)), files.FILE_MODE
-            )
+            text = b"%d %d %d\n" % (_checksum(states), int(due), int(now))
+            files.publish(self._path, text, files.FILE_MODE)
         except OSError:
             return  # only the next look takes longer
+
+
+def _states(folder: int) -> list[FileState]:
+    with os.scandir(folder) as entries:
+        return [
+            state_of(entry.stat(follow_symlinks=False))
+            for entry in entries
+            if entry.name.endswith(form.SUFFIX)
+        ]
+
+
+def _checksum(states: Iterable[FileState]) -> int:
+    """A number that is the same for the same files in any order."""
+    return sum(map(hash, states))

@@ -137,18 +137,18 @@ class Spool(NamedTuple):
 TRASHED = "trash_since"
 """In the `extra` of a task in the trash: when it came there, epoch seconds UTC."""
 
-DUE_IN_MTIME = "due-in-mtime"
-"""A file on the desk: the modification time of a pending file is when it is due.
+EXCLUSIVE = "exclusive"
+"""A file in the staging directory: an operator said that no other program uses this spool.
 
-Only in spools that no other program works on, because the real one reads ages from those times.
+Then the modification time of a pending file is its due time, so waiting files are not read. The
+real program computes the age of tasks from these times.
 """
 
 
-def make_spool(spool: Spool) -> list[str]:
-    """Make the folders of a spool that are missing; says which were made.
+def make_spool(spool: Spool, *, exclusive: bool = False) -> list[str]:
+    """Make the folders of a spool that are missing; return the paths that were made.
 
-    A spool that is new in all its parts is marked as ours alone, so that a waiting task is
-    passed over by its modification time, unread.
+    `exclusive`: mark it as used by no other program, see `EXCLUSIVE`.
 
     Raises:
         OSError: one could not be made.
@@ -157,9 +157,12 @@ def make_spool(spool: Spool) -> list[str]:
     made = [path for path in wanted if not os.path.isdir(path)]
     for path in made:
         files.make_folders(path)
-    if len(made) == len(wanted):
+    marker = f"{spool.desk}/{EXCLUSIVE}"
+    if exclusive or len(made) == len(wanted):
         files.make_folders(spool.desk)
-        files.publish(f"{spool.desk}/{DUE_IN_MTIME}", b"", files.FILE_MODE)
+    if exclusive and not os.path.exists(marker):
+        files.publish(marker, b"", files.FILE_MODE)
+        made.append(marker)
     return made
 
 
@@ -192,19 +195,19 @@ class NftbanStore:
         self._open_folders()
         self.opened = pending.seen
         """The state of pending/ when it was opened: whose spool this is, and stays."""
-        ours_alone = os.path.exists(f"{own}/{DUE_IN_MTIME}")
+        due_in_mtime = os.path.exists(f"{own}/{EXCLUSIVE}")
         self._desk = desk.Desk(
             own,
             self._folders,
             durable=spool.durable,
-            due_in_mtime=ours_alone,
+            due_in_mtime=due_in_mtime,
             patience=patience,
         )
         self._recovery = Recovery(self._desk, self._folders)
         self._opened_corrupt: Corrupt | None = None
         self._recovered = float("-inf")
-        hint = NextDue(f"{own}/next-due") if ours_alone else None
-        self._claims = Claims(self._folders, self._desk, hint, clock)
+        hint = NextDue(f"{own}/next-due")
+        self._claims = Claims(self._folders, self._desk, hint, clock, due_in_mtime=due_in_mtime)
         self.edges = self._open_edges()
         watched = (spool.pending, spool.work, spool.dlq, f"{own}/held", f"{own}/trash")
         self.doorbell = Doorbell(watched)
