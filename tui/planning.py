@@ -97,7 +97,7 @@ def twin(about: Tally, live: Live, reason: str, pace: Pace | None = None, follow
             return ""
     if len(about.taken_in) > NAMED:
         return ""
-    words += ["--take-in", *about.taken_in] if about.taken_in else []
+    words += [word for ident in about.taken_in for word in ("--take-in", ident)]
     words += ["--reason", reason] if reason else []
     if can_be_paced(plan):
         paced = pace_words(pace)

@@ -23,6 +23,7 @@ from engine.model import State, Task
 from engine.stores import open_store
 from engine.stores.nftban import NftbanStore
 from tests import command
+from tui import cli
 
 Run: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -536,6 +537,18 @@ def test_a_first_word_that_is_a_command_is_the_command(spooldeck: Run) -> None:
 
     assert (command.returncode, place.returncode) == (64, 69)
     assert "./queue: no such folder" in place.stderr
+
+
+def test_no_option_takes_more_than_one_word() -> None:
+    """No option of any command takes the place behind its value for a second value."""
+    greedy = [
+        (word.path, names)
+        for word in cli._WORDS
+        for names, options in word.arguments
+        if names[0].startswith("-") and options.get("nargs") is not None
+    ]
+
+    assert greedy == []
 
 
 def test_the_console_without_a_terminal_says_what_to_do(root: str, spooldeck: Run) -> None:

@@ -248,10 +248,9 @@ _CAREFUL = (
     _takes(
         "--take-in",
         metavar="ID",
-        action="extend",
-        nargs="+",
+        action="append",
         default=[],
-        help="also this one, though it looks odd",
+        help="also this one, though it looks odd; may be repeated",
     ),
     _takes("--all-odd", action="store_true", help="also all that look odd"),
 )
