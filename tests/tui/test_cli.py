@@ -469,7 +469,14 @@ def test_a_wrong_word_is_one_line_and_its_code(
     ("words", "code", "said"),
     [
         ([], 69, "nothing to open"),
-        (["nowhere"], 69, "nowhere: no such folder (spooldeck init nowhere makes it)"),
+        (["nowhere"], 64, "no such command or place: 'nowhere' (see `spooldeck --help`)"),
+        (
+            ["staus", "--json"],
+            64,
+            "no such command or place: 'staus'; did you mean status or trash?",
+        ),
+        (["help", "qeueu"], 64, "no such command or place: 'qeueu'; did you mean queue?"),
+        (["./nowhere"], 69, "nowhere: no such folder (spooldeck init ./nowhere makes it)"),
         (["q.db"], 69, "q.db: no such file (spooldeck zgb init q.db makes it)"),
         (["status", "q.db"], 2, "/q.db: no such file (spooldeck zgb init "),
         (["--root", "nowhere", "queue", "count"], 69, "nowhere: no queue, expected"),
@@ -537,6 +544,23 @@ def test_a_first_word_that_is_a_command_is_the_command(spooldeck: Run) -> None:
 
     assert (command.returncode, place.returncode) == (64, 69)
     assert "./queue: no such folder" in place.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ("help", "--help"),
+        ("help help", "--help"),
+        ("help purge", "purge --help"),
+        ("help queue dlq retry", "queue dlq retry --help"),
+    ],
+)
+def test_help_is_a_command(spooldeck: Run, words: str, asked: str) -> None:
+    """`help` prints what `--help` prints, of the whole or of one command."""
+    run = spooldeck(*words.split())
+
+    assert (run.returncode, run.stdout) == (0, spooldeck(*asked.split()).stdout)
+    assert "usage: " in run.stdout
 
 
 def test_no_option_takes_more_than_one_word() -> None:

@@ -30,6 +30,7 @@ from tui.cli.wiring import (
     complain,
     drop,
     fail,
+    is_named_database,
 )
 
 Command: TypeAlias = Callable[[Setup, Namespace], int]
@@ -91,8 +92,11 @@ def _answer(words: list[str]) -> int:
 
 
 def _run(words: list[str]) -> int:
+    if _first_word(words) == "help":
+        words = [*(word for word in words if word != "help"), "--help"]
     first = _first_word(words)
     if first not in COMMANDS:
+        _refuse_typo(words)
         words = ["console", *words]
     arguments = _parser(words).parse_args(words)
     if first == "shell-init":
@@ -107,6 +111,26 @@ def _run(words: list[str]) -> int:
     loaded = config.load(getattr(arguments, "config", None), os.environ)
     command: Command = arguments.command
     return command(_setup(loaded, named or root or "", tuple(words)), arguments)
+
+
+def _refuse_typo(words: list[str]) -> None:
+    """Refuse a first word that is neither a command nor a path, without offering to make a folder.
+
+    Where another of the words is a path, the console shows that one and why the first is missing.
+
+    Raises:
+        Fail: with the commands that are spelled like it.
+    """
+    first = _first_word(words)
+    is_path = "/" in first or is_named_database(first) or any(map(os.path.lexists, _plain(words)))
+    if not first or is_path:
+        return
+    from difflib import get_close_matches  # only for a typing error: it costs start-up time
+
+    close = get_close_matches(first, COMMANDS)
+    meant = f"; did you mean {' or '.join(close)}?" if close else ""
+    said = f"no such command or place: '{shown(first)}'{meant}"
+    fail(EX_USAGE, f"{said} (see `spooldeck --help`)")
 
 
 def _setup(loaded: config.Config, place: str, words: tuple[str, ...]) -> Setup:
@@ -834,7 +858,8 @@ An operator console for mail and task queues, with the queue engine built in.
   spooldeck shell-init          bash functions in the contract's names: eval "$(...)"
   spooldeck install-units DIR   systemd units, tmpfiles and logrotate snippets, written into DIR
 
-Each command has its own --help. A place whose name is a command is written ./NAME.
+spooldeck help COMMAND (or COMMAND --help) describes one command. A place whose name is a command is
+written ./NAME.
 """
 
 _CONSOLE = {"prog": "spooldeck", "usage": _USAGE, "epilog": _TOP}
