@@ -692,6 +692,45 @@ def test_an_answer_that_cannot_be_written_is_an_error(root: str) -> None:
     assert run.stderr.count("\n") == 1 and "No space left" in run.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("queue list", 0),
+        ("queue list --json", 0),
+        ("log", 0),
+        ("queue metrics", 0),
+        ("status", 1),
+        ("--help", 0),
+        ("queue add job", 0),
+        ("purge --id 20231114T221320Z-none-00000001 --apply 1", 1),
+    ],
+)
+def test_a_closed_pipe_is_no_error(root: str, words: str, code: int) -> None:
+    """A command whose reader has enough, such as head, does its work and ends with its own code."""
+    store = store_at(root)
+    store.swap(None, verbs.enqueue("job", 0.0, "00000001"))
+    store.close()
+    reading, writing = os.pipe()
+    os.close(reading)
+
+    argv = ["--root", root, *words.split()]
+    run = command.run(argv, stdout=writing, stderr=subprocess.PIPE, text=True)
+    os.close(writing)
+
+    assert (run.returncode, "roken" in run.stderr, "Trace" in run.stderr) == (code, False, False)
+    assert len(tasks_at(root, "pending")) == 1 + words.startswith("queue add")
+
+
+def test_only_a_listing_ends_with_its_reader() -> None:
+    """Each command that stops when its output is closed is one that changes nothing."""
+    assert {word.where for word in cli._WORDS} >= cli._LISTINGS
+    assert not any(_acts(word) for word in cli._WORDS if word.where in cli._LISTINGS)
+
+
+def _acts(word: cli._Word) -> bool:
+    return any({"--apply", "--dry-run"} & set(names) for names, _ in word.arguments)
+
+
 def test_complaints_that_cannot_be_written_change_no_exit_code(root: str) -> None:
     """With a full disk behind its standard error, a command ends as it would have."""
     assert shell(root, "$spooldeck queue process-next 2>/dev/full").returncode == 1

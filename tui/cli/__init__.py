@@ -18,6 +18,7 @@ from engine import config, stores
 from engine.decode import digits
 from engine.store import StoreError, Unavailable, Unsupported
 from engine.text import shown
+from tui.cli.output import ReaderGone, end_with_reader, guard_pipe
 from tui.cli.wiring import (
     EX_CONFIG,
     EX_IOERR,
@@ -42,16 +43,25 @@ _WITH_VALUE = ("--config", "--root", "--theme", "--open")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and answer with its exit code; never a traceback."""
     _stand_in()
+    guard_pipe()
     signal(SIGCHLD, SIG_DFL)  # ignored by our caller, no program that we run would have a status
     code = _answer(list(sys.argv[1:] if argv is None else argv))
     try:
         sys.stdout.flush()
+    except ReaderGone:
+        return code
     except OSError as error:
-        if not isinstance(error, BrokenPipeError):  # whoever read our output has gone: no news
-            complain(f"the answer could not be written: {error.strerror}")
+        complain(f"the answer could not be written: {error.strerror}")
         drop(sys.stdout)
         return EX_IOERR
     return code
+
+
+_LISTINGS = {
+    *("clusters:clusters", "log:log", "one:list_notes", "trash:list_trash", "queue:list_tasks"),
+    *("corrupt:list_corrupt", "dlq:list_dead", "mailspool:list_spool"),
+}
+"""Commands that change nothing, and end as soon as nothing reads their output."""
 
 
 def _stand_in() -> None:
@@ -81,8 +91,8 @@ def _answer(words: list[str]) -> int:
     except (Unsupported, StoreError) as error:
         complain(str(error))
         return EX_NOPERM
-    except BrokenPipeError:
-        return EX_IOERR
+    except ReaderGone:
+        return 0
     except OSError as error:
         where = f"{shown(os.fsdecode(error.filename))}: " if error.filename else ""
         complain(f"{where}{error.strerror or error}")
@@ -872,6 +882,8 @@ def _later(where: str) -> Command:
     def command(setup: Setup, arguments: Namespace) -> int:
         from importlib import import_module
 
+        if where in _LISTINGS:
+            end_with_reader()
         module, name = where.split(":")
         run: Command = getattr(import_module(f"tui.cli.{module}"), name)
         return run(setup, arguments)
