@@ -166,6 +166,8 @@ class Config(NamedTuple):
     """A theme's name; "" for the default one."""
     mouse: bool = False
     """Whether the console takes the mouse."""
+    wire: float = 0.0
+    """Bytes a second that the console sends at rest; 0: unlimited, and 8000 over SSH."""
     read_only: bool = False
     start_armed: bool = False
     require_reason: bool = False
@@ -377,6 +379,7 @@ _SETTINGS: Mapping[str, checks.Check] = {
     "logs": checks.each(checks.path),
     "theme": checks.text,
     "mouse": checks.yes_or_no,
+    "wire": checks.number(1, "bytes a second"),
     "read_only": checks.yes_or_no,
     "start_armed": checks.yes_or_no,
     "require_reason": checks.yes_or_no,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import platform
 import time
@@ -80,8 +81,11 @@ class Console(Guarded, inherit_bindings=False):
         glyphs: Glyphs | None = None,
         environment: str = "",
         first: str = keys.OVERVIEW,
+        budget: float = math.inf,
     ) -> None:
         """Look at these places; without `glyphs`, with those of the locale.
+
+        `budget` limits repaints without a key, in bytes a second to the terminal.
 
         `first` is the screen that it opens on, as the key table names it.
 
@@ -96,7 +100,7 @@ class Console(Guarded, inherit_bindings=False):
         self.set_class(self.glyphs == ASCII, "-ascii")
         self.animation_level = "none"
         arming = Arming(clock, read_only, start_armed)
-        self.wire = Wire(lambda: self.written)
+        self.wire = Wire(lambda: self.written, budget=budget, is_operating=self._is_operating)
         self.around = Surroundings(
             host or platform.node(),
             arming,
@@ -134,6 +138,10 @@ class Console(Guarded, inherit_bindings=False):
         if self._first not in (keys.OVERVIEW, keys.LIST):
             self.goto(Target(keys.OVERVIEW))  # a board is closed, so something stands below it
         self.goto(Target(self._first))
+
+    def _is_operating(self) -> bool:
+        """Whether an operation, a lock recovery or a test mail of this console runs."""
+        return any(live.is_operating for live in self.lives)
 
     def _works(self) -> str:
         if works := [work for live in self.lives for work in live.works]:

@@ -130,6 +130,12 @@ class Live:
         """Whether there is anything to be seen or done about the queue as a whole."""
         return bool(self.inspector.controls) or self.place.facts is not None
 
+    @property
+    def is_operating(self) -> bool:
+        """Whether an operation, a lock recovery or a test mail of this console runs there."""
+        running = self.recovery.running or self.trial.running
+        return running or any(work.ended is None for work in self.works)
+
     async def follow(
         self, period: Callable[[], float] = lambda: 1.0, headstart: float = 0.0
     ) -> None:

@@ -1,19 +1,22 @@
-"""What goes to the terminal: how much of it, and how often the console may paint by itself.
+"""Bytes written to the terminal, and the seconds from one repaint without a key to the next.
 
-Over a slow line every byte is the operator's time. While no key is pressed the console keeps to a
-budget; over it, it paints less often of its own accord, and says so. Answers to keys are never
-held back.
+On a local terminal the screen repaints each second. Over SSH there is a budget in bytes a second:
+while no key is pressed and the budget is exceeded, the screen repaints every 2 s, then every 5 s,
+and the header says so. Answers to keys are never delayed, nor is a running operation.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-BUDGET = 1000.0
-"""Bytes a second, at rest."""
+SSH_BUDGET = 8000.0
+"""Bytes a second over SSH, while no key is pressed."""
+SSH_VARIABLES = ("SSH_CONNECTION", "SSH_TTY")
+"""Environment variables that sshd sets; one of them is enough."""
 PACES = (1.0, 2.0, 5.0)
 """Seconds between two paintings that nobody asked for."""
 ROOM = 0.8
@@ -30,12 +33,18 @@ LAPSE = 3.0
 """Seconds without a look after which the console had stopped: what was painted then is no rest."""
 
 
-def pace(period: float, rate: float) -> float:
-    """Seconds between two paintings, after so many bytes a second at rest with `period`."""
+def budget_for(environ: Mapping[str, str], asked: float = 0.0) -> float:
+    """Bytes a second that the terminal may get: as `asked`, else unlimited unless over SSH."""
+    over_ssh = any(environ.get(name) for name in SSH_VARIABLES)
+    return asked or (SSH_BUDGET if over_ssh else math.inf)
+
+
+def pace(period: float, rate: float, budget: float) -> float:
+    """Seconds between two repaints, after `rate` bytes a second at rest with `period`."""
     at = PACES.index(period)
-    if rate > BUDGET:
+    if rate > budget:
         at = min(at + 1, len(PACES) - 1)
-    elif at and rate * period / PACES[at - 1] < ROOM * BUDGET:
+    elif at and rate * period / PACES[at - 1] < ROOM * budget:
         at -= 1
     return PACES[at]
 
@@ -51,17 +60,24 @@ class Wire:
     """Measures what is written, once a second, and sets the pace by it."""
 
     def __init__(
-        self, written: Callable[[], int], clock: Callable[[], float] = time.monotonic
+        self,
+        written: Callable[[], int],
+        clock: Callable[[], float] = time.monotonic,
+        budget: float = math.inf,
+        is_operating: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`written` counts bytes since the beginning; `clock` is in seconds that only go up."""
+        """`written` counts bytes since the beginning; `clock` is monotonic, in seconds.
+
+        `budget` is in bytes a second. While `is_operating`, the screen repaints each second.
+        """
         self._written, self._clock = written, clock
+        self._budget, self._is_operating = budget, is_operating
         self._before, self._size = clock(), written()
         self._hand = self._before  # the first screen is an answer, too
         self._lately: deque[Second] = deque(maxlen=LATELY)
         self._rest: deque[Second] = deque(maxlen=RESTED)
         self._turns = 0
-        self.period = PACES[0]
-        """Seconds between two paintings that nobody asked for."""
+        self._period = PACES[0]
 
     def hand(self) -> None:
         """A key was pressed, or the terminal changed its size."""
@@ -77,14 +93,21 @@ class Wire:
         self._lately.append(second)
         if at_rest:
             self._rest.append(second)
-        if len(self._rest) == RESTED:
+        if self._is_operating():
+            self._rest.clear()  # written at 1 Hz whatever the pace is
+        elif len(self._rest) == RESTED:
             self._judge()
 
     def _judge(self) -> None:
-        period = pace(self.period, rate(self._rest))
-        if period != self.period:
-            self.period = period
+        period = pace(self._period, rate(self._rest), self._budget)
+        if period != self._period:
+            self._period = period
             self._rest.clear()  # they were written at another pace
+
+    @property
+    def period(self) -> float:
+        """Seconds between two repaints without a key."""
+        return PACES[0] if self._is_operating() else self._period
 
     @property
     def answering(self) -> bool:

@@ -70,6 +70,7 @@ def test_everything_can_be_said(written: Callable[[str], Config], tmp_path: Path
           durable: false
         logs: [/var/log/a.log]
         theme: night
+        wire: 16000
         read_only: true
         start_armed: false
         environment: PROD
@@ -96,6 +97,7 @@ def test_everything_can_be_said(written: Callable[[str], Config], tmp_path: Path
         ),
         logs=("/var/log/a.log",),
         theme="night",
+        wire=16000,
         read_only=True,
         environment="PROD",
         alerts=Thresholds(3, 5, 7200, 30, 0.25),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,7 +10,10 @@ import pytest
 
 from tests.tui.ptys import Terminal, console
 from tests.tui.spools import Clock, make_spool, some_tasks
-from tui.wire import BUDGET, PACES, RESTED, Wire, pace
+from tui.wire import PACES, RESTED, SSH_BUDGET, Wire, budget_for, pace
+
+BUDGET = 1000.0
+"""Bytes a second."""
 
 
 @dataclass
@@ -18,10 +22,11 @@ class Line:
 
     clock: Clock = field(default_factory=lambda: Clock(0.0))
     written: int = 0
+    operating: bool = False
 
     def __post_init__(self) -> None:
         """Nothing was written yet."""
-        self.wire = Wire(lambda: self.written, self.clock)
+        self.wire = Wire(lambda: self.written, self.clock, BUDGET, lambda: self.operating)
 
     def seconds(self, count: int, size: int, seconds: float = 1.0) -> None:
         """Let so many looks go by, each after so many seconds and bytes."""
@@ -52,7 +57,7 @@ class Line:
 )
 def test_the_pace(period: float, rate: float, then: float) -> None:
     """Over budget it slows down by a step; it speeds up only where the faster pace has room."""
-    assert pace(period, rate) == then
+    assert pace(period, rate, BUDGET) == then
 
 
 @pytest.mark.parametrize("size", [0, 900, 1100, 1900, 2100, 9000])
@@ -68,6 +73,41 @@ def test_a_pace_is_kept(size: int) -> None:
 
     (period,) = periods
     assert size / period <= BUDGET or period == PACES[-1]
+
+
+@pytest.mark.parametrize(
+    ("environ", "asked", "budget"),
+    [
+        ({}, 0, math.inf),
+        ({"SSH_CONNECTION": "203.0.113.4 50022 10.0.0.2 22"}, 0, SSH_BUDGET),
+        ({"SSH_TTY": "/dev/pts/3"}, 0, SSH_BUDGET),
+        ({"SSH_CONNECTION": "", "SSH_TTY": ""}, 0, math.inf),
+        ({}, 500, 500),
+        ({"SSH_TTY": "/dev/pts/3"}, 500, 500),
+    ],
+)
+def test_only_ssh_and_an_option_limit_the_bytes(
+    environ: dict[str, str], asked: float, budget: float
+) -> None:
+    """A local terminal has no limit; SSH has one; an option sets it on both."""
+    assert budget_for(environ, asked) == budget
+
+
+def test_a_running_operation_repaints_each_second() -> None:
+    """While an operation runs no second passes without a repaint; after it the slower pace holds."""
+    line = Line()
+    line.seconds(3 * RESTED, 9000)
+    assert line.wire.period == PACES[-1]
+
+    line.operating = True
+    repainted = []
+    for _ in range(3 * RESTED):
+        repainted.append(not line.wire.still)
+        line.seconds(1, 90)
+
+    assert all(repainted)
+    line.operating = False
+    assert line.wire.period == PACES[-1]
 
 
 def test_keys_are_answered_whatever_it_takes() -> None:

@@ -236,12 +236,6 @@ _ROWS = _takes("--filter", metavar="WORDS", default="", help="only rows that hol
 _FILTER = _takes("--filter", metavar="TEXT", default="", help="only what matches")
 _DRY_RUN = _takes("--dry-run", action="store_true", help="only say what would happen")
 _JSON = "--json"
-_LOOKS = (
-    _takes("--read-only", action="store_true", help="offer no verb at all"),
-    _takes("--theme", metavar="NAME", default="", help="colours to draw in"),
-    _takes("--mouse", action="store_true", help="take the mouse: the wheel moves"),
-    _takes("--open", metavar="SCREEN", default="", help="the screen to begin with"),
-)
 
 
 _MOST = 10**9
@@ -256,6 +250,14 @@ def _count(text: str) -> int:
 
 
 _count.__name__ = "whole number from 1"  # for argparse's message
+
+_LOOKS = (
+    _takes("--read-only", action="store_true", help="offer no verb at all"),
+    _takes("--theme", metavar="NAME", default="", help="colours to draw in"),
+    _takes("--mouse", action="store_true", help="take the mouse: the wheel moves"),
+    _takes("--wire", type=_count, default=0, metavar="N", help="send at most N bytes a second"),
+    _takes("--open", metavar="SCREEN", default="", help="the screen to begin with"),
+)
 
 
 def _limit(text: str) -> int:

@@ -224,6 +224,7 @@ def run(setup: Setup, names: Sequence[str], arguments: Namespace) -> int:
     with opening:
         from tui.app import Console
         from tui.theme import BadTheme
+        from tui.wire import budget_for
 
         first, places = _first(arguments.open), [_place(setup, name) for name in names]
         try:
@@ -235,6 +236,7 @@ def run(setup: Setup, names: Sequence[str], arguments: Namespace) -> int:
                 environment=setup.config.environment,
                 require_reason=setup.config.require_reason,
                 first=first,
+                budget=budget_for(os.environ, arguments.wire or setup.config.wire),
             )
             opening.until(lambda: console.written > 0)
             gc.freeze()
