@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import sys
@@ -12,9 +13,10 @@ from typing import Any
 
 from textual.app import App
 from textual.events import Event, Key, Paste
+from textual.screen import Screen
 
 from tui.crash import EX_SOFTWARE, told
-from tui.haste import is_burst
+from tui.haste import Confirming, is_burst
 from tui.terminal import Terminal, shell_waits
 from tui.typed import Typed
 from tui.widgets.lines import Painted
@@ -40,6 +42,8 @@ class Guarded(App[None], inherit_bindings=False):
         self._last_resort: threading.Timer | None = None
         self.hasty = False
         """Whether the key that acts now came in a burst that no hand types."""
+        self.arrived = -math.inf
+        """When the key that acts now was read from the terminal, in monotonic seconds."""
         self._gone = False
         self._ended: int | None = None
         self._begun = False
@@ -75,12 +79,18 @@ class Guarded(App[None], inherit_bindings=False):
 
     async def _act(self, event: Event) -> None:
         self.hasty = isinstance(event, Key) and is_burst(event)
+        self.arrived = event.time
         # Painted lines take no keys. The way from them up through all that they stand in, each part
         # with a queue of its own, costs more than what the key does.
         lines = self.focused if isinstance(self.focused, Painted) else None
         if isinstance(event, Key) and lines is not None and await self._is_bound(event.key, lines):
             return
         await super().on_event(event)
+
+    def _display(self, screen: Screen[Any], renderable: Any) -> None:
+        super()._display(screen, renderable)
+        if isinstance(screen, Confirming) and renderable is not None and screen.is_active:
+            screen.guard.painted(time.monotonic())
 
     async def _is_bound(self, key: str, lines: Painted) -> bool:
         """Do what a key is bound to where these lines have the focus; whether it was to anything.

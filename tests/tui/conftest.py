@@ -7,9 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 from blockbuster import blockbuster_ctx
+from textual.events import Event
 from textual.pilot import Pilot
 
 from tests.tui.spools import acted, in_utc
+from tui.guarded import Guarded
+
+READING = 3600.0
+"""Seconds from a paint to the next key of a pilot."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -54,6 +59,18 @@ def keys_have_acted(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Pilot, "press", press_it)
     monkeypatch.setattr(Pilot, "pause", pause_for)
+
+
+@pytest.fixture(autouse=True)
+def keys_come_after_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pilot's key arrives long after the screen that it answers was painted."""
+    act = Guarded._act
+
+    async def act_later(app: Guarded, event: Event) -> None:
+        event.time += READING
+        await act(app, event)
+
+    monkeypatch.setattr(Guarded, "_act", act_later)
 
 
 @pytest.fixture(autouse=True)

@@ -22,6 +22,8 @@ from typing import Any
 
 from rich.cells import cell_len
 
+from tui.haste import CONFIRM_SECONDS
+
 PATIENCE = 60.0
 """Seconds after which it counts as hanging."""
 
@@ -168,6 +170,12 @@ class Terminal:
     def shows(self, *texts: str) -> None:
         """Read on until the screen shows these."""
         self.until(lambda: all(text in self.screen.text for text in texts))
+
+    def reads(self) -> None:
+        """Look at a plan for as long as its confirming key needs to count."""
+        deadline = time.monotonic() + CONFIRM_SECONDS + 0.1
+        while (left := deadline - time.monotonic()) > 0:
+            self._read(left)
 
     def opens(self, pending: int = 40) -> None:
         """Read on until a queue was looked at to its end, and all that waits there is listed.

@@ -180,7 +180,7 @@ class Night:
         """Type what it asks for, as often as what it asks for changes; not where that is a replay,
         which nobody here would run, nor where there is nothing left of it."""
         while screen._report is None and screen.amount and screen._pace is None:
-            if not screen._applying and not screen.late():
+            if not screen._applying:
                 await self.pilot.press(*(screen.wanted or "y"))
             await self.pilot.pause()
 

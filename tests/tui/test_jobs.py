@@ -102,7 +102,6 @@ class Hand:
         """Type the count that the plan asks for; answers with it."""
         screen = self.console.screen
         assert isinstance(screen, PlanScreen)
-        await until(self.pilot, lambda: not screen.late())
         wanted = screen.wanted
         for digit in wanted:
             await self.pilot.press(digit)

@@ -362,6 +362,7 @@ def test_killed_in_the_middle_nothing_is_lost(tmp_path: Path) -> None:
         terminal.shows("what would happen")
         terminal.send("!")
         terminal.shows("type 24 to retry 24")
+        terminal.reads()
         terminal.send("2")
         terminal.shows("[ 2_ ]")
         terminal.send("4")

@@ -75,7 +75,6 @@ async def planned(pilot: Pilot[None], name: str = "postfix") -> SuspendScreen:
     screen = pilot.app.screen
     assert isinstance(screen, SuspendScreen)
     await until(pilot, lambda: screen._after is not None and screen._waiting is not None)
-    screen._drawn = float("-inf")  # as if the operator had read it
     return screen
 
 
@@ -187,18 +186,6 @@ async def test_two_at_once_one_wins(post: Post) -> None:
 
         await sees(pilot, "not done: postfix was suspended meanwhile")
         assert post.suspended == {"postfix": "mine"}
-
-
-async def test_a_paste_suspends_nothing(post: Post) -> None:
-    """Keys that come all at once are no hand's."""
-    async with post.console().run_test(size=(80, 24)) as pilot:
-        screen = await planned(pilot)
-        assert isinstance(pilot.app, Console)
-        pilot.app.hasty = True
-        screen.action_yes()
-
-        assert "nothing was done" in page(pilot)
-        assert post.suspended == {}
 
 
 async def test_what_is_none_of_ours_cannot_be_suspended(post: Post) -> None:

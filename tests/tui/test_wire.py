@@ -94,7 +94,7 @@ def test_only_ssh_and_an_option_limit_the_bytes(
 
 
 def test_a_running_operation_repaints_each_second() -> None:
-    """While an operation runs no second passes without a repaint; after it the slower pace holds."""
+    """While an operation runs each second has a repaint; after it the slower pace holds."""
     line = Line()
     line.seconds(3 * RESTED, 9000)
     assert line.wire.period == PACES[-1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 
 from textual import work
 
@@ -22,10 +21,6 @@ from tui.screens.deed import Deed
 from tui.screens.face import HASTY, Face
 from tui.surroundings import Surroundings
 from tui.views import controls as view
-
-LATE = 0.3
-"""Seconds for which a key that applies does not count after the plan was drawn anew: it was meant
-for the one before."""
 
 CONTROL_KEYS = frozenset({"pause_queue"})
 """Actions of other screens that open a plan for a control."""
@@ -81,7 +76,6 @@ class ControlScreen(Deed):
         self._unknown = self._trouble = ""
         self._problems: tuple[Problem, ...] = ()
         self._doing = False
-        self._drawn = float("-inf")
         self._said: tuple[str, ...] = ()
         self.outcome = ""
         """What was done, in one line; "" while nothing was."""
@@ -109,7 +103,7 @@ class ControlScreen(Deed):
                 self._foretold = await inspector.would(order) or "it says nothing"
         except StoreError as error:
             self._unknown = str(error)
-        self._drawn = time.monotonic()
+        self.plan_changed()
         self.lay_out(self.size.width)
 
     def _compare(self) -> None:
@@ -205,11 +199,6 @@ class ControlScreen(Deed):
             return "a reason is asked for here: Tab types it"
         return ""
 
-    def late(self) -> str:
-        """What it would do has to be read first."""
-        soon = time.monotonic() - self._drawn < LATE
-        return "the plan was drawn only just now: look, and press it again" if soon else ""
-
     # What it does
 
     def without(self) -> set[str]:
@@ -257,7 +246,8 @@ class ControlScreen(Deed):
 
     def _change(self, order: Order) -> None:
         self._order = order
-        self._typed = self._trouble = ""
+        self._trouble = ""
+        self.plan_changed()
         self._look_ahead()
         self.lay_out(self.size.width)
 

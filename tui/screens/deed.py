@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from tui import present
 from tui.arming import Arming
+from tui.haste import Confirming
 from tui.present import Line
 from tui.screens.face import HASTY
 from tui.screens.pages import Page
 from tui.widgets.lines import Lines
 
 
-class Deed(Page):
+class Deed(Page, Confirming[None]):
     """A plan that is carried out by typed digits, or by `y` where nothing is lost; never by Enter.
 
     It needs the console to be armed, and can be looked at without.
@@ -52,6 +54,11 @@ class Deed(Page):
             self.lay_out(self.size.width)
 
         self.app.push_screen(AskScreen(title, self._reason, lambda _: ""), take)
+
+    def plan_changed(self) -> None:
+        """The plan on screen is another one: what is typed so far was for the one before."""
+        self._typed = ""
+        self.guard.changed(time.monotonic())
 
     # What it shows
 
@@ -147,11 +154,11 @@ class Deed(Page):
         self.lay_out(self.size.width)
 
     def late(self) -> str:
-        """Why a key that applies was meant for what stood there before; "" when it was not."""
+        """Why a confirming key must wait for what is still being read; "" when nothing is."""
         return ""
 
     def _refusal(self) -> str:
-        if self.hasty:
+        if self.refuses():
             return HASTY
         if settled := self.settled():
             return settled

@@ -16,8 +16,8 @@ from tui.widgets.kept import Keeps
 if TYPE_CHECKING:
     from tui.export import Sheet
 
-HASTY = "these keys came all at once, as a paste does: nothing was done; type it again"
-"""Why keys that write are refused: no hand types so fast, and what is pasted is no command."""
+HASTY = "pasted or typed too early: ignored"
+"""What the screen says of refused keys: a burst, or a confirming key before its plan was seen."""
 
 HERE = 0
 """The place that is looked at just now."""

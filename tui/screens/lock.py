@@ -100,6 +100,7 @@ class LockScreen(Deed):
         evidence = (await self._exam.look()).evidence
         if self._planned is None:
             self._planned = evidence
+            self.plan_changed()
         await self._find_out_what_became()
         (said, when), now = self._said, self._clock()
         if not self._begun and not self._withdrawn:

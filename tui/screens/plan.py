@@ -68,11 +68,6 @@ SPARING = 10
 GLANCE = 0.1
 """Seconds between two looks how far it is."""
 
-LATE = 0.3
-"""Seconds for which no digit counts after the count has changed: it was meant for the one before.
-"""
-
-
 CHUNK = 500
 """Rows that are exported between two looks whether it was stopped."""
 
@@ -115,7 +110,6 @@ class PlanScreen(Deed):
         self._live, self._around, self._when_done = live, around, done
         self._follows, self._warnings, self._errors = follows, tuple(warnings), errors
         self._drift: Mapping[str, str] = {}
-        self._drifted_at = float("-inf")
         self._amount = NO_AMOUNT
         self._weight: Weight | None = None
         self._in_trash: int | None = None
@@ -190,9 +184,8 @@ class PlanScreen(Deed):
 
     def _counted(self, about: Tally) -> None:
         before, self._tally, self._amount = self._amount, about, about.amount
-        if before not in (NO_AMOUNT, about.amount):
-            self._typed = ""
-            self._drifted_at = asyncio.get_running_loop().time()
+        if before != about.amount:
+            self.plan_changed()
 
     @work(group="weigh")
     async def _weigh(self) -> None:
@@ -383,13 +376,6 @@ class PlanScreen(Deed):
         if self._around.require_reason and not self._reason:
             return "a reason is asked for here: Tab types it"
         return why_not_now(self._live, self._tally.states)
-
-    def late(self) -> str:
-        """Why a key that applies came too soon after something changed; "" when it did not."""
-        now = asyncio.get_running_loop().time()
-        return "the count has changed just now: look, and type it again" * (
-            now - self._drifted_at < LATE
-        )
 
     # Keys
 

@@ -10,7 +10,9 @@ from textual.screen import ModalScreen
 
 from engine.text import shown
 from tui import keys, present
+from tui.haste import Confirming
 from tui.present import Line
+from tui.screens.face import HASTY
 from tui.widgets.lines import Lines
 from tui.works import Work
 
@@ -32,7 +34,7 @@ def ending(work: Work, dead: str) -> str:
     )
 
 
-class QuitScreen(ModalScreen[str]):
+class QuitScreen(ModalScreen[str], Confirming[str]):
     """Answers "stop", "keep" or "" to stay."""
 
     BINDINGS = keys.bindings(keys.QUIT)
@@ -63,22 +65,30 @@ class QuitScreen(ModalScreen[str]):
         for key in keys.on(keys.QUIT, without):
             about = alone if key.action == "leave" and alone else key.about
             rows.append(((f"{key.shown:<5}", "key"), (about, "")))
-        self.query_one(Lines).show([present.cut(row, WIDTH) for row in rows])
+        self._rows = [present.cut(row, WIDTH) for row in rows]
+        self.query_one(Lines).show(self._rows)
+
+    def _answer(self, answer: str) -> None:
+        """Close with that answer, unless its key was typed before the question was seen."""
+        if self.refuses():
+            self.query_one(Lines).show([*self._rows, (), ((HASTY, "warning"),)])
+        else:
+            self.dismiss(answer)
 
     def action_quit(self) -> None:
         """Stop the worker and leave; not where more would end by it."""
         if not self._works:
-            self.dismiss("stop")
+            self._answer("stop")
 
     def action_leave(self) -> None:
         """Stop what is carried out, and the worker, and leave."""
         if self._works:
-            self.dismiss("stop")
+            self._answer("stop")
 
     def action_keep(self) -> None:
         """Leave it running."""
         if self._pids:
-            self.dismiss("keep")
+            self._answer("keep")
 
     def action_back(self) -> None:
         """Stay."""

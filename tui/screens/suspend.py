@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-import time
 
 from textual import work
 
@@ -21,9 +20,6 @@ from tui.present import BLANK, Line
 from tui.screens.deed import Deed
 from tui.surroundings import Surroundings
 from tui.views import suspending as view
-
-LATE = 0.3
-"""Seconds for which `y` does not count after the plan was drawn anew: it was meant for that one."""
 
 
 class SuspendScreen(Deed):
@@ -42,7 +38,6 @@ class SuspendScreen(Deed):
         self._waiting: int | None = None
         self._unknown = ""
         self._doing = False
-        self._drawn = float("-inf")
         self.outcome = ""
         """What was done, in words; "" while nothing was."""
 
@@ -68,7 +63,7 @@ class SuspendScreen(Deed):
             self._after = await asyncio.to_thread(self._desk.routes, then)
         except Unavailable as error:
             self._unknown = str(error)
-        self._drawn = time.monotonic()
+        self.plan_changed()
         self.lay_out(self.size.width)
         if not self._desk.delivers:
             return
@@ -156,11 +151,6 @@ class SuspendScreen(Deed):
         if self._stops and self._around.require_reason and not self._reason.strip():
             return "a reason is asked for here: Tab types it"
         return ""
-
-    def late(self) -> str:
-        """What would become of mail has to be read first."""
-        soon = time.monotonic() - self._drawn < LATE
-        return "the plan was drawn only just now: look, and press it again" if soon else ""
 
     # What it does
 
