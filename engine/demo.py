@@ -28,6 +28,7 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from engine import files, lockfile, locks, verbs
+from engine.metrics import Counters
 from engine.model import Move, State, Task
 from engine.store import Full
 from engine.stores.nftban import NftbanStore, Spool, make_spool
@@ -407,7 +408,7 @@ class Traffic:
             for exhibit in self._exhibits:
                 exhibit.add(now)
             if count % 3 == 0:
-                self._publish_mail(f"{self._folder}/{FLOWING}")
+                publish_mail(f"{self._folder}/{FLOWING}")
 
     def _some(
         self, number: int, since: float, until: float, sorts: Sequence[Sort] = SORTS
@@ -435,28 +436,37 @@ class Traffic:
             if outcome.error is not None:
                 raise outcome.error
 
-    def _publish_mail(self, root: str) -> None:
-        """mail.prom from what mail.log says, in the real program's form."""
-        try:
-            with open(f"{root}/log/mail.log", "rb") as log:
-                text = log.read()
-        except FileNotFoundError:
-            return
-        sent = re.findall(rb"^\[(.{19})\].* status=success", text, re.MULTILINE)
-        form = "%Y-%m-%d %H:%M:%S"
-        last = time.mktime(time.strptime(sent[-1].decode(), form)) if sent else 0
-        lines = []
-        for name, sign in _MAIL_COUNTED:
-            metric = f"nftban_mail_send_{name}_total"
-            lines += [f"# HELP {metric} Mail send {name}", f"# TYPE {metric} counter"]
-            found = Counter(re.findall(sign, text))
-            for transport in ("sendmail", "postfix", "curl", "msmtp", "mailx", "exim"):
-                lines.append(f'{metric}{{transport="{transport}"}} {found[transport.encode()]}')
-            lines.append("")
-        stamp = "nftban_mail_last_success_timestamp"
-        lines += [f"# HELP {stamp} Last successful send", f"# TYPE {stamp} gauge"]
-        lines.append(f"{stamp} {last:.0f}")
-        files.publish(f"{root}/metrics/mail.prom", ("\n".join(lines) + "\n").encode())
+
+def publish_mail(root: str) -> None:
+    """Write mail.prom and its counter files from mail.log, in the real program's form.
+
+    Whatever else writes mail.prom, such as the command that suspends a transport, takes its
+    numbers from the counter files.
+    """
+    try:
+        with open(f"{root}/log/mail.log", "rb") as log:
+            text = log.read()
+    except FileNotFoundError:
+        return
+    sent = re.findall(rb"^\[(.{19})\].* status=success", text, re.MULTILINE)
+    counters = Counters(f"{root}/metrics/counters")
+    form = "%Y-%m-%d %H:%M:%S"
+    last = time.mktime(time.strptime(sent[-1].decode(), form)) if sent else 0
+    lines = []
+    for name, sign in _MAIL_COUNTED:
+        metric = f"nftban_mail_send_{name}_total"
+        lines += [f"# HELP {metric} Mail send {name}", f"# TYPE {metric} counter"]
+        found = Counter(re.findall(sign, text))
+        for transport in ("sendmail", "postfix", "curl", "msmtp", "mailx", "exim"):
+            amount = found[transport.encode()]
+            lines.append(f'{metric}{{transport="{transport}"}} {amount}')
+            if amount != counters.read(f"mail_{name}_{transport}"):
+                counters.put(f"mail_{name}_{transport}", str(amount))
+        lines.append("")
+    stamp = "nftban_mail_last_success_timestamp"
+    lines += [f"# HELP {stamp} Last successful send", f"# TYPE {stamp} gauge"]
+    lines.append(f"{stamp} {last:.0f}")
+    files.publish(f"{root}/metrics/mail.prom", ("\n".join(lines) + "\n").encode())
 
 
 def _sections(said: Sequence[Mapping[str, str]]) -> str:

@@ -15,10 +15,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engine import config, locks
-from engine.demo import CONFIG, MENDED, Demo
+from engine import config, locks, metrics, transports
+from engine.demo import CONFIG, MENDED, Demo, publish_mail
 from engine.inotify import Ear
 from engine.mail import reasons
+from engine.mail.ledger import Ledger, Places
 from engine.mail.running import Ran
 from engine.model import Problem, State, Task, Verdict
 from engine.store import Store
@@ -149,6 +150,26 @@ def test_one_spool_flows_and_one_is_stuck(tmp_path: Path, running: psutil.Proces
     errors = {re.sub(r"\d+", "#", re.findall('LAST_ERROR="(.*)"', text)[0]) for text in dead}
     assert len(errors) == 5
     assert locks.examine(str(flowing / "run" / "queue.lock"), 1200.0).verdict is Verdict.HELD
+
+
+def test_the_mail_counters_agree_with_the_metrics(tmp_path: Path) -> None:
+    """Another program that writes mail.prom from the counters writes the numbers of the demo."""
+    (tmp_path / "log").mkdir()
+    (tmp_path / "metrics").mkdir()
+    (tmp_path / "log" / "mail.log").write_text(
+        "[2026-11-20 09:00:00] [INFO] MAIL_SEND_ATTEMPT task_id=a attempt=1 transport=curl to=x\n"
+        "[2026-11-20 09:00:01] [INFO] MAIL_SEND_RESULT task_id=a status=success transport=curl\n"
+    )
+    metrics_path = str(tmp_path / "metrics" / "mail.prom")
+    publish_mail(str(tmp_path))
+    first = metrics.read(metrics_path)
+
+    counters, records = str(tmp_path / "metrics" / "counters"), str(tmp_path / "delivery.jsonl")
+    places = Places(str(tmp_path / "log" / "mail.log"), metrics_path, counters, records)
+    Ledger(places, pytest.fail).publish("curl", 0, 0.0)
+
+    assert transports.totals(metrics.read(metrics_path)) == transports.totals(first)
+    assert transports.totals(first)["curl"] == (1, 1, 0)
 
 
 ENDS = {
