@@ -19,11 +19,18 @@ from engine.gauges import LAST_RUN, Ours, Reading, contradictions
 from engine.metrics import Samples
 from engine.model import LockEvidence, State, Verdict
 from engine.policy import at
+from engine.runs import Seen
 from engine.text import shown
 from engine.transports import Health, Routes, Transport
 
 AHEAD = 60.0
 """Seconds by which the clock of a log or a metrics file may be ahead of ours."""
+
+GRACE_SECONDS = 5.0
+"""For so long a lock is free, and no task is started, before a worker is missed."""
+
+MISSED_RUNS = 2.0
+"""After so many times the usual time between runs, the next run is missed."""
 
 ROOM = 60
 """Characters of what an alert says: it stands beside a place's name in 80 columns."""
@@ -141,6 +148,10 @@ class Sight(NamedTuple):
     transports: Sequence[Transport] = ()
     ran: float | None = None
     """When a log last spoke of a run, epoch seconds UTC."""
+    runs: Seen | None = None
+    """The runs that log and metrics show; None where these are not read to their end."""
+    free_since: float | None = None
+    """Since when the lock has been free, epoch seconds UTC; None where that is not watched."""
     unfinished: Sequence[Unfinished] = ()
     routes: Routes | None = None
     """By which way its mail goes; None where nothing is known of that."""
@@ -236,11 +247,34 @@ def _oldest(sight: Sight, now: float, limits: Thresholds) -> _Found:
 
 
 def _idle(sight: Sight, now: float, limits: Thresholds) -> _Found:
-    since = _idle_since(sight, now)
+    since, goal = _idle_since(sight, now), (Where.STATE, State.PENDING)
+    due = "1 task is due" if sight.due == 1 else f"{sight.due:,} tasks are due"
     if since is not None and now - since > 60 * limits.idle:
-        due = "1 task is due" if sight.due == 1 else f"{sight.due:,} tasks are due"
         words = f"nothing has run for {roughly(now - since)}, {due}"
-        yield Level.CRIT, What.IDLE, words, since, (Where.STATE, State.PENDING)
+        yield Level.CRIT, What.IDLE, words, since, goal
+    elif sight.due and lacks_worker(sight, now, limits):
+        words = f"no worker running, {due}"
+        yield Level.CRIT, What.IDLE, words, sight.free_since, goal
+
+
+def lacks_worker(
+    sight: Sight, now: float, limits: Thresholds, grace: float = GRACE_SECONDS
+) -> bool:
+    """Whether no process has held the lock for `grace` seconds, and no run of a timer is near."""
+    free, runs, lock = sight.free_since, sight.runs, sight.lock
+    is_free = lock is not None and lock.verdict is Verdict.FREE
+    if not is_free or sight.unavailable or free is None or runs is None or now - free < grace:
+        return False
+    if runs.last is None:
+        return True
+    idle = 60 * limits.idle
+    limit = idle if runs.apart is None else min(idle, MISSED_RUNS * runs.apart)
+    return now - runs.last > max(GRACE_SECONDS, limit)
+
+
+def is_stalled(alerts: Sequence[Alert]) -> bool:
+    """Whether one of these says that due tasks wait and none is worked."""
+    return any(alert.what in (What.IDLE, What.STUCK) for alert in alerts)
 
 
 def _idle_since(sight: Sight, now: float) -> float | None:

@@ -48,6 +48,8 @@ class Course(StrEnum):
     GROWS = "grows"
     EMPTY = "empty"
     STEADY = "steady"
+    STALLED = "stalled"
+    """Due tasks wait, and none is done."""
     UNKNOWN = "unknown"
 
 
@@ -60,10 +62,13 @@ class Drain(NamedTuple):
 
     @property
     def words(self) -> str:
-        """For a narrow column: `1m42s`, `grows`, `steady`, `-` where nothing waits, `?`."""
+        """For a narrow column: `1m42s`, `grows`, `steady`, `STALLED`, `?`; `-`: nothing waits."""
         if self.seconds is not None:
             return spell(self.seconds)
-        return {Course.EMPTY: "-", Course.UNKNOWN: "?"}.get(self.course, self.course.value)
+        return _WORDS.get(self.course, self.course.value)
+
+
+_WORDS = {Course.EMPTY: "-", Course.UNKNOWN: "?", Course.STALLED: "STALLED"}
 
 
 class Growth(NamedTuple):
@@ -154,6 +159,12 @@ class Flow:
         if abs(slope) * seconds < 1:  # less than one task in all that time
             return Drain(Course.STEADY)
         return Drain(Course.GROWS) if slope > 0 else Drain(Course.DRAINS, waiting / -slope)
+
+    def is_dry(self, now: float, over: float = TREND) -> bool:
+        """Whether no task left in so many seconds, all of which were watched."""
+        samples = self._since(now - over)
+        watched = self._fresh(now, over) and samples[-1].when - samples[0].when >= over - _OFTEN
+        return watched and samples[-1].left == samples[0].left
 
     def spark(self, now: float, cells: int) -> tuple[float | None, ...]:
         """The mean backlog in each of so many cells of the last ten minutes, the latest last.

@@ -114,6 +114,8 @@ def drained(
         return said("paused", "paused: what waits does so until the queue goes on", None)
     if limit == inf:
         return said("never empty", f"never empty: {bucket} lets nothing through", None, True)
+    if pace.course is Course.STALLED:
+        return said("stalled", "stalled: tasks are due, and none is done", None, True)
     alone = f"; {bucket} alone takes {roughly(limit)}" if bucket else ""
     if pace.course is Course.UNKNOWN and not bucket:
         why = "it was not watched for long enough"

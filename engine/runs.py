@@ -1,4 +1,4 @@
-"""Whether the rate of a replay can be kept, and how long it takes: said before it begins."""
+"""Runs of a queue: how far apart they are, and whether a replay's rate can be kept by them."""
 
 from __future__ import annotations
 
@@ -47,6 +47,28 @@ def runs_apart(began: Iterable[float]) -> float | None:
     gaps = sorted(after - before for before, after in pairwise(times))
     # Among the shorter ones, as a run that finds nothing due is in no log.
     return gaps[len(gaps) // 4] if len(times) >= RUNS else None
+
+
+WINDOW = 600.0
+"""Seconds before the last run over which the time between runs is measured."""
+
+
+class Seen(NamedTuple):
+    """The runs of a queue, as far as its log and its metrics show them."""
+
+    last: float | None = None
+    """Epoch seconds UTC of the last run; None: none is known."""
+    apart: float | None = None
+    """Seconds between two runs at most; None: fewer than `RUNS` are known."""
+
+
+def seen(times: Iterable[float]) -> Seen:
+    """The last run and the longest time between two, from when tasks or runs were started."""
+    known = sorted(times)
+    last = known[-1] if known else None
+    lately = [when for when in known if last is not None and when >= last - WINDOW]
+    gaps = [after - before for before, after in pairwise(lately)]
+    return Seen(last, max(gaps) if len(lately) >= RUNS else None)
 
 
 class Forecast(NamedTuple):

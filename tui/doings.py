@@ -6,11 +6,14 @@ from collections import deque
 from collections.abc import Sequence
 
 from engine import events
-from engine.events import Event
+from engine.events import Event, What
 from engine.recent import Recent
 
 MOST = 50_000
 """Events that are kept: some 20 MiB, and an hour of 14 tasks a second."""
+
+STARTS = 1_000
+"""Started tasks whose times are kept."""
 
 AT_ONCE = 2
 """Polls of a log in one look; each reads about a megabyte, and the rest waits for the next look."""
@@ -23,14 +26,25 @@ class Doings:
         self._logs = [Recent(path) for path in paths]
         self._events: deque[Event] = deque(maxlen=MOST)
         self._transports: dict[str, str] = {}
+        self.starts: deque[float] = deque(maxlen=STARTS)
+        """When the last tasks were started, epoch seconds UTC."""
 
     def look(self, now: float) -> None:
         """Take in what was logged since; `now` in epoch seconds UTC."""
         for log in self._logs:
             for _ in range(AT_ONCE):
-                self._events.extend(events.read(log.poll(now), self._transports))
+                new = list(events.read(log.poll(now), self._transports))
+                self._events.extend(new)
+                self.starts.extend(
+                    e.when for e in new if e.what is What.STARTED and e.when is not None
+                )
                 if not log.behind:
                     break
+
+    @property
+    def is_read(self) -> bool:
+        """Whether each log is read to its end."""
+        return not any(log.behind for log in self._logs)
 
     @property
     def events(self) -> tuple[Event, ...]:

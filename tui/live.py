@@ -9,16 +9,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from engine import filters, recorder
-from engine.alerts import Alert, Sight, alerts
+from engine.alerts import Alert, Sight, alerts, is_stalled, lacks_worker
 from engine.events import Event
-from engine.flow import LATELY, SPAN, Course, Flow
+from engine.flow import LATELY, SPAN, Course, Drain, Flow
 from engine.forecast import Basis, Forecast, expected
 from engine.index import Query
 from engine.inspector import Inspector
 from engine.journal import Intent
 from engine.lane import Lane
 from engine.limits import WHOLE
-from engine.model import State
+from engine.model import State, Verdict
 from engine.notes import Noted
 from engine.operations import Allowed, freely
 from engine.pace import Pace
@@ -33,13 +33,16 @@ from engine.transports import Heap, Routes, settled
 from engine.waiting import Standing
 from tui.child import Worker
 from tui.history import History, name_of, unfinished
-from tui.place import Place
+from tui.place import NO_WORKER, Place
 from tui.recovery import Recovery
 from tui.trial import Trial
 from tui.watch import Signs, Watch, routes_of
 
 if TYPE_CHECKING:  # nothing is carried out yet when the console opens
     from tui.works import Work
+
+TO_PENDING = frozenset({"retry", "promote", "release"})
+"""Verbs after which tasks wait for a worker."""
 
 COUNTED = 300
 """Counts that are remembered, one a second: metrics are compared with those of their own time."""
@@ -112,6 +115,8 @@ class Live:
         """How the recording goes on."""
         self.past = Flow()
         """What was recorded of the minutes before it was opened."""
+        self.free_since: float | None = None
+        """Since when its lock has been free, epoch seconds UTC; None while it is not."""
         self.looked = False
         """Whether lock, figures and logs were looked at once."""
         self._watch = Watch(place, clock)
@@ -164,6 +169,7 @@ class Live:
     async def _follow(self, period: Callable[[], float]) -> None:
         while not self._closed:
             self.signs = await asyncio.to_thread(self._watch.look)
+            self._note_lock()
             latest = self.inspector.latest
             if latest.complete:
                 self.counted.append((self.clock(), latest.counts))
@@ -173,6 +179,30 @@ class Live:
             self._record()
             self._tell()
             await asyncio.sleep(period())
+
+    def _note_lock(self) -> None:
+        lock = self.signs.lock
+        if lock is None or lock.verdict is not Verdict.FREE:
+            self.free_since = None
+        elif self.free_since is None:
+            self.free_since = self.clock()
+
+    @property
+    def lacks_worker(self) -> bool:
+        """Whether nothing works this place now, as far as its lock and its runs show."""
+        ours = self.worker.pid is not None
+        return not ours and lacks_worker(self.sight(), self.clock(), self.place.alerts, grace=0.0)
+
+    def worker_hint(self, verb: str) -> str:
+        """The next step after that verb moved tasks to pending; "" where a worker takes them."""
+        return NO_WORKER if verb in TO_PENDING and self.lacks_worker else ""
+
+    def drain(self, now: float) -> Drain:
+        """How long until nothing waits; `STALLED` where due tasks wait and none is done."""
+        due = 0 if self.standing is None else self.standing.due
+        if due and (is_stalled(self.alerts) or self.flow.is_dry(now)):
+            return Drain(Course.STALLED)
+        return self.flow.drain(now)
 
     async def _ask_what_waits(self) -> None:
         loop = asyncio.get_running_loop()
@@ -349,7 +379,7 @@ class Live:
         latest, waiting, now = self.inspector.latest, self.standing, self.clock()
         if not latest.complete or latest.unavailable or waiting is None:
             return ()
-        pace, growth = self.flow.drain(now), self.flow.growth(State.DEAD, now)
+        pace, growth = self.drain(now), self.flow.growth(State.DEAD, now)
         if pace.course is Course.UNKNOWN:
             pace = self.past.drain(now)
         if growth is None or growth.seconds < LATELY:
@@ -387,6 +417,8 @@ class Live:
             tuple(self.counted),
             tuple(way for way in signs.sending.transports if way.spoken_of),
             signs.ran,
+            signs.runs,
+            self.free_since,
             tuple(map(unfinished, self.history.interrupted)),
             signs.routes,
             self._lost(now),

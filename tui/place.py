@@ -18,6 +18,9 @@ from engine.vitals import Vitals
 LEASES = "none here: each claim is a lease"
 """What is said of the lock where there is none because none is needed."""
 
+NO_WORKER = "No worker is running here: W in the queue starts one."
+"""The next step where due tasks wait for a worker."""
+
 
 class MailDesk(NamedTuple):
     """What can be told, and done, about the ways mail is sent by from one place; all of it blocks.

@@ -15,12 +15,13 @@ from typing import NamedTuple
 from engine import metrics
 from engine.deliveries import Deliveries
 from engine.events import What, event
-from engine.gauges import Reading
+from engine.gauges import LAST_RUN, Reading
 from engine.limits import Left
 from engine.logtail import LogLine, Tail
 from engine.mailwatch import NO_RECORDS, Transports
 from engine.model import LockEvidence, Verdict
 from engine.notes import NOTHING, Noted
+from engine.runs import Seen, seen
 from engine.store import StoreError, Unavailable
 from engine.transports import Failure, Heap, Routes, Sending, log_among, settled
 from tui.doings import Doings
@@ -54,6 +55,8 @@ class Signs(NamedTuple):
     """By which way mail goes; None where nothing is known of that."""
     facts: Facts = Facts()
     """What is to be known of the queue as a whole."""
+    runs: Seen | None = None
+    """The runs that log and metrics show; None where these are not read to their end."""
 
 
 def lock_of(place: Place) -> LockEvidence | None:
@@ -118,6 +121,7 @@ class Watch:
         self._transports = Transports(log_among(place.logs))
         self._records: Deliveries | None = None
         self._ran: float | None = None
+        self._last_runs: deque[float] = deque(maxlen=KEPT)
         self._notes: Noted = NOTHING
         self._facts = Facts()
         self._facts_due = float("-inf")
@@ -135,7 +139,14 @@ class Watch:
         unread = self._read_notes()
         lock = lock_of(self._place)
         told = (sending, self._ran, tokens, self._notes, unread, routes, self._read_facts())
-        return Signs(lock, queue, mail, log, *told)
+        return Signs(lock, queue, mail, log, *told, self._see_runs(queue))
+
+    def _see_runs(self, queue: Reading) -> Seen | None:
+        """The runs, from started tasks in the logs and each last run that the metrics had."""
+        last = queue.get(LAST_RUN) if isinstance(queue, metrics.Samples) else None
+        if last and last not in self._last_runs:
+            self._last_runs.append(last)
+        return seen((*self.doings.starts, *self._last_runs)) if self.doings.is_read else None
 
     def _read_records(self) -> Mapping[str, Sequence[Failure]]:
         """What the delivery records tell of failures; they only add to what the log says."""

@@ -19,6 +19,7 @@ from engine.gauges import GAUGES, LAST_RUN
 from engine.logtail import contract_line
 from engine.metrics import QueueGauges, Samples, render_queue
 from engine.model import LockEvidence, State, Verdict
+from engine.runs import Seen
 from engine.transports import Heap, Routes, Stopped, Tally, Transport, Window
 from tests.engine.lockers import later
 from tests.engine.test_transports import attempt, given_up
@@ -61,7 +62,12 @@ def a_way(success: int, failures: int, name: str = "curl") -> Transport:
 
 def due(minutes: float, **fields: object) -> Sight:
     """Twelve tasks are due, the oldest for so many minutes."""
-    return a_sight(due=12, oldest_due=NOW - 60 * minutes, **fields)
+    return a_sight(**{"due": 12, "oldest_due": NOW - 60 * minutes, **fields})
+
+
+def unserved(**fields: object) -> Sight:
+    """Twelve tasks are due, the lock has been free for a minute, and no run is known."""
+    return due(1, **{"free_since": NOW - 60, "runs": Seen(), **fields})
 
 
 HALTED = {"curl": Stopped("curl", NOW - 7200, "ana", "the relay is moved")}
@@ -111,6 +117,23 @@ TABLE = [
     (due(99, lock=HELD._replace(since=None)), ""),
     (due(99, lock=STUCK), "CRIT stuck lock"),
     (a_sight(ran=NOW - 9999), ""),
+    (unserved(), "CRIT nothing runs: no worker running, 12 tasks are due -> state pending"),
+    (unserved(due=0), ""),
+    (unserved(free_since=NOW - 4), ""),
+    (unserved(free_since=None), ""),
+    (unserved(runs=None), ""),
+    (unserved(lock=HELD), ""),
+    # A timer each minute: one missed run is not two.
+    (unserved(runs=Seen(NOW - 119, 60.0)), ""),
+    (unserved(runs=Seen(NOW - 121, 60.0)), "no worker running, 12 tasks are due"),
+    # A worker that stayed, started a task each second, and is gone.
+    (unserved(runs=Seen(NOW - 4, 1.0)), ""),
+    (unserved(runs=Seen(NOW - 6, 1.0)), "no worker running, 12 tasks are due"),
+    # Too few runs are known, or they are far apart: as long as `idle` says.
+    (unserved(runs=Seen(NOW - 899, None)), ""),
+    (unserved(runs=Seen(NOW - 901, None)), "no worker running, 12 tasks are due"),
+    (unserved(runs=Seen(NOW - 901, 3600.0)), "no worker running, 12 tasks are due"),
+    (unserved(oldest_due=NOW - 9999), "nothing has run for 2h46m, 12 tasks are due"),
     (a_sight(transports=[a_way(10, 9)]), ""),
     (
         a_sight(transports=[a_way(8, 13)]),

@@ -73,6 +73,16 @@ def test_a_backlog_drains_grows_or_stays(flow: Flow, drain: Drain, words: str) -
     assert got.words == words
 
 
+@pytest.mark.parametrize(
+    ("seconds", "left", "dry"), [(120, 0, True), (60, 0, False), (120, 1, False)]
+)
+def test_a_queue_is_dry_if_no_task_left_in_all_the_time(seconds: int, left: int, dry: bool) -> None:
+    """No output is known only after two minutes in which no task left."""
+    flow = a_flow(seconds, 607, came=1, left=left)
+
+    assert flow.is_dry(NOW) is dry
+
+
 def test_a_burst_is_no_trend() -> None:
     """A backlog that jumps up and down by bursts, and goes down all in all, drains."""
     flow = Flow()

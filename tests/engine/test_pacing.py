@@ -24,7 +24,7 @@ from engine.pace import (
 )
 from engine.pacing import MOST, ORDERS, Course, Finished, Send, Step, Stop, Wait, rules
 from engine.policy import HOUR, Bucket
-from engine.runs import Working, forecast, runs_apart
+from engine.runs import Seen, Working, forecast, runs_apart, seen
 
 NOW = 1_795_170_000.0
 NEVER = Stops(None, None)
@@ -549,3 +549,20 @@ APART: tuple[tuple[list[float], float | None], ...] = (
 def test_the_time_between_runs_is_seen_in_the_log(began: list[float], apart: float | None) -> None:
     """From when tasks were begun it is told how far apart runs are."""
     assert runs_apart(began) == pytest.approx(apart)
+
+
+@pytest.mark.parametrize(
+    ("times", "runs"),
+    [
+        ([], Seen()),
+        ([100.0, 40.0], Seen(100.0, None)),
+        ([160.0, 40.0, 100.0], Seen(160.0, 60.0)),
+        # Each minute a run starts five tasks.
+        ([60.0 * minute + task for minute in range(3) for task in range(5)], Seen(124.0, 56.0)),
+        # An outage long before the last runs says nothing of these.
+        ([0.0, 5000.0, 5010.0, 5025.0], Seen(5025.0, 15.0)),
+    ],
+)
+def test_the_time_between_runs_is_the_longest_one_lately(times: list[float], runs: Seen) -> None:
+    """Of the runs in ten minutes, the last and the longest time between two; None if too few."""
+    assert seen(times) == runs

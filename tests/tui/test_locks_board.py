@@ -145,7 +145,7 @@ async def test_the_evidence_and_what_waits(roots: list[Path]) -> None:
             await desk.pilot.press("j")
 
             await desk.until(lambda: "none: there is no lock file" in desk.text)
-            assert "nothing needs be done: nobody holds it" in desk.text
+            assert "nothing to free" in desk.text
     finally:
         await asyncio.to_thread(lock.release)
 

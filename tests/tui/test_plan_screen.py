@@ -26,6 +26,7 @@ from tests.tui.spools import (
 )
 from tui import keys, planning
 from tui.app import Console
+from tui.place import NO_WORKER
 from tui.plain import text_of
 from tui.screens.plan import PlanScreen
 from tui.screens.queue import QueueScreen
@@ -250,3 +251,15 @@ async def test_a_plan_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         *["purged"] * 2,
         *["left out"] * 2,
     ]
+
+
+@pytest.mark.parametrize(("verdict", "hint"), [(Verdict.FREE, True), (Verdict.HELD, False)])
+async def test_a_result_says_that_no_worker_is_running(verdict: Verdict, hint: bool) -> None:
+    """After a retry without a worker the result names the next step; with one it does not."""
+    lock = LockEvidence(verdict, since=NOW)
+    async with opened(a_memory([a_task(1, State.DEAD)]), lock=lambda: lock) as hand:
+        await hand.planned("4", "R")
+        await hand.press("y")
+        await hand.shows("1 planned, 1 in the result")
+
+        assert (NO_WORKER in text_of(hand.console.screen)) is hint

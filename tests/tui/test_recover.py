@@ -14,7 +14,8 @@ from typing import TypeAlias
 
 import pytest
 
-from engine import lockfile, locks, verbs
+from engine import lockfile, locks, metrics, verbs
+from engine.gauges import LAST_RUN
 from engine.model import State, Task
 from engine.stores import open_store
 from engine.stores.nftban import NftbanStore
@@ -253,6 +254,8 @@ def test_a_stuck_worker_is_ended(root: Path, spooldeck: Run, start: Callable[...
     assert attempts(root) == GIVEN_BACK
     assert not (root / "run" / "queue.lock").exists()
     assert (root / "metrics" / "counters" / "lock_recoveries_total").read_text() == "1\n"
+    # A recovery is no run: nothing was worked.
+    assert metrics.read(str(root / "metrics" / "queue.prom")).get(LAST_RUN) == 0
     log = log_of(root)
     assert log[0].startswith("[ALERT] Queue processor stuck for 13")
     assert log[0].endswith(f"(PID: {worker.pid}) - initiating auto-recovery")

@@ -8,7 +8,8 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator
 
-from engine import breaker, files, locks, verbs
+from engine import breaker, files, locks, metrics, verbs
+from engine.gauges import LAST_RUN
 from engine.locks import PidLock
 from engine.model import LockEvidence, Problem, State, Task, Verdict
 from engine.policy import at
@@ -147,7 +148,7 @@ def _give_back(setup: Setup, store: NftbanStore, lock: PidLock, hold: Collection
         if task.id in hold:
             store.swap(task, verbs.hold(task, time.time()))
             told("WARN", f"Held: {task.id}, which was in work; it is not run again by itself")
-    services = setup.services(store)
+    services = setup.services(store, ran=_last_run(setup))
     Worker(
         store,
         {},
@@ -161,6 +162,14 @@ def _give_back(setup: Setup, store: NftbanStore, lock: PidLock, hold: Collection
     services.publish()
     if not said:
         _say("nothing was left half done")
+
+
+def _last_run(setup: Setup) -> float:
+    """When the queue was last worked, as its metrics say; 0 where they do not: this is no run."""
+    try:
+        return metrics.read(setup.queue.queue_metrics).get(LAST_RUN) or 0.0
+    except (OSError, metrics.BadMetrics):
+        return 0.0
 
 
 def _left(store: NftbanStore) -> Iterator[str]:

@@ -540,14 +540,19 @@ class Setup(NamedTuple):
 
             syslogging.send(self.queue.syslog, level, text, now)
 
-    def services(self, store: NftbanStore, mailing: "Mailing | None" = None) -> Services:
-        """What a worker on this queue is handed."""
+    def services(
+        self,
+        store: NftbanStore,
+        mailing: "Mailing | None" = None,
+        ran: float | None = None,
+    ) -> Services:
+        """What a worker on this queue is given; `ran`: the last run, where this is none."""
         counters = self.counters()
         mailing = mailing or self.mailing()
 
         def publish() -> None:
             try:
-                text = self.metrics(store, time.time())
+                text = self.metrics(store, time.time(), ran)
                 files.publish(self.queue.queue_metrics, text, root=self.queue.root)
             except OSError as error:
                 complain(f"{self.queue.queue_metrics}: {error.strerror}")
@@ -677,8 +682,8 @@ class Setup(NamedTuple):
         if gone:
             self.log("INFO", f"Auto-purged {gone} DLQ tasks older than {days:g} days")
 
-    def metrics(self, store: NftbanStore, now: float) -> bytes:
-        """The text of queue.prom as of now."""
+    def metrics(self, store: NftbanStore, now: float, ran: float | None = None) -> bytes:
+        """The text of queue.prom as of now; `ran`: the last run, where that is not now."""
         counts, oldest = store.figures(now)
         gauges = metrics.QueueGauges(
             pending=counts[State.PENDING],
@@ -687,7 +692,7 @@ class Setup(NamedTuple):
             oldest_age=oldest,
         )
         totals = {name: self._total(name) for name in metrics.QUEUE_COUNTERS}
-        return metrics.render_queue(gauges, totals, now)
+        return metrics.render_queue(gauges, totals, now if ran is None else ran)
 
     def _total(self, name: str) -> int:
         try:

@@ -18,6 +18,7 @@ from engine.verbs import VERBS
 from tui import keys, planning, present
 from tui.exam import UNREAD, Case, Exam, not_abandoned
 from tui.live import Live
+from tui.place import NO_WORKER
 from tui.present import BLANK, Line
 from tui.screens.deed import Deed
 from tui.screens.face import HASTY
@@ -238,7 +239,8 @@ class LockScreen(Deed):
             return ((" freeing the lock ... Esc leaves, and it goes on", "strong"),)
         if self._begun:
             words, look = self._recovery.outcome
-            return ((f" {shown(words)}", look),)
+            said: Line = ((f" {shown(words)}", look),)
+            return (*said, (f". {NO_WORKER}", "strong")) if self._live.lacks_worker else said
         if self._withdrawn:
             words = f"plan withdrawn: {self._withdrawn}; nothing was done. Esc, then U looks anew"
             return ((f" {words}", "warning"),)

@@ -351,7 +351,8 @@ class PlanScreen(Deed):
     def _ask(self) -> Line:
         verb, amount = self._plan.verb, self.amount
         if self._report is not None:
-            return ()
+            hint = self._live.worker_hint(verb) if self._report.done else ""
+            return ((f" {hint}", "strong"),)
         if self._applying:
             return ((" applying ... Esc leaves, and it goes on", "strong"),)
         if self._tally is None:

@@ -97,6 +97,8 @@ class ReplayScreen(Board):
             if now is not None and now.phase is Phase.ASKING:
                 return ((" Space goes on all the same, s stops", "armed"),)
             return ((" Esc leaves, and it goes on; the header keeps its badge", "dim"),)
+        if hint := self.live.worker_hint(self.work.plan.verb):
+            return ((f" {hint}", "strong"),)
         return ((f" {below} more below: PgDn" if below else "", "dim"),)
 
     def without(self) -> set[str]:

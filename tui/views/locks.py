@@ -16,7 +16,7 @@ from engine.waiting import Standing
 from tui import present
 from tui.exam import Case
 from tui.live import Live
-from tui.place import LEASES
+from tui.place import LEASES, NO_WORKER
 from tui.present import BLANK, Line, Run
 from tui.views import lock as view
 from tui.views import overview
@@ -44,13 +44,17 @@ class Lock(NamedTuple):
     worker: int | None = None
     """PID of the worker that this console started there, while it runs; None without one. Where
     there is a lock, that tells of it."""
+    lacks_worker: bool = False
+    """Whether due tasks wait and no worker is running."""
 
 
 def of(live: Live) -> Lock:
     """A place's lock as it is known now."""
     none = LEASES if live.place.leases else ""
     worker = live.worker.pid if none else None
-    return Lock(live.number, live.place.name, live.signs.lock, live.standing, none, worker)
+    due = live.standing is not None and live.standing.due > 0
+    seen = (live.signs.lock, live.standing, none, worker, due and live.lacks_worker)
+    return Lock(live.number, live.place.name, *seen)
 
 
 class Column(NamedTuple):
@@ -154,7 +158,7 @@ def about(
     ]
     works = view.works_lines(case, now, width)
     lines += [BLANK, *works] if works else []
-    steps = _steps(lock.evidence, free, width)
+    steps = _steps(lock, lock.evidence, free, width)
     return [*lines, BLANK, present.heading("what can be done", width), *steps]
 
 
@@ -204,10 +208,12 @@ def _since(seconds: float) -> str:
     return f", the oldest is {present.span(seconds)} old"
 
 
-def _steps(evidence: LockEvidence, free: Line, width: int) -> list[Line]:
+def _steps(lock: Lock, evidence: LockEvidence, free: Line, width: int) -> list[Line]:
+    if lock.lacks_worker:
+        return _folded(f"nothing to free. {NO_WORKER}", width, "warning")
     if evidence.verdict in (Verdict.FREE, Verdict.HELD):
-        words = "nobody holds it" if evidence.verdict is Verdict.FREE else "its holder is at work"
-        return _folded(f"nothing needs be done: {words}", width)
+        words = "the lock is free" if evidence.verdict is Verdict.FREE else "its holder is running"
+        return _folded(f"nothing to free: {words}", width)
     ladder = breaker.ladder(evidence)
     if not ladder or not free:
         return _folded(breaker.by_hand(evidence), width, "warning")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from engine.alerts import Alert
+from engine.alerts import Alert, is_stalled
 from engine.flow import Course, Drain, spell
 from engine.forecast import Basis, Forecast, expected
 from engine.limits import Left
@@ -65,8 +65,10 @@ def then_of(place: Place, number: int, tape: Tape, at: float, cells: int) -> Mom
         return Moment(Queue(number, place.name, unavailable=NOTHING), found=found)
     past = tape.lately(at)
     growth = past.growth(State.DEAD, at)
+    stalled = bool(found.due) and is_stalled(found.alerts)
+    pace = Drain(Course.STALLED) if stalled else past.drain(at)
     basis = Basis(
-        *(found.counts, found.words, past.drain(at), growth, found.died, found.tokens),
+        *(found.counts, found.words, pace, growth, found.died, found.tokens),
         undated="it was not recorded when they died",
     )
     known = found.complete and not found.unavailable

@@ -68,7 +68,7 @@ def seen(live: Live, now: float, cells: int) -> Queue:
         waiting.due if known and waiting is not None else None,
         waiting.oldest if known and waiting is not None else None,
         live.flow.rates(now) if known else None,
-        live.flow.drain(now) if known else Drain(Course.UNKNOWN),
+        live.drain(now) if known else Drain(Course.UNKNOWN),
         live.flow.spark(now, cells),
         live.alerts[0].level if live.alerts else "",
     )
@@ -146,8 +146,10 @@ def rate(per_second: float) -> str:
 
 
 def _drain(queue: Queue, now: float) -> Run:
-    look = {Course.GROWS: "warning", Course.UNKNOWN: "unknown"}.get(queue.drain.course, "")
-    return queue.drain.words, look
+    return queue.drain.words, _LOOKS.get(queue.drain.course, "")
+
+
+_LOOKS = {Course.GROWS: "warning", Course.STALLED: "bad", Course.UNKNOWN: "unknown"}
 
 
 def _spark(queue: Queue, now: float) -> Run:
@@ -163,7 +165,7 @@ COLUMNS = (
     Column("OLDEST", 6, _oldest, State.PENDING, 60),
     Column("IN/s", 5, _rate(lambda rates: rates.inward), None, 80),
     Column("OUT/s", 5, _rate(lambda rates: rates.outward), None, 70),
-    Column("DRAIN", 6, _drain, None, 60),
+    Column("DRAIN", 7, _drain, None, 60),
 )
 """Between the name and the sparkline, in their order."""
 
@@ -412,6 +414,7 @@ _COURSES = {
     Course.GROWS: "grows",
     Course.EMPTY: "nothing waits",
     Course.STEADY: "neither grows nor drains",
+    Course.STALLED: "stalled: tasks are due, and none is done",
     Course.UNKNOWN: "too early to say how it goes",
 }
 
