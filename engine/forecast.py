@@ -222,6 +222,13 @@ def _unknown(
     return Forecast(about, brief, f"not known {what}: {why}", None, why, False, numbers or {})
 
 
+def agreed(pace: Drain, forecasts: Sequence[Forecast]) -> Drain:
+    """The drain as the forecast has it: a rate limit that is slower than the pace decides."""
+    empty = next((each.seconds for each in forecasts if each.about is About.DRAIN), None)
+    decided = pace.course in (Course.EMPTY, Course.GROWS, Course.STALLED)
+    return pace if decided or not empty else Drain(Course.DRAINS, empty)
+
+
 def as_row(forecasts: Sequence[Forecast]) -> dict[str, object]:
     """The same for programs: durations in seconds, times in epoch seconds UTC."""
     return {

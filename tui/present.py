@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeAlias
 from rich.cells import cell_len, set_cell_size
 
 from engine.decode import YEAR_10000
+from engine.flow import Rates
 from engine.model import LockEvidence, Problem, State, Task, Verdict
 from engine.text import shown
 from tui.glyphs import CURSOR, FALLING, GONE, MARK, MORE, RISING
@@ -162,6 +163,12 @@ def rate(per_second: float) -> str:
     if not _fits(per_second):
         return UNKNOWN
     return f"{per_second:.1f}" if per_second < 100 else f"{per_second:,.0f}"
+
+
+def rates(known: Rates | None) -> str:
+    """What comes in and goes out a second, for a title; `?` while that is not known."""
+    ways = ("?", "?") if known is None else map(rate, known)
+    return "  in {}/s  out {}/s".format(*ways)
 
 
 # The task list

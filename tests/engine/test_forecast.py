@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from engine.config import Thresholds
 from engine.flow import Course, Drain, Growth
-from engine.forecast import About, Basis, as_row, drained, expected, filled, retired
+from engine.forecast import About, Basis, agreed, as_row, drained, expected, filled, retired
 from engine.limits import WHOLE, Left
 from engine.model import State
 from engine.policy import DAY
@@ -263,3 +263,22 @@ def test_all_of_them_for_programs() -> None:
     assert (dlq["seconds"], dlq["limit"], dlq["grown"]) == (600.0, 10, 7)
     assert dlq["words"].startswith("graveyard passes 10")
     assert (retention["seconds"], retention["unknown"]) == (None, "no dead task says when it died")
+
+
+@pytest.mark.parametrize(
+    ("pace", "tokens", "drain"),
+    [
+        (DRAINS, (), DRAINS),
+        (DRAINS, (SLOW,), Drain(Course.DRAINS, 7200.0)),
+        (STEADY, (SLOW,), Drain(Course.DRAINS, 7200.0)),
+        (STEADY, (), STEADY),
+        (GROWS, (SLOW,), GROWS),
+        (UNKNOWN, (SLOW,), Drain(Course.DRAINS, 7200.0)),
+        (UNKNOWN, (), UNKNOWN),
+    ],
+)
+def test_column_and_forecast_say_the_same(
+    pace: Drain, tokens: tuple[Left, ...], drain: Drain
+) -> None:
+    """Where a rate limit is slower than the pace, the drain column shows the time of the limit."""
+    assert agreed(pace, [drained(120, pace, tokens)]) == drain

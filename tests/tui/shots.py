@@ -96,7 +96,7 @@ MAIL = (*DEAD, "/", *typed("abuse"), "enter", "see 2 of 14", "enter", "see last 
 
 SHOTS: dict[str, Shot] = {
     "overview": Shot(FIRST, good=True),
-    "frozen": Shot((*FIRST, "p", "see not recorded", WAIT), good=True),
+    "frozen": Shot((*FIRST, "p", "see FROZEN", WAIT), good=True),
     "trouble": Shot((*FIRST, "see stuck lock"), lock=a_stuck_lock(), lost=True),
     "queue": Shot(QUEUE),
     "dlq": Shot((*DEAD, "o", "e", WAIT, "g", "j", "v", "j", "j", "j", "v"), armed=True),

@@ -137,7 +137,6 @@ async def test_nothing_of_now_stands_among_the_past(root: Path) -> None:
     await asyncio.to_thread(record, root, *PAST)
     place = recorded_place(root)._replace(tokens=lambda: ())
     async with a_frozen_desk(root, place) as desk:
-        await desk.until(lambda: "ages" in desk.text)
         await desk.press("comma")
 
         assert " WARN  mail.out: dlq +12 in 10m" in desk.text.splitlines()[1]
@@ -149,6 +148,36 @@ async def test_nothing_of_now_stands_among_the_past(root: Path) -> None:
         assert desk.text.count(" not recorded") == 2  # ages, and the logs
         assert "TOTAL" not in desk.text
         assert "Processing task" not in desk.text
+
+
+async def test_a_freeze_holds_what_was_on_screen(root: Path) -> None:
+    """Each line below the first alert line stays, whatever happens then; only a step back in time
+    shows what was recorded alone."""
+    await asyncio.to_thread(record, root, *PAST)
+    async with a_desk(recorded_place(root), size=(120, 40)) as desk:
+        await desk.has_table()
+        await desk.until(lambda: "connect_time~" in desk.text)
+        live = desk.console.lives[0]
+        await desk.until(lambda: live.recording.role is Role.RECORDS)
+        before = panes(desk)
+        await freeze(desk)
+        assert panes(desk) == before
+
+        put_file(root, spool_task(1400, due=0.0))
+        with (root / "log" / "queue.log").open("a") as log:
+            log.write("[2026-11-20 09:42:08] [ERROR] later\n")
+        await desk.until(lambda: live.inspector.latest.counts.get(State.PENDING) == 41)
+        await desk.until(lambda: "later" in live.signs.log[-1].text)
+        assert panes(desk) == before
+
+        await desk.press("comma")
+        assert desk.text.count(" not recorded") == 4
+
+
+def panes(desk: Desk) -> list[str]:
+    """The lines of the overview, without the header, the rule of the freeze, and the last three."""
+    lines = desk.text.splitlines()
+    return [line for at, line in enumerate(lines[1:-3]) if at != desk.screen._frame.alerts]
 
 
 async def test_a_gap_is_shown_as_one(root: Path) -> None:

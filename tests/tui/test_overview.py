@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import shutil
 import time
@@ -654,3 +655,19 @@ def test_the_most_urgent_alert_first_and_how_many_more() -> None:
 
     assert alerts == (stuck, dead, problems)
     assert words_of(first) == ["!", "CRIT", "b:", "stuck", "lock", "+1", "more"]
+
+
+async def test_a_table_older_than_its_row_shows_its_age(spool: Path) -> None:
+    """If tasks were counted by age long before the row above, the heading says how old that is."""
+    async with a_desk(disk_place(spool)) as desk:
+        await desk.has_table()
+        live = desk.console.lives[0]
+        desk.screen._asked[1] = (-1, math.inf, math.inf)  # no table is counted from now on
+        put_file(spool, a_task(1400, due=0.0))
+        await desk.until(lambda: desk.cells("mail.out")[:1] == ["41"])
+        assert "s old" not in desk.text
+
+        desk.clock.now += 30
+
+        await desk.until(lambda: "30s old" in desk.text)
+        assert live.inspector.latest.counts[State.PENDING] == 41

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from engine.flow import Rates
 from engine.model import Lease, LockEvidence, Problem, State, Task, Verdict
 from engine.text import shown
 from tui import present
@@ -314,3 +315,12 @@ def test_what_has_no_age_is_unknown() -> None:
     assert row[2] == "?"
     assert narrow[1].cell(task, NOW)[0] == "?"
     assert dict(present.fields(task, {}, NOW))["created"] == "?"
+
+
+@pytest.mark.parametrize(
+    ("known", "words"),
+    [(None, "  in ?/s  out ?/s"), (Rates(0.0, 412.0), "  in 0.0/s  out 412/s")],
+)
+def test_an_unknown_rate_is_a_question_mark(known: Rates | None, words: str) -> None:
+    """A rate that is not known yet is `?`, not 0."""
+    assert present.rates(known) == words

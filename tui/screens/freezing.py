@@ -27,17 +27,22 @@ class Freezing(Board):
         super().__init__(lives[0], around)
         self._lives = lives
         self._frozen: Frozen | None = None
+        self._held: dict[int, Moment] = {}
+        """The last live frame before the freeze, by the number of the place."""
         self._told: set[str] = set()
 
     def _hold_still(self) -> None:
         """It is about to freeze: leave what is of now only."""
 
     def _moment(self, live: Live, cells: int) -> Moment:
-        """What is said of a place: of now, or of the moment that is held."""
+        """What is known of a place: now, on the frame that is held, or as it was recorded."""
         frozen = self._frozen
         if frozen is None:
             return moments.now_of(live, self.around.clock(), cells)
         tape = frozen.tapes[live.number]
+        held = self._held.get(live.number)
+        if held is not None and not self._is_past:
+            return held._replace(found=tape.at(frozen.at))
         return moments.then_of(live.place, live.number, tape, frozen.at, cells)
 
     def _tell_of_recording(self) -> None:
@@ -47,6 +52,11 @@ class Freezing(Board):
             if words and words not in self._told:
                 self._told.add(words)
                 self.say(words)
+
+    @property
+    def _is_past(self) -> bool:
+        """Whether a moment before the freeze is shown: then only what was recorded is known."""
+        return self._frozen is not None and self._frozen.at < self._frozen.since
 
     @property
     def _shown_at(self) -> float:

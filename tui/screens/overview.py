@@ -11,7 +11,9 @@ from textual.app import ComposeResult
 
 from engine.ages import BY, Ages, reading
 from engine.alerts import Alert
+from engine.flow import roughly
 from engine.index import Query
+from engine.logtail import LogLine
 from engine.model import State, Task
 from engine.store import Unavailable
 from engine.text import shown
@@ -38,6 +40,9 @@ from tui.widgets.top_line import TopLine
 if TYPE_CHECKING:
     from tui.export import Sheet, Take
 
+AGED = 5.0
+"""Seconds after which a table that is older than the rows above it shows its age."""
+
 OFTEN, SELDOM = 2.0, 30.0
 """Seconds until ages and clusters are asked for again: when something has changed, and when only
 time has passed."""
@@ -63,7 +68,11 @@ class OverviewScreen(Freezing):
         self._frame = view.Frame()
         self._alerts: tuple[Alert, ...] = ()
         self._tables: dict[int, tuple[State, Ages]] = {}
+        self._counted: dict[int, tuple[int, float]] = {}
+        """The generation and the time (epoch seconds UTC) of each table."""
         self._seen: tuple[Moment, ...] = ()
+        self._logs: tuple[Sequence[LogLine], ...] = ()
+        """The logs as the last live frame showed them, in the order of the places."""
         self._chosen: set[int] = set()
         self._judged: dict[int, tuple[Judged, ...]] = {}
         self._working: dict[int, Sequence[Task]] = {}
@@ -139,25 +148,33 @@ class OverviewScreen(Freezing):
 
     def _is_time(self, live: Live) -> bool:
         latest = live.inspector.latest
-        if not latest.complete:
+        if not latest.complete or self._frozen is not None:
             return False
         generation, earliest, in_any_case = self._asked.get(live.number, (-1, 0.0, 0.0))
         now = asyncio.get_running_loop().time()
         return now >= in_any_case or (latest.generation != generation and now >= earliest)
 
     async def _ask_of(self, live: Live) -> None:
+        counted = self._count_of(live)
         state, ages = self._tables.get(live.number, (State.PENDING, None))
         still = live.number in self._chosen or live.inspector.latest.counts.get(state, 0)
         if ages is not None and still and (len(ages.rows) > 1 or live.number in self._chosen):
             found = await telling.ages(live, state, ages.by)
         else:
             state, found = await telling.first_telling(live)
-        self._tables[live.number] = (state, found)
+        errors, tasks = self._judged.get(live.number, ()), self._working.get(live.number, ())
         if self._frame.wide:
-            self._judged[live.number] = await judged(live, Query(State.DEAD))
+            errors = await judged(live, Query(State.DEAD))
             size = max(1, self._frame.ways)
-            window = await live.inspector.window(Query(State.ACTIVE), 0, size)
-            self._working[live.number] = window.tasks
+            tasks = (await live.inspector.window(Query(State.ACTIVE), 0, size)).tasks
+        if self._frozen is None:  # all of it together, or what is held stays
+            self._tables[live.number] = (state, found)
+            self._judged[live.number], self._working[live.number] = errors, tasks
+            self._counted[live.number] = counted
+
+    def _count_of(self, live: Live) -> tuple[int, float]:
+        """The generation and the time of a table that is counted from now on."""
+        return live.inspector.latest.generation, self.around.clock()
 
     def _ask_anew(self, number: int) -> None:
         self._asked.pop(number, None)
@@ -241,10 +258,12 @@ class OverviewScreen(Freezing):
         self._tell_of_recording()
 
     def _show_log(self, width: int, height: int) -> None:
-        if self._frozen is not None:
+        if self._is_past:
             self._warnings.show(beside.blank("last warnings of the logs", width, height))
             return
-        logs = [(n, live.signs.log) for n, live in zip(self._names, self._lives, strict=True)]
+        if self._frozen is None:
+            self._logs = tuple(live.signs.log for live in self._lives)
+        logs = list(zip(self._names, self._logs, strict=True))
         self._warnings.show(view.warning_lines(logs, width, height))
 
     @property
@@ -283,12 +302,13 @@ class OverviewScreen(Freezing):
     def _show_ages(self, width: int) -> None:
         live, table = self._here, self._table
         name = self._names[live.number - 1]
-        if self._frozen is not None:
+        if self._is_past or (self._frozen is not None and table is None):
             heading, *below = beside.blank(f"{name}  ages", width, 2)
             self._age_table.tell(None, heading, below[0])
             return
-        if table is None or live.inspector.latest.unavailable:
-            why = "cannot be read" if live.inspector.latest.unavailable else "being counted"
+        unavailable = self._seen[live.number - 1].queue.unavailable
+        if table is None or unavailable:
+            why = "cannot be read" if unavailable else "being counted"
             self._age_table.tell(
                 None, present.heading(f"{name}  ages", width), ((f" {why}", "dim"),)
             )
@@ -296,6 +316,10 @@ class OverviewScreen(Freezing):
         state, ages = table
         word = live.inspector.states.get(state, state)
         heading = age_view.heading(ages, name, word, width)
+        generation, when = self._counted.get(live.number, (-1, 0.0))
+        age, is_live = self.around.clock() - when, self._frozen is None
+        if is_live and generation != live.inspector.latest.generation and age >= AGED:
+            heading = present.join(heading, ((f"{roughly(age)} old", "warning"),), width)
         says = f" reading: {shown(reading(ages))}" if ages.total.total else " nothing to be read"
         self._age_table.tell(ages, heading, present.cut(((says, "dim"),), width))
 
@@ -308,14 +332,14 @@ class OverviewScreen(Freezing):
             return
         side = width - left - 2
         self._locks.show(beside.locks(self._seen, side, frame.queues))
-        if self._frozen is not None:
+        if self._is_past:
             self._clusters.show(beside.blank("errors of the dead", side, frame.ages))
             self._work.show(beside.blank("in work", side, frame.ways))
             return
         clusters = self._judged.get(live.number, ())
         self._clusters.show(beside.clusters(clusters, side, frame.ages))
         tasks = self._working.get(live.number, ())
-        self._work.show(beside.work(live, tasks, now, side, frame.ways))
+        self._work.show(beside.work(here.queue, tasks, now, side, frame.ways))
 
     def word(self) -> Line:
         """What is under the cursor, in a sentence."""
@@ -374,6 +398,7 @@ class OverviewScreen(Freezing):
         return {ALERTS: self._alert_list, QUEUES: self._queue_list, AGES: self._age_table}
 
     def _hold_still(self) -> None:
+        self._held = {moment.queue.number: moment for moment in self._seen}
         if self._pane == AGES:
             self._activate(QUEUES)
 
@@ -497,6 +522,7 @@ class OverviewScreen(Freezing):
         ways = [(state, by) for state in telling.TOLD_OF for by in BY]
         at = ways.index((table[0], table[1].by))
         for state, by in (*ways[at + 1 :], *ways[:at]):
+            self._counted[live.number] = self._count_of(live)
             try:
                 ages = await telling.ages(live, state, by)
             except Unavailable:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
@@ -38,9 +37,6 @@ from tui.widgets.lock_line import LockLine
 from tui.widgets.panes import Details, Figures, LogPane
 from tui.widgets.task_list import Anchor, Spot, TaskList
 from tui.widgets.top_line import TopLine
-
-LATELY = 10
-"""Seconds over which what came and left is averaged."""
 
 SAID = 6.0
 """Seconds for which a word to the operator stays."""
@@ -84,7 +80,6 @@ class QueueScreen(Acting):
         self.inspector, self.worker = live.inspector, live.worker
         self._aim: Target | None = None
         self._change = self.inspector.latest
-        self._flow: deque[tuple[float, int, int]] = deque(maxlen=LATELY + 1)
         self._tab = 0
         self._spots: dict[int, Spot] = {}
         self._marks: dict[State, set[str]] = {}
@@ -235,7 +230,6 @@ class QueueScreen(Acting):
 
     def _tick(self) -> None:
         now = self._clock()
-        self._flow.append((now, self._change.came, self._change.left))
         if self.worker.has_ended:
             self._on_thread(self.worker.farewell)
         if self._said[0] and not 0 <= now - self._said[1] < SAID:
@@ -804,21 +798,13 @@ class QueueScreen(Acting):
         amount = present.count(sum(change.counts.values()), "task")
         number = f" ({self.live.number}/{around.places})" if around.places > 1 else ""
         so_far = "" if change.complete else " so far"
-        inward, outward = map(present.rate, self._rates())
-        rates = "" if self._narrow else f"  in {inward}/s  out {outward}/s"
+        rates = "" if self._narrow else present.rates(self.live.flow.rates(self._clock()))
         known = "" if change.unavailable else f"{amount}{so_far}{rates}"
         self._top.tell(around, (f"{self.place.name}{number}",), known)
 
     @property
     def _narrow(self) -> bool:
         return self.size.width < present.NARROW
-
-    def _rates(self) -> tuple[float, float]:
-        if len(self._flow) < 2:
-            return 0.0, 0.0
-        (start, came, left), (end, came_now, left_now) = self._flow[0], self._flow[-1]
-        seconds = max(1.0, end - start)
-        return (came_now - came) / seconds, (left_now - left) / seconds
 
     def _paint_tabs(self) -> None:
         states, change = self.inspector.states, self._change

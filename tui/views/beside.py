@@ -9,12 +9,12 @@ from engine.samenow import Answer
 from engine.text import shown
 from engine.transports import Sending
 from tui import present
-from tui.live import Live
 from tui.present import BLANK, Line, Run
 from tui.views import overview
 from tui.views import transports as ways
 from tui.views.clusters import Judged
 from tui.views.moments import Moment
+from tui.views.overview import Queue
 
 _SAME = {Answer.YES: "bad", Answer.NO: "good", Answer.UNKNOWN: "unknown"}
 
@@ -70,10 +70,10 @@ def transports(
     return [*lines, *[BLANK] * -more]
 
 
-def work(live: Live, tasks: Sequence[Task], now: float, width: int, height: int) -> list[Line]:
+def work(queue: Queue, tasks: Sequence[Task], now: float, width: int, height: int) -> list[Line]:
     """What is in work, for how long, and by whom."""
-    word = live.inspector.states.get(State.ACTIVE, "work")
-    amount = live.inspector.latest.counts.get(State.ACTIVE, 0)
+    word = queue.words.get(State.ACTIVE, "work")
+    amount = queue.counts.get(State.ACTIVE, 0)
     lines = [present.heading(f"{shown(word)}: {present.count(amount, 'task')}", width)]
     for task in tasks[: max(0, height - 1)]:
         lease = task.lease

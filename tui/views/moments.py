@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from engine.alerts import Alert, is_stalled
 from engine.flow import Course, Drain, spell
-from engine.forecast import Basis, Forecast, expected
+from engine.forecast import Basis, Forecast, agreed, expected
 from engine.limits import Left
 from engine.model import LockEvidence, State
 from engine.recording import Sample
@@ -72,6 +72,7 @@ def then_of(place: Place, number: int, tape: Tape, at: float, cells: int) -> Mom
         undated="it was not recorded when they died",
     )
     known = found.complete and not found.unavailable
+    forecasts = expected(basis, place.alerts, place.retention_days, at)
     queue = Queue(
         number,
         place.name,
@@ -82,7 +83,7 @@ def then_of(place: Place, number: int, tape: Tape, at: float, cells: int) -> Mom
         found.due if known else None,
         found.oldest if known else None,
         found.rates if known else None,
-        basis.pace if known else Drain(Course.UNKNOWN),
+        agreed(basis.pace, forecasts) if known else Drain(Course.UNKNOWN),
         past.spark(at, cells),
         found.alerts[0].level if found.alerts else "",
     )
@@ -93,7 +94,7 @@ def then_of(place: Place, number: int, tape: Tape, at: float, cells: int) -> Mom
         place.lock is not None,
         Sending(tape.transports(found)),
         found.tokens,
-        expected(basis, place.alerts, place.retention_days, at) if known else (),
+        forecasts if known else (),
         found,
     )
 

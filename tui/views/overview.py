@@ -10,6 +10,7 @@ from rich.cells import cell_len
 
 from engine.alerts import Level
 from engine.flow import Course, Drain, Rates
+from engine.forecast import agreed
 from engine.limits import Left
 from engine.logtail import LogLine
 from engine.logwords import WARN, rank_of
@@ -68,7 +69,7 @@ def seen(live: Live, now: float, cells: int) -> Queue:
         waiting.due if known and waiting is not None else None,
         waiting.oldest if known and waiting is not None else None,
         live.flow.rates(now) if known else None,
-        live.drain(now) if known else Drain(Course.UNKNOWN),
+        agreed(live.drain(now), live.forecasts()) if known else Drain(Course.UNKNOWN),
         live.flow.spark(now, cells),
         live.alerts[0].level if live.alerts else "",
     )
