@@ -24,6 +24,7 @@ from tui.dressing import Dressing
 from tui.glyphs import ASCII, Glyphs
 from tui.glyphs import chosen as glyphs_of
 from tui.guarded import Guarded
+from tui.haste import Confirming
 from tui.live import Live
 from tui.place import Place
 from tui.screens.face import HERE, Face, Target
@@ -190,9 +191,10 @@ class Console(Guarded, inherit_bindings=False):
     def _tell_news(self) -> None:
         """Say what came of what is carried out, whatever screen is shown.
 
-        It waits while a key's answer is being read: news in the same line would take its place.
+        It waits while a key's answer is being read, as it would take its place, and while a plan is
+        open, as it would look like the result of that plan.
         """
-        if self.wire.answering:
+        if self.wire.answering or isinstance(self.screen, Confirming):
             return
         for live in self.lives:
             if live.news and isinstance(self.screen, Face) and self.screen.is_mounted:

@@ -30,6 +30,7 @@ from tui.place import NO_WORKER
 from tui.plain import text_of
 from tui.screens.plan import PlanScreen
 from tui.screens.queue import QueueScreen
+from tui.wire import ANSWERED, Wire
 
 
 class Hand:
@@ -263,3 +264,35 @@ async def test_a_result_says_that_no_worker_is_running(verdict: Verdict, hint: b
         await hand.shows("1 planned, 1 in the result")
 
         assert (NO_WORKER in text_of(hand.console.screen)) is hint
+
+
+async def test_a_plan_shows_no_result_of_another_operation() -> None:
+    """The result of an earlier operation waits until the plan that is open is closed."""
+    hands = Clock(0.0)
+    async with opened(a_memory(some_tasks())) as hand:
+        hand.console.wire = Wire(lambda: 0, hands)
+        await hand.planned("X")
+        hand.console.lives[0].news.append("1 purged, 0 gone, 0 failed; u shows it")
+        hands.now += ANSWERED
+        hand.console._tell_news()
+        assert "1 purged" not in text_of(hand.console.screen)
+
+        await hand.press("escape")
+        hands.now += ANSWERED
+        hand.console._tell_news()
+
+        await hand.shows("1 purged, 0 gone, 0 failed; u shows it")
+
+
+async def test_a_result_that_was_read_is_not_told_again() -> None:
+    """Closing the result of a plan withdraws its message: no later plan shows it."""
+    async with opened(a_memory([a_task(1, State.DEAD)])) as hand:
+        await hand.planned("4", "R")
+        await hand.press("y")
+        await hand.shows("1 planned, 1 in the result")
+        news = hand.console.lives[0].news
+        await until(hand.pilot, lambda: news)
+
+        await hand.press("escape")
+
+        assert not news

@@ -54,7 +54,7 @@ from tui.views.plan import (
 )
 from tui.widgets.lines import Lines, LongText
 from tui.widgets.picker import Choice, Picker
-from tui.works import Work, phase_of
+from tui.works import Work, phase_of, told
 
 ROWS = 4
 """Lines for the tasks, at least, below what there is to say of them."""
@@ -122,6 +122,8 @@ class PlanScreen(Deed):
         self._applying = False
         self._so_far = 0
         self._report: Report | None = None
+        self._result = ""
+        """The report in one line, as other screens show it."""
 
     def compose(self) -> ComposeResult:
         """Title, what would happen, each task, a line that speaks, hints."""
@@ -439,6 +441,8 @@ class PlanScreen(Deed):
 
     def action_back(self) -> None:
         """Close it; a plan that was not applied is dropped, one that is being applied goes on."""
+        if self._result in self._live.news:
+            self._live.news.remove(self._result)  # it was read here
         self.dismiss()
 
     def sheet(self) -> Sheet | None:
@@ -502,7 +506,7 @@ class PlanScreen(Deed):
             await asyncio.sleep(GLANCE)
         report = begun.report
         assert report is not None
-        self._report, self._applying = report, False
+        self._report, self._applying, self._result = report, False, told(begun)
         self._arming.used()
         self._when_done(report)
         self.lay_out(self.size.width)
