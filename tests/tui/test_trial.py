@@ -53,7 +53,7 @@ async def test_its_lines_are_shown_and_how_it_ended(tmp_path: Path) -> None:
         await pilot.press("y")
 
         await sees(pilot, "asking --transport postfix admin@example.com")
-        await sees(pilot, "test mail: postfix has taken it; whether it arrives is for its reader")
+        await sees(pilot, "postfix has taken it; whether it arrives is for its reader")
         await pilot.press("y")
         await sees(pilot, "this one was sent: Esc, then M makes another")
 
