@@ -34,6 +34,7 @@ from engine.stores.nftban import NftbanStore, Spool, make_spool
 from tests import command
 from tests.mail.programs import needs, needs_root
 from tests.mail.smtpd import DROP, HOST, Server, refusing
+from tui.cli import mail as mail_command
 from tui.cli import main
 from tui.cli.mailing import LOOK_AGAIN, Mailing, why_none
 from tui.cli.wiring import Setup
@@ -407,6 +408,26 @@ def test_told_to_stop_it_spools(office: Office, number: signal.Signals) -> None:
     assert child.returncode == 1
     assert said == f"Mail spooled for later delivery: {office.task().id}\n"
     assert len(office.spooled) == 1
+
+
+def test_a_signal_ends_a_pause_before_its_handler_runs() -> None:
+    """A signal that arrives just before a pause begins, so that its handler runs only after it,
+    ends the pause.
+    """
+
+    def hung(*_: object) -> None:
+        raise TimeoutError("the pause went on")
+
+    with mail_command._interruptible() as stop:
+        signal.signal(signal.SIGTERM, lambda *_: None)  # stands for a handler that has not run yet
+        before = signal.signal(signal.SIGALRM, hung)
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.alarm(20)
+        try:
+            stop.pause(3600)
+        finally:
+            signal.alarm(0)
+            signal.signal(signal.SIGALRM, before)
 
 
 def test_where_the_queue_takes_none_the_mail_is_safe_and_it_says_where(office: Office) -> None:

@@ -189,37 +189,41 @@ def _make_folders(setup: Setup) -> None:
 
 
 class _Stop:
-    """Whether we were told to end; who waits for a while need not wait for that long then."""
+    """Whether a signal asked us to end; it ends a pause, too.
+
+    The interpreter writes each signal's number to a pipe when it arrives (`signal.set_wakeup_fd`).
+    A handler alone runs too late: for a signal that arrives just before select(2) blocks, only
+    after the pause.
+    """
 
     def __init__(self) -> None:
-        # A pipe, and not an event: its lock may be in our own hands when the signal comes.
-        self._heard, self._told = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._reader, self.writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._asked = False
 
     def tell(self, number: int, _: FrameType | None) -> None:
-        """End; the same signal once more ends us at once."""
+        """Handle a signal; the same signal once more ends us immediately."""
         self._asked = True
-        os.write(self._told, b".")
         signal.signal(number, signal.SIG_DFL)
 
     def asked(self) -> bool:
-        """Whether that was said."""
+        """Whether a signal came."""
         return self._asked
 
     def pause(self, seconds: float) -> None:
-        """Wait, at most until it is said."""
-        select.select([self._heard], [], [], seconds)
+        """Wait, at most until a signal comes."""
+        select.select([self._reader], [], [], seconds)
 
     def close(self) -> None:
-        """Nobody says it any more."""
-        os.close(self._heard)
-        os.close(self._told)
+        """Close the pipe."""
+        os.close(self._reader)
+        os.close(self.writer)
 
 
 @contextmanager
 def _interruptible() -> Iterator[_Stop]:
-    """Told by the first signal that would end us; a second one does."""
+    """In the block the first signal that would end us is noted; a second one does end us."""
     stop, before = _Stop(), {}
+    wakeup = signal.set_wakeup_fd(stop.writer, warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
             before[number] = signal.signal(number, stop.tell)
@@ -228,6 +232,7 @@ def _interruptible() -> Iterator[_Stop]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(wakeup)
         stop.close()
 
 
