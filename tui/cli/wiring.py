@@ -676,7 +676,7 @@ class Setup(NamedTuple):
         from engine.model import Move
 
         days = self.queue.retention_days
-        dead = store.expired(time.time(), days, by_mtime=True)
+        dead = store.expired(time.time(), days)
         outcomes = store.swap_all(Move(task, None) for task in dead)
         gone = sum(outcome.error is None for outcome in outcomes)
         if gone:

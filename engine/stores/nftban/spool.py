@@ -391,16 +391,21 @@ class NftbanStore:
             Refused: it is no task file, with the reason.
             OSError: it cannot be read now.
         """
+        record, seen = self._record(name, state)
+        # Nothing but a claim renames a file into work/, and a rename sets ctime.
+        lease = Lease("", seen.st_ctime) if state is State.ACTIVE else None
+        task = form.as_task(record, state, seen, lease, self._clock())
+        if state is State.TRASH:
+            task = replace(task, extra={**task.extra, TRASHED: repr(seen.st_ctime)})
+        return task
+
+    def _record(self, name: str, state: State) -> tuple[form.Record, os.stat_result]:
+        """Read and parse one file; raises as `_read` does."""
         ident = form.id_of(name)
         if ident is None:
             raise Refused(form.NO_TASK_NAME)
         data, seen = self._folders[state].read(name)
-        # Nothing but a claim renames a file into work/, and a rename sets ctime.
-        lease = Lease("", seen.st_ctime) if state is State.ACTIVE else None
-        task = form.as_task(form.parse(data, ident), state, seen, lease, self._clock())
-        if state is State.TRASH:
-            task = replace(task, extra={**task.extra, TRASHED: repr(seen.st_ctime)})
-        return task
+        return form.parse(data, ident), seen
 
     def still(self, seen: Iterable[Seen]) -> Iterator[Task | Problem]:
         """Those whose file is as it was, each open until it is swapped.
@@ -792,23 +797,19 @@ class NftbanStore:
         except OSError as error:
             raise Unavailable(f"{folder.path}: {error.strerror}") from error
 
-    def expired(self, now: float, days: float, *, by_mtime: bool = False) -> Iterator[Task]:
-        """Dead tasks that died more than `days` ago; one that does not say when is none.
+    def expired(self, now: float, days: float) -> Iterator[Task]:
+        """Yield the dead tasks whose TASK_DLQ_EPOCH is more than `days` days before `now`.
 
-        With `by_mtime`, files changed since then are not opened: none of them can have died
-        before, unless it was copied here, and then it stays until its copy is old enough.
+        A file without that field never expires. Every file is read: a copied or restored file has a
+        new modification time, and its task died long before.
         """
-        fd = self._folders[State.DEAD].fd
         for name in sorted(self._names(State.DEAD)):
             try:
-                if by_mtime and not policy.older_than(os.stat(name, dir_fd=fd).st_mtime, now, days):
-                    continue
-                task = self._read(name, State.DEAD)
+                record, seen = self._record(name, State.DEAD)
             except (OSError, Refused):
                 continue  # moved on, or cannot be read: what does not say when it died, stays
-            since = task.extra.get("dead_since")
-            if since is not None and policy.older_than(int(since), now, days):
-                yield task
+            if record.dead_since is not None and policy.older_than(record.dead_since, now, days):
+                yield form.as_task(record, State.DEAD, seen, None, self._clock())
 
     def misplaced(self) -> Iterator[Problem]:
         """Tasks that stand in two states at once, and what lies on the desk; no file is opened."""
