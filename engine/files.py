@@ -11,7 +11,7 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from os import stat_result
 
 rename = os.rename
@@ -659,10 +659,14 @@ def assignments(values: Mapping[str, str] | Iterable[tuple[str, str]]) -> bytes:
     return "".join(assignment(k, v) for k, v in pairs).encode("ascii")
 
 
-def parse_assignments(data: bytes, known: Callable[[str], bool]) -> dict[str, str]:
+def parse_assignments(
+    data: bytes, known: Callable[[str], bool], raw: Collection[str] = ()
+) -> dict[str, str]:
     """The strict reader of `KEY="value"` files: what it accepts, every shell reads alike.
 
-    Blank lines and comments are allowed, `known` says which keys are. Nothing is expanded.
+    Blank lines and comments are allowed, `known` says which keys are. Nothing is expanded. For the
+    keys in `raw` a line that shells do not read alike is taken literally, from its first to its
+    last quote: a program that escapes nothing wrote it.
 
     Raises:
         Refused: with the line and what was expected.
@@ -679,13 +683,22 @@ def parse_assignments(data: bytes, known: Callable[[str], bool]) -> dict[str, st
     for number, line in enumerate(text[:-1].split("\n"), 1):
         if not line.strip(" \t") or _is_comment(line, number):
             continue
-        key, value = _parse_line(line, number)
+        try:
+            key, value = _parse_line(line, number)
+        except Refused:
+            key, _, value = line[:-1].partition('="')
+            if key not in raw or line[-1] != '"' or any(map(_is_control, value)):
+                raise
         if not known(key):
             raise Refused(f"line {number}: unknown key {key}")
         if key in values:
             raise Refused(f"line {number}: {key} a second time")
         values[key] = value
     return values
+
+
+MAIL_RAW = ("MAIL_SUBJECT",)
+"""Keys of a spooled mail's meta.sh that the NFTBan program writes without escaping anything."""
 
 
 def _is_comment(text: str, number: int) -> bool:

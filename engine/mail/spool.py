@@ -232,7 +232,9 @@ class MailSpool:
     def _filled(self, bare: Spooled, here: int, spool: stat_result) -> Spooled:
         data, _ = letter.content(META, here, spool, files.TASK_LIMIT)
         try:
-            values = files.parse_assignments(data, lambda key: key.startswith("MAIL_"))
+            values = files.parse_assignments(
+                data, lambda key: key.startswith("MAIL_"), files.MAIL_RAW
+            )
         except Refused as refusal:
             raise BadMail(letter.short(f"{META}: {refusal}")) from refusal
         body = _body_of(values.get("MAIL_BODY_FILE", ""), bare, here, spool)

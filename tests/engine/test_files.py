@@ -546,7 +546,7 @@ def test_the_real_programs_task_files_are_read_and_written(path: Path) -> None:
 
 
 def test_the_real_programs_mail_metadata_is_read() -> None:
-    """A harmless subject is text, and one that a shell would run is refused with its line."""
+    """A subject that a shell would run is refused with its line, or taken literally if asked."""
     good = (GOLDEN / "spool.text.meta.sh").read_bytes()
     bad = (GOLDEN / "spool.file.injection.meta.sh").read_bytes()
 
@@ -555,6 +555,19 @@ def test_the_real_programs_mail_metadata_is_read() -> None:
     assert files.assignments(values) == good
     with pytest.raises(Refused, match="line 2: MAIL_SUBJECT"):
         files.parse_assignments(bad, lambda key: key.startswith("MAIL_"))
+    literal = files.parse_assignments(bad, lambda key: key.startswith("MAIL_"), files.MAIL_RAW)
+    assert literal["MAIL_SUBJECT"] == '[ALERT] "quoted" $(touch /tmp/pwned) `id`'
+    assert list(literal) == list(values)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b'MAIL_SUBJECT="$', b'MAIL_SUBJECT="', b"MAIL_SUBJECT=$x", b'MAIL_SUBJECT="$\0"', b'X="$x"'],
+)
+def test_what_is_no_raw_value_stays_refused(line: bytes) -> None:
+    """A raw value has both its quotes and no control character; other keys stay strict."""
+    with pytest.raises(Refused, match="line 1"):
+        files.parse_assignments(line + b"\n", lambda key: True, files.MAIL_RAW)
 
 
 def test_it_costs_nothing_to_be_there() -> None:

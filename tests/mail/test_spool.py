@@ -318,7 +318,6 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         "Mail body file not found: /var/lib/nftban/mailspool/{id}/body.html",
     ),
     "names no body": (_meta('MAIL_TO="a@example.com"\n'), "Mail payload missing MAIL_BODY_FILE"),
-    "the sample": (_meta(HOSTILE), "line 2: MAIL_SUBJECT is followed by something else"),
     "$()": (_add('MAIL_X="$(touch ran)"\n'), "line 5: MAIL_X holds an unescaped $"),
     "backticks": (_add('MAIL_X="`touch ran`"\n'), "line 5: MAIL_X holds an unescaped `"),
     "a command": (_add("touch ran\n"), 'line 5: expected KEY="value"'),
@@ -365,6 +364,16 @@ def test_what_is_no_mail_is_refused_in_one_line(
     broken, whole = spool.letters()
     assert broken == Broken(THEIRS, said)
     assert isinstance(whole, Spooled)
+
+
+def test_a_subject_that_a_shell_would_run_is_read_literally(spool: MailSpool) -> None:
+    """The real program escapes nothing in its meta.sh; its subject is data and nothing is run."""
+    _meta(HOSTILE.replace("mail-2026-11-20T09:46:05Z-f04bb936", THEIRS))(theirs(spool))
+
+    mail = spool.read(spool.meta_of(THEIRS))
+
+    assert mail.subject == '[ALERT] "quoted" $(touch /tmp/pwned) `id`'
+    assert mail.to == "admin@example.com"
 
 
 def test_a_broken_mail_is_shown_as_it_lies_there(spool: MailSpool) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from engine import letter
-from engine.files import Refused, parse_assignments
+from engine.files import MAIL_RAW, Refused, parse_assignments
 from engine.letter import Letter
 from engine.model import Part
 from engine.text import shown
@@ -89,7 +89,7 @@ def _assigned(each: Opened) -> dict[str, str]:
     """
     if each.refused or each.part.refused:
         raise Refused(each.refused or each.part.refused)
-    return parse_assignments(each.data, lambda key: key.replace("_", "").isalpha())
+    return parse_assignments(each.data, lambda key: key.replace("_", "").isalpha(), MAIL_RAW)
 
 
 def _envelope(said: Mapping[str, str], now: float, width: int) -> list[Line]:
