@@ -15,6 +15,9 @@ _TAG = (
     r"main|center|blockquote|style|span|font|b|i|u|em|strong|code|a|br|hr|img|small|big)"
     r"(?:\s[^<>]*)?)/?>"
 )
+_INLINE = re.compile(
+    r"[^<>\n]*(?:</?(?:b|i|u|em|strong|code|br|small|big)\s?/?>[^<>\n]*)+\n?", re.I
+)
 _COMMENT = r"<!--(?:(?!-->)[\s\S]){0,1000}-->"
 _BEGINS = re.compile(rf"\s*(?:(?:<\?xml[^<>]*>|{_COMMENT})\s*){{0,9}}{_TAG}", re.I)
 _HOLDS = re.compile(_TAG, re.I)
@@ -71,12 +74,13 @@ def of_body(data: bytes, html: bool) -> Content:
 
 
 def looks_like_html(text: str) -> bool:
-    """Whether a text begins as markup does.
+    """Whether a text begins as markup does, or is one line with plain formatting tags.
 
-    Only its beginning counts, which is the author's: what is quoted further on may be anybody's,
-    and must not turn a report into a page that hides half of it.
+    Otherwise only its beginning counts, which is the author's: what is quoted further on may be
+    anybody's, and must not turn a report into a page that hides half of it. Formatting tags
+    without attributes hide nothing, and a single line does not run together with others.
     """
-    return _BEGINS.match(text) is not None
+    return _BEGINS.match(text) is not None or _INLINE.fullmatch(text) is not None
 
 
 def _means_path(said: str, allowed: tuple[str, ...]) -> bool:

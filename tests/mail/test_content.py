@@ -352,10 +352,12 @@ def test_the_bytes_of_a_body_are_always_content(data: bytes, html: bool) -> None
         "<!-- made by a script --><table><tr><td>x</table>",
         '<?xml version="1.0"?><!DOCTYPE html><html/>',
         "<B>x</B>",
+        "Hello <b>world</b>",
+        "3 banned<br/>see <code>nft list</code> now\n",
     ],
 )
 def test_what_begins_as_markup_is_markup(text: str) -> None:
-    """Its first tag says so."""
+    """Its first tag says so; or it is one line with formatting tags only."""
     assert looks_like_html(text)
 
 
@@ -366,6 +368,12 @@ def test_what_begins_as_markup_is_markup(text: str) -> None:
         "a < b",
         "Failed login of user <b></b><!-- from 192.0.2.1",
         "Report\n<html>",
+        "Report\n<b>x</b>\n",
+        "<s>x</s> <b>y</b>",
+        'Login of <b style="display:none">x</b>',
+        "1 > 0 <b>x</b>",
+        "x <b>" * 20_000 + "\n\n",
+        "x <b>" + " " * 100_000 + "<",
         "<admin@example.com> wrote:",
         "<b.smith@example.com> wrote:",
         "<34>Oct 11 22:14:15 su: failed",
@@ -393,7 +401,7 @@ def test_a_file_called_html_is_markup_if_it_holds_any(allowed: Allowed) -> None:
     assert given(allowed.file("a.html", b"Hello <b>world</b>"), settings).html
     assert given(allowed.file("b.HTM", b"x<br>"), settings).html
     assert given(allowed.file("c.txt", b"<p>x</p>"), settings).html
-    assert not given(allowed.file("d.txt", b"Hello <b>world</b>"), settings).html
+    assert not given(allowed.file("d.txt", b"Hello\n<b>world</b>"), settings).html
     assert not given(allowed.file("e.html", b"one\ntwo\n"), settings).html
 
 
