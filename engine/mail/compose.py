@@ -75,12 +75,15 @@ def compose(
     id: str,
     transport: str = "",
     also: Mapping[str, str] = {},
+    *,
+    fills: bool = True,
 ) -> Mail:
     """The mail that says `content`, made at `now` (epoch seconds, UTC).
 
     The subject is the one given, each control character in it a space; without one it is that of
     the settings. With HTML, the content stands in the template, and beside it as plain text.
     `transport` is only for templates that tell it. `also` are further headers by their names.
+    With HTML and `fills`, placeholders in the content are replaced (`template.NAMES`).
 
     Raises:
         BadMail: a recipient or a sender that is no address, or a time that no calendar has.
@@ -89,6 +92,23 @@ def compose(
     sender = checked(settings.sender or f"nftban@{host.name}", strict=False)
     subject = _subject(subject, settings, host)
     moment = _moment(now)
+    values = {
+        "NFTBAN_VERSION": template.version(),
+        "VERSION_HTML": template.version() if settings.show_version else "",
+        "HOSTNAME": host.name,
+        "SERVER_IP": host.ip,
+        "DATE": moment.strftime("%Y-%m-%d"),
+        "TIME": moment.strftime("%H:%M:%S UTC"),
+        "COMPANY_NAME": settings.company,
+        "SENDER": sender,
+        "MAIL_RECIPIENT": recipient,
+        "MAIL_SYSTEM": transport,
+        "SUBJECT": subject,
+    }
+    frame = template.found(settings) if settings.html else template.Template()
+    if settings.html and fills:
+        filled = frame.filled(content.text, values, html=content.html)
+        content = content._replace(text=filled)
     plain = _lines(from_html(content.text, links=True) if content.html else content.text)
 
     message = EmailMessage(policy=POLICY)
@@ -103,20 +123,6 @@ def compose(
         _set(message, name, header.pieces(header.clean(value)))
     _put_text(message, plain, "plain")
     if settings.html:
-        frame = template.found(settings)
-        values = {
-            "NFTBAN_VERSION": template.version(),
-            "VERSION_HTML": template.version() if settings.show_version else "",
-            "HOSTNAME": host.name,
-            "SERVER_IP": host.ip,
-            "DATE": moment.strftime("%Y-%m-%d"),
-            "TIME": moment.strftime("%H:%M:%S UTC"),
-            "COMPANY_NAME": settings.company,
-            "SENDER": sender,
-            "MAIL_RECIPIENT": recipient,
-            "MAIL_SYSTEM": transport,
-            "SUBJECT": subject,
-        }
         _put_html(message, content, frame, values)
     mark_parts(message, id)
     return Mail(id, sender, recipient, " ".join(header.pieces(subject)), bytes(message), plain)

@@ -359,6 +359,7 @@ class Post:
             errand.id,
             transport.name,
             errand.headers,
+            fills=False,  # another program's mail: braces in it are its own
         )
         self._spend_or_wait(transport.name, to)
         ready(transport.name)

@@ -1,7 +1,8 @@
 """The page that a mail's content is put into, and the words that stand for what is only known then.
 
-Header and footer are ours, unless a file of the installation goes before one of them. What is put
-in is escaped, all at once, and never looked at again; content is not searched for placeholders.
+Header and footer are ours, unless a file of the installation goes before one of them. Placeholders
+in the content are replaced too, as the NFTBan program does. Values are escaped, and what was put in
+is never searched again.
 """
 
 import errno
@@ -23,6 +24,9 @@ NAMES = (
     *("VERSION_HTML", "SENDER", "MAIL_RECIPIENT", "MAIL_SYSTEM", "SUBJECT"),
 )
 """The placeholders: those of the real program, and SUBJECT, which its template names as well."""
+
+IN_CONTENT = frozenset(NAMES) - {"SUBJECT"}
+"""The placeholders that are replaced in the content: the real program knows no SUBJECT."""
 
 LIMIT = 256 * 1024
 """Bytes of a header, a footer or a picture; each mail carries them."""
@@ -85,22 +89,38 @@ class Template(NamedTuple):
     """Why a file that is there, or was named, is not used; a mail goes out all the same."""
 
     def around(self, body: str, values: Mapping[str, str]) -> str:
-        """A page: the body, which is markup, between header and footer with their words filled in.
+        """Return a page: `body`, which is markup, between header and footer, placeholders replaced.
 
         `values` are plain text by placeholder, and are escaped here.
         """
+        ready = self._escaped(values)
+        header, footer = (_replaced(part, ready) for part in (self.header, self.footer))
+        return f"{header}{body}{footer}"
+
+    def filled(self, content: str, values: Mapping[str, str], *, html: bool) -> str:
+        """Return content with its placeholders replaced; `html` if it is markup, else it is text.
+
+        The placeholder of the picture in a text becomes the name of the company.
+        """
+        ready = self._escaped(values) if html else {name: shown(values[name]) for name in values}
+        if not html:
+            ready["LOGO_HTML"] = ready["COMPANY_NAME"]
+        return _replaced(content, {name: ready[name] for name in IN_CONTENT})
+
+    def _escaped(self, values: Mapping[str, str]) -> dict[str, str]:
         ready = {name: escape(shown(values.get(name, ""))) for name in NAMES}
         ready["LOGO_HTML"] = self._logo_html(ready["COMPANY_NAME"])
         version = ready["VERSION_HTML"]
         ready["VERSION_HTML"] = f"<span>{version}</span>" if version else ""
-        header, footer = (
-            _PLACEHOLDER.sub(lambda found: ready[found[1]], part)
-            for part in (self.header, self.footer)
-        )
-        return f"{header}{body}{footer}"
+        return ready
 
     def _logo_html(self, alt: str) -> str:
         return f'<img src="{escape(self.logo)}" alt="{alt}" height="48">' if self.logo else ""
+
+
+def _replaced(text: str, ready: Mapping[str, str]) -> str:
+    """Replace each placeholder that has a value in `ready`; all others stay."""
+    return _PLACEHOLDER.sub(lambda found: ready.get(found[1], found[0]), text)
 
 
 def found(settings: MailSettings) -> Template:

@@ -53,7 +53,7 @@ PAGE = """\
 or <a href='https://example.com/'>https://example.com/</a>.</p>
 <ul><li>192.0.2.1</li><li>192.0.2.2 &lt;unknown&gt;</li></ul>
 <script>track()</script>
-<p>{DATE} is no placeholder here.</p>
+<p>{DATE} is today, {SUBJECT} stays.</p>
 """
 
 Message: TypeAlias = "EmailMessage[str, str]"
@@ -373,12 +373,12 @@ def test_a_boundary_that_the_content_holds_is_not_used() -> None:
 
 
 def test_a_text_stands_in_a_page_as_it_is() -> None:
-    """Markup and placeholders in it are characters, its lines stay lines; the company is text."""
+    """Markup in it is characters, its lines stay lines; placeholders are filled with text."""
     settings = HTML._replace(company="<script>{DATE}</script>")
 
     page = part(read(made(TEXT, "<b>{DATE}</b>", settings)), "text/html")
 
-    assert "&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt; &amp; {HOSTNAME} {SUBJECT}\n" in page
+    assert "&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt; &amp; host.example.org {SUBJECT}\n" in page
     assert "&lt;script&gt;{DATE}&lt;/script&gt;" in page
     assert "<title>&lt;b&gt;{DATE}&lt;/b&gt;</title>" in page
     assert "<script" not in page
@@ -397,17 +397,17 @@ def test_a_page_has_a_readable_plain_part() -> None:
         "3 addresses were banned, see the list (https://example.com/list?a=1&b=2) "
         "or https://example.com/.\n\n"
         "192.0.2.1\n\n192.0.2.2 <unknown>\n\n"
-        "{DATE} is no placeholder here.\n"
+        "2026-01-07 is today, {SUBJECT} stays.\n"
     )
-    assert PAGE in part(message, "text/html")
+    assert PAGE.replace("{DATE}", "2026-01-07") in part(message, "text/html")
 
 
 def test_a_whole_page_is_sent_as_it_is() -> None:
-    """A document of its own is not put into another."""
+    """A document of its own is not put into another; its placeholders are replaced."""
     page = "<!-- x --><!DOCTYPE html>\r\n<html><body>{DATE}</body></html>"
 
     assert part(read(made(Content(page, html=True), settings=HTML)), "text/html") == (
-        "<!-- x --><!DOCTYPE html>\n<html><body>{DATE}</body></html>\n"
+        "<!-- x --><!DOCTYPE html>\n<html><body>2026-01-07</body></html>\n"
     )
 
 

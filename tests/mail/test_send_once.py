@@ -38,15 +38,16 @@ def test_a_mail_is_what_was_settled(tmp_path: Path) -> None:
 
 
 def test_markup_goes_with_a_text_beside_it(tmp_path: Path) -> None:
-    """Whatever the settings say of other mail."""
+    """Whatever the settings say of other mail; braces in it are the other program's own."""
     transport = Recorder()
-    page = Content("<html><body><p>Hallo</p></body></html>", html=True)
+    page = Content("<html><body><p>Hallo {HOSTNAME}</p></body></html>", html=True)
 
     send(Office(tmp_path, transport, html=False).post(), said=page)
 
     mail = email.message_from_bytes(transport.accepted[0].data, policy=email.policy.default)
     kinds = [part.get_content_type() for part in mail.walk()]
     assert kinds == ["multipart/alternative", "text/plain", "text/html"]
+    assert transport.accepted[0].text == "Hallo {HOSTNAME}\n"
 
 
 def test_each_attempt_hands_over_the_same_mail(tmp_path: Path) -> None:

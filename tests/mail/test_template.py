@@ -66,11 +66,20 @@ def test_what_is_not_told_is_empty_and_other_braces_stay() -> None:
     assert page.endswith(" {color: red} {OTHER} {date}")
 
 
-def test_content_is_not_searched_for_placeholders() -> None:
-    """What a content says about braces is what it says."""
-    page = template.Template("{DATE}", "{DATE}").around("{DATE}{SUBJECT}", {"DATE": "today"})
+@pytest.mark.parametrize(
+    ("html", "filled"),
+    [
+        (True, "a &lt;b&gt; {DATE} {SUBJECT} {x} <span>v&lt;1</span>"),
+        (False, "a <b> {DATE} {SUBJECT} {x} v<1"),
+    ],
+)
+def test_placeholders_in_the_content_are_replaced_once(html: bool, filled: str) -> None:
+    """Markup gets escaped values, text plain ones; a value is not searched, SUBJECT stays."""
+    values = dict.fromkeys(NAMES, "") | {"HOSTNAME": "a <b> {DATE}", "VERSION_HTML": "v<1"}
 
-    assert page == "today{DATE}{SUBJECT}today"
+    found = template.Template().filled("{HOSTNAME} {SUBJECT} {x} {VERSION_HTML}", values, html=html)
+
+    assert found == filled
 
 
 def test_a_file_that_cannot_be_used_is_told_and_ours_stands_in(tmp_path: Path) -> None:
