@@ -335,6 +335,8 @@ def test_without_a_transport_it_is_spooled_at_once(office: Office) -> None:
     task = office.task()
     assert (run.returncode, run.stdout) == (1, f"Mail spooled for later delivery: {task.id}\n")
     assert office.lines("mail.log") == theirs(25, 26)
+    said = "[STAMP] [INFO] Task queued: TASK (mail_send: Spooled mail to carol_...)"
+    assert office.lines("queue.log")[0] == said
     assert worked.returncode == 1
     assert "no mail transport" in worked.stderr
     assert (task.state, task.attempts) == (State.PENDING, 0)

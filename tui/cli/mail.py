@@ -151,6 +151,7 @@ def enqueue(setup: Setup, description: str, payload: str) -> str:
         store.swap(None, task)
     finally:
         store.close()
+    setup.log_queued(task)
     return task.id
 
 

@@ -236,7 +236,7 @@ class _Retry:
         for mail, outcome in zip(free, self._store.swap_all(moves), strict=True):
             if outcome.error is None:
                 assert outcome.move.new is not None
-                self._say_queued(mail, outcome.move.new.id)
+                self._say_queued(mail, outcome.move.new)
                 continue
             if not full:
                 complain(told(mail.id, outcome.error))
@@ -275,10 +275,10 @@ class _Retry:
         self.failed += 1
         return False
 
-    def _say_queued(self, mail: Spooled, ident: str) -> None:
+    def _say_queued(self, mail: Spooled, task: Task) -> None:
         self._queued += 1
-        print(f"{mail.id}: task {ident} queued")
-        self._setup.log_if_allowed("INFO", f"Task queued: {ident} (mail_send for {mail.id})")
+        print(f"{mail.id}: task {task.id} queued")
+        self._setup.log_queued(task)
         if mail.unqueued:
             try:
                 self._spool.queued(mail.id)

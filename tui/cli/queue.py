@@ -13,7 +13,7 @@ from engine import verbs
 from engine.model import Problem, State, Task
 from engine.policy import at
 from engine.store import Full, Store, Unsupported
-from engine.text import plain, shown
+from engine.text import shown
 from tui.cli.wiring import EX_NOPERM, EX_USAGE, Setup, complain, fail
 
 FULL = 1
@@ -49,8 +49,7 @@ def add(setup: Setup, arguments: Namespace) -> int:
     finally:
         store.close()
     print(task.id)
-    said = f"{task.kind}: {plain(task.description)}"  # as it was stored, addresses unreadable
-    setup.log_if_allowed("INFO", f"Task queued: {task.id} ({said})")
+    setup.log_queued(task)
     return 0
 
 

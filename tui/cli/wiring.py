@@ -15,7 +15,7 @@ from engine.logtail import contract_line
 from engine.model import LockEvidence, State, Task
 from engine.store import Store, StoreError, Unavailable
 from engine.stores.nftban import NftbanStore, Spool
-from engine.text import shown
+from engine.text import plain, shown
 from engine.worker import Services
 
 if TYPE_CHECKING:
@@ -523,6 +523,11 @@ class Setup(NamedTuple):
             return
         except OSError as error:
             complain(f"{shown(self.log_path)}: {error.strerror}; not logged: {shown(text)}")
+
+    def log_queued(self, task: Task) -> None:
+        """Log a new task in the contract's words, its description as it was stored."""
+        said = f"{task.kind}: {plain(task.description)}"
+        self.log_if_allowed("INFO", f"Task queued: {task.id} ({said})")
 
     def _write_log(self, level: str, text: str) -> None:
         now = time.time()
