@@ -120,6 +120,8 @@ class Run(NamedTuple):
     """Tasks that were taken away while they ran: whatever came of them was not stored."""
     owed: int = 0
     """Tasks that were handled, but whose outcome the store did not take; they are still claimed."""
+    last_failure: str = ""
+    """The last failed task: its id, its error, and where it is now."""
     unreachable: str = ""
     """Why the queue could not be looked at when the run was over; "" when it could, or when the
     worker was told to end."""
@@ -193,6 +195,7 @@ class Worker:
         self._in_hand: Counter[str] = Counter()
         self._stopping = self._cancelled = False
         self._done = self._failed = self._gone = 0
+        self._last_failure = ""
         self._refused: dict[str, str] = {}
         self._gates: dict[str, tuple[str, float | None]] = {}
         """What the gate said of each kind at this look."""
@@ -263,6 +266,7 @@ class Worker:
             lost,
             self._gone,
             len(self._owed),
+            self._last_failure,
             "" if self._stopping else self._unreachable,
         )
 
@@ -537,7 +541,10 @@ class Worker:
             if isinstance(failure, Retry) and new.state is State.PENDING:
                 new = verbs.nack(task, int(now) + failure.after, error)
 
+        failed = f"{task.id} ({task.kind}) failed: {error}"
+
         def died() -> None:
+            self._last_failure = f"{failed}; moved to {self._end_word}"
             cannot = f"Task {task.id} cannot succeed, moving to {self._end_word}"
             self._services.log("ERROR", cannot if fatal else self._exhausted(task))
             self._buried(new)
@@ -546,6 +553,8 @@ class Worker:
             self._services.tally("retries_total")
             wait = int(new.due or 0) - int(now)
             tried = f"attempt {self._run_of(task)}"
+            waiting = self._store.states[State.PENDING]
+            self._last_failure = f"{failed}; back in {waiting}, {tried}, retry in {wait}s"
             self._services.log("WARN", f"Task {task.id} failed ({tried}), retry in {wait}s")
 
         given_up = new.state is self._end

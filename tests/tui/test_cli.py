@@ -153,14 +153,19 @@ def test_process_next_answers_by_the_contract_s_codes(
     state: str | None,
     error: str,
 ) -> None:
-    """0 when the task is done and gone, 3 when its handler failed and it waits to be retried."""
-    spooldeck("--root", root, "queue", "add", "report")
+    """0 when the task is done and gone, 3 when its handler failed and it waits to be retried.
+
+    A failure is reported on standard error: which task, why, and where it is now.
+    """
+    added = spooldeck("--root", root, "queue", "add", "report")
 
     run = spooldeck(
         "--config", configured(tmp_path, settings), "--root", root, "queue", "process-next"
     )
 
     assert run.returncode == code, run.stderr
+    said = f"{added.stdout.strip()} (report) failed: {error}; back in pending, attempt 1/4, retry"
+    assert run.stderr == (f"spooldeck: {said} in 60s\n" if code else "")
     left = tasks_at(root, "pending")
     assert [task.error for task in left] == ([error] if state else [])
     assert [task.attempts for task in left] == ([1] if state else [])

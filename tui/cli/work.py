@@ -13,6 +13,7 @@ from engine import locks
 from engine.model import LockEvidence, State, Verdict
 from engine.policy import at
 from engine.stores.nftban import NftbanStore
+from engine.text import shown
 from engine.worker import Run, Worker
 from tui.cli.wiring import EX_NOPERM, Setup, complain, fail
 
@@ -60,6 +61,8 @@ def _one_task(setup: Setup, arguments: Namespace) -> tuple[int, str]:
             complain("the task was taken away while it ran")
         return FAILED, "Task was taken away while it ran"
     if run.failed:
+        if not arguments.quiet:
+            complain(shown(run.last_failure))
         return FAILED, "Task processing returned error (rc=3), retry scheduled"
     if run.done:
         return DONE, "Queue cycle completed successfully"
