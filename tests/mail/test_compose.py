@@ -378,7 +378,10 @@ def test_a_text_stands_in_a_page_as_it_is() -> None:
 
     page = part(read(made(TEXT, "<b>{DATE}</b>", settings)), "text/html")
 
-    assert "&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt; &amp; host.example.org {SUBJECT}\n" in page
+    assert (
+        "&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt; &amp; host.example.org {SUBJECT}\n"
+        in page
+    )
     assert "&lt;script&gt;{DATE}&lt;/script&gt;" in page
     assert "<title>&lt;b&gt;{DATE}&lt;/b&gt;</title>" in page
     assert "<script" not in page
