@@ -111,6 +111,38 @@ def test_add_prints_the_id_of_a_file_that_is_there(root: str, spooldeck: Run) ->
     assert Path(root, "queue", "pending", f"{ident}.task").is_file()
 
 
+def test_add_makes_the_folders_of_a_fresh_data_folder(tmp_path: Path, spooldeck: Run) -> None:
+    """Mode 750, one line each on standard error; on standard output only the id."""
+    root = tmp_path / "data"
+    root.mkdir()
+
+    added = spooldeck("--root", str(root), "queue", "add", "report")
+
+    folders = [root / "queue" / word for word in ("pending", "work", "dlq")]
+    assert added.stderr.splitlines() == [f"spooldeck: made {path}" for path in folders]
+    assert [task.id for task in tasks_at(str(root), "pending")] == [added.stdout.strip()]
+    assert {path.stat().st_mode & 0o777 for path in folders} == {0o750}
+
+
+@pytest.mark.parametrize("where", ["queue", "queue/dlq"])
+def test_add_makes_no_folder_through_a_symbolic_link(
+    tmp_path: Path, spooldeck: Run, where: str
+) -> None:
+    """A link below the data folder is refused, and nothing is made where it leads."""
+    root, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    (root / where).parent.mkdir(parents=True)
+    (root / where).symlink_to(elsewhere)
+    elsewhere.mkdir()
+    if where != "queue":
+        elsewhere.rmdir()  # a link to nothing is no folder that could be used
+
+    added = spooldeck("--root", str(root), "queue", "add", "report")
+
+    assert added.returncode == 69
+    assert "is a symbolic link or no folder, and not entered" in added.stderr
+    assert not elsewhere.exists() or not list(elsewhere.iterdir())
+
+
 def test_global_options_stand_before_or_after_the_words(root: str, spooldeck: Run) -> None:
     """`--root` means the same wherever it stands."""
     spooldeck("--root", root, "queue", "add", "report")

@@ -258,7 +258,7 @@ def test_what_fails_says_so_in_the_contract_s_words(place: Place) -> None:
 
 def test_a_queue_that_is_not_there_is_one_line_and_a_code_of_the_contract(place: Place) -> None:
     """Codes beyond the contract's become 1, of process_next 3; nothing pretends to be empty."""
-    shutil.rmtree(place.root / "queue")
+    shutil.rmtree(place.root)
 
     run = place.bash("""
         rc=0; nftban_queue_add feeds_sync || rc=$?; echo $rc

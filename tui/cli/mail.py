@@ -24,7 +24,7 @@ from engine.store import StoreError
 from engine.text import shown
 from tui.cli import suspending
 from tui.cli.mailing import SEND, why_none
-from tui.cli.wiring import EX_USAGE, Setup, complain, drop, fail
+from tui.cli.wiring import EX_USAGE, Fail, Setup, complain, drop, fail
 from tui.glyphs import ASCII, chosen
 
 if TYPE_CHECKING:
@@ -143,6 +143,10 @@ def enqueue(setup: Setup, description: str, payload: str) -> str:
         OSError: it could not be written.
     """
     task = verbs.enqueue(SEND, time.time(), os.urandom(4).hex(), description, payload)
+    try:
+        setup.make_queue()
+    except Fail as error:
+        raise StoreError(str(error)) from error
     store = setup.open()
     try:
         refused = store.edges[None, task.state].refused

@@ -22,6 +22,7 @@ FULL = 1
 def add(setup: Setup, arguments: Namespace) -> int:
     """Add a task; its id is printed once the disk has it."""
     setup.require_change()
+    setup.make_queue()
     task = verbs.enqueue(
         arguments.kind,
         time.time(),

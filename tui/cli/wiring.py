@@ -169,6 +169,33 @@ class Setup(NamedTuple):
                 f"(spooldeck init {queue.root} makes them)"
             )
 
+    def make_queue(self) -> None:
+        """Make missing queue folders below an existing data folder, durably (mkdir, fsync).
+
+        The contract's program does so with each task that it adds. A folder that is configured
+        elsewhere is not made: it may be on a disk that is not mounted. No symbolic link below the
+        data folder is followed.
+
+        Raises:
+            Fail: we may not; the text has the command line that may.
+            Unavailable: one could not be made.
+        """
+        queue = self.queue
+        if self.site is not None or not os.path.isdir(queue.root):
+            return
+        self.require_sight()
+        below = queue.root.rstrip("/") + "/"
+        wanted = [path for path in (queue.pending, queue.work, queue.dlq) if path.startswith(below)]
+        made = [path for path in wanted if not os.path.isdir(path)]
+        for path in made:
+            self._refuse_at(_barrier(path, made=True))
+        for path in made:
+            try:
+                os.close(files.reach(path, queue.root, make=True))
+            except OSError as error:
+                raise Unavailable(f"{path}: cannot be made: {error.strerror}") from error
+            complain(f"made {shown(path)}")
+
     def require_change(self) -> None:
         """Make sure that we may change its tasks, before anything is touched.
 
