@@ -49,6 +49,7 @@ class What(StrEnum):
 
     UNREADABLE = "unreadable"
     STUCK = "stuck lock"
+    FULL = "a full disk"
     IDLE = "nothing runs"
     STALE = "stale lock"
     UNKNOWN_LOCK = "unknown lock"
@@ -57,6 +58,7 @@ class What(StrEnum):
     GROWING = "more dead tasks"
     DEAD = "dead tasks"
     OLDEST = "an old task"
+    BLOCKED = "tasks that no worker can run"
     TRANSPORT = "a failing transport"
     SUSPENDED = "a suspended transport"
     LOST = "mail without a task"
@@ -117,6 +119,21 @@ class Unfinished(NamedTuple):
     planned: int
 
 
+class Blocked(NamedTuple):
+    """Due tasks of one kind that no worker here would claim."""
+
+    kind: str
+    due: int
+    since: float
+    """When the oldest of them was created, epoch seconds UTC."""
+    why: str
+    """In a few words: `no handler`."""
+
+
+SCARCE = 100
+"""Tasks for which there must be room on the disk: as many as are changed together."""
+
+
 class Sight(NamedTuple):
     """What is known of one place; each field's default is to know nothing."""
 
@@ -159,6 +176,9 @@ class Sight(NamedTuple):
     """Spooled mails that no task sends, as far as is known."""
     warnings: tuple[str, ...] = ()
     """What the queue says of itself that somebody should see to."""
+    blocked: Sequence[Blocked] = ()
+    room: int | None = None
+    """How many more tasks fit on the disk; None where that is not known."""
 
 
 def alerts(sight: Sight, now: float, limits: Thresholds) -> tuple[Alert, ...]:
@@ -277,6 +297,26 @@ def is_stalled(alerts: Sequence[Alert]) -> bool:
     return any(alert.what in (What.IDLE, What.STUCK) for alert in alerts)
 
 
+def _blocked(sight: Sight, now: float, limits: Thresholds) -> _Found:
+    for kind, due, since, why in sight.blocked:
+        if now - since > 60 * limits.idle and not sight.unavailable:
+            what = f"{due:,} {_brief(shown(kind))} due for {roughly(now - since)}"
+            words = f"{what}: {why}: see `doctor`"
+            yield Level.WARN, What.BLOCKED, words, since, (Where.STATE, State.PENDING)
+
+
+def _full(sight: Sight, now: float, limits: Thresholds) -> _Found:
+    if sight.room is not None and sight.room < SCARCE:
+        room = _many(sight.room) if sight.room else "no task"
+        yield (
+            Level.CRIT,
+            What.FULL,
+            f"disk full: room for {room}: see `doctor`",
+            None,
+            (Where.QUEUE,),
+        )
+
+
 def _idle_since(sight: Sight, now: float) -> float | None:
     """Since when nothing has run though something was due; None when there is no saying that."""
     lock, queue = sight.lock, sight.queue
@@ -371,6 +411,7 @@ def _is_whole(sight: Sight) -> bool:
 
 _RULES: tuple[_Rule, ...] = (
     *(_unreadable, _lock, _abandoned, _interrupted, _dead, _problems, _oldest, _idle),
+    *(_blocked, _full),
     *(_transports, _suspended, _lost, _warned, _metrics),
 )
 

@@ -7,12 +7,10 @@ import shlex
 from collections.abc import Iterator
 
 from engine import mounts
+from engine.alerts import SCARCE
 from engine.doctor.finding import Finding, Grade, hidden_from_us, unseen, without
 from engine.doctor.patient import Patient
 from engine.model import State
-
-SCARCE = 100
-"""Tasks for which there must be room: as many as are changed together."""
 
 
 def one_disk(patient: Patient) -> Iterator[Finding]:
@@ -81,16 +79,12 @@ def room(patient: Patient) -> Iterator[Finding]:
     queue, counts = patient.queue, patient.sight.counts
     wanted = max(SCARCE, queue.max_pending - counts.get(State.PENDING, 0))
     try:
-        free = os.statvfs(queue.pending)
+        left_of = free(queue.pending)
     except OSError as error:
         yield without(queue.pending, error)
         return
-    for word, left, all_of in (
-        ("blocks", free.f_bavail * free.f_frsize // max(1, free.f_bsize), free.f_blocks),
-        ("inodes", free.f_favail, free.f_files),
-    ):
-        # File systems that make inodes as they go say 0 of 0.
-        if all_of and left < wanted:
+    for word, left in left_of.items():
+        if left < wanted:
             grade = Grade.BAD if left < SCARCE else Grade.WARN
             said = f"room for {left:,} tasks on the disk of {queue.pending} (free {word}), "
             flag = "-i " if word == "inodes" else ""
@@ -99,3 +93,16 @@ def room(patient: Patient) -> Iterator[Finding]:
                 f"{said}and {wanted:,} more may be added",
                 f"df -h {flag}{shlex.quote(queue.pending)}  # then make room there",
             )
+
+
+def free(folder: str) -> dict[str, int]:
+    """Free blocks and inodes of a folder's file system (statvfs); a task takes one of each.
+
+    Raises:
+        OSError: the folder cannot be reached.
+    """
+    seen = os.statvfs(folder)
+    blocks = seen.f_bavail * seen.f_frsize // max(1, seen.f_bsize)
+    # File systems that make inodes as they go report 0 of 0.
+    inodes = {"inodes": seen.f_favail} if seen.f_files else {}
+    return {"blocks": blocks, **inodes} if seen.f_blocks else inodes

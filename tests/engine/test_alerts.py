@@ -12,7 +12,18 @@ from pathlib import Path
 import pytest
 
 from engine import files, locks
-from engine.alerts import ROOM, Alert, Goal, Level, Sight, Unfinished, What, Where, alerts
+from engine.alerts import (
+    ROOM,
+    Alert,
+    Blocked,
+    Goal,
+    Level,
+    Sight,
+    Unfinished,
+    What,
+    Where,
+    alerts,
+)
 from engine.config import Thresholds
 from engine.events import NOBODY
 from engine.gauges import GAUGES, LAST_RUN
@@ -192,6 +203,18 @@ TABLE = [
         a_sight(unfinished=[Unfinished("op-1", "replay", NOW - 1800, "ana", 87, 179)]),
         "WARN an interrupted operation: replay of",
     ),
+    (a_sight(blocked=[Blocked("feeds_sync", 3, NOW - 900, "no handler")]), ""),
+    (
+        a_sight(blocked=[Blocked("feeds_sync", 3, NOW - 2580, "no handler")]),
+        "WARN tasks that no worker can run: 3 feeds_sync due for 43m: no handler: see `doctor` "
+        "-> state pending",
+    ),
+    (a_sight(room=100), ""),
+    (
+        a_sight(room=99),
+        "CRIT a full disk: disk full: room for 99 tasks: see `doctor` -> queue",
+    ),
+    (a_sight(room=0), "disk full: room for no task: see `doctor`"),
     (Sight("/srv/spool"), ""),
 ]
 

@@ -465,6 +465,37 @@ def test_status_wants_attention_for_eleven_dead(root: str, spooldeck: Run) -> No
 
 
 @pytest.mark.parametrize(
+    ("kind", "why"), [("feeds_sync", "no handler"), ("mail_send", "no transport")]
+)
+def test_status_wants_attention_for_due_tasks_that_no_worker_can_run(
+    root: str, spooldeck: Run, kind: str, why: str
+) -> None:
+    """Though a worker ran just now, due tasks without a handler or a transport are reported."""
+    store = store_at(root)
+    store.swap(None, verbs.enqueue(kind, time.time() - 43 * 60, os.urandom(4).hex()))
+    store.close()
+    spooldeck("--root", root, "queue", "process-next")
+
+    status = spooldeck("status", root)
+
+    assert status.returncode == 1
+    assert f"attention 1 {kind} due for 43m: {why}: see `doctor`" in status.stdout.splitlines()
+
+
+def test_status_wants_attention_for_a_full_disk(
+    root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without room for more tasks nothing can be changed safely."""
+    full = os.statvfs_result((4096, 4096, 9000, 0, 0, 900, 500, 500, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda path: full)
+
+    code = cli.main(["status", root])
+
+    assert code == 1
+    assert "attention disk full: room for no task: see `doctor`" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
     ("words", "code", "said"),
     [
         (["queue"], 64, "COMMAND"),

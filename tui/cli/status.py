@@ -7,10 +7,10 @@ import sys
 import time
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from engine.alerts import Alert, Sight, alerts
+from engine.alerts import Alert, Blocked, Sight, alerts
 from engine.flow import SPAN, Flow
 from engine.forecast import Basis, Forecast, as_row, expected
 from engine.foreign import RUN_DIR
@@ -75,6 +75,7 @@ def _look(setup: Setup) -> Look:
     due: list[float] = []
     died: list[float] = []
     kinds: Counter[str] = Counter()
+    due_kinds: dict[str, list[float]] = {}
     payloads: set[str] = set()
     problems: dict[str, Problem] = {}
     try:
@@ -89,6 +90,7 @@ def _look(setup: Setup) -> Look:
                     oldest = found.created if oldest is None else min(oldest, found.created)
                     if found.due is not None and found.due <= now:
                         due.append(found.created)
+                        due_kinds.setdefault(found.kind, []).append(found.created)
                 elif found.state is State.DEAD and (when := died_at(found)) is not None:
                     died.append(when)
             elif isinstance(found, Problem):
@@ -115,6 +117,8 @@ def _look(setup: Setup) -> Look:
         ran=signs.ran,
         routes=signs.routes,
         lost=lost,
+        blocked=tuple(_blocked(setup, due_kinds, signs)),
+        room=_room(setup),
     )
     words = {store.states[state]: number for state, number in counts.items()}
     age = max(0.0, now - oldest) if oldest is not None else 0.0
@@ -126,6 +130,32 @@ def _look(setup: Setup) -> Look:
     forecasts = expected(known, setup.config.alerts, setup.queue.retention_days, now)
     found_problems = list(problems.values())
     return Look(words, age, lock, found_problems, found_alerts, forecasts, signs, lost)
+
+
+def _blocked(setup: Setup, due: Mapping[str, Sequence[float]], signs: Signs) -> Iterator[Blocked]:
+    """Yield the kinds of due tasks that no worker with this configuration would claim.
+
+    `due` has the creation times of due tasks by kind. A suspended transport has its own alert, and
+    a kind without a token is only delayed.
+    """
+    waits = signs.routes is not None and signs.routes.waits
+    for kind, created in due.items():
+        if not setup.handled(kind):
+            yield Blocked(kind, len(created), min(created), "no handler")
+        elif kind == SEND and not waits:
+            why, token_at = setup.mailing().gate(kind)
+            if why and token_at is None:
+                yield Blocked(kind, len(created), min(created), "no transport")
+
+
+def _room(setup: Setup) -> int | None:
+    """How many more tasks fit on the disk of pending/; None where that is not known."""
+    from engine.doctor.disk import free
+
+    try:
+        return min(free(setup.queue.pending).values(), default=None)
+    except OSError:
+        return None  # that the folder cannot be read is reported by itself
 
 
 def _lost(setup: Setup, heap: Heap | str | None, payloads: Collection[str], now: float) -> int:
