@@ -183,13 +183,13 @@ class Office:
         """The payload of a spooled mail's task."""
         return f"{self.root}/mailspool/{ident}/meta.sh"
 
-    def change(self, verb: str, **values: object) -> None:
+    def change(self, verb: str, error: str = "no use", **values: object) -> None:
         """Do something to its only task."""
         task = self.task()
         with closing(self.store()) as store:
             if verb == "bury":
                 (task,) = store.take(2_000_000_000, "test", 1)
-                store.swap(task, verbs.bury(task, "no use"))
+                store.swap(task, verbs.bury(task, error))
             else:
                 store.swap(task, verbs.VERBS[verb].act(task, 2_000_000_000, **values))
 

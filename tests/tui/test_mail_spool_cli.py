@@ -229,6 +229,27 @@ def test_everything_that_waits_for_nothing_else_is_sent_by_one_word(office: Offi
     )
 
 
+def test_all_ends_backoff_and_leaves_what_was_refused_for_good(office: Office) -> None:
+    """A 5xx is tried again only with --refused; a mail in backoff is due now."""
+    refused = office.spool()
+    office.change("bury", error="rejected_550: no such user")
+    waiting = office.spool()
+    with closing(office.store()) as store:
+        (task,) = (task for task in office.tasks() if task.payload == office.meta(waiting))
+        store.swap(task, verbs.edit(task, 0, due=time.time() + 900.0))
+
+    run = office.mail("spool", "retry", "--all")
+    states = {task.payload: (task.state, task.due) for task in office.tasks()}
+    more = office.mail("spool", "retry", "--all", "--refused")
+
+    ended = "1 of 1 will be sent now; left alone: 1 "
+    assert run.stdout.endswith(f"{ended}refused for good (--refused)\n")
+    assert states[office.meta(waiting)] == (State.PENDING, 0)
+    assert states[office.meta(refused)][0] is State.DEAD
+    assert more.stdout.endswith(f"{ended}on their way\n")
+    assert {task.state for task in office.tasks()} == {State.PENDING}
+
+
 def test_however_many_are_queued_the_tasks_are_read_a_few_times(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,7 +284,7 @@ def test_a_full_queue_is_said_once(office: Office) -> None:
     assert run.stdout.endswith("2 of 5 will be sent now\n")
 
 
-@pytest.mark.parametrize("words", [[], ["--all", "mail-x"]])
+@pytest.mark.parametrize("words", [[], ["--all", "mail-x"], ["--refused"]])
 def test_what_to_retry_is_said_in_one_way(office: Office, words: list[str]) -> None:
     """By name, or all: neither nothing nor both."""
     assert office.mail("spool", "retry", *words).returncode == 64

@@ -573,7 +573,16 @@ _WORDS = (
         "let these be sent now, each by one task; exit 1 when one of them will not",
         (
             _takes("ids", nargs="*", metavar="ID"),
-            _takes("--all", action="store_true", help="what has no task, and what is in the DLQ"),
+            _takes(
+                "--all",
+                action="store_true",
+                help="mails without a task, in the DLQ or in backoff; not those refused for good",
+            ),
+            _takes(
+                "--refused",
+                action="store_true",
+                help="with --all: mails too that a server refused for good (5xx)",
+            ),
         ),
     ),
     _Word(

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from engine import files, plans, verbs
-from engine.mail.model import BadMail
+from engine.mail.model import BadMail, Reason
 from engine.mail.spool import MailSpool, Spooled
 from engine.mailconf import MailSettings
 from engine.model import Move, State, Task
@@ -39,8 +39,9 @@ are kept open and locked.
 
 def retry_spooled(setup: Setup, arguments: Namespace) -> int:
     """Let these be sent now, each by the task that it has, or by a new one."""
-    if bool(arguments.ids) == arguments.all:
-        fail(EX_USAGE, "expected the ids of mails, as `mail spool list` prints them, or --all")
+    if bool(arguments.ids) == arguments.all or (arguments.refused and not arguments.all):
+        ids = "the ids of mails, as `mail spool list` prints them"
+        fail(EX_USAGE, f"expected {ids}, or --all, or --all --refused")
     setup.require_change()
     spool = setup.mail_spool()
     # A program that sends mail decides by itself what it can send.
@@ -48,10 +49,22 @@ def retry_spooled(setup: Setup, arguments: Namespace) -> int:
     with closing(setup.open()) as store:
         retry = _Retry(setup, spool, store, settings)
         if arguments.all:
-            retry.all()
+            retry.all(refused=arguments.refused)
         else:
             retry.named(dict.fromkeys(arguments.ids))
     return 1 if retry.failed else 0
+
+
+def _is_stopped(task: Task, now: float) -> bool:
+    """Whether a task is dead or in backoff."""
+    return task.state is State.DEAD or (task.state is State.PENDING and (task.due or 0.0) > now)
+
+
+def _is_refused(mail: Spooled, task: Task) -> bool:
+    """Whether a server refused the mail for good (5xx), so that another attempt is of no use."""
+    return bool(mail.refused) or (
+        task.state is State.DEAD and task.error.startswith(f"{Reason.REJECTED}_")
+    )
 
 
 class _Found(NamedTuple):
@@ -92,28 +105,36 @@ class _Retry:
         self._see_to(found.tasks)
         self._queue(found.orphans)
 
-    def all(self) -> None:
-        """Have everything sent that waits for nothing else: what has no task, or a dead one."""
+    def all(self, *, refused: bool = False) -> None:
+        """Have everything sent that waits for nothing else: mails without a task, with a dead
+        task, or in backoff; with `refused` those too that a server refused for good.
+        """
         if sys.stderr.isatty():
             complain(f"looking at every mail in {shown(self._spool.folder)}")
         everything = list(self._spool.letters())
         mails = [mail for mail in everything if isinstance(mail, Spooled)]
-        found = self._sorted([mail for mail in mails if mail.sent is None])
-        dead = [(mail, task) for mail, task in found.tasks if task.state is State.DEAD]
-        orphans = list(self._sendable(found.orphans))
-        fit = {mail.id for mail in self._sendable(mail for mail, _ in dead)}
-        self._see_to([(mail, task) for mail, task in dead if mail.id in fit])
-        self._queue(orphans)
+        unsent = [mail for mail in mails if mail.sent is None]
+        found = self._sorted(unsent)
+        orphans = [mail for mail in found.orphans if refused or not mail.refused]
+        now = time.time()
+        stopped = [pair for pair in found.tasks if _is_stopped(pair[1], now)]
+        tasks = [pair for pair in stopped if refused or not _is_refused(*pair)]
+        fit = {mail.id for mail in self._sendable([*orphans, *(mail for mail, _ in tasks)])}
+        self._see_to([pair for pair in tasks if pair[0].id in fit])
+        self._queue([mail for mail in orphans if mail.id in fit])
         states = [task.state for _, task in found.tasks]
         parked = sum(state in (State.HELD, State.TRASH) for state in states)
+        going = len(states) - parked - len(stopped)
+        wanted = len(orphans) + len(tasks)
         left = {
             "broken": len(everything) - len(mails),
-            "sent": sum(mail.sent is not None for mail in mails),
+            "sent": len(mails) - len(unsent),
             "held or in the trash": parked,
-            "on their way": len(states) - len(dead) - parked,
+            "on their way": going,
+            "refused for good (--refused)": len(unsent) - parked - going - wanted,
         }
         beside = ", ".join(f"{count:,} {what}" for what, count in left.items() if count)
-        print(f"{self._queued:,} of {len(orphans) + len(dead):,} will be sent now", end="")
+        print(f"{self._queued:,} of {wanted:,} will be sent now", end="")
         print(f"; left alone: {beside}" if beside else "")
 
     def _sorted(self, mails: Iterable[Spooled]) -> _Found:
