@@ -224,10 +224,25 @@ class Flock:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write every byte, however many calls that takes."""
-    done = write(fd, data)
-    while done < len(data):
-        done += write(fd, data[done:])
+    """Write every byte, however many calls that takes.
+
+    Raises:
+        OSError: with the path of the file, as /proc/self/fd has it.
+    """
+    try:
+        done = write(fd, data)
+        while done < len(data):
+            done += write(fd, data[done:])
+    except OSError as error:
+        error.filename = error.filename or _path_of(fd)
+        raise
+
+
+def _path_of(fd: int) -> str | None:
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        return None  # without /proc the error has no path
 
 
 def create(

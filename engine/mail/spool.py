@@ -135,6 +135,8 @@ class MailSpool:
         spool = self._enter(make=True)
         try:
             letter.place(id, parts, spool)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, f"{self.folder}/{id}") from error
         finally:
             os.close(spool)
         return self.meta_of(id)

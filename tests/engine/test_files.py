@@ -265,7 +265,7 @@ def test_a_published_file_is_there_as_a_whole(tmp_path: Path) -> None:
 def test_what_cannot_be_published_leaves_the_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a full disk the old file stands, and no rest of the new one."""
+    """On a full disk the old file stands, and no rest of the new one; the error has the path."""
     path = tmp_path / "queue.prom"
     path.write_text("old")
 
@@ -273,8 +273,9 @@ def test_what_cannot_be_published_leaves_the_old(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(files, "write", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as raised:
         files.publish(str(path), b"new")
+    assert str(raised.value.filename).startswith(f"{path}.")
 
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["queue.prom"]

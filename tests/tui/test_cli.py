@@ -753,7 +753,7 @@ def shell(root: str, line: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_an_answer_that_cannot_be_written_is_an_error(root: str) -> None:
-    """With a full disk behind its output, a command ends with 74, whatever it did."""
+    """With a full disk behind its output, a command that reads ends with 74."""
     run = shell(root, "$spooldeck queue count >/dev/full")
 
     assert (run.returncode, run.stdout) == (74, "")
@@ -797,6 +797,16 @@ def test_only_a_listing_ends_with_its_reader() -> None:
 
 def _acts(word: cli._Word) -> bool:
     return any({"--apply", "--dry-run"} & set(names) for names, _ in word.arguments)
+
+
+def test_a_task_that_is_queued_is_exit_0_though_its_id_cannot_be_written(root: str) -> None:
+    """A script would add it again; the id is on standard error."""
+    run = shell(root, "$spooldeck queue add report >/dev/full")
+
+    (task,) = tasks_at(root, "pending")
+    assert run.returncode == 0
+    assert run.stderr.startswith("spooldeck: done, but the answer could not be written: No space")
+    assert run.stderr.endswith(f": {task.id}\n")
 
 
 def test_complaints_that_cannot_be_written_change_no_exit_code(root: str) -> None:

@@ -7,6 +7,7 @@ and above, after sysexits.h.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from argparse import SUPPRESS, Action, ArgumentParser, Namespace, RawDescriptionHelpFormatter
@@ -96,9 +97,15 @@ def _answer(words: list[str]) -> int:
     except OSError as error:
         where = f"{shown(os.fsdecode(error.filename))}: " if error.filename else ""
         complain(f"{where}{error.strerror or error}")
+        if error.filename and error.errno in _NO_ROOM:  # without a file it is our output
+            return EX_UNAVAILABLE
         return EX_NOPERM if isinstance(error, PermissionError) else EX_IOERR
     except KeyboardInterrupt:
         return 130
+
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""A full disk has one exit code, whichever part of a command needed room."""
 
 
 def _run(words: list[str]) -> int:

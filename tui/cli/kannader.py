@@ -37,7 +37,7 @@ from engine.worker import Services
 from tui.cli import unlocked
 from tui.cli.deed import placed
 from tui.cli.unlocked import Published
-from tui.cli.wiring import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE, Setup, complain, fail
+from tui.cli.wiring import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE, Setup, complain, fail, say
 from tui.place import Facts
 
 
@@ -87,9 +87,7 @@ def enqueue(setup: Setup, arguments: Namespace) -> int:
             text = iter(lambda: contents.read(wire.CHUNK), b"")
             ids = store.enqueue(arguments.sender, recipients, text, wire=True)
             warning = store.edges[None, State.PENDING].warning
-    for ident in ids:
-        print(ident)
-    sys.stdout.flush()
+    say("\n".join(ids))
     if warning:
         complain(warning)
     for ident in ids:

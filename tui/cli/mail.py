@@ -24,7 +24,7 @@ from engine.store import StoreError
 from engine.text import shown
 from tui.cli import suspending
 from tui.cli.mailing import SEND, why_none
-from tui.cli.wiring import EX_USAGE, Fail, Setup, complain, drop, fail
+from tui.cli.wiring import EX_IOERR, EX_USAGE, Fail, Setup, complain, fail, say
 from tui.glyphs import ASCII, chosen
 
 if TYPE_CHECKING:
@@ -57,6 +57,9 @@ def send(setup: Setup, arguments: Namespace) -> int:
 def send_with_retry(setup: Setup, arguments: Namespace) -> int:
     """Send a mail in several attempts, and at last spool and queue it (contract).
 
+    Exit 0: sent, 1: spooled (contract). Nothing is kept with 64: the address or content is
+    refused, and with 74: the mail could not be spooled.
+
     Where a setting of mail cannot be meant it is spooled at once, and the worker waits until that
     is mended: whoever has an alert to send cannot mend it, and mostly does not listen.
     """
@@ -75,11 +78,13 @@ def send_with_retry(setup: Setup, arguments: Namespace) -> int:
                 tell=complain if sys.stderr.isatty() else _nothing,
             )
         except MailError as error:
-            return _not_sent(error)
+            _not_sent(error)
+            return EX_USAGE
         except OSError as error:
             # Why no transport took it comes with it: it is lost, and whoever sent it has to know.
             why = "".join(f"{shown(note)}; " for note in getattr(error, "__notes__", ()))
-            return _not_sent(error, f"{why}the mail is lost, it could not be spooled: ")
+            _not_sent(error, f"{why}the mail is lost, it could not be spooled: ")
+            return EX_IOERR
     if ended is None:
         return _nobody()
     return _said(setup, ended, arguments.recipient or settings.recipient)
@@ -112,9 +117,9 @@ def _said(setup: Setup, ended: Ended, recipient: str) -> int:
     else:
         complain(f"not sent: {shown(ended.text)}")
     if ended.task_id and ended.permanent:
-        _say(f"Mail kept in the spool, its task will be given up on: {ended.task_id}")
+        say(f"Mail kept in the spool, its task will be given up on: {ended.task_id}")
     elif ended.task_id:
-        _say(f"Mail spooled for later delivery: {ended.task_id}")
+        say(f"Mail spooled for later delivery: {ended.task_id}")
     else:
         folder = os.path.dirname(ended.payload)
         complain(
@@ -250,29 +255,14 @@ def _sign(good: bool, stream: TextIO) -> str:
     return "" if chosen(os.environ) is ASCII else sign
 
 
-def _say(text: str, stream: TextIO | None = None) -> None:
-    """Tell how it ended. That is settled whether anybody can read it or not: a mail that was
-    accepted would be sent again by whoever takes an unwritten word for a failure.
-    """
-    stream = stream or sys.stdout
-    line = f"{text}\n".encode(stream.encoding, "backslashreplace").decode(stream.encoding)
-    try:
-        stream.write(line)
-        stream.flush()
-    except OSError as error:
-        if stream is sys.stdout and not isinstance(error, BrokenPipeError):
-            complain(f"the answer could not be written: {error.strerror}: {shown(text)}")
-        drop(stream)
-
-
 def _submitted(recipient: str) -> None:
     # The contract's own words: what a transport has accepted may still come back.
     said = f"Email submitted to transport for: {shown(recipient)} (delivery not confirmed)"
-    _say(f"{_sign(True, sys.stdout)}{said}")
+    say(f"{_sign(True, sys.stdout)}{said}")
 
 
 def _not_sent(error: Exception, beside: str = "") -> int:
-    _say(f"{_sign(False, sys.stderr)}Failed to send email: {beside}{_why(error)}", sys.stderr)
+    say(f"{_sign(False, sys.stderr)}Failed to send email: {beside}{_why(error)}", sys.stderr)
     return NOT_SENT
 
 
@@ -291,7 +281,7 @@ def _words(error: Exception) -> str:
 
 def _nobody() -> int:
     # The contract's pattern: no reason for a caller to fail.
-    _say("Warning: No recipient configured", sys.stderr)
+    say("Warning: No recipient configured", sys.stderr)
     return DONE
 
 
@@ -350,7 +340,7 @@ def try_out(
 
 
 def _step(what: str, said: str, code: int = DONE) -> int:
-    _say(f"{what:<10} {shown(said)}")
+    say(f"{what:<10} {shown(said)}")
     return code
 
 

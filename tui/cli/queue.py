@@ -14,13 +14,13 @@ from engine.model import Problem, State, Task
 from engine.policy import at
 from engine.store import Full, Store, Unsupported
 from engine.text import shown
-from tui.cli.wiring import EX_NOPERM, EX_USAGE, Setup, complain, fail
+from tui.cli.wiring import EX_NOPERM, EX_USAGE, Setup, complain, fail, say
 
 FULL = 1
 
 
 def add(setup: Setup, arguments: Namespace) -> int:
-    """Add a task; its id is printed once the disk has it."""
+    """Add a task; its id is printed once the disk has it, and exit 0 means just that."""
     setup.require_change()
     setup.make_queue()
     task = verbs.enqueue(
@@ -49,7 +49,7 @@ def add(setup: Setup, arguments: Namespace) -> int:
         return FULL
     finally:
         store.close()
-    print(task.id)
+    say(task.id)
     setup.log_queued(task)
     return 0
 

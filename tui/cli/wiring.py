@@ -774,6 +774,23 @@ def complain(text: str) -> None:
         drop(sys.stderr)  # there is nobody to tell; the exit code still says it
 
 
+def say(text: str, stream: TextIO | None = None) -> None:
+    """Print a result that must not be repeated: a task is queued, a mail is accepted.
+
+    If it cannot be written, the result is one line on standard error and the exit code stays:
+    a caller that repeats the command would do it twice.
+    """
+    stream = stream or sys.stdout
+    line = f"{text}\n".encode(stream.encoding, "backslashreplace").decode(stream.encoding)
+    try:
+        stream.write(line)
+        stream.flush()
+    except OSError as error:
+        if stream is sys.stdout and not isinstance(error, BrokenPipeError):
+            complain(f"done, but the answer could not be written: {error.strerror}: {shown(text)}")
+        drop(stream)
+
+
 def drop(stream: TextIO) -> None:
     """Let nothing of a stream be written any more: the interpreter tries once more as it ends, and
     its own exit code would hide ours.

@@ -149,7 +149,7 @@ class Desk:
             drafts: list[tuple[str, int] | Exception] = [
                 self._try_draft(record, pending) for record in records
             ]
-            self._sync_drafts(drafts)
+            self._sync_drafts(drafts, pending)
         except Unavailable as error:
             return [error] * len(records)
         try:
@@ -161,8 +161,8 @@ class Desk:
         except (OSError, Unavailable) as error:
             # Nobody let us place anything: all drafts are on the desk still.
             return [
-                draft if isinstance(draft, Exception) else self._drop(record.id, draft, error)
-                for record, draft in zip(records, drafts, strict=True)
+                draft if isinstance(draft, Exception) else self._drop(pending.path, draft, error)
+                for draft in drafts
             ]
         if self._durable:
             self._confirm(pending, answers)
@@ -182,7 +182,7 @@ class Desk:
             return self._draft(record.id, form.render(record), record.due, like)
         except (OSError, Unavailable) as error:
             self._checked = float("-inf")
-            return _failure(record.id, error)
+            return _failure(like.path, error)
 
     def _draft(
         self,
@@ -211,8 +211,8 @@ class Desk:
             raise
         return name, fd
 
-    def _sync_drafts(self, drafts: list[tuple[str, int] | Exception]) -> None:
-        """Make drafts durable; one that fails becomes its error, and is taken off the desk."""
+    def _sync_drafts(self, drafts: list[tuple[str, int] | Exception], where: Folder) -> None:
+        """Make drafts durable (fsync); one that fails becomes an error about `where`."""
         if not self._durable:
             return
         open_drafts = [draft for draft in drafts if not isinstance(draft, Exception)]
@@ -226,7 +226,7 @@ class Desk:
             try:
                 files.fsync(draft[1])
             except OSError as error:
-                drafts[at] = self._drop("", draft, error)
+                drafts[at] = self._drop(where.path, draft, error)
 
     def _place_new(
         self, ident: str, draft: tuple[str, int] | Exception, pending: Folder
@@ -245,18 +245,18 @@ class Desk:
                 self._move(name, ident + form.SUFFIX, pending)
                 rev = self._arrived(name, ident, pending, fd)
         except (OSError, Unavailable) as error:
-            return self._drop(ident, draft, error)
+            return self._drop(pending.path, draft, error)
         if not rev:
             return self._drop(ident, draft, Unavailable(f"{pending.path}: keeps being replaced"))
         os.close(fd)
         return rev
 
-    def _drop(self, ident: str, draft: tuple[str, int], error: Exception) -> Exception:
-        """Take a draft off the desk; answers with the error that was the reason."""
+    def _drop(self, where: str, draft: tuple[str, int], error: Exception) -> Exception:
+        """Remove a draft; return the error that was the reason, with the path or id `where`."""
         os.close(draft[1])
         with suppress(OSError, Unavailable):  # if it stays, recovery sweeps it
             files.forget(draft[0], self.folder.fd)
-        return _failure(ident, error)
+        return _failure(where, error)
 
     # ---- changing
 
@@ -384,7 +384,7 @@ class Desk:
     def _sync_changes(self, drafts: list[_Draft]) -> None:
         written = [d for d in drafts if d.drafted is not None and d.error is None]
         results: list[tuple[str, int] | Exception] = [d.drafted for d in written if d.drafted]
-        self._sync_drafts(results)
+        self._sync_drafts(results, self.folder)
         for draft, result in zip(written, results, strict=True):
             if isinstance(result, Exception):
                 draft.drafted, draft.error = None, result
@@ -621,12 +621,12 @@ def there(name: str, dir_fd: int) -> bool:
     return True
 
 
-def _failure(ident: str, error: Exception) -> Exception:
-    """What went wrong, as one of the errors that a store answers with."""
+def _failure(where: str, error: Exception) -> Exception:
+    """Convert an error to one of those that a store answers with; `where` is a path or an id."""
     if isinstance(error, Gone | Unavailable):
         return error
     words = error.strerror if isinstance(error, OSError) else error
-    return Unavailable(f"{ident}: {words}" if ident else f"cannot be written: {words}")
+    return Unavailable(f"{where}: {words}")
 
 
 def _unsure(folder: Folder, error: OSError) -> Unavailable:
