@@ -51,10 +51,10 @@ def runs(system: System) -> bool | None:
 def is_stopped(sendmail: str, system: System) -> bool:
     """Whether a sendmail program is that of a Postfix that does not run: mail that it took would
     lie there until somebody starts Postfix."""
-    return _has_made(sendmail, system) and runs(system) is False
+    return has_made(sendmail, system) and runs(system) is False
 
 
-def _has_made(sendmail: str, system: System) -> bool:
+def has_made(sendmail: str, system: System) -> bool:
     """Whether a sendmail program is Postfix's: by its name where it is a link to what it is, else
     by the `postfix` beside it and its configuration."""
     real = os.path.realpath(sendmail)

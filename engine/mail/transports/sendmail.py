@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from engine.mail.model import Cause, Mail, Unused, absent
 from engine.mail.transports.handover import submit
-from engine.mail.transports.postfix import is_stopped
+from engine.mail.transports.postfix import has_made, is_stopped
 from engine.mail.transports.system import System
 from engine.mailconf import MailSettings
 
-PROCESSES = frozenset({"sendmail", "sendmail-mta"})
-"""How the daemon is named, and how Debian names it."""
-
-PID_FILE = "/var/run/sendmail.pid"
-
 
 class Sendmail:
-    """The sendmail program: while its daemon runs, or when it is forced."""
+    """The sendmail program of any mail system; whether that needs a daemon only it knows."""
 
     name = "sendmail"
 
@@ -26,15 +22,23 @@ class Sendmail:
         self._sendmail = self._system.program(settings.programs, "sendmail")
 
     def absence(self) -> Unused | None:
-        """Why it cannot be used here. `sendmail -bv` is never asked: Postfix answers by mail."""
+        """Why it cannot be used here.
+
+        `sendmail -bv` is never run: Postfix answers it by mail. A stopped Postfix is not used: it
+        would keep the mail where no operator sees it, and here it stays in the mail spool.
+        """
         if self._sendmail.absence:
             return absent(self._sendmail.absence)
         if is_stopped(self._sendmail.path, self._system):
             return Unused(Cause.STOPPED, "it is Postfix's, and Postfix does not run")
-        if self._settings.method == self.name or self._system.runs(PROCESSES, PID_FILE):
+        if self._settings.method == self.name:
             return None
-        why = f"its daemon does not run: no process named sendmail, none by {PID_FILE}"
-        return Unused(Cause.STOPPED, why)
+        if has_made(self._sendmail.path, self._system):
+            # Who suspends postfix does not want its mail to go there by another name.
+            return absent("it is Postfix's: that is the transport postfix")
+        if os.path.basename(os.path.realpath(self._sendmail.path)) == "busybox":
+            return absent("it is BusyBox's, which has no queue and needs a server on port 25")
+        return None
 
     def send(self, mail: Mail, cancelled: Callable[[], bool]) -> None:
         """Hand a mail to it.

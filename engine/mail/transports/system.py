@@ -117,17 +117,9 @@ class System:
         finally:
             os.close(fd)
 
-    def runs(self, names: Collection[str], pid_file: str = "", uid: int | None = None) -> bool:
-        """Whether a process of one of these names lives, under `uid` if that is said; or the one
-        that a file names, as long as one of them stands in its command line."""
-        if any(each.name in names and uid in (None, each.uid) for each in self._processes):
-            return True
-        pid = self.text(pid_file, 64).split(maxsplit=1)[:1] if pid_file else []
-        if not pid or not pid[0].isascii() or not pid[0].isdecimal():
-            return False
-        # Its number may be another's by now; and who is dead and not yet buried has no such line.
-        line = self.text(f"/proc/{pid[0]}/cmdline", 4096)
-        return self.blind or any(name in line for name in names)
+    def runs(self, names: Collection[str], uid: int | None = None) -> bool:
+        """Whether a process of one of these names lives, under `uid` if that is said."""
+        return any(each.name in names and uid in (None, each.uid) for each in self._processes)
 
     @cached_property
     def blind(self) -> bool:
