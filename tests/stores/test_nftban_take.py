@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,23 @@ def test_a_task_rewritten_in_place_is_found(spool: Spool, waiting: Path) -> None
     os.utime(waiting, (NOW - 30, NOW - 30))
 
     assert taken(spool, NOW + 1) == [waiting.stem]
+
+
+@pytest.mark.parametrize("hours", [9, -5])
+def test_an_older_task_with_a_local_stamp_is_taken_first(tmp_path: Path, hours: int) -> None:
+    """The NFTBan program's id has local time; beside it tasks are taken in order of creation."""
+    queue = tmp_path / "queue"
+    shared = Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq")
+    make_spool(shared)
+    ages = {3600: hours * 3600, 1800: 0, 900: hours * 3600, 60: 0}
+    with closing(opened(shared)) as store:
+        for age, offset in ages.items():
+            task = verbs.enqueue("report", NOW - age, f"{age:08x}")
+            named = verbs.enqueue("report", NOW - age + offset, f"{age:08x}")
+            store.swap(None, replace(task, id=named.id))
+            os.utime(queue / "pending" / f"{named.id}.task", (NOW - age, NOW - age))
+
+        assert [int(NOW - task.created) for task in store.take(NOW, "test", 9)] == list(ages)
 
 
 def test_a_task_that_arrives_is_found_in_spite_of_the_hint(

@@ -18,6 +18,9 @@ from engine.stores.nftban.line import Line
 REVALIDATE = 60.0
 """Seconds for which a waiting file is believed to wait while its name and inode stay."""
 
+STAMP_SLACK_SECONDS = 300.0
+"""By how much a file may be newer than the time in its id, if that is UTC: zones differ by more."""
+
 HOPELESS = 10
 """Files that the system could not read, one after the other, before it is the system's fault."""
 
@@ -49,6 +52,8 @@ class Claims:
         self._owner = folders[State.PENDING].seen.st_uid
         self._waiting: dict[str, Waiting] = {}
         self._claimed: set[str] = set()
+        self._created: dict[str, tuple[int, float]] = {}
+        """Inode and creation time of pending files whose id does not tell it for certain."""
         self._astray: list[str] = []
         """Ids that stand in work/ by a claim that came to nothing."""
         self.broken: dict[tuple[State, str], None] = {}
@@ -60,7 +65,7 @@ class Claims:
         """When the next of those that wait comes due, as far as the last take saw."""
 
     def take(self, now: float, owner: str, limit: int, wants: Wants) -> Iterator[Task]:
-        """Due tasks in the order of their file names, each claimed by a rename as it is asked for.
+        """Due tasks, oldest first, each claimed by a rename as it is asked for.
 
         Afterwards `due` says when the next of those that wait comes due.
 
@@ -110,7 +115,7 @@ class Claims:
             self._hint.write((waiting.state for waiting in self._waiting.values()), self.due, now)
 
     def _candidates(self, pending: Folder, now: float) -> list[tuple[str, int]]:
-        """Names and inodes of pending files that may be due, in the order of names."""
+        """Names and inodes of pending files that may be due, oldest first."""
         if now - self._validated >= REVALIDATE:
             self._waiting, self._validated = {}, now
         with os.scandir(pending.fd) as entries:
@@ -135,7 +140,67 @@ class Claims:
             elif name not in in_hand:
                 candidates.append(candidate)
         self._waiting = waiting
-        return candidates
+        # In a spool of our own all names have UTC stamps, and so are in order of creation.
+        return candidates if self._due_in_mtime else self._oldest_first(candidates, now)
+
+    def _oldest_first(self, candidates: list[tuple[str, int]], now: float) -> list[tuple[str, int]]:
+        """Order candidates by creation; those of one second by name.
+
+        Names from the NFTBan program have local time, so that they do not sort with ours. A file
+        whose modification time agrees with the time in its name was written then. Only the others
+        are read for TASK_CREATED_EPOCH, once for each inode; those that wait are no candidates.
+        """
+        known, self._created = self._created, {}
+        order: dict[str, float] = {}
+        stamps: dict[str, int | None] = {}  # many are of the same second
+        for name, inode in candidates:
+            moment = name[:17]
+            if moment not in stamps:
+                stamps[moment] = form.stamp_of(moment)
+            stamp = stamps[moment]
+            if stamp is not None and self._is_written_at(name, stamp):
+                order[name] = stamp
+                continue
+            before = known.get(name)
+            if before is None or before[0] != inode:
+                created = self._created_or_waiting(name, stamp, now)
+                if created is None:
+                    continue
+                before = inode, created
+            self._created[name] = before
+            order[name] = before[1]
+        if len(order) == len(candidates) and not self._created:
+            return candidates
+        left = (candidate for candidate in candidates if candidate[0] in order)
+        return sorted(left, key=lambda candidate: order[candidate[0]])
+
+    def _is_written_at(self, name: str, stamp: float) -> bool:
+        pending = self._folders[State.PENDING]
+        try:
+            seen = os.stat(name, dir_fd=pending.fd, follow_symlinks=False)
+        except OSError:
+            return False  # gone, or not to be read: the claim reports why
+        return abs(seen.st_mtime - stamp) < STAMP_SLACK_SECONDS
+
+    def _created_or_waiting(self, name: str, stamp: int | None, now: float) -> float | None:
+        """TASK_CREATED_EPOCH of a pending file; None, and it is remembered, if it is not due yet.
+
+        A file in another form is ordered by its name; one without a time in its name is last.
+        """
+        record = None
+        try:
+            data, seen = self._folders[State.PENDING].read(name)
+            record = form.parse_canonical(data)
+        except (OSError, Refused):
+            pass  # the claim reports why
+        if record is None:
+            return float("inf") if stamp is None else stamp
+        if record.due > now and name == record.id + form.SUFFIX:
+            due = form.trusted_due(record, seen, self._clock())
+            if due > now:
+                self._waiting[name] = Waiting(state_of(seen), due)
+                return None
+        return record.created
 
     def _claim(self, name: str, inode: int, now: float, owner: str, wants: Wants) -> Task | None:
         pending, work = self._folders[State.PENDING], self._folders[State.ACTIVE]

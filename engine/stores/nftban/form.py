@@ -109,6 +109,20 @@ def id_of(name: str) -> str | None:
     return ident if is_id(ident) else None
 
 
+def stamp_of(name: str) -> int | None:
+    """The time in an id, read as UTC epoch seconds; None where it begins with none.
+
+    The NFTBan program writes local time there, though with a Z.
+    """
+    date, clock = name[:8], name[9:15]
+    if name[8:9] + name[15:17] != "TZ-" or not (date + clock).isdecimal():
+        return None
+    day = int(date[6:])
+    year, month = divmod(int(date[:4]) * 12 + int(date[4:6]) - 3, 12)  # a year begins in March
+    days = year * 365 + year // 4 - year // 100 + year // 400 + (153 * month + 2) // 5 + day
+    return (days - 719_469) * 86400 + int(clock[:2]) * 3600 + int(clock[2:4]) * 60 + int(clock[4:])
+
+
 def parse(data: bytes, ident: str) -> Record:
     """What the file of task `ident` says.
 

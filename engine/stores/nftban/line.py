@@ -1,4 +1,4 @@
-"""Who is next: candidates in the order of their names, those of an unwanted kind passed by.
+"""Which candidate is next: in the order given, those of an unwanted kind passed by.
 
 A kind that is not wanted now (one of it is running, no token, no handler) may be wanted a moment
 later; its candidates keep their places, and passing them by costs the same for one as for many.
@@ -15,20 +15,20 @@ class Line:
 
     def __init__(self, candidates: Iterable[tuple[str, int]]) -> None:
         """Takes names with their inodes, in order."""
-        self._kinds: dict[str, deque[tuple[str, int]]] = {}
-        for candidate in candidates:
-            self._kinds.setdefault(kind_of(candidate[0]), deque()).append(candidate)
+        self._kinds: dict[str, deque[tuple[int, tuple[str, int]]]] = {}
+        for numbered in enumerate(candidates):
+            self._kinds.setdefault(kind_of(numbered[1][0]), deque()).append(numbered)
 
     def __len__(self) -> int:
         return sum(map(len, self._kinds.values()))
 
     def next(self, wants: Wants) -> tuple[str, int] | None:
         """The first candidate of a kind that is wanted; None when there is none."""
-        first: deque[tuple[str, int]] | None = None
+        first: deque[tuple[int, tuple[str, int]]] | None = None
         for kind, queue in self._kinds.items():
             if queue and (first is None or queue[0] < first[0]) and wants(kind, ""):
                 first = queue
-        return None if first is None else first.popleft()
+        return None if first is None else first.popleft()[1]
 
 
 def kind_of(name: str) -> str:
