@@ -215,6 +215,17 @@ def test_nothing_eligible_says_what_it_waits_for(root: str, spooldeck: Run) -> N
     assert len(tasks_at(root, "pending")) == 1
 
 
+def test_a_file_in_place_of_run_is_reported_as_one(root: str, spooldeck: Run) -> None:
+    """It is no read-only folder, and no mode would mend it."""
+    Path(root, "run").rmdir()
+    Path(root, "run").touch()
+
+    run = spooldeck("--root", root, "queue", "process-next")
+
+    assert run.returncode == 69
+    assert run.stderr == f"spooldeck: {root}/run is a file, expected a folder: move it away\n"
+
+
 def test_without_tokens_nothing_is_eligible_and_it_says_until_when(
     root: str, spooldeck: Run, tmp_path: Path
 ) -> None:

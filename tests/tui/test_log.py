@@ -660,6 +660,17 @@ def environment() -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "TZ": "UTC", "HOME": "/nowhere"}
 
 
+def test_a_queue_without_mail_has_no_complaint(spool: Path) -> None:
+    """A missing mail.log is reported only where no log is there at all."""
+    (spool / "log" / "mail.log").unlink()
+    one = subprocess.run(command(spool), env=environment(), capture_output=True, check=False)
+    (spool / "log" / "queue.log").unlink()
+    none = subprocess.run(command(spool), env=environment(), capture_output=True, check=False)
+
+    assert (one.stderr, one.returncode) == (b"", 0)
+    assert none.stderr.count(b"No such file") == 2
+
+
 @pytest.mark.parametrize(
     ("words", "printed"),
     [

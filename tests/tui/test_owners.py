@@ -234,6 +234,7 @@ LOOKS = (
     ("queue", "recover", "--dry-run"),
     ("queue", "dlq", "retry-all", "--dry-run"),
     ("install-units", "."),
+    ("mail", "status"),
 )
 
 

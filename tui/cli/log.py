@@ -6,9 +6,9 @@ import os
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from engine.logbook import END, Logbook, Mark, Scan, finish
+from engine.logbook import END, NOT_THERE, Logbook, Mark, Scan, finish
 from engine.logfile import NEVER, Entry
 from engine.logwords import LEVELS, BadWords, Sieve, moment, sieve
 from engine.text import shown
@@ -30,7 +30,7 @@ def log(setup: Setup, arguments: Namespace) -> int:
     try:
         book.look()
         here = book.here()
-        for path, why in book.troubles.items():
+        for path, why in _unread(book.troubles, len(place.logs)).items():
             complain(f"{shown(path)}: {shown(why)}")
         scan = Scan(book, END, through, arguments.lines, forward=False)
         while not scan.done and (floor == NEVER or scan.horizon() >= floor):
@@ -44,6 +44,14 @@ def log(setup: Setup, arguments: Namespace) -> int:
     finally:
         book.close()
     return 0
+
+
+def _unread(troubles: Mapping[str, str], logs: int) -> Mapping[str, str]:
+    """Why logs cannot be read. A missing one is no trouble while another is there: a queue without
+    mail has no mail.log.
+    """
+    missing = [path for path, why in troubles.items() if why == NOT_THERE]
+    return {p: why for p, why in troubles.items() if p not in missing or len(missing) == logs}
 
 
 def _through(arguments: Namespace) -> Sieve:

@@ -391,6 +391,7 @@ class _Look(NamedTuple):
 
 def status(setup: Setup, arguments: Namespace) -> int:
     """By what mail goes from here and why not by the others, what waits, how it went."""
+    setup.require_sight()
     look = _look(setup)
     if arguments.json:
         import json

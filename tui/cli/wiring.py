@@ -234,6 +234,8 @@ class Setup(NamedTuple):
     def _refuse_at(self, path: str) -> None:
         if not path:
             return
+        if not os.path.isdir(path):
+            fail(EX_UNAVAILABLE, f"{shown(path)} is a file, expected a folder: move it away")
         mend = self._mend(path) or f"a read-only file system, or chmod u+rwx {shown(path)}"
         fail(EX_NOPERM, f"{shown(path)} is not writable for us: {mend}")
 
