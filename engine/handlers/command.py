@@ -51,7 +51,7 @@ class Command:
 
         Raises:
             Failed: it cannot be started, ends with another status than 0, or takes too long;
-                the text is its last output.
+                the text is its output, as `error_text` cuts it.
         """
         account = self._account
         added = {k: os.environ.get(k) if v is None else v for k, v in self._environ.items()}
@@ -84,7 +84,7 @@ class Command:
                 # Whoever it left behind in its group ends with it: the task is over. Its number is
                 # still ours, because it has not been waited for.
                 _signal_group(process, signal.SIGKILL)
-        said = last_lines(output)
+        said = error_text(output)
         if ended:
             raise Failed(f"{ended}: {said}" if said else ended)
         if process.returncode:
@@ -154,6 +154,16 @@ def environment(task: Task) -> Mapping[str, str]:
         "TASK_RETRIES": str(task.attempts or 0),
         "TASK_PAYLOAD_FILE": task.payload,
     }
+
+
+def error_text(output: bytes) -> str:
+    """The first 200 characters of all output, as the contract's program keeps them.
+
+    Of more than `KEPT` bytes, whose beginning is not held, it is the last lines.
+    """
+    if len(output) >= KEPT:
+        return last_lines(output)
+    return output.decode("utf-8", "replace").strip()[:ERROR_LIMIT]
 
 
 def last_lines(output: bytes) -> str:

@@ -15,7 +15,7 @@ import pytest
 
 from engine.accounts import Account
 from engine.handlers import Context, Failed, Fatal, Retry, command, unknown
-from engine.handlers.command import Command, last_lines
+from engine.handlers.command import Command, error_text
 from engine.handlers.payload import guarded
 from engine.mail.running import PATH
 from engine.model import State, Task
@@ -162,27 +162,25 @@ def test_a_retry_says_when() -> None:
 
 # ---- what is kept of its output
 
+LINES = b"\n".join(b"line %03d" % n for n in range(1000))
+
 
 @pytest.mark.parametrize(
     ("output", "kept"),
     [
         (b"", ""),
         (b"\n \n", ""),
-        (b"one", "one"),
         (b"one\ntwo\n", "one\ntwo"),
         (b"x" * 300, "x" * ERROR_LIMIT),
-        (b"first\n" + b"x" * 199, "x" * 199),
-        (b"first\n" + b"x" * 194, "first\n" + "x" * 194),
-        (
-            b"\n".join(b"line %03d" % n for n in range(100)),
-            "\n".join(f"line {n:03}" for n in range(78, 100)),
-        ),
+        (b"first\n" + b"x" * 300, "first\n" + "x" * (ERROR_LIMIT - 6)),
         (b"caf\xc3\xa9 \xff", "café \ufffd"),
+        (LINES[-command.KEPT :], "\n".join(f"line {n:03}" for n in range(978, 1000))),
+        (b"first\n" + b"x" * command.KEPT, "x" * ERROR_LIMIT),
     ],
 )
-def test_the_last_whole_lines_are_kept(output: bytes, kept: str) -> None:
-    """As many last lines as fit into an error are kept, whole; of one long line, its start."""
-    assert last_lines(output) == kept
+def test_the_beginning_of_all_output_is_kept(output: bytes, kept: str) -> None:
+    """The first 200 characters are the error; of output too long to be held, the last lines."""
+    assert error_text(output) == kept
 
 
 def test_of_much_output_the_end_is_kept() -> None:
