@@ -276,10 +276,11 @@ PARKED, MENDED = _id("fails"), _id("mended")
 ORPHAN, MOVED, TAKEN_BACK, HALF_DELETED, UNSAID = (
     _id(kind, 5) for kind in ("orphan", "moved", "back", "deleted", "unsaid")
 )
-DIED = {DEAD_3: int(time.time()), HALF_DELETED: int(time.time()), PARKED: CREATED} | dict.fromkeys(
-    (DEAD_1, DEAD_2), CREATED
+_NOW = int(time.time())
+DIED = {DEAD_3: _NOW, HALF_DELETED: _NOW} | dict.fromkeys(
+    (DEAD_1, DEAD_2, PARKED), _NOW - 3 * 86400
 )
-"""When those died that are dead, epoch seconds."""
+"""When those died that are dead, epoch seconds: within the retention, which deletes the others."""
 
 
 def added_at(now: float) -> str:
@@ -452,7 +453,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         ),
         Scenario(
             "dlq-purge",
-            ("queue", "dlq", "purge", "7"),
+            ("queue", "dlq", "purge", "1"),
             _dead,
             {**dict.fromkeys((DEAD_1, DEAD_2), moved(DEAD, NOWHERE)), DEAD_3: stays(DEAD)},
             code=0,
