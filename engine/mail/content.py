@@ -60,7 +60,7 @@ def given(said: str, settings: MailSettings) -> Content:
         if size > settings.max_file_size:
             most = f"expected at most {settings.max_file_size:,}"
             raise BadMail(f"content: {size:,} bytes of text, {most}")
-    return Content(text, looks_like_html(text))
+    return Content(text, looks_like_html(text) or is_one_line_of_html(text))
 
 
 def of_body(data: bytes, html: bool) -> Content:
@@ -74,13 +74,20 @@ def of_body(data: bytes, html: bool) -> Content:
 
 
 def looks_like_html(text: str) -> bool:
-    """Whether a text begins as markup does, or is one line with plain formatting tags.
+    """Whether a text begins as markup does.
 
-    Otherwise only its beginning counts, which is the author's: what is quoted further on may be
-    anybody's, and must not turn a report into a page that hides half of it. Formatting tags
-    without attributes hide nothing, and a single line does not run together with others.
+    Only its beginning counts, which is the author's: what is quoted further on may be anybody's,
+    and must not turn a report into a page that hides half of it.
     """
-    return _BEGINS.match(text) is not None or _INLINE.fullmatch(text) is not None
+    return _BEGINS.match(text) is not None
+
+
+def is_one_line_of_html(text: str) -> bool:
+    """Whether a text is one line with formatting tags and no other markup.
+
+    Tags without attributes hide nothing, and a single line does not run together with others.
+    """
+    return _INLINE.fullmatch(text) is not None
 
 
 def _means_path(said: str, allowed: tuple[str, ...]) -> bool:

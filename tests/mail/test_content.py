@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given as whatever
 from hypothesis import strategies as st
 
-from engine.mail.content import Content, given, looks_like_html, of_body
+from engine.mail.content import Content, given, is_one_line_of_html, looks_like_html, of_body
 from engine.mail.model import BadMail
 from engine.mailconf import MailSettings
 
@@ -352,13 +352,22 @@ def test_the_bytes_of_a_body_are_always_content(data: bytes, html: bool) -> None
         "<!-- made by a script --><table><tr><td>x</table>",
         '<?xml version="1.0"?><!DOCTYPE html><html/>',
         "<B>x</B>",
-        "Hello <b>world</b>",
-        "3 banned<br/>see <code>nft list</code> now\n",
     ],
 )
 def test_what_begins_as_markup_is_markup(text: str) -> None:
-    """Its first tag says so; or it is one line with formatting tags only."""
+    """Its first tag says so."""
     assert looks_like_html(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["Hello <b>world</b>", "3 banned<br/>see <code>nft list</code> now\n"]
+)
+def test_one_line_with_formatting_tags_is_markup(text: str, allowed: Allowed) -> None:
+    """Said itself it is a fragment of HTML; in a file of text it is what a log quotes."""
+    settings = allowed.settings()
+
+    assert given(text, settings).html
+    assert not given(allowed.file("c.txt", text.encode()), settings).html
 
 
 @pytest.mark.parametrize(
@@ -392,6 +401,7 @@ def test_what_begins_as_markup_is_markup(text: str) -> None:
 def test_what_quotes_markup_is_text(text: str) -> None:
     """Somebody's name or a log line may hold tags; a report does not become a page by it."""
     assert not looks_like_html(text)
+    assert not is_one_line_of_html(text)
 
 
 def test_a_file_called_html_is_markup_if_it_holds_any(allowed: Allowed) -> None:
@@ -401,7 +411,7 @@ def test_a_file_called_html_is_markup_if_it_holds_any(allowed: Allowed) -> None:
     assert given(allowed.file("a.html", b"Hello <b>world</b>"), settings).html
     assert given(allowed.file("b.HTM", b"x<br>"), settings).html
     assert given(allowed.file("c.txt", b"<p>x</p>"), settings).html
-    assert not given(allowed.file("d.txt", b"Hello\n<b>world</b>"), settings).html
+    assert not given(allowed.file("d.txt", b"Hello <b>world</b>"), settings).html
     assert not given(allowed.file("e.html", b"one\ntwo\n"), settings).html
 
 
