@@ -75,7 +75,7 @@ class ClustersScreen(Acting, Board):
         picker = self.query_one(Picker)
         picker.offer(view.rows(self._clusters, now, width), [view.head(width)])
         here = self._here
-        nothing = "no task here has an error" if self._asked else "asking ..."
+        nothing = self.missing("no task here has an error") if self._asked else "asking ..."
         text: list[Line] = [BLANK, ((f"   {nothing}", "dim"),)]
         self.query_one(LongText).show(view.evidence(here, width) if here else text)
 
@@ -94,7 +94,7 @@ class ClustersScreen(Acting, Board):
         """All tasks with the error under the cursor."""
         here, state = self._here, self._query.state
         if here is None:
-            return "there is no error to act on here"
+            return self.missing("there is no error to act on here")
         if refusal := self.no_verb(verb, state):
             return refusal
         states = self.live.inspector.states
@@ -114,7 +114,7 @@ class ClustersScreen(Acting, Board):
         """The tasks of the one under the cursor, in the queue."""
         here = self._here
         if here is None:
-            self.say("there is no error to open here")
+            self.say(self.missing("there is no error to open here"))
             return
         self.go(Target(keys.LIST, state=self._query.state, filter=self._words(here)))
 

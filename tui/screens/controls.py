@@ -12,7 +12,7 @@ from tui.place import Facts
 from tui.present import BLANK, Line
 from tui.screens.control import CONTROL_KEYS, no_control, pausing, plan_control
 from tui.screens.face import HASTY, Copy
-from tui.screens.pages import Board
+from tui.screens.pages import NO_LONGER_HERE, Board
 from tui.views import controls as view
 from tui.widgets.lines import Lines, LongText
 from tui.widgets.picker import Choice, Picker
@@ -51,8 +51,8 @@ class ControlsScreen(Board):
         rows = min(len(listed), max(1, room))
         above = [*told, BLANK] if told and len(told) < room - rows else []
         heads = [*above, *([head] if listed else [])]
-        picker.styles.height = max(1, len(heads) + rows)
         picker.offer([Choice(name, line) for name, line in listed], heads)
+        picker.styles.height = max(1, len(heads) + rows + picker.gone)
         about = self._about(width)
         text = about if above else [*warnings, *about, *([BLANK] if facts else []), *facts]
         self.query_one(LongText).show(text)
@@ -103,7 +103,10 @@ class ControlsScreen(Board):
     def action_open(self) -> None:
         """A plan for the one under the cursor."""
         here = self._here
-        plan_control(self, self.live, self.around, here[0] if here else "")
+        if self.query_one(Picker).gone:
+            self.say(NO_LONGER_HERE)
+        else:
+            plan_control(self, self.live, self.around, here[0] if here else "")
 
     def action_pause_queue(self) -> None:
         """A plan to pause the whole queue, or to let it go on."""

@@ -52,10 +52,10 @@ class FailuresScreen(Board):
         now, failures = self.around.clock(), self._failures
         picker = self.query_one(Picker)
         rows = [Choice(key, view.failure_row(f, now, width)) for key, f in failures.items()]
-        picker.styles.height = 1 + max(1, min(len(rows), self.size.height // 2 - 2))
         picker.offer(rows, [view.failure_head(width)])
+        picker.styles.height = 1 + max(1, min(len(picker.rows), self.size.height // 2 - 2))
         here = self._here
-        text: list[Line] = [((" no error of it is known", "dim"),)]
+        text: list[Line] = [((f" {self.missing('no error of it is known')}", "dim"),)]
         if here is not None:
             text = view.failure(here, now, width)
         self.query_one(LongText).show(text)
@@ -64,7 +64,7 @@ class FailuresScreen(Board):
         """The log at the moment of the one under the cursor."""
         here = self._here
         if here is None:
-            self.say("there is no error to look for")
+            self.say(self.missing("there is no error to look for"))
         elif here.when is None:
             self.say("nobody wrote down when that was")
         else:

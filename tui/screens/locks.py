@@ -109,9 +109,9 @@ class LocksScreen(Board):
         locks = [view.of(live) for live in self._lives]
         head, lines = view.table(locks, now, width)
         picker = self.query_one(Picker)
-        picker.styles.height = min(len(lines) + 1, max(2, self.size.height // 3))
         rows = [Choice(str(k.number), line) for k, line in zip(locks, lines, strict=True)]
         picker.offer(rows, [head])
+        picker.styles.height = min(len(picker.rows) + 1, max(2, self.size.height // 3))
         here = self._here
         text: list[Line] = [((" no place here has a lock", "dim"),)]
         if here is not None:

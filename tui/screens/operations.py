@@ -77,9 +77,9 @@ class OperationsScreen(Board):
         self._listed = view.listed(history.operations, history.half)
         head, lines = view.table(self._listed, now, width)
         picker = self.query_one(Picker)
-        picker.styles.height = min(len(lines) + 1, max(2, self.size.height // 2))
         ops = [one.operation.op for one in self._listed]
         picker.offer([Choice(op, line) for op, line in zip(ops, lines, strict=True)], [head])
+        picker.styles.height = min(len(picker.rows) + 1, max(2, self.size.height // 2))
         if self._op in ops:
             picker.put_on(self._op)
             self._op = ""
@@ -95,7 +95,8 @@ class OperationsScreen(Board):
         elif history.trouble:
             words = f"the journal cannot be read: {shown(history.trouble)}"
         else:
-            words = "nothing was done here within a day" if history.read else "looking ..."
+            nothing = self.missing("nothing was done here within a day")
+            words = nothing if history.read else "looking ..."
         return [((f" {words}", "dim"),)]
 
     def word(self) -> Line:
@@ -142,7 +143,7 @@ class OperationsScreen(Board):
         """Who did it, why, and each of its rows; one that runs here as it runs."""
         here = self.here
         if here is None:
-            self.say("there is nothing to open")
+            self.say(self.missing("there is nothing to open"))
             return
         from tui.screens.record import RecordScreen
         from tui.screens.replay import ReplayScreen
@@ -177,7 +178,7 @@ class OperationsScreen(Board):
         elif self.hasty:
             self.say(HASTY)
         elif here is None:
-            self.say("there is no operation here")
+            self.say(self.missing("there is no operation here"))
         elif open_ and not here.operation.interrupted:
             self.say(f"nothing to {open_}: it was not interrupted")
         else:

@@ -82,7 +82,8 @@ class OverviewScreen(Freezing):
     def compose(self) -> ComposeResult:
         """Alerts, queues, ages, and around them what there is room for."""
         self._top = TopLine(id="top-line")
-        self._alert_list, self._queue_list = Picker(id=ALERTS), Picker(id=QUEUES)
+        # An alert that ends must not stay on screen, and no key acts on an alert.
+        self._alert_list, self._queue_list = Picker(id=ALERTS, ghosts=False), Picker(id=QUEUES)
         self._rule, self._locks = Lines(id="alert-rule"), Lines(id="side-locks")
         self._age_table, self._clusters = AgeTable(id=AGES), Lines(id="side-clusters")
         self._tokens, self._ways, self._work = (Lines(id=n) for n in ("tokens", "ways", "at-work"))

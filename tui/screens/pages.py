@@ -17,6 +17,9 @@ from tui.widgets.lines import Lines, LongText
 from tui.widgets.picker import Picker
 from tui.widgets.top_line import TopLine
 
+NO_LONGER_HERE = "the row under the cursor is no longer here: move the cursor first"
+"""Why no key acts on a ghost row."""
+
 SAID = 6.0
 """Seconds for which a word to the operator stays."""
 
@@ -141,6 +144,10 @@ class Board(Face):
     def picked(self) -> str:
         """The key of the row under the cursor; "" where there is none, or none any more."""
         return self.query_one(Picker).key if self.stands else ""
+
+    def missing(self, otherwise: str) -> str:
+        """Why there is no row to act on: the cursor is on a ghost row, else `otherwise`."""
+        return NO_LONGER_HERE if self.query_one(Picker).gone else otherwise
 
     def lay_out(self, width: int) -> None:
         """Offer the rows, and say what there is to say of the one under the cursor."""

@@ -42,7 +42,7 @@ class PaletteScreen(ModalScreen[Said | None]):
             with Horizontal(id="ask-line"):
                 yield Lines(id="palette-label")
                 yield Words(compact=True, select_on_focus=False)
-            yield Picker(id="found")
+            yield Picker(id="found", ghosts=False)
             yield Lines(id="palette-word")
 
     def on_mount(self) -> None:

@@ -42,16 +42,16 @@ class TransportsScreen(Board):
         sending, now = self.live.signs.sending, self.around.clock()
         titles, listed = view.rows(sending, self._limit, now, width, self._routes)
         picker = self.query_one(Picker)
-        # The rows take what they need and half of the screen at most; the rest is for the detail.
-        picker.styles.height = 1 + max(1, min(len(listed), self.size.height // 2 - 2))
         picker.offer([Choice(name, line) for name, line in listed], [titles])
+        # The rows take what they need and half of the screen at most; the rest is for the detail.
+        picker.styles.height = 1 + max(1, min(len(picker.rows), self.size.height // 2 - 2))
         self.query_one(LongText).show(self._below(width))
 
     def _below(self, width: int) -> list[Line]:
         sending, now, way = self.live.signs.sending, self.around.clock(), self._here
         sources = view.sources(sending, now, width)
         if way is None:
-            looked = [view.nothing(sending)] if self.live.looked else []
+            looked = [view.nothing(sending)] if self.live.looked and not sending.transports else []
             return [*looked, *sources]
         return [*view.detail(way, self._limit, now, width, self._routes), *sources]
 
@@ -96,7 +96,7 @@ class TransportsScreen(Board):
         if refusal := place.no_mail(self.around.arming.read_only):
             return refusal
         if way is None or routes is None:
-            return "there is no transport here yet"
+            return self.missing("there is no transport here yet")
         if routes.unknown:
             return f"by what mail goes is not known: {routes.unknown}"
         if routes.use(way.name) is Use.FOREIGN:
@@ -139,7 +139,8 @@ class TransportsScreen(Board):
         """Its errors one by one."""
         way = self._here
         if way is None or not way.failures:
-            self.say("no error of it is known, one by one" if way else "there is nothing to open")
+            nothing = self.missing("there is nothing to open")
+            self.say("no error of it is known, one by one" if way else nothing)
         else:
             self.go(Target(keys.FAILURES, id=way.name))
 

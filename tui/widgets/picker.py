@@ -23,14 +23,26 @@ class Choice(NamedTuple):
     """How it looks; its first cell is left for the cursor."""
 
 
+LEFT = "  no longer here"
+"""Ends the line of a ghost row."""
+
+
 class Picker(Painted, can_focus=True):
-    """The cursor stays on its key whatever happens around it; when that goes, on a neighbour."""
+    """A list whose cursor stays on its key, wherever the row of that key moves.
+
+    When the row under the cursor leaves, it stays as a ghost row until the cursor moves: no other
+    row gets under the cursor by itself, so a key cannot act on a row that the operator did not see.
+    """
 
     class Moved(Message):
         """Another row is under the cursor."""
 
-    def __init__(self, id: str | None = None) -> None:
+    def __init__(self, id: str | None = None, ghosts: bool = True) -> None:
+        """`ghosts`: whether a row that leaves stays under the cursor; else the next row gets it."""
         super().__init__(id=id)
+        self._ghosts = ghosts
+        self.gone = False
+        """Whether the row under the cursor is a ghost: there is nothing to act on."""
         self._head: tuple[Line, ...] = ()
         self._rows: tuple[Choice, ...] = ()
         self._at, self._top = 0, 0
@@ -39,21 +51,24 @@ class Picker(Painted, can_focus=True):
 
     @property
     def key(self) -> str:
-        """What the cursor is on; "" when there is nothing."""
-        return self._rows[self._at].key if self._rows else ""
+        """What the cursor is on; "" when there is nothing, or a ghost row."""
+        return self._rows[self._at].key if self._rows and not self.gone else ""
 
     @property
     def rows(self) -> tuple[Choice, ...]:
-        """What can be chosen from."""
+        """The rows in their order, a ghost row among them."""
         return self._rows
 
     def offer(self, rows: Sequence[Choice], head: Sequence[Line] = ()) -> None:
         """Offer these, below a head that does not move."""
-        before = self.key
+        before, here = self.key, self._rows[self._at : self._at + 1]
         self._head, self._rows = tuple(head), tuple(rows)
         keys = [row.key for row in self._rows]
-        at = keys.index(before) if before in keys else self._at
-        self._at = max(0, min(at, len(keys) - 1))
+        at = keys.index(here[0].key) if here and here[0].key in keys else -1
+        self.gone = self._ghosts and bool(here) and at < 0
+        self._at = max(0, min(self._at if at < 0 else at, len(keys) - (not self.gone)))
+        if self.gone:
+            self._rows = (*self._rows[: self._at], *here, *self._rows[self._at :])
         self._reveal()
         self._paint()
         if self.key != before:
@@ -83,7 +98,11 @@ class Picker(Painted, can_focus=True):
         return self._go(self._at + steps[how])
 
     def _go(self, at: int) -> bool:
-        before, self._at = self._at, max(0, min(at, len(self._rows) - 1))
+        before, at = self._at, max(0, min(at, len(self._rows) - 1))
+        if self.gone and at != before:
+            self._rows = (*self._rows[:before], *self._rows[before + 1 :])
+            self.gone, before, at = False, -1, at - (at > before)
+        self._at = at
         self._reveal()
         self._paint()
         if before != self._at:
@@ -125,6 +144,10 @@ class Picker(Painted, can_focus=True):
         if at != self._at:
             return line
         text = "".join(text for text, _ in line)
+        if self.gone:
+            room = max(0, self.size.width - len(LEFT))
+            ghost = present.fit(CURSOR + text[1:], room) + LEFT
+            return ((ghost, "cursor" if self._active else "gone"),)
         if not self._active:
             first, *rest = line
             return ((CURSOR + first[0][1:], first[1]), *rest) if first[0] else line
