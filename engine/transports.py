@@ -47,6 +47,8 @@ class Health(StrEnum):
     IDLE = "idle"
     OVER = "over"
     """It failed, and why is known, or past: see `settled`."""
+    SUSPENDED = "suspended"
+    """An operator suspended it: its failures are no news."""
     UNKNOWN = "unknown"
 
 
@@ -126,6 +128,8 @@ class Transport(NamedTuple):
     """Its errors one by one, the latest first, as far as they are kept."""
     settled: bool = False
     """Whether what failed is no news: a transport is there again, or an operator suspended it."""
+    suspended: bool = False
+    """Whether an operator suspended it; its figures still count what is sent by it."""
 
     @property
     def judged(self) -> Window | None:
@@ -140,6 +144,8 @@ class Transport(NamedTuple):
 
     def health(self, limit: float) -> Health:
         """How it does, where a share of failures of `limit` means that it fails."""
+        if self.suspended:
+            return Health.SUSPENDED
         window = self.judged
         if window is not None and window.share is not None:
             if window.share < limit:
@@ -260,11 +266,14 @@ class Routes(NamedTuple):
 
 
 def settled(sending: Sending, routes: Routes | None) -> Sending:
-    """The same, but that mail for which no transport was there is no news any more: one is there
-    again, or it is known who suspended it."""
+    """Mark suspended transports; raise no alarm for mail that found no transport once one is there
+    again, or it is known who suspended it.
+    """
     explained = routes is not None and (bool(routes.selected) or routes.waits)
+    stopped = () if routes is None or routes.unknown else routes.stopped
     ways = tuple(
-        way._replace(settled=explained) if way.name == NOBODY else way for way in sending.transports
+        way._replace(settled=explained and way.name == NOBODY, suspended=way.name in stopped)
+        for way in sending.transports
     )
     return sending._replace(transports=ways)
 

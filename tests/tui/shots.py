@@ -91,7 +91,7 @@ FIRST = ("see reading:",)
 """The overview, from which everything is reached."""
 QUEUE = (*FIRST, "2", "see scope if you act now", "see Daily report")
 DEAD = (*FIRST, "4", "see scope if you act now", "see 550 5.1.1")
-WAYS = (*FIRST, "6", "see suspended by")
+WAYS = (*FIRST, "6", "see suspended")
 MAIL = (*DEAD, "/", *typed("abuse"), "enter", "see 2 of 14", "enter", "see last log")
 
 SHOTS: dict[str, Shot] = {

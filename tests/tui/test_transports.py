@@ -13,7 +13,16 @@ from textual.pilot import Pilot
 
 from engine.events import NOBODY
 from engine.mail.suspended import Suspensions
-from engine.transports import Heap, Routes, Sending, Stopped, Tally, Transport, Window
+from engine.transports import (
+    Heap,
+    Routes,
+    Sending,
+    Stopped,
+    Tally,
+    Transport,
+    Window,
+    settled,
+)
 from tests.engine.test_transports import attempt, given_up, missed, prom, sent
 from tests.tui.mailrooms import Mailroom
 from tests.tui.spools import Clock, a_console, disk_place, make_spool, some_tasks, until
@@ -25,6 +34,7 @@ from tui.screens.face import Target
 from tui.screens.failures import FailuresScreen
 from tui.screens.log import LogScreen
 from tui.screens.transports import TransportsScreen
+from tui.views import beside
 from tui.views import transports as view
 from tui.widgets.lines import Lines, LongText
 from tui.widgets.log_lines import LogLines
@@ -135,12 +145,12 @@ async def test_the_screen_changes_when_a_file_does(mail: Mail) -> None:
     """A mail that is sent heals; counters that begin again and a log that rotates lose nothing."""
     async with mail.console().run_test(size=(80, 24)) as pilot:
         screen = await opened(pilot)
-        assert "! curl           failing      1      0      1  100%" in rows(screen)
+        assert "! curl           failing        1      0      1  100%" in rows(screen)
 
         mail.log.rename(mail.log.with_suffix(".log.1"))
         mail.say(*(attempt(0, "curl") + sent(0, "curl") for _ in range(2)))
         await until(
-            pilot, lambda: "  curl           ok           3      2      1   33%" in rows(screen)
+            pilot, lambda: "  curl           ok             3      2      1   33%" in rows(screen)
         )
 
         mail.say(attempt(0, "msmtp"))
@@ -149,7 +159,7 @@ async def test_the_screen_changes_when_a_file_does(mail: Mail) -> None:
         mail.count({"exim": (9, 9, 0)}, ago=1)
         await until(pilot, lambda: "exim" in rows(screen))
         mail.count({"exim": (1, 0, 1)})
-        await until(pilot, lambda: "exim           idle         0" in rows(screen))
+        await until(pilot, lambda: "exim           idle           0" in rows(screen))
         await pilot.press("G")
         await until(pilot, lambda: " all         1       0       1" in below(screen))
 
@@ -185,23 +195,26 @@ async def test_what_is_below_is_reached_by_pages(mail: Mail) -> None:
 
 
 async def test_each_says_whether_it_is_used_and_why_not(mail: Mail) -> None:
-    """Also those that nobody ever used have a row; what is suspended says by whom, and why."""
+    """Transports never used have a row, too; a suspended one keeps its figures, and its detail says
+    by whom, and why.
+    """
     halted = ("postfix", NOW - 7200, "ben", f"relay {RED} moves")
     await asyncio.to_thread(mail.room.suspensions.suspend, *halted)
     async with mail.console(desk=True).run_test(size=(80, 40)) as pilot:
         screen = await opened(pilot)
         word = screen.query_one("#word", Lines)
-        await until(pilot, lambda: "suspended by" in rows(screen))
+        await until(pilot, lambda: "suspended" in rows(screen))
 
         listed = {row.split()[0]: row for row in rows(screen).replace("!", " ").splitlines()}
         assert [*listed] == ["curl", "postfix", "sendmail", "exim", "msmtp", "mailx"]
         assert listed["curl"].split()[1:3] == ["now", "failing"]
-        assert "suspended by ben since 07:40:00Z (2h00m ago): relay" in listed["postfix"]
+        assert listed["postfix"].split()[1:6] == ["-", "suspended", "2", "2", "0"]
         assert listed["sendmail"].split()[1:4] == ["absent", "idle", "0"]
         assert "mail goes by curl; 6 transports, 1 failing: curl" in text_of(word.lines)
         assert "mail goes by it now" in below(screen)
         await pilot.press("j")
-        await until(pilot, lambda: "ago): relay \ufffd[31mred moves" in below(screen))
+        said = "suspended by ben since 07:40:00Z (2h00m ago): relay \ufffd[31mred moves"
+        await until(pilot, lambda: said in below(screen))
         await pilot.press("j")
         await until(pilot, lambda: "not used: no sendmail is installed" in below(screen))
 
@@ -373,16 +386,21 @@ def test_mail_that_found_no_transport_is_no_transport() -> None:
     assert said.strip() == "1 transport, none failing"
 
 
-def test_of_a_suspended_one_the_heading_says_it_first() -> None:
-    """That it did well before is no word on how it does now."""
+def test_suspended_wins_over_failing_and_the_figures_stay() -> None:
+    """In the table, on the overview and in the detail; so it is seen whether it still sends."""
     stopped = {"curl": Stopped("curl", NOW, "ana", "the relay moves")}
-    curl = a_way(*[Tally(2, 2, 0)] * 3)
+    routes = Routes(("curl",), "", {}, stopped, "", "")
+    found = Sending((a_way(*[Tally(20, 1, 19)] * 3)._replace(name="curl"),))
 
-    now = Routes(("curl",), "", {}, stopped, "", "")
+    (curl,) = settled(found, routes).transports
 
-    first = text_of(view.detail(curl, 0.5, NOW, 100, now)).splitlines()[0]
-    assert "curl: suspended; before that ok, 0% failed in 10m" in first
-    assert "suspended" not in text_of(view.detail(curl, 0.5, NOW, 100)).splitlines()[0]
+    table = text_of([view.row(curl, 0.5, NOW, 80, routes)]).split()
+    assert table[:6] == ["curl", "-", "suspended", "20", "1", "19"]
+    panel = beside.transports(Sending((curl,)), 0.5, NOW, 60, 4)
+    assert "curl          suspended     20     19" in text_of(panel)
+    first = text_of(view.detail(curl, 0.5, NOW, 100, routes)).splitlines()[0]
+    assert "curl: suspended, 95% failed in 10m" in first
+    assert "none failing" in text_of([view.said(Sending((curl,)), 0.5)])
 
 
 @pytest.mark.parametrize("width", range(20, 161, 7))

@@ -34,6 +34,7 @@ LOOKS = {
     Health.IDLE: "dim",
     Health.OVER: "dim",
     Health.UNKNOWN: "unknown",
+    Health.SUSPENDED: "warning",
 }
 
 UNKNOWN: Run = ("?", "unknown")
@@ -121,13 +122,13 @@ def _source(way: Transport, limit: float, now: float) -> Run:
 HOUR = LATELY + 1
 
 COLUMNS = (
-    Column("STATE", 7, _state, left=True),
-    Column("TRIED", 6, _figure(LATELY, "attempts", 6), 24),
+    Column("STATE", 9, _state, left=True),
+    Column("TRIED", 6, _figure(LATELY, "attempts", 6), 34),
     Column("SENT", 6, _figure(LATELY, "success", 6), 70),
-    Column("FAILED", 6, _figure(LATELY, "failures", 6), 32),
+    Column("FAILED", 6, _figure(LATELY, "failures", 6), 44),
     Column("FAIL%", 5, lambda way, limit, now: share(way.windows[LATELY]), 50),
     Column("/min", 5, lambda way, limit, now: pace(way.windows[LATELY]), 60),
-    Column("LAST SENT", 9, _last_sent, 60),
+    Column("LAST", 7, _last_sent, 60),
     Column("1h TRIED", 8, _figure(HOUR, "attempts", 8), 110),
     Column("1h FAIL%", 8, lambda way, limit, now: share(way.windows[HOUR]), 100),
     Column("FROM", 9, _source, 140, left=True),
@@ -146,7 +147,7 @@ _GIVES_WAY, _GIVES_WAY_BELOW = "/min", 90
 def _used(routes: Routes) -> Column:
     def cell(way: Transport, limit: float, now: float) -> Run:
         use = routes.use(way.name)
-        return use.value, USES[use]
+        return ("-" if use is Use.SUSPENDED else use.value), USES[use]
 
     return Column("USED", 6, cell, left=True)
 
@@ -184,8 +185,8 @@ def head(width: int, routes: Routes | None = None) -> Line:
 
 
 def row(way: Transport, limit: float, now: float, width: int, routes: Routes | None = None) -> Line:
-    """A transport on its line; one that is suspended says so, in place of its figures. So does what
-    stands for mail that found none: it is no transport, and has no figures of one.
+    """A transport on its line. Mail that found no transport has a line of its own, without figures:
+    it is no transport.
     """
     form = shape(width, routes)
     failing = way.health(limit) is Health.FAILING
@@ -194,10 +195,6 @@ def row(way: Transport, limit: float, now: float, width: int, routes: Routes | N
         ("! " if failing else "  ", "bad"),
         (present.fit(shown(way.name), form.name), "strong"),
     )
-    stop = None if routes is None else routes.stopped.get(way.name)
-    if stop is not None:
-        said: Run = (f" {stopped_words(stop, now)}", "warning")
-        return present.cut(present.merged([*lead, said]), width)
     if way.name == NOBODY:
         return present.cut(present.merged([*lead, _without_one(way, failing)]), width)
     runs: list[Run] = []
@@ -227,7 +224,10 @@ def rows(
     return head(width, routes), [(w.name, row(w, limit, now, width, routes)) for w in ways]
 
 
-_RANK = (Health.FAILING, Health.OK, Health.UNKNOWN, Health.OVER, Health.IDLE)
+_RANK = {
+    **{Health.FAILING: 0, Health.SUSPENDED: 0, Health.OK: 1},
+    **{Health.UNKNOWN: 2, Health.OVER: 3, Health.IDLE: 4},
+}
 
 
 def ordered(sending: Sending, limit: float, routes: Routes | None = None) -> list[Transport]:
@@ -238,8 +238,7 @@ def ordered(sending: Sending, limit: float, routes: Routes | None = None) -> lis
 
     def rank(way: Transport) -> tuple[int, bool]:
         use = Use.FOREIGN if routes is None else routes.use(way.name)
-        here = _RANK.index(way.health(limit))
-        return (0 if use is Use.SUSPENDED else here), use is not Use.NOW
+        return _RANK[way.health(limit)], use is not Use.NOW
 
     return sorted(sending.transports, key=rank)
 
@@ -463,13 +462,10 @@ def detail(
     way: Transport, limit: float, now: float, width: int, routes: Routes | None = None
 ) -> list[Line]:
     """All there is to say of one transport."""
-    health = way.health(limit)
-    stopped = routes is not None and way.name in routes.stopped
-    title = f"{shown(way.name)}: {'suspended; before that ' if stopped else ''}{health.value}"
+    title = f"{shown(way.name)}: {way.health(limit).value}"
     judged = way.judged
     if judged is not None and judged.share is not None:
-        title += f", {judged.share:.0%} failed in {judged.name}"
-        title += "" if stopped else f" (it fails from {limit:.0%} on)"
+        title += f", {judged.share:.0%} failed in {judged.name} (threshold {limit:.0%})"
     lines: Sequence[Line] = (
         present.heading(title, width),
         *_used_lines(way.name, routes, now, width),
