@@ -106,7 +106,9 @@ handlers:
 
 _HANDLE = """\
 # What the demo runs for each task: it looks at the task's words and does as they say.
-here={here} log=$here/{flowing}/log/mail.log
+here={here} place={flowing}
+[ ! -e "$here/{wedged}/queue/work/$TASK_ID.task" ] || place={wedged}
+log=$here/$place/log/mail.log
 d=$TASK_DESCRIPTION n=$(printf %s "$TASK_DESCRIPTION" | tr -cd 0-9)
 mail() {{
   [ "$TASK_TYPE" = mail_send ] || return 0
@@ -119,6 +121,13 @@ case $d in
   *later*) by=msmtp ;;
   *) by=postfix ;;
 esac
+# Mail goes by no transport that an operator has suspended.
+if [ "$TASK_TYPE" = mail_send ]; then
+  for by in $by postfix sendmail curl msmtp none; do
+    grep -qs '^ "'$by'":' "$here/$place/queue/.spooldeck/suspended" || break
+  done
+  if [ "$by" = none ]; then echo "421 every transport is suspended"; exit 1; fi
+fi
 mail INFO "MAIL_SEND_ATTEMPT task_id=$TASK_ID attempt=$try transport=$by to=admin@..."
 sleep 0.2
 case $d in
@@ -408,7 +417,8 @@ class Traffic:
             for exhibit in self._exhibits:
                 exhibit.add(now)
             if count % 3 == 0:
-                publish_mail(f"{self._folder}/{FLOWING}")
+                for place in (FLOWING, WEDGED):
+                    publish_mail(f"{self._folder}/{place}")
 
     def _some(
         self, number: int, since: float, until: float, sorts: Sequence[Sort] = SORTS
@@ -495,7 +505,9 @@ def _script(here: str) -> str:
         for sort in SORTS
         if sort.error
     ]
-    return _HANDLE.format(here=shlex.quote(here), flowing=FLOWING, cases="\n".join(cases))
+    return _HANDLE.format(
+        here=shlex.quote(here), flowing=FLOWING, wedged=WEDGED, cases="\n".join(cases)
+    )
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from engine.inotify import Ear
 from engine.mail import reasons
 from engine.mail.ledger import Ledger, Places
 from engine.mail.running import Ran
+from engine.mail.suspended import Suspensions
 from engine.model import Problem, State, Task, Verdict
 from engine.store import Store
 from engine.stores import format_of
@@ -207,6 +208,31 @@ def test_what_is_dead_ends_in_five_ways(tmp_path: Path, running: psutil.Process)
         found[words] += (run(task, 2),)
 
     assert found == ENDS
+
+
+def test_its_mail_obeys_suspensions_and_is_logged_where_it_is(
+    tmp_path: Path, running: psutil.Process
+) -> None:
+    """A handler sends by no suspended transport, and writes into the log of its own place."""
+    demo = tmp_path / "demo"
+    wedged = demo / "wedged"
+    Suspensions(f"{wedged}/queue/.spooldeck/suspended").suspend("sendmail", 1.0, "ana", "why")
+    task = {"TASK_ID": "1-of-mine", "TASK_TYPE": "mail_send", "TASK_RETRIES": "0"}
+    (wedged / "queue" / "work" / "1-of-mine.task").touch()
+
+    subprocess.run(
+        ["/bin/sh", str(demo / "handle.sh")],
+        env={**task, "TASK_DESCRIPTION": "Spooled mail to admin_ ok11", "PATH": os.environ["PATH"]},
+        check=True,
+    )
+
+    said = (wedged / "log" / "mail.log").read_text()
+    assert re.findall(r"(\w+) task_id=1-of-mine .*transport=(\w+)", said) == [
+        ("MAIL_SEND_ATTEMPT", "postfix"),
+        ("MAIL_SEND_RESULT", "postfix"),
+    ]
+    log = demo / "flowing" / "log" / "mail.log"
+    assert not log.exists() or "1-of-mine" not in log.read_text()
 
 
 def open_in(place: Path) -> Store:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
+from engine.transports import Routes, Stopped
 from tests.tui.mailrooms import Mailroom
 from tests.tui.spools import NOW, Clock, a_console, a_task, disk_place, make_spool, until
 from tests.tui.test_transports import below, opened, rows, text_of
@@ -17,6 +18,7 @@ from tui.screens.face import Target
 from tui.screens.overview import OverviewScreen
 from tui.screens.suspend import SuspendScreen
 from tui.screens.transports import TransportsScreen
+from tui.views import suspending as view
 from tui.widgets.lines import Lines, LongText
 
 MAILS = 3
@@ -121,6 +123,33 @@ async def test_without_another_mail_waits(post: Post) -> None:
         said = "postfix suspended by ana for 2h00m, mail waits"
         live = pilot.app.here
         await until(pilot, lambda: said in [alert.words for alert in live.alerts])
+
+
+@pytest.mark.parametrize(
+    ("delivers", "said", "unsaid", "result"),
+    [
+        (True, "mail waits: its tasks stay", "spooldeck sends", "postfix is suspended: mail waits"),
+        (
+            False,
+            "mail_send tasks run the configured program, which picks its transport itself",
+            "mail waits",
+            "postfix is suspended: mail that spooldeck sends waits",
+        ),
+    ],
+)
+def test_the_plan_promises_only_what_spooldeck_decides(
+    delivers: bool, said: str, unsaid: str, result: str
+) -> None:
+    """Of tasks that a configured program sends, it says that they are that program's."""
+    stopped = {"postfix": Stopped("postfix", NOW, "ana")}
+    before, after = Routes(("postfix",), "postfix"), Routes(("postfix",), stopped=stopped)
+
+    lines = text_of(view.plan("postfix", before, after, delivers, None, NOW, 100))
+
+    words = " ".join(lines.split())
+    assert said in words
+    assert unsaid not in words
+    assert view.result("postfix", after, delivers) == result
 
 
 async def test_observe_shows_the_plan_and_does_nothing(post: Post) -> None:

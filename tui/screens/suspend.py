@@ -187,8 +187,6 @@ class SuspendScreen(Deed):
             self.lay_out(self.size.width)
             self.say(f"not done: {error}")
             return
-        now = self._live.signs.routes
-        by = f"mail goes by {now.selected}" if now and now.selected else "mail waits"
-        done = f"{name} is {'suspended' if stops else 'resumed'}: {by}"
+        done = view.result(name, self._live.signs.routes, desk.delivers)
         self.outcome = done + (f"; {trouble}" if trouble else "")
         self.dismiss()

@@ -10,7 +10,7 @@ from tui import present
 from tui.present import BLANK, Line, Run
 
 TASKS_WAIT = "its tasks stay where they are, and no attempt of theirs is counted"
-TASKS_GO = "its tasks go by the program that the configuration names for them, as before"
+OWN_PROGRAM = "mail_send tasks run the configured program, which picks its transport itself"
 GIVEN = (
     "what `mail send-with-retry` is given is kept in the mail spool and queued; `mail send`, "
     "which tries but once, fails"
@@ -20,7 +20,20 @@ GIVEN = (
 
 def waits(delivers: bool) -> str:
     """The same in whole; `delivers`: whether its tasks are sent by these transports."""
-    return f"mail waits: {TASKS_WAIT if delivers else TASKS_GO}; {GIVEN}"
+    tasks = f"{TASKS_WAIT}; " if delivers else ""
+    return f"{_mail(delivers)} waits: {tasks}{GIVEN}"
+
+
+def _mail(delivers: bool) -> str:
+    """The mail that a suspension concerns."""
+    return "mail" if delivers else "mail that spooldeck sends"
+
+
+def result(name: str, routes: Routes | None, delivers: bool) -> str:
+    """What was done to a transport, and by which way mail goes now."""
+    by = f"goes by {shown(routes.selected)}" if routes and routes.selected else "waits"
+    done = "suspended" if routes and name in routes.stopped else "resumed"
+    return f"{shown(name)} is {done}: {_mail(delivers)} {by}"
 
 
 def changed(routes: Routes, name: str, stop: Stopped | None) -> Mapping[str, Stopped]:
@@ -43,16 +56,18 @@ def becomes(name: str, before: Routes, after: Routes, delivers: bool = True) -> 
             return f"{alone} and no other, so {waits(delivers)}"
         return f"there is no other that can be used, so {waits(delivers)}"
     if before.selected == name:
-        return f"mail goes by {chosen} meanwhile, the next that can be used"
-    return f"mail goes by {chosen}, as it does now; {shown(name)} would not take over from it"
+        return f"{_mail(delivers)} goes by {chosen} meanwhile, the next that can be used"
+    by = f"{_mail(delivers)} goes by {chosen}, as it does now"
+    return f"{by}; {shown(name)} would not take over from it"
 
 
 def _resumed(name: str, before: Routes, after: Routes, delivers: bool) -> str:
     if after.selected == name:
         waited = "" if before.selected else "; what waits is sent by the next runs of the queue"
-        return f"mail goes by it again{waited}"
+        return f"{_mail(delivers)} goes by it again{waited}"
     if after.selected:
-        return f"mail goes by {shown(after.selected)}, as it does now, which comes first"
+        by = f"{_mail(delivers)} goes by {shown(after.selected)}"
+        return f"{by}, as it does now, which comes first"
     why = after.why_not.get(name, "")
     said = f" ({shown(why)})" if why else ""
     return f"no transport can be used even then{said}: {waits(delivers)}"
@@ -74,7 +89,8 @@ def plan(
     room = max(8, width - 3)
     stop = before.stopped.get(name)
     lines: list[Line] = [present.heading("what would happen", width)]
-    what = "nothing is sent by it until somebody resumes it: S again, or `mail resume`"
+    sends = "nothing is sent" if delivers else "spooldeck sends nothing"
+    what = f"{sends} by it until an operator resumes it: S again, or `mail resume`"
     if stop is not None:
         what = "it is used again wherever its turn comes"
     said: list[Run] = [(f"{shown(name)}: {what}.", "strong")]
@@ -84,6 +100,8 @@ def plan(
         words = becomes(name, before, after, delivers)
         look = "" if after.selected else "warning"
         said.append((words[0].upper() + words[1:] + ".", look))
+        if not delivers:
+            said.append((f"{OWN_PROGRAM}.", ""))
     if waiting:
         many = f"{waiting:,} tasks that send mail are"
         said.append((f"{'1 task that sends mail is' if waiting == 1 else many} pending now.", ""))
