@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
@@ -35,8 +35,8 @@ from engine.stores.nftban import NftbanStore, Spool, make_spool
 
 FLOWING, WEDGED = "flowing", "wedged"
 CONFIG = "spooldeck.yaml"
-READY = "ready"
-"""Begins the line in which the keeper names its places, once they are there."""
+READY, FAILED = "ready", "failed"
+"""The first word of the keeper's last line: its places follow, or why there are none."""
 
 WORK = ("queue", "work", "--concurrency", "4")
 """The words of the command that works the queue that flows."""
@@ -207,18 +207,22 @@ class Demo:
         """The configuration for its places."""
         return f"{self.folder}/{CONFIG}"
 
-    def places(self) -> list[str]:
-        """Its places, once all of them are there.
+    def places(self, say: Callable[[str], None] = lambda _: None) -> list[str]:
+        """Its places, once all of them are there; `say` gets a line for each step until then.
 
         Raises:
             OSError: they could not be made.
         """
         keeper = self._keeper
         assert keeper is not None and keeper.stdout is not None
-        ready, *names = keeper.stdout.readline().decode().split() or [""]
-        if ready != READY:
-            raise OSError(f"the demo could not be set up in {self.folder}")
-        return [f"{self.folder}/{name}" for name in names]
+        for line in keeper.stdout:
+            word, _, rest = line.decode().strip().partition(" ")
+            if word == READY:
+                return [f"{self.folder}/{name}" for name in rest.split()]
+            if word == FAILED:
+                raise OSError(f"the demo could not be set up in {self.folder}: {rest}")
+            say(f"{word} {rest}")
+        raise OSError(f"the demo could not be set up in {self.folder}: its process ended")
 
     def __enter__(self) -> Demo:
         self._keeper = subprocess.Popen(
@@ -246,7 +250,16 @@ class Demo:
 def main(exhibits: Sequence[Exhibit] = ()) -> None:
     """Be the keeper, as `Demo` asked for it."""
     folder, tasks, leave, *program = sys.argv[1:]
-    keep(folder, int(tasks), leave == "keep", program, exhibits)
+    try:
+        keep(folder, int(tasks), leave == "keep", program, exhibits)
+    except OSError as error:
+        _say(FAILED, error.strerror or str(error))
+        raise
+
+
+def _say(*words: str) -> None:
+    """Write a line to whoever started the demo."""
+    os.write(1, f"{' '.join(words)}\n".encode())
 
 
 def keep(
@@ -259,9 +272,14 @@ def keep(
         signal.signal(number, lambda *_: None)
     alive = -1 if leave else _clear_after(folder)
     now = time.time()
-    said: list[Mapping[str, str]] = [exhibit.make(folder, now) for exhibit in exhibits]
+    said: list[Mapping[str, str]] = []
+    for exhibit in exhibits:
+        _say("making", exhibit.name)
+        said.append(exhibit.make(folder, now))
+    _say("making", FLOWING, "and", WEDGED)
     traffic = Traffic(folder, exhibits)
     traffic.begin(tasks, said)
+    _say("starting workers")
     worked = ((FLOWING, WORK), *((exhibit.name, exhibit.work) for exhibit in exhibits))
     here = [*program, "--config", f"{folder}/{CONFIG}", "--root"]
     workers = [_start([*here, f"{folder}/{name}", *work], alive) for name, work in worked]
@@ -270,7 +288,7 @@ def keep(
         for exhibit in exhibits:
             exhibit.open()
         places = (FLOWING, WEDGED, *(exhibit.name for exhibit in exhibits))
-        os.write(1, f"{' '.join((READY, *places))}\n".encode())
+        _say(READY, *places)
         traffic.go_on(hanging)
     finally:
         with contextlib.suppress(ProcessLookupError, ChildProcessError):  # ended and waited for

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 import sys
 import time
 from argparse import Namespace
@@ -267,11 +268,22 @@ def _first(name: str) -> str:
 
 def demo(setup: Setup, arguments: Namespace) -> int:
     """Throw-away places with workers, a stuck lock and traffic, and the console on them."""
-    from engine.demo import Demo
+    from engine.demo import CONFIG, Demo
 
-    with Demo(arguments.tasks, arguments.keep, program(), KEEPER) as show:
+    kept = arguments.keep
+    if kept and os.path.lexists(f"{kept}/{CONFIG}"):
+        opens = shlex.join(["spooldeck", "--config", f"{kept}/{CONFIG}", f"{kept}/flowing"])
+        fail(EX_USAGE, f"{shown(kept)} already holds a demo: remove it, or open it: {shown(opens)}")
+    with Demo(arguments.tasks, kept, program(), KEEPER) as show:
+        print(f"spooldeck demo in {shown(show.folder)}", flush=True)
         import_module("tui.app")  # takes about as long as they do to be made
-        places = show.places()
+        places = show.places(lambda step: print(f"  {shown(step)} ...", flush=True))
         loaded = config.load(show.config_path, os.environ)
         settings = Setup(loaded, setup.queue)
-        return run(settings, places, arguments)
+        code = run(settings, places, arguments)
+    if kept:
+        again = shlex.join(["spooldeck", "--config", show.config_path, *places])
+        print(f"the demo's places are kept; to open them again: {shown(again)}")
+    else:
+        print(f"the demo's places are removed: {shown(show.folder)}")
+    return code
