@@ -639,7 +639,9 @@ async def test_a_worker_that_cannot_start() -> None:
 
 
 async def test_leaving_asks_about_the_worker() -> None:
-    """With a worker running `q` asks first; Esc stays, `q` stops it and leaves."""
+    """With a worker running `q` asks first, on top of the screen, and stops nothing however often it
+    is pressed; Esc stays, `s` stops the worker and leaves.
+    """
     async with a_deck(armed=True, work=SLEEPER) as deck:
         await deck.press("W")
         await deck.until(lambda: queue_of(deck.console).worker.pid)
@@ -648,9 +650,11 @@ async def test_leaving_asks_about_the_worker() -> None:
         await deck.press("q")
         await deck.opened(QuitScreen)
         assert str(process.pid) in deck.page
-        await deck.press("escape", "q")
+        assert deck.console.screen.styles.background.a == 0
+        await deck.press("escape", "q", "q", "q")
         await deck.opened(QuitScreen)
-        deck.console.simulate_key("q")
+        assert process.returncode is None
+        deck.console.simulate_key("s")
         await ended(deck.console)
 
         assert process.returncode == -signal.SIGTERM

@@ -310,7 +310,7 @@ async def test_a_journal_that_cannot_be_written_stops_it_before_it_begins(place:
 
 
 async def test_leaving_asks_and_what_was_not_moved_is_offered_again(place: Place) -> None:
-    """q says what becomes of it, and however often it is pressed it does not end it: y does. The
+    """q says what becomes of it, and however often it is pressed it does not end it: s does. The
     rest stays in the DLQ, and the next console offers it.
     """
     async with replaying(place, ONE) as (console, pilot, work):
@@ -326,7 +326,7 @@ async def test_leaving_asks_and_what_was_not_moved_is_offered_again(place: Place
         await pilot.press("q", "q", "q")
         await shows(pilot, "replay is at 0%: it stops.")
         assert work.ended is None
-        await pilot.press("y")
+        await pilot.press("s")
         await until(pilot, lambda: not console.is_running)
     assert len(await off(seen, place, State.DEAD)) == 11
 

@@ -58,13 +58,11 @@ class QuitScreen(ModalScreen[str], Confirming[str]):
         for work in self._works:
             pieces = present.folded(ending(work, self._dead), WIDTH)
             rows += [*(((piece, "strong"),) for piece in pieces), ()]
-        # What led here is pressed several times in a row: it ends nothing that is carried out.
-        without = {"quit"} if self._works else {"leave"}
-        without |= set() if self._pids else {"keep"}
-        alone = "" if self._pids else "stop what is carried out, and leave"
-        for key in keys.on(keys.QUIT, without):
-            about = alone if key.action == "leave" and alone else key.about
-            rows.append(((f"{key.shown:<5}", "key"), (about, "")))
+        running = "the operation and the worker (SIGTERM)" if self._pids else "the operation"
+        words = {"stop": f"stop {running}, and leave"} if self._works else {}
+        # No key here is the one that led here: that one may be pressed several times in a row.
+        for key in keys.on(keys.QUIT, set() if self._pids else {"keep"}):
+            rows.append(((f"{key.shown:<5}", "key"), (words.get(key.action, key.about), "")))
         self._rows = [present.cut(row, WIDTH) for row in rows]
         self.query_one(Lines).show(self._rows)
 
@@ -75,18 +73,12 @@ class QuitScreen(ModalScreen[str], Confirming[str]):
         else:
             self.dismiss(answer)
 
-    def action_quit(self) -> None:
-        """Stop the worker and leave; not where more would end by it."""
-        if not self._works:
-            self._answer("stop")
-
-    def action_leave(self) -> None:
-        """Stop what is carried out, and the worker, and leave."""
-        if self._works:
-            self._answer("stop")
+    def action_stop(self) -> None:
+        """Stop the running operations and the worker, and leave."""
+        self._answer("stop")
 
     def action_keep(self) -> None:
-        """Leave it running."""
+        """Leave, and let the worker run on."""
         if self._pids:
             self._answer("keep")
 
