@@ -71,11 +71,13 @@ def free(
     clock: Clock = time.time,
     uptime: Clock = lockfile.uptime,
     wait: Wait = holder.has_ended,
+    begun: Callable[[], float | None] = lambda: None,
 ) -> PidLock:
     """The lock, held by us: taken when nobody has it, broken when it is stuck.
 
     `seen` is which lock may be broken or taken over (`LockEvidence.seen`); "" for the one that is
-    found. `say` is told each step as it is taken, before it is.
+    found. `say` is told each step as it is taken, before it is. `begun` answers when the newest
+    task in work was claimed (`locks.with_claims`).
 
     Raises:
         Busy: it is held by somebody at work, who is left alone.
@@ -83,15 +85,18 @@ def free(
         OSError: the lock file cannot be made.
     """
 
+    def doubted(evidence: LockEvidence) -> LockEvidence:
+        return locks.with_claims(evidence, begun(), threshold, clock())
+
     def look() -> LockEvidence:
-        return locks.examine(path, threshold, clock, uptime)
+        return doubted(locks.examine(path, threshold, clock, uptime))
 
     orphans = False
     for _ in range(_ROUNDS):
         try:
             return locks.acquire(path, threshold, clock, uptime, seen=seen)
         except locks.Busy as busy:
-            evidence = busy.evidence
+            evidence = doubted(busy.evidence)
             if evidence.seen and seen not in ("", evidence.seen):
                 raise Doubt(f"the lock changed hands since it was seen: {busy}") from busy
             if evidence.verdict is not Verdict.STUCK:

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
-from engine import files, lockfile, locks, verbs
+from engine import files, locks, verbs
 from engine.metrics import Counters
 from engine.model import Move, State, Task
 from engine.store import Full
@@ -47,8 +47,11 @@ PACE = 0.4
 MOST = 2000
 """Pending tasks at which the traffic pauses."""
 
-STUCK_SINCE = 47 * 60.0
-"""Seconds for which the hanging worker has given no sign of life when the demo starts."""
+STUCK_AFTER = 90.0
+"""Seconds without a heartbeat after which a lock of the demo is stuck: the least there is."""
+
+WAITED = 47 * 60.0
+"""Seconds over which the tasks behind the stuck lock came, before the demo starts."""
 
 
 class Sort(NamedTuple):
@@ -96,6 +99,7 @@ queue:
   backoff_base: 3
   backoff_max: 30
   profile: contract
+  stuck_threshold: {stuck:.0f}
   syslog: ""
 handlers:
   feeds_sync: {{command: [/bin/sh, {handle}], timeout: 30}}
@@ -358,12 +362,7 @@ def _hang(root: str) -> int:
         os.close(keeping)
         for number in _ENDING:
             signal.signal(number, signal.SIG_IGN)
-        locks.acquire(
-            f"{root}/run/queue.lock",
-            1200.0,
-            lambda: time.time() - STUCK_SINCE,
-            lambda: lockfile.uptime() - STUCK_SINCE,
-        )
+        locks.acquire(f"{root}/run/queue.lock", STUCK_AFTER)
         store = NftbanStore(_spool(root))
         for _ in store.take(time.time(), str(os.getpid()), 1):
             pass
@@ -398,7 +397,7 @@ class Traffic:
                 files.make_folders(f"{root}/{folder}")
         handle = f"{self._folder}/handle.sh"
         files.publish(handle, _script(self._folder).encode())
-        config = _CONFIG.format(handle=handle, mended=MENDED) + _sections(said)
+        config = _CONFIG.format(handle=handle, mended=MENDED, stuck=STUCK_AFTER) + _sections(said)
         files.publish(f"{self._folder}/{CONFIG}", config.encode())
         self._stores = {
             name: NftbanStore(_spool(f"{self._folder}/{name}")) for name in (FLOWING, WEDGED)
@@ -410,7 +409,7 @@ class Traffic:
             self._add(FLOWING, self._some(each, now - 6 * 3600, now, [sort]))
         self._bury(self._stores[FLOWING], now)
         self._add(FLOWING, self._some(tasks // 2, now - 6 * 3600, now))
-        self._add(WEDGED, self._some(tasks * 3 // 10, now - STUCK_SINCE, now))
+        self._add(WEDGED, self._some(tasks * 3 // 10, now - WAITED, now))
 
     def go_on(self, hanging: int) -> None:
         """A task every moment, and the mail metrics, until standard input ends.

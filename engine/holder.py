@@ -289,6 +289,7 @@ def _doubts(scene: Scene) -> Iterator[str]:
             yield "it was taken before this machine was started"
         if mark.pid_ns != here.pid_ns:
             yield f"PID {claim.pid} is a number of another PID namespace (a container's)"
+        yield contradiction(scene)
     targets = scene.targets
     if not targets:
         yield "whoever holds the flock cannot be seen from here"
@@ -300,6 +301,22 @@ def _doubts(scene: Scene) -> Iterator[str]:
             # Its taker is on record in the kernel: this is no child of the holder, but somebody
             # who took the flock since, perhaps to free this queue as we do.
             yield f"PID {process.pid} has the flock, but not from PID {claim.pid}"
+
+
+def contradiction(scene: Scene) -> str:
+    """Two facts of a lock of ours that cannot both be true; "" where there are none.
+
+    Both are of CLOCK_BOOTTIME, which no change of the date moves. A two-line lock has no such
+    facts: a process that started after it was written is not its holder (`Scene.holder`).
+    """
+    mark = scene.claim.mark
+    if mark is None or mark.boot != scene.here.boot:
+        return ""
+    started, heartbeat = mark.started / os.sysconf("SC_CLK_TCK"), mark.alive_at
+    if heartbeat >= started - SLACK:
+        return ""
+    began, last = at(scene.booted + started), at(scene.booted + heartbeat)
+    return f"PID {scene.claim.pid} started {began}, after its last heartbeat {last}: one is wrong"
 
 
 def _unfit(process: Process, scene: Scene) -> str:

@@ -283,6 +283,27 @@ def follows(verdict: Verdict, doubt: str) -> str:
     return {Verdict.STALE: "whoever comes next takes it over"}.get(verdict, "it is respected")
 
 
+def with_claims(
+    evidence: LockEvidence, begun: float | None, threshold: float, now: float
+) -> LockEvidence:
+    """Doubt a stuck lock if its queue claimed a task after the last heartbeat, and lately.
+
+    `begun` is when the newest task in work was claimed, epoch seconds UTC; None if there is none. A
+    claim in the first `RENEWAL` seconds is no contradiction, and one that is older than `threshold`
+    seconds proves no more than the heartbeat. One in the future proves nothing: the date was set.
+    """
+    if evidence.verdict is not Verdict.STUCK or evidence.doubt or begun is None:
+        return evidence
+    late = begun - (now - evidence.age) > RENEWAL + WRITING
+    if not late or not -WRITING <= now - begun <= threshold:
+        return evidence
+    last = policy.at(now - evidence.age)
+    doubt = f"a task was claimed {policy.at(begun)}, after the last heartbeat {last}: it was alive"
+    *facts, _ = evidence.facts
+    facts.append(("follows", follows(Verdict.STUCK, doubt)))
+    return evidence._replace(doubt=doubt, facts=tuple(facts))
+
+
 # ---- having it
 
 

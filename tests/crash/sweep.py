@@ -19,6 +19,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
+from time import CLOCK_BOOTTIME, clock_gettime
 from time import time as wall_clock
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ from tests.crash import tree, wrapper
 
 wrapper.fix()
 
-from engine import lockfile, locks  # noqa: E402  # only now, when the clock is fixed
+from engine import locks  # noqa: E402  # only now, when the clock is fixed
 from tests.crash import checker  # noqa: E402
 from tests.crash.checker import Ended  # noqa: E402
 from tests.crash.points import KILLS, Fault, Points, faults  # noqa: E402
@@ -131,15 +132,12 @@ def _signals_kept() -> Iterator[None]:
 
 
 def _stuck_holder(path: str) -> int:
-    """The PID of a process that took a lock long ago and does nothing any more."""
+    """The PID of a process that takes a lock and gives no heartbeat: it is stuck `LATER`."""
     ready, done = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            locks.acquire(
-                path, 1200, lambda: wall_clock() - STUCK, lambda: lockfile.uptime() - STUCK
-            )
-            os.utime(path, (wall_clock() - STUCK,) * 2)
+            locks.acquire(path, 1200, wall_clock, lambda: clock_gettime(CLOCK_BOOTTIME))
             os.write(done, b"!")
             signal.pause()
         finally:
@@ -149,10 +147,6 @@ def _stuck_holder(path: str) -> int:
     os.close(ready)
     assert held, "it could not take the lock"
     return child
-
-
-STUCK = 120.0
-"""Seconds since its last sign of life."""
 
 
 def at_recovery(now: float) -> float:

@@ -49,9 +49,13 @@ MARK = b"\xca\xfe"
 
 
 def fix() -> None:
-    """Give everybody who asks the same time and random numbers; before the engine is imported."""
+    """Set clock, uptime and random numbers for all; before the engine is imported."""
     early = [name for name in sys.modules if name in ("engine.locks", "engine.stores.nftban")]
     assert not early, f"imported already, with the real clock: {early}"
+    from engine import lockfile
+
+    wall, uptime, slept = time.time, lockfile.uptime, lockfile.slept()
+    lockfile.uptime, lockfile.slept = lambda: uptime() + CLOCK.now - wall(), lambda: slept
     time.time = CLOCK
     os.urandom = fixed_random
 

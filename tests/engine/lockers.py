@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -71,6 +72,22 @@ def later(seconds: float) -> Clocks:
 
 AN_HOUR_ON = later(3600)
 """When who has given no sign of life since now counts as stuck."""
+
+
+CLI_LATER = """
+import sys, time
+from engine import lockfile
+seconds, now, uptime, slept = float(sys.argv.pop(1)), time.time, lockfile.uptime, lockfile.slept()
+lockfile.slept = lambda: slept
+time.time, lockfile.uptime = lambda: now() + seconds, lambda: uptime() + seconds
+from tui.cli import main
+sys.exit(main())
+"""
+
+
+def cli_later(seconds: float) -> tuple[str, ...]:
+    """The command as it will be so many seconds from now: who is silent until then is stuck."""
+    return (sys.executable, "-c", CLI_LATER, str(seconds))
 
 
 class Impatient:

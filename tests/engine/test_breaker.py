@@ -20,7 +20,7 @@ from engine import breaker, lockfile, locks
 from engine.breaker import Doubt, free, ladder
 from engine.holder import has_ended
 from engine.locks import Busy, PidLock, examine
-from engine.model import Verdict
+from engine.model import LockEvidence, Verdict
 from tests.engine.lockers import (
     AN_HOUR_ON,
     DEAF,
@@ -594,6 +594,49 @@ def test_a_clock_that_jumps_harms_no_other_program(path: Path, bash: Bash, jump:
         free(str(path), THRESHOLD, say=pytest.fail, clock=lambda: time.time() + jump).release()
 
     assert is_unharmed(real)
+
+
+@pytest.mark.parametrize(
+    ("heartbeat", "claimed", "doubted"),
+    [
+        (3600, None, False),  # nothing is claimed
+        (3600, 3600, False),  # with the lock
+        (3600, 3570, False),  # before the next heartbeat was due
+        (3600, 40, True),  # it was alive 40 s ago
+        (3600, 1199, True),
+        (3600, 1300, False),  # so long ago that it is stuck by that, too
+        (3600, -3600, False),  # in the future: the date was set
+    ],
+)
+def test_a_claim_after_the_last_heartbeat_is_a_doubt(
+    heartbeat: float, claimed: float | None, doubted: bool
+) -> None:
+    """A lock whose queue claimed a task lately, long after the last heartbeat: both are named."""
+    now = 1_795_167_728.0
+    stuck = LockEvidence(Verdict.STUCK, 4711, now - heartbeat, heartbeat, facts=(("follows", "x"),))
+    begun = None if claimed is None else now - claimed
+
+    found = locks.with_claims(stuck, begun, THRESHOLD, now)
+
+    assert found.verdict is Verdict.STUCK
+    assert bool(found.doubt) is doubted
+    assert (found == stuck) is not doubted
+    if claimed == 40:
+        assert "claimed 2026-11-20 09:41:28Z, after the last heartbeat 2026-11-20 08:42:08Z" in (
+            found.doubt
+        )
+        assert dict(found.facts)["follows"] == "left alone: nobody is signalled in doubt"
+
+
+def test_a_holder_that_claimed_a_task_lately_is_left_alone(path: Path, start: Start) -> None:
+    """The claim is looked at again before each signal: none is sent."""
+    worker = holding(start, path, PLAIN)
+    now = AN_HOUR_ON["clock"]
+
+    with pytest.raises(Doubt, match="a task was claimed"):
+        free(str(path), THRESHOLD, say=pytest.fail, begun=lambda: now() - 40, **AN_HOUR_ON)
+
+    assert worker.poll() is None
 
 
 # ---- numbers that are really given away, in a PID namespace of our own

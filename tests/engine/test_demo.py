@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from engine import config, locks, metrics, transports
-from engine.demo import CONFIG, MENDED, Demo, publish_mail
+from engine.demo import CONFIG, MENDED, STUCK_AFTER, Demo, publish_mail
 from engine.inotify import Ear
 from engine.mail import reasons
 from engine.mail.ledger import Ledger, Places
@@ -26,6 +26,7 @@ from engine.mail.suspended import Suspensions
 from engine.model import Problem, State, Task, Verdict
 from engine.store import Store
 from engine.stores import format_of
+from tests.engine.lockers import later
 from tui.cli import console
 from tui.cli.sites import setup_for
 from tui.cli.wiring import Setup
@@ -141,13 +142,15 @@ def test_killed_at_any_moment_it_has_every_task_under_one_name_or_done(
 
 
 def test_one_spool_flows_and_one_is_stuck(tmp_path: Path, running: psutil.Process) -> None:
-    """Failures, successes and mail move in one; in the other a live process sits on the lock."""
+    """Failures, successes and mail move in one; in the other a live process has the lock, which is
+    stuck without a doubt after a minute and a half.
+    """
     flowing, wedged = tmp_path / "demo" / "flowing", tmp_path / "demo" / "wedged"
     until(lambda: (flowing / "metrics" / "mail.prom").exists(), flowing / "metrics")
 
-    evidence = locks.examine(str(wedged / "run" / "queue.lock"), 1200.0)
+    evidence = locks.examine(str(wedged / "run" / "queue.lock"), STUCK_AFTER, **later(STUCK_AFTER))
 
-    assert evidence.verdict is Verdict.STUCK
+    assert (evidence.verdict, evidence.doubt) == (Verdict.STUCK, "")
     assert evidence.pid in {process.pid for process in running.children(recursive=True)}
     assert len(list((wedged / "queue" / "work").iterdir())) == 1
     dead = [p.read_text() for p in (flowing / "queue" / "dlq").iterdir()]

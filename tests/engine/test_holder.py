@@ -127,6 +127,17 @@ def _by_root() -> Claim:
     return OURS._replace(mark=OURS.mark._replace(uid=0))
 
 
+def _beating_at(uptime: int) -> Claim:
+    assert OURS.mark is not None
+    return OURS._replace(mark=OURS.mark._replace(alive_at=uptime))
+
+
+@pytest.mark.parametrize("heartbeat", [9_898, 9_900, 9_901])
+def test_a_heartbeat_may_be_as_old_as_its_process(heartbeat: int) -> None:
+    """Both are whole seconds of CLOCK_BOOTTIME: one that equals the start is the first."""
+    assert doubt(scene(claim=_beating_at(heartbeat))) == ""
+
+
 DOUBTS: list[tuple[dict[str, object], str]] = [
     ({"remote": "nfs4"}, "other machines may share (nfs4)"),
     ({"here": HERE._replace(host="mx2")}, "taken on the host mx1, and this is mx2"),
@@ -152,6 +163,7 @@ DOUBTS: list[tuple[dict[str, object], str]] = [
     ({"named": None, "others": (CHILD._replace(pid=4999),)}, "started this process"),
     ({"named": None, "others": (CHILD._replace(pid=4242),)}, "but not from PID 4242"),
     ({"named": None, "others": (CHILD, CHILD._replace(uids=frozenset({33})))}, "uid 33"),
+    ({"claim": _beating_at(9_897)}, "started 2026-11-18 13:51:40Z, after its last heartbeat"),
     ({"claim": OURS._replace(pid=1), "named": WORKER._replace(pid=1)}, "PID 1 is never"),
 ]
 FOREIGN_DOUBTS: list[tuple[dict[str, object], str]] = [

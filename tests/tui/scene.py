@@ -8,7 +8,7 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
@@ -18,7 +18,7 @@ from tempfile import mkdtemp
 from engine.limits import Left
 from engine.logtail import contract_line
 from engine.metrics import QueueGauges, render_queue
-from engine.model import State, Task
+from engine.model import Missing, Problem, State, Task
 from engine.store import Store
 from engine.stores import open_store
 from engine.vitals import Files, Vitals
@@ -46,6 +46,9 @@ SORTS = (
 LEFT = (Left("mail_send", 3, 5, NOW + 21), Left("feeds_sync", 12, 12, None))
 """What the buckets hold."""
 
+CLAIMED = 2850.0
+"""Seconds since the task in work was claimed on a bad day: before the lock's last heartbeat."""
+
 WAYS = ("postfix", "msmtp", "curl")
 """The transports; of the last one nothing comes through."""
 
@@ -69,6 +72,7 @@ def tasks_of(trouble: bool = True) -> list[Task]:
     def some(state: State, amount: int, hours: float) -> Iterator[Task]:
         for _ in range(amount):
             age = 60 + 3600 * hours * chance.random() ** 3
+            age += CLAIMED if trouble and state is State.ACTIVE else 0.0
             fails = state is State.DEAD or (state is State.PENDING and chance.random() < 0.25)
             kind, words, error = chance.choice(failing if fails else good)
             number, created = chance.randrange(10, 99), int(NOW - age)
@@ -104,7 +108,7 @@ def make_scene(root: Path, trouble: bool = True) -> list[Task]:
     for task in tasks:
         path = put_file(root, task)
         path.chmod(0o640)
-        _dated(path, NOW - 40 if task.state is State.ACTIVE else task.created)
+        _dated(path, _claimed(trouble) if task.state is State.ACTIVE else task.created)
     if trouble:
         broken = root / "queue" / "dlq" / "20261120T013000Z-mail_send-0badf00d.task"
         broken.write_bytes(b'TASK_ID="20261120T013000Z-mail_send-0badf00d"\nTASK_TYPE="mail_')
@@ -116,6 +120,10 @@ def make_scene(root: Path, trouble: bool = True) -> list[Task]:
     _write_metrics(root, tasks)
     _write_logs(root, tasks, trouble)
     return tasks
+
+
+def _claimed(trouble: bool) -> float:
+    return NOW - (CLAIMED if trouble else 40.0)
 
 
 def _dated(path: Path, when: float) -> None:
@@ -163,7 +171,7 @@ def _write_metrics(root: Path, tasks: list[Task]) -> None:
 def _write_logs(root: Path, tasks: list[Task], trouble: bool) -> None:
     said: list[tuple[float, str, str]] = []
     for task in tasks:
-        _tell(said, task)
+        _tell(said, task, _claimed(trouble))
     for minute in range(58, 0, -2):  # what went well is not there any more
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(NOW - 60 * minute - 9))
         id = f"{stamp}-report-{minute:08x}"
@@ -214,11 +222,11 @@ def _append_records(path: Path, mails: list[tuple[float, str, str]]) -> None:
         path.write_text(f"{json.dumps(said)}\n")
 
 
-def _tell(said: list[tuple[float, str, str]], task: Task) -> None:
+def _tell(said: list[tuple[float, str, str]], task: Task, claimed: float) -> None:
     """What the log has of a task that is there."""
     kind, id = task.kind, task.id
     if task.state is State.ACTIVE:
-        said.append((NOW - 40, "INFO", f"Processing task: {id} ({kind})"))
+        said.append((claimed, "INFO", f"Processing task: {id} ({kind})"))
     died = float(task.extra.get("dead_since", NOW)) - 4
     for attempt in range(1, (task.attempts or 0) + 1):
         when = task.created + 60 * attempt
@@ -241,6 +249,7 @@ def _append(path: Path, said: list[tuple[float, str, str]]) -> None:
 def a_scene_place(root: Path, **fields: object) -> Place:
     """The spool as a place, with a configuration."""
     place = disk_place(root, NAME)._replace(
+        open=lambda: _opened(root),
         logs=(str(root / "log" / "queue.log"), str(root / "log" / "mail.log")),
         recover=recover_command(NAME),
         handled=lambda kind: kind != "report",
@@ -251,6 +260,26 @@ def a_scene_place(root: Path, **fields: object) -> Place:
         vitals=hanging(),
     )
     return place._replace(**fields)  # type: ignore[arg-type]
+
+
+def _opened(root: Path) -> Store:
+    """The store of the scene: a task in work was claimed when its file says so. (By itself it takes
+    the file's st_ctime, which nobody can set.)
+    """
+    store = open_store(str(root), lambda: NOW)
+    look = store.look
+
+    def dated(touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+        for found in look(touched):
+            if isinstance(found, Task) and found.lease is not None:
+                path = root / "queue" / "work" / f"{found.id}.task"
+                since = path.stat().st_mtime
+                yield replace(found, lease=found.lease._replace(since=since))
+            else:
+                yield found
+
+    setattr(store, "look", dated)  # noqa: B010 - a method, of this one only
+    return store
 
 
 def a_whole_place(root: Path) -> Place:

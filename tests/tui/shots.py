@@ -38,11 +38,11 @@ DOUBT = _STUCK._replace(doubt="PID 4711 runs under several uids", facts=_STUCK.f
 AT_WORK = a_stuck_lock()._replace(
     verdict=Verdict.HELD,
     age=3.0,
-    since=NOW - 5,
+    since=NOW - 3,
     reason="PID 4711 is at work",
     facts=(
         ("holder", "PID 4711: /usr/bin/python3 -m tui.cli queue work"),
-        ("started", "2026-11-20 09:42:03Z: as the lock says: it took it"),
+        ("started", "2026-11-20 08:12:31Z: as the lock says: it took it"),
         ("last sign of life", "2026-11-20 09:42:05Z, 3 s ago"),
         ("flock", "held by PID 4711"),
     ),

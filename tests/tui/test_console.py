@@ -639,8 +639,8 @@ async def test_a_worker_that_cannot_start() -> None:
 
 
 async def test_leaving_asks_about_the_worker() -> None:
-    """With a worker running `q` asks first, on top of the screen, and stops nothing however often it
-    is pressed; Esc stays, `s` stops the worker and leaves.
+    """With a worker running `q` asks first, on top of the screen, and stops nothing, however often
+    it is pressed; Esc stays, `s` stops the worker and leaves.
     """
     async with a_deck(armed=True, work=SLEEPER) as deck:
         await deck.press("W")

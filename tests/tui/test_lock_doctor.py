@@ -16,12 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from engine import config, lockfile
+from engine import config
 from engine.holder import has_ended
 from engine.model import State, Task
-from tests.engine.lockers import marked
 from tests.tui.spools import a_task, make_spool, put_file, until
-from tests.tui.test_lock_screen import HOLDER, Deck, Starter, start, tasks_in
+from tests.tui.test_lock_screen import HOLDER, Deck, Starter, at_length, start, tasks_in
 from tui import keys
 from tui.app import Console
 from tui.cli.console import _place
@@ -46,6 +45,8 @@ class Spool:
 
     def __init__(self, root: Path) -> None:
         self.root, self.settings = root, root.with_suffix(".yaml")
+        self.later = 0.0
+        """Seconds from now at which its lock is looked at."""
         self.settings.write_text(SETTINGS)
         make_spool(root, [])
         self.log = root / "log" / "queue.log"
@@ -71,22 +72,14 @@ class Spool:
     def place(self) -> Place:
         """As the command line makes it."""
         found = config.load(str(self.settings), {})
-        return _place(Setup(found, config.queue_for(found, str(self.root), {})), str(self.root))
+        place = _place(Setup(found, config.queue_for(found, str(self.root), {})), str(self.root))
+        return at_length(place, self.root, self.later)
 
     def accepts(self, id: str) -> None:
         """Let the log say that a task's mail was accepted."""
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime())
         with self.log.open("a") as log:
             log.write(f"[{stamp}] [INFO] {id}: 250 2.0.0 Ok: queued as 4F2A\n")
-
-    def has_been_silent(self) -> None:
-        """Let the holder's last sign of life lie as far back as if it had been stopped then."""
-        with self.lock.open("r+b") as file:
-            claim = lockfile.parse(file.read())
-            assert claim is not None
-            then = claim._replace(written=int(time.time()) - SILENT)
-            file.seek(0)
-            file.write(lockfile.compose(marked(then, alive_at=int(lockfile.uptime()) - SILENT)))
 
 
 @pytest.fixture
@@ -111,7 +104,7 @@ def hung(spool: Spool) -> Iterator[subprocess.Popen[bytes]]:
     (handler,) = children_of(worker.pid)
     os.kill(worker.pid, signal.SIGSTOP)
     os.waitpid(worker.pid, os.WUNTRACED)
-    spool.has_been_silent()
+    spool.later = SILENT
     pidfd = os.pidfd_open(handler)
     yield worker
     worker.kill()
@@ -247,7 +240,7 @@ async def test_an_abandoned_task_goes_where_it_is_told_to(
 def abandoned(spool: Spool, start: Starter, amount: int) -> list[str]:
     """Tasks in work whose worker was killed."""
     code = HOLDER.replace('"holder", 1', f'"holder", {amount}')
-    holder = start(code, str(spool.root), "0")
+    holder = start(code, str(spool.root))
     holder.kill()
     holder.wait()
     assert len(spool.in_work) == amount

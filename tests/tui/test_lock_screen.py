@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from engine import config, lockfile
+from engine import config, lockfile, locks
 from engine.model import LockEvidence, State, Task, Verdict
 from engine.stores import open_store
-from tests.engine.lockers import INNOCENT, is_unharmed, marked, true_claim
+from tests.engine.lockers import INNOCENT, cli_later, is_unharmed, later, true_claim
 from tests.tui.spools import (
     Clock,
     a_console,
@@ -51,25 +51,20 @@ PID = 4711
 
 HOLDER = """
 import signal, sys, time
-from engine import lockfile, locks
+from engine import locks
 from engine.stores.nftban import NftbanStore, Spool
-root, silent = sys.argv[1], float(sys.argv[2])
-lock = locks.acquire(
-    f"{root}/run/queue.lock",
-    1200.0,
-    lambda: time.time() - silent,
-    lambda: lockfile.uptime() - silent,
-)
+root = sys.argv[1]
+lock = locks.acquire(f"{root}/run/queue.lock", 1200.0)
 queue = f"{root}/queue"
 store = NftbanStore(Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq"))
 print(*(task.id for task in store.take(time.time(), "holder", 1)), flush=True)
 while True:
     signal.pause()
 """
-"""A worker that took the lock and a task so many seconds ago, and then never came back."""
+"""A worker that took the lock and a task, and gives no more heartbeats."""
 
 SILENT = 1300
-"""Seconds without a sign of life, more than the 1200 after which a holder counts as stuck."""
+"""Seconds without a heartbeat, more than the 1200 after which a holder counts as stuck."""
 
 Starter = Callable[..., "subprocess.Popen[str]"]
 
@@ -161,10 +156,21 @@ def wired(root: Path) -> Place:
     return _place(Setup(found, config.queue_for(found, str(root), {})), str(root))
 
 
+def at_length(place: Place, root: Path, seconds: float) -> Place:
+    """The place as its lock is examined and recovered so many seconds from now."""
+    path, command = str(root / "run" / "queue.lock"), place.recover
+    return place._replace(
+        lock=lambda: locks.examine(path, 1200.0, **later(seconds)),
+        recover=(*cli_later(seconds), *command[command.index("--root") :]),
+    )
+
+
 @asynccontextmanager
-async def on_disk(root: Path) -> AsyncIterator[Deck]:
-    """An armed console on a queue on disk, wired as the command wires it."""
-    place = await asyncio.to_thread(wired, root)
+async def on_disk(root: Path, silent: float = 0.0) -> AsyncIterator[Deck]:
+    """An armed console on a queue on disk, wired as the command wires it; its lock is looked at
+    `silent` seconds from now.
+    """
+    place = at_length(await asyncio.to_thread(wired, root), root, silent)
     console = Console([place], host="mx1", start_armed=True, first=keys.LIST)
     async with console.run_test(size=(80, 24)) as pilot:
         await loaded(pilot)
@@ -192,8 +198,8 @@ async def test_a_stuck_holder_is_ended_and_its_task_is_back(tmp_path: Path, star
     """Typing the PID of a stuck holder ends it, frees the lock, and its task waits again."""
     root = tmp_path / "data"
     make_spool(root, [a_task(2)])
-    async with on_disk(root) as deck:
-        holder = start(HOLDER, str(root), str(SILENT))
+    async with on_disk(root, SILENT) as deck:
+        holder = start(HOLDER, str(root))
         await until(deck.pilot, lambda: "! CRIT stuck" in deck.line("lock"))
         assert f"PID {holder.pid}" in deck.line("lock")
 
@@ -217,7 +223,7 @@ async def test_a_lock_that_nobody_holds_is_freed_by_y(tmp_path: Path, start: Sta
     """Where the holder is gone, `y` frees the lock and its task waits again; no PID is asked."""
     root = tmp_path / "data"
     make_spool(root, [a_task(2)])
-    holder = start(HOLDER, str(root), "0")
+    holder = start(HOLDER, str(root))
     holder.kill()
     holder.wait()
     async with on_disk(root) as deck:
@@ -255,9 +261,8 @@ async def test_another_pid_frees_nothing(tmp_path: Path) -> None:
 
 
 def forge(lock: Path, pid: int) -> None:
-    """Let a lock file say that a process took it and has been silent since long ago."""
-    silent = int(lockfile.uptime()) - SILENT
-    lock.write_bytes(lockfile.compose(marked(true_claim(pid), alive_at=silent)))
+    """Let a lock file say that a process took it."""
+    lock.write_bytes(lockfile.compose(true_claim(pid)))
 
 
 async def test_an_innocent_process_is_named_and_left_alone(tmp_path: Path, start: Starter) -> None:
@@ -268,7 +273,7 @@ async def test_an_innocent_process_is_named_and_left_alone(tmp_path: Path, start
     lock.touch()
     innocent, forger = start(INNOCENT), start(INNOCENT, str(lock))  # which has the flock
     await asyncio.to_thread(forge, lock, innocent.pid)
-    async with on_disk(root) as deck:
+    async with on_disk(root, SILENT) as deck:
         await until(deck.pilot, lambda: "! CRIT stuck" in deck.line("lock"))
         await deck.open()
         await deck.until_said("nothing will be signalled")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -22,6 +24,7 @@ from engine.stores.nftban import NftbanStore
 from tests import command
 from tests.engine.lockers import (
     INNOCENT,
+    cli_later,
     is_unharmed,
     marked,
     said,
@@ -34,21 +37,19 @@ Run: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
 
 SILENT = """
 import os, signal, sys, time
-from engine import lockfile, locks
+from engine import locks
 from engine.stores import open_store
-root, silent = sys.argv[1], float(sys.argv[2])
-lock = locks.acquire(
-    root + "/run/queue.lock",
-    1200.0,
-    lambda: time.time() - silent,
-    lambda: lockfile.uptime() - silent,
-)
+root = sys.argv[1]
+lock = locks.acquire(root + "/run/queue.lock", 1200.0)
 list(open_store(root).take(time.time(), str(os.getpid()), 1))
 {manner}
 print("held", flush=True)
 sys.stdin.read()
 """
-"""A worker that claimed a task, and gave its last sign of life so many seconds ago."""
+"""A worker that claimed a task and does nothing more: `SILENCE` seconds from now it is stuck."""
+
+SILENCE = 1300.0
+"""Seconds, more than the 1200 after which a holder counts as stuck."""
 
 DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
 
@@ -58,9 +59,9 @@ def spooldeck(tmp_path: Path) -> Run:
     """Runs the command with no settings from outside, and no terminal."""
     kept = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return command.run(
-            words,
+    def run(*words: str, later: float = 0.0) -> subprocess.CompletedProcess[str]:
+        later_run = partial(subprocess.run, [*cli_later(later), *words])
+        return (later_run if later else partial(command.run, words))(
             capture_output=True,
             text=True,
             env=kept,
@@ -101,11 +102,9 @@ def start() -> Iterator[Callable[..., Child]]:
         child.communicate()
 
 
-def silent_worker(
-    start: Callable[..., Child], root: Path, seconds: float = 1300, manner: str = ""
-) -> Child:
-    """A worker with the lock and a task in hand that has been silent for so long."""
-    worker = start(SILENT.format(manner=manner), str(root), str(seconds))
+def silent_worker(start: Callable[..., Child], root: Path, manner: str = "") -> Child:
+    """A worker with the lock and a claimed task that gives no more heartbeats."""
+    worker = start(SILENT.format(manner=manner), str(root))
     assert said(worker) == "held"
     return worker
 
@@ -156,7 +155,7 @@ def test_a_dead_workers_task_comes_back(
     root: Path, spooldeck: Run, start: Callable[..., Child]
 ) -> None:
     """After a kill -9 the lock is taken over and the task in hand counts one failed attempt."""
-    worker = silent_worker(start, root, 0)
+    worker = silent_worker(start, root)
     worker.kill()
     worker.wait()
 
@@ -177,7 +176,7 @@ def test_a_worker_at_work_is_left_alone(
     root: Path, spooldeck: Run, start: Callable[..., Child]
 ) -> None:
     """A lock that is held is nobody's to recover: exit 2, with who has it and since when."""
-    worker = silent_worker(start, root, 100)
+    worker = silent_worker(start, root)
 
     run = spooldeck("--root", str(root), "queue", "recover", "--yes")
 
@@ -223,8 +222,8 @@ def test_without_a_terminal_it_wants_to_be_told(
     """Nobody is ended because of a pipe: without --yes and without a terminal nothing is done."""
     worker = silent_worker(start, root)
 
-    plan = spooldeck("--root", str(root), "queue", "recover", "--dry-run")
-    run = spooldeck("--root", str(root), "queue", "recover")
+    plan = spooldeck("--root", str(root), "queue", "recover", "--dry-run", later=SILENCE)
+    run = spooldeck("--root", str(root), "queue", "recover", later=SILENCE)
 
     assert (plan.returncode, run.returncode) == (0, 2)
     for out in (plan.stdout, run.stdout):
@@ -240,7 +239,8 @@ def test_a_stuck_worker_is_ended(root: Path, spooldeck: Run, start: Callable[...
     """
     worker = silent_worker(start, root)
 
-    run = spooldeck("--root", str(root), "queue", "recover", "--yes", "--seen", seen(root))
+    words = ("queue", "recover", "--yes", "--seen", seen(root))
+    run = spooldeck("--root", str(root), *words, later=SILENCE)
 
     assert run.returncode == 0, run.stderr
     assert worker.wait() == -signal.SIGTERM
@@ -288,17 +288,38 @@ def test_in_doubt_nobody_is_signalled(
     innocent = start(INNOCENT)
     forger = start(INNOCENT, str(lock))
     assert said(innocent) == said(forger) == "ready"
-    silent = int(lockfile.uptime()) - 1300
-    written(lock, lockfile.compose(marked(true_claim(innocent.pid), alive_at=silent)))
+    written(lock, lockfile.compose(true_claim(innocent.pid)))
 
-    plan = spooldeck("--root", str(root), "queue", "recover", "--dry-run")
-    run = spooldeck("--root", str(root), "queue", "recover", "--yes")
+    plan = spooldeck("--root", str(root), "queue", "recover", "--dry-run", later=SILENCE)
+    run = spooldeck("--root", str(root), "queue", "recover", "--yes", later=SILENCE)
 
     for one in (plan, run):
         assert one.returncode == 2
         assert f"PID {innocent.pid} does not hold the flock" in one.stderr
     assert is_unharmed(innocent)
     assert is_unharmed(forger)
+
+
+def test_evidence_that_contradicts_itself_is_a_doubt(
+    root: Path, spooldeck: Run, start: Callable[..., Child]
+) -> None:
+    """A heartbeat before the holder's start: both facts are named, and no process is signalled."""
+    worker = silent_worker(start, root)
+    with (root / "run" / "queue.lock").open("r+b") as lock:
+        claim = lockfile.parse(lock.read())
+        assert claim is not None
+        lock.seek(0)
+        lock.write(lockfile.compose(marked(claim, alive_at=int(lockfile.uptime() - SILENCE))))
+
+    plan = spooldeck("--root", str(root), "queue", "recover", "--dry-run")
+    run = spooldeck("--root", str(root), "queue", "recover", "--yes")
+
+    for one in (plan, run):
+        assert one.returncode == 2
+        assert re.search(
+            rf"PID {worker.pid} started \S+ \S+Z, after its last heartbeat \S+ \S+Z", one.stderr
+        )
+    assert worker.poll() is None
 
 
 @pytest.mark.parametrize("typed", ["the PID", "another", "nothing"])
@@ -310,7 +331,7 @@ def test_on_a_terminal_the_pid_is_typed(
     answers = {"the PID": f"{worker.pid}\n", "another": f"{worker.pid + 1}\n", "nothing": "\x04"}
     pid, terminal = pty.fork()
     if pid == 0:
-        argv = [sys.executable, "-m", "tui.cli", "--root", str(root), "queue", "recover"]
+        argv = [*cli_later(SILENCE), "--root", str(root), "queue", "recover"]
         os.execve(argv[0], argv, {"HOME": "/", "PYTHONPATH": str(Path.cwd()), "LC_ALL": "C.UTF-8"})
     shown = b""
     while b"to end it and free the lock:" not in shown:
@@ -349,7 +370,7 @@ def test_a_worker_frees_itself_of_a_stuck_one(
     """
     worker = silent_worker(start, root)
 
-    run = spooldeck("--root", str(root), "queue", *words)
+    run = spooldeck("--root", str(root), "queue", *words, later=SILENCE)
 
     assert run.returncode in (0, 1, 3), run.stderr
     assert worker.wait() == -signal.SIGTERM
@@ -371,13 +392,10 @@ def test_a_timer_alerts_once(root: Path, spooldeck: Run, start: Callable[..., Ch
         forger = start(INNOCENT, str(lock))
         assert said(forger) == "ready"
         claim = true_claim(os.getpid())
-        silent = int(lockfile.uptime()) - 1300
-        changes = {"alive_at": silent, "token": f"{times:016x}"}
-        written(lock, lockfile.compose(marked(claim, **changes)))
+        written(lock, lockfile.compose(marked(claim, token=f"{times:016x}")))
 
-        codes = [
-            spooldeck("--root", str(root), "queue", "process-next").returncode for _ in range(times)
-        ]
+        words = ("--root", str(root), "queue", "process-next")
+        codes = [spooldeck(*words, later=SILENCE).returncode for _ in range(times)]
 
         assert codes == [2] * times
         assert is_unharmed(forger)
@@ -393,7 +411,7 @@ def test_the_mark_of_an_alert_goes_with_its_lock(
     root: Path, spooldeck: Run, start: Callable[..., Child]
 ) -> None:
     """Once the lock is free again, nothing is left beside it."""
-    worker = silent_worker(start, root, 1300, DEAF)
+    worker = silent_worker(start, root, DEAF)
     written(root / "run" / "queue.lock.alerted", seen(root))
     worker.kill()
     worker.wait()
@@ -447,8 +465,9 @@ def test_what_was_accepted_is_held(root: Path, start: Callable[..., Child], spoo
     worker = silent_worker(start, root)
     (id,) = (path.stem for path in (root / "queue" / "work").glob("*.task"))
 
-    planned = spooldeck("--root", str(root), "queue", "recover", "--dry-run", "--hold", id)
-    done = spooldeck("--root", str(root), "queue", "recover", "--yes", "--hold", id)
+    recover = ("--root", str(root), "queue", "recover", "--hold", id)
+    planned = spooldeck(*recover, "--dry-run", later=SILENCE)
+    done = spooldeck(*recover, "--yes", later=SILENCE)
 
     assert f"hold {id}, which nobody works on" in planned.stdout
     assert (done.returncode, worker.wait()) == (0, -signal.SIGTERM)

@@ -212,7 +212,13 @@ def take_from(
     try:
         if not evidence.doubt:
             setup.log(alert, f"{stuck} - initiating auto-recovery")
-        lock = breaker.free(setup.lock_path, setup.queue.stuck_threshold, evidence.seen, say=step)
+        lock = breaker.free(
+            setup.lock_path,
+            setup.queue.stuck_threshold,
+            evidence.seen,
+            say=step,
+            begun=setup.last_claim,
+        )
     except breaker.Doubt as doubt:
         setup.log(alert, f"{stuck} - left alone: {doubt}")
         if news:

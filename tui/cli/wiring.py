@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TextIO
 
 from engine import accounts, config, files, locks, metrics, policy, sweeping
@@ -12,7 +13,7 @@ from engine.config import Config, Queue
 from engine.config import Handler as Program
 from engine.handlers import Handler
 from engine.logtail import contract_line
-from engine.model import LockEvidence, State, Task
+from engine.model import LockEvidence, State, Task, Verdict
 from engine.store import Store, StoreError, Unavailable
 from engine.stores.nftban import NftbanStore, Spool
 from engine.text import plain, shown
@@ -267,7 +268,26 @@ class Setup(NamedTuple):
 
     def examine_lock(self) -> LockEvidence:
         """What its lock file says; a place in another format has none (`has_lock`)."""
-        return locks.examine(self.lock_path, self.queue.stuck_threshold)
+        threshold = self.queue.stuck_threshold
+        evidence = locks.examine(self.lock_path, threshold)
+        if evidence.verdict is not Verdict.STUCK:
+            return evidence
+        return locks.with_claims(evidence, self.last_claim(), threshold, time.time())
+
+    def last_claim(self) -> float | None:
+        """When the newest task in work was claimed, epoch seconds UTC: the latest st_ctime, which a
+        rename sets. None if there is none.
+
+        Raises:
+            OSError: the folder cannot be read.
+        """
+        found = []
+        for name in os.listdir(self.queue.work):
+            if name.endswith(".task"):
+                with suppress(FileNotFoundError):  # it was moved since
+                    path = f"{self.queue.work}/{name}"
+                    found.append(os.stat(path, follow_symlinks=False).st_ctime)
+        return max(found, default=None)
 
     def recording(self) -> "Spot":
         """Where its flight recorder writes."""
