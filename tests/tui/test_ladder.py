@@ -30,11 +30,11 @@ def how(*lines: str, running: bool = True) -> str:
         ((), True, "to do to do to do to do to do to do"),
         (("the lock is stuck", TERM), True, "doing to do to do to do to do to do"),
         ((TERM, ENDED), True, "done to do to do to do to do to do"),
-        ((TERM, KILL), True, "done doing to do to do to do to do"),
-        ((TERM, KILL, ENDED, "SIGTERM to PID 4712"), True, "done done doing to do to do to do"),
+        ((TERM, KILL), True, "ignored doing to do to do to do to do"),
+        ((TERM, KILL, ENDED, "SIGTERM to PID 4712"), True, "ignored done doing to do to do to do"),
         ((TERM, ENDED, TAKEN), True, "done skipped skipped done to do doing"),
         ((TERM, ENDED, TAKEN, "Held: x", FREED), False, "done skipped skipped done done done"),
-        ((TERM, KILL, "nothing was taken"), False, "done broken off skipped skipped skipped "
+        ((TERM, KILL, "nothing was taken"), False, "ignored broken off skipped skipped skipped "
          "skipped"),
         (("SIGTERM to PID 47110",), True, "skipped skipped doing to do to do to do"),
     ],
@@ -45,13 +45,13 @@ def test_how_far_each_step_is(lines: tuple[str, ...], running: bool, words: str)
 
 
 def test_when_each_step_came_there() -> None:
-    """A step says after how many seconds it was done, or, while it lasts, was begun."""
-    at = progress(PLAN, said("the lock is stuck", TERM, KILL), running=True)
+    """Each step shows after how many seconds it was begun, and a SIGTERM that it was ignored."""
+    at = progress(PLAN, said("the lock is stuck", TERM, KILL, ENDED, TAKEN), running=True)
 
-    assert [each.after for each in at] == [2.0, 2.0, None, None, None, None]
+    assert [each.after for each in at] == [1.0, 2.0, None, 4.0, None, 4.0]
     text = ["".join(text for text, _ in line) for line in progress_lines(at, 80)]
-    assert text[0].startswith("  1  done       +2.0s   send SIGTERM to PID 4711")
-    assert text[1].startswith("  2  doing      +2.0s   send SIGKILL")
+    assert text[0].startswith("  1  ignored    +1.0s   send SIGTERM to PID 4711")
+    assert text[1].startswith("  2  done       +2.0s   send SIGKILL")
     assert max(map(len, text)) <= 80
 
 

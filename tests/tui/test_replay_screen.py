@@ -20,6 +20,7 @@ from engine.model import State
 from engine.pace import Pace, Rest, Stops
 from engine.plans import Plan, Row
 from engine.progress import Phase, Progress
+from engine.replay import Result
 from tests.tui import ptys
 from tests.tui.journals import a_journaled_place, kept, seen, shows
 from tests.tui.spools import NOW, a_console, a_task, loaded, make_spool, queue_of, some_tasks, until
@@ -33,6 +34,7 @@ from tui.screens.plan import PlanScreen
 from tui.screens.queue import QueueScreen
 from tui.screens.quit import QuitScreen
 from tui.screens.replay import ReplayScreen
+from tui.views import replay as view
 from tui.works import Work
 
 off = asyncio.to_thread
@@ -304,6 +306,13 @@ async def test_a_journal_that_cannot_be_written_stops_it_before_it_begins(place:
     assert work.report is not None
     assert work.report.accounted == 12
     assert len(await off(seen, place, State.DEAD)) == 12
+
+
+def test_the_duration_fits_the_times_beside_it() -> None:
+    """From :10.9 to :11.1 is shown as one second, which is what the two times differ by."""
+    lines = view.result(Result(Progress(began=NOW + 2.9, now=NOW + 3.1), None), {}, 80)
+
+    assert "09:42:10Z to 09:42:11Z (1 s)" in "".join(text for text, _ in lines[0])
 
 
 # Leaving

@@ -31,6 +31,8 @@ class Progress(StrEnum):
     TO_DO = "to do"
     DOING = "doing"
     DONE = "done"
+    IGNORED = "ignored"
+    """A signal that did not end its process."""
     SKIPPED = "skipped"
     BROKEN = "broken off"
 
@@ -39,6 +41,7 @@ LOOKS = {
     Progress.TO_DO: "dim",
     Progress.DOING: "armed",
     Progress.DONE: "good",
+    Progress.IGNORED: "warning",
     Progress.SKIPPED: "dim",
     Progress.BROKEN: "bad",
 }
@@ -52,6 +55,8 @@ class Step(NamedTuple):
     """A pattern of the line that it is begun with; "" where it begins with the end of the last."""
     ends: str = ""
     """A pattern of the line that says that it has ended."""
+    ignored: str = ""
+    """A pattern of the line that says that it was in vain: the next signal is sent."""
 
 
 class Said(NamedTuple):
@@ -83,12 +88,12 @@ def steps(evidence: LockEvidence, returned: Sequence[Step] = ()) -> tuple[Step, 
     words = breaker.ladder(evidence)
     if not words:
         return ()
-    marks: list[tuple[str, str]] = []
+    marks: list[tuple[str, ...]] = []
     if evidence.verdict is Verdict.STUCK:
         for pid in evidence.holders:
             ended = f"PID {pid} has ended"
             term, kill = f"SIGTERM to PID {pid}", f"SIGKILL to PID {pid}"
-            marks += [(term, f"{ended}|{kill}"), (kill, ended)]
+            marks += [(term, ended, kill), (kill, ended)]
         if evidence.pid in evidence.holders:
             known = "|".join(map(str, evidence.holders))
             other = rf"PID (?!(?:{known})\b)\d+"
@@ -104,21 +109,21 @@ class At(NamedTuple):
     step: Step
     progress: Progress
     after: float | None = None
-    """Seconds after the child began at which it was begun or, once it is done, had ended."""
+    """Seconds after the child began at which the step was begun."""
 
 
 def progress(plan: Sequence[Step], said: Sequence[Said], running: bool) -> tuple[At, ...]:
     """How far each step is; once the child has ended, no step is being done any more."""
     reached = [_reached(step, said) for step in plan]
     last = max((at for at, (begun, _) in enumerate(reached) if begun is not None), default=-1)
-    settled = max((at for at, (_, ended) in enumerate(reached) if ended is not None), default=-1)
+    settled = max((at for at, (_, ended) in enumerate(reached) if ended), default=-1)
     found = []
     for at, (step, (begun, ended)) in enumerate(zip(plan, reached, strict=True)):
         passed = at < (last if step.begins else settled) or (
             not running and bool(said) and said[-1].text == FREED
         )
-        if ended is not None:
-            found.append(At(step, Progress.DONE, ended))
+        if ended:
+            found.append(At(step, ended, begun))
         elif begun is not None:
             over = Progress.DONE if passed else Progress.DOING if running else Progress.BROKEN
             found.append(At(step, over, begun))
@@ -129,15 +134,20 @@ def progress(plan: Sequence[Step], said: Sequence[Said], running: bool) -> tuple
     return tuple(found)
 
 
-def _reached(step: Step, said: Sequence[Said]) -> tuple[float | None, float | None]:
-    """When a step was begun and when it had ended; None for not yet."""
-    begun = None if step.begins else _when(step.ends, said)
+def _reached(step: Step, said: Sequence[Said]) -> tuple[float | None, Progress | None]:
+    """When a step was begun, and how it ended; None for not yet."""
+    if not step.begins:
+        begun = _when(step.ends, said)
+        return begun, None if begun is None else Progress.DONE
+    begun = None
     for line in said:
-        if begun is None and step.begins and re.search(rf"{step.begins}\b", line.text):
-            begun = line.after
-        elif begun is not None and step.begins and re.fullmatch(step.ends, line.text):
-            return begun, line.after
-    return begun, None if step.begins else begun
+        if begun is None:
+            begun = line.after if re.search(rf"{step.begins}\b", line.text) else None
+        elif re.fullmatch(step.ends, line.text):
+            return begun, Progress.DONE
+        elif step.ignored and re.fullmatch(step.ignored, line.text):
+            return begun, Progress.IGNORED
+    return begun, None
 
 
 def _when(words: str, said: Sequence[Said]) -> float | None:

@@ -193,7 +193,8 @@ def result(came: Result, states: Mapping[State, str], width: int) -> list[Line]:
     """What it came to; planned is accounted for, or it says that it is not."""
     now = came.progress
     word, look = PHASES[now.phase]
-    took = lasting(max(0.0, now.now - now.began))
+    # Of the whole seconds that are shown: a part of one would contradict them.
+    took = lasting(int(now.now) - int(now.began))
     times = f"  {present.clock(now.began)} to {present.clock(now.now)} ({took})"
     found: list[Line] = [present.cut(((f" {word}", look), (times, "")), width)]
     if now.stopped:
