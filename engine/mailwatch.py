@@ -45,8 +45,8 @@ _BIN = 5.0
 _SAMPLE = 10.0
 """Seconds between two totals that are kept."""
 
-_NAME, _ERROR = 64, 200
-"""Characters of a transport's name and of an error that are kept."""
+_NAME, _ERROR, _LINE = 64, 200, 400
+"""Characters of a transport's name, of an error, and of its log line that are kept."""
 
 NO_RECORDS: Mapping[str, Sequence[Failure]] = MappingProxyType({})
 """What is told of failures where there are no delivery records."""
@@ -149,7 +149,7 @@ class _Way:
         self.totals: Tally | None = None
         """As the file had them last."""
 
-    def hear(self, said: Heard, when: float) -> None:
+    def hear(self, said: Heard, when: float, line: str) -> None:
         self.spoken = True
         self.bins.add(when, said.tally)
         if said.tally.success:
@@ -158,15 +158,15 @@ class _Way:
             self.last_failure = max(when, self.last_failure or when)
         # The end of a mail repeats the error of its last attempt, which was counted with that.
         if said.error and not (said.tally.failures and self.tried):
-            self._blame(said.error, when)
+            self._blame(said.error, when, line)
         self.tried = self.tried + 1 if said.error and not said.tally.failures else 0
 
-    def _blame(self, error: str, when: float) -> None:
+    def _blame(self, error: str, when: float, line: str) -> None:
         pattern = fold(error)
         if pattern not in self.kin and len(self.kin) >= FAULTS:
             pattern = OTHERS
         self.kin.setdefault(pattern, _Kin(when)).add(when, error)
-        self.failures.append(Failure(when, error))
+        self.failures.append(Failure(when, error, line=line[:_LINE]))
 
     def faults(self, now: float) -> tuple[Fault, ...]:
         self.kin = {p: kin for p, kin in self.kin.items() if kin.count(now)}
@@ -316,7 +316,7 @@ class Transports:
             self._current = said.transport or self._current
             way = self._way(self._current) if self._current else None
             if way is not None:
-                way.hear(said, self._last_line)
+                way.hear(said, self._last_line, line.text)
 
     def _by_log(self, way: _Way, window: Window, now: float) -> Window:
         source, log = Source.LOG, self._log

@@ -107,6 +107,8 @@ class Failure(NamedTuple):
     """What the log calls it: `connect_timeout`, or whatever its writer said."""
     text: str = ""
     """What the transport itself said; "" where nobody wrote that down."""
+    line: str = ""
+    """Text of its log line; "" where only a delivery record reports it."""
 
 
 class Transport(NamedTuple):

@@ -288,7 +288,7 @@ class Console(Guarded, inherit_bindings=False):
     def _to_log(self, target: Target) -> None:
         from tui.screens.log import LogScreen
 
-        screen = LogScreen(self.here, self.around, find=target.id, at=target.at)
+        screen = LogScreen(self.here, self.around, find=target.id, at=target.at, line=target.line)
         self._show_board(screen, keep=bool(target.id) or target.at is not None)
 
     def _to_failures(self, target: Target) -> None:

@@ -26,6 +26,13 @@ class Stretch:
         self.at_start, self.at_end = False, False
         """Whether nothing lies beyond."""
 
+    def only(self, through: Sieve) -> Stretch:
+        """Those of its lines that another filter lets through as well, and the same ends."""
+        fewer = Stretch(self.book, through)
+        fewer.entries = [e for e in self.entries if through.keeps(e.rank, e.line.text)]
+        fewer.start, fewer.end = self.start, self.end
+        return fewer
+
     def take_tail(self, scan: Scan, here: Mark) -> None:
         """Hold what a scan from the end found; `here` is where the end was."""
         self.entries = scan.entries

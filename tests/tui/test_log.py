@@ -365,6 +365,36 @@ async def test_levels(tmp_path: Path) -> None:
         assert deck.here == "line 299.", "the nearest line that was let through"
 
 
+async def test_no_line_is_shown_that_the_header_excludes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a new level is looked for, of the lines on screen only those are left that it lets
+    through; going back, nothing is counted again.
+    """
+    async with a_log(tmp_path, some_lines(300)) as deck:
+        screen, held = deck.screen, threading.Event()
+        counted, searching = screen._count, screen._lane.run
+
+        async def stopped(make: Callable[[], object]) -> object:
+            await searching(held.wait)
+            return await searching(make)
+
+        monkeypatch.setattr(screen._lane, "run", stopped)
+        for _ in range(3):
+            screen.action_level_up()
+        shown = deck.shown
+        status = deck.said("status")
+        held.set()
+        for _ in range(3):
+            screen.action_level_down()
+        await deck.rest()
+
+        assert "show: error+" in status
+        assert shown and all("ERROR" in text for text in shown)
+        assert screen._count is counted
+        assert "300 lines" in deck.said("status")
+
+
 async def test_only_lines_that_match(tmp_path: Path) -> None:
     """`&` shows only lines that match, and says so; Esc shows all again, and then leaves."""
     async with a_log(tmp_path, some_lines(300)) as deck:
@@ -558,7 +588,7 @@ async def test_from_a_task_to_its_lines(tmp_path: Path) -> None:
         await deck.until(lambda: not isinstance(deck.console.screen, LogScreen))
 
         assert len(shown) == 1
-        assert TASK.id in shown[0]
+        assert f"Processing task: …-{TASK.id[-8:]} (x)" in shown[0]
         assert f'& "{TASK.id[:8]}' in status
 
 
@@ -579,6 +609,20 @@ def test_a_cut_line_says_how_much_of_it_is_hidden() -> None:
     assert plain(short).endswith("abc ... 1,234 bytes more")
     assert plain(long).endswith("2,138 bytes more")
     assert len("".join(text for text, _ in long)) == 60
+
+
+def test_a_cut_line_shows_its_error_and_short_ids() -> None:
+    """At 80 columns the id is its last 8 characters, and the error of a delivery is not cut off."""
+    text = (
+        "MAIL_SEND_RESULT task_id=20261120T092929Z-mail_send-261c374b status=failed "
+        "transport=sendmail retries=3 last_error=550 5.1.1 user unknown"
+    )
+    (short,) = view.entry_lines(an_entry(text, 1.0), Style(sources=True), 80)
+    whole = view.entry_lines(an_entry(text, 1.0), Style(wrap=True), 80)
+
+    assert "\u2026-261c374b" in plain(short)
+    assert plain(short).endswith("last_error=550 5.1.1 user unknown")
+    assert "20261120T092929Z-mail_send-261c374b" in "".join(map(plain, whole))
 
 
 def test_in_full_a_line_has_its_bounds() -> None:

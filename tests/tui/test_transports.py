@@ -295,10 +295,13 @@ async def test_the_last_errors_are_told_one_by_one(mail: Mail) -> None:
 
 
 async def test_enter_leads_from_an_error_to_the_log_at_that_moment(mail: Mail) -> None:
-    """The log stands at the line that was written then, and Esc leads back."""
+    """The cursor is on the line of that very error, also where others were written in the same
+    second; the error is on screen, and Esc leads back.
+    """
     lines = [sent(3000 - n) for n in range(600)]
     mail.log.write_text("".join(lines))
-    mail.say(attempt(200, "curl"), given_up(199, "connect_timeout mx7", "curl"), sent(5))
+    mail.say(attempt(199, "curl"), sent(199), given_up(199, "421 too busy", "postfix"), sent(199))
+    mail.say(given_up(199, "connect_timeout mx7", "curl"), sent(199), sent(5))
     async with mail.console(desk=True).run_test(size=(80, 24)) as pilot:
         await opened(pilot)
         await pilot.press("g", "enter")
@@ -310,7 +313,7 @@ async def test_enter_leads_from_an_error_to_the_log_at_that_moment(mail: Mail) -
         await until(pilot, lambda: isinstance(pilot.app.screen, LogScreen))
         log = pilot.app.screen
         assert isinstance(log, LogScreen)
-        await until(pilot, lambda: "connect_timeout" in cursor_of(log))
+        await until(pilot, lambda: "last_error=connect_timeout mx7" in cursor_of(log))
 
         await pilot.press("escape")
         await until(pilot, lambda: pilot.app.screen is failures)

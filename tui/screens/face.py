@@ -38,6 +38,8 @@ class Target(NamedTuple):
     """Which task, or operation, the cursor is put on, or the log is searched for."""
     at: float | None = None
     """At which moment the log begins, epoch seconds UTC; None: at its end."""
+    line: str = ""
+    """Text of the log line, from that moment on, that the cursor is put on."""
     problems: bool = False
     """Whether the queue's problems are wanted, not a state."""
 

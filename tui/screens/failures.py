@@ -61,14 +61,14 @@ class FailuresScreen(Board):
         self.query_one(LongText).show(text)
 
     def action_open(self) -> None:
-        """The log at the moment of the one under the cursor."""
+        """The log, at the line of the one under the cursor."""
         here = self._here
         if here is None:
             self.say(self.missing("there is no error to look for"))
         elif here.when is None:
             self.say("nobody wrote down when that was")
         else:
-            self.go(Target(keys.LOG, at=here.when))
+            self.go(Target(keys.LOG, at=here.when, line=here.line))
 
     def copies(self) -> tuple[Copy, ...]:
         """What is said of the one under the cursor."""

@@ -12,7 +12,7 @@ from textual.app import ComposeResult
 from engine.lane import Lane
 from engine.logbook import BEGIN, END, STEP_CELLS, Job, Logbook, Mark, Scan, Seek, Tally
 from engine.logfile import Entry
-from engine.logwords import DEBUG, ERROR, BadWords, Sieve, moment, naming, sieve
+from engine.logwords import DEBUG, ERROR, BadWords, Sieve, literally, moment, naming, sieve
 from engine.store import Unavailable
 from engine.text import shown
 from tui import keys
@@ -44,6 +44,9 @@ LONG = 0.3
 COUNTED = 256 << 20
 """Bytes of logs up to which all lines are counted, to say how many are hidden."""
 
+TALLIES = 8
+"""Filters whose counts are kept, the oldest is dropped first."""
+
 COUNT_STEP, COUNT_PAUSE = 2, 0.01
 """Cells that are counted at a time, and seconds between: nobody waits for it."""
 
@@ -61,16 +64,19 @@ class LogScreen(Board):
         *,
         find: str = "",
         at: float | None = None,
+        line: str = "",
         step_cells: int = STEP_CELLS,
     ) -> None:
-        """`find` shows only what speaks of that task; `at`, epoch seconds UTC, begins there."""
+        """`find` shows only what speaks of that task; `at`, epoch seconds UTC, begins there, on the
+        first `line` from then on.
+        """
         super().__init__(live, around)
         # Held, not looked for: what comes in while the screen is closed still finds them.
         self._status, self._lines = Lines(id="status"), LogLines(id="lines")
         self._book = Logbook(live.place.logs)
         self._lane = Lane("log", at_end=self._book.close)
         self._step_cells = step_cells
-        self._at = at
+        self._at, self._line = at, line
         self._level = DEBUG
         self._words = self._named = f'"{find}"' if find else ""
         self._filter = self._naming = naming(find)
@@ -80,6 +86,8 @@ class LogScreen(Board):
         self._following = at is None
         self._news: Tally | None = None
         self._count = Tally(self._book, self._filter, step_cells=COUNT_STEP)
+        self._counted = self._filter
+        self._tallies: dict[Sieve, Tally] = {}
         self._uncounted = asyncio.Event()
         self._job: tuple[Job, float] | None = None
         self._turn = 0
@@ -122,7 +130,7 @@ class LogScreen(Board):
             self.looked = True
             self._uncounted.set()
             at = self._at
-            self._begin(self._tail if at is None else lambda: self._to_time(at))
+            self._begin(self._tail if at is None else lambda: self._to_time(at, self._line))
             while True:
                 await asyncio.sleep(RESTING)
                 while await self._lane.run(self._book.look) or self._late:
@@ -275,13 +283,12 @@ class LogScreen(Board):
         page = self._lines.page
         return page - max(1, page // 3)
 
-    def _show(self, cursor: int, line: int | None = None) -> None:
+    def _show(self, cursor: int, line: int | None = None, looking: bool = False) -> None:
         entries = self._stretch.entries
         if line is not None and len(entries) < self._lines.page:
             line = min(line, cursor)
-        notice = view.nothing(
-            self.live.place.logs, self._standing(), self._job is not None, self.size.width
-        )
+        looking = looking or self._job is not None
+        notice = view.nothing(self.live.place.logs, self._standing(), looking, self.size.width)
         self._lines.show(entries, cursor, self._style, line, notice)
         self._paint_status()
 
@@ -326,6 +333,8 @@ class LogScreen(Board):
             far = Progress(job.read >> 10, max(job.read, job.total) >> 10)
             seconds = time.monotonic() - began
             stop: Line = (("  Esc stops", "key"),)
+            if not far.total:  # by halving: there are no bytes to go through
+                return ((" looking ...", ""), *stop)
             return (*bar(far, seconds, "KiB", self.size.width - 12), *stop)
         return view.troubles(self._book.troubles, self.size.width)
 
@@ -408,17 +417,27 @@ class LogScreen(Board):
 
     def _reshow(self) -> None:
         """Another filter or level: the same line stays, if it is let through."""
-        through = self._through()
-        self._count = Tally(self._book, through, step_cells=COUNT_STEP)
+        through, before = self._through(), self._stretch
+        # What was counted for a filter that comes back, as by Esc, is not counted again.
+        self._tallies[self._counted] = self._count
+        self._counted = through
+        known = through in self._tallies
+        fresh = Tally(self._book, through, step_cells=COUNT_STEP)
+        self._count = self._tallies.pop(through) if known else fresh
+        while len(self._tallies) > TALLIES:
+            del self._tallies[next(iter(self._tallies))]
         self._uncounted.set()
         if self._news is not None:
             self._news = Tally(self._book, through, self._news.since)
-        here = self._lines.here
+        here, line = self._lines.here, max(0, self._lines.line_of_cursor)
         if self._following or here is None:
             self._begin(self._tail)
         else:
-            line = max(0, self._lines.line_of_cursor)
             self._begin(lambda: self._around(Mark(here.key), line))
+        # Until more is found: of the lines on screen those that the new filter lets through.
+        self._stretch = before.only(through)
+        entries = self._stretch.entries
+        self._show(_place_of(here, entries, len(entries) - 1), looking=True)
 
     def action_level_up(self) -> None:
         """Only graver lines."""
@@ -549,12 +568,17 @@ class LogScreen(Board):
 
         self.app.push_screen(AskScreen("go to a time", "", wrong), take)
 
-    async def _to_time(self, when: float) -> None:
+    async def _to_time(self, when: float, line: str = "") -> None:
         self._pause()
         seek = Seek(self._book, when, self._step_cells)
         if not await self._go_through(seek):
             return
-        await self._around(seek.mark, self._lines.page // 3)
+        mark = seek.mark
+        if line:
+            scan = self._scan(mark, through=literally(line))
+            await self._go_through(scan)
+            mark = Mark(scan.found[0].key) if scan.found else mark
+        await self._around(mark, self._lines.page // 3)
         here = self._lines.here
         if here is None or here.key[0] < when:
             self.say(f"nothing was logged since {_said(when)}; this is the last line before")

@@ -14,6 +14,7 @@ from engine.logfile import Entry
 from engine.logwords import DEBUG, LEVELS
 from engine.text import shown
 from tui import present
+from tui.glyphs import MORE
 from tui.present import Line, Run
 
 LEGIBLE = 4_096
@@ -60,11 +61,12 @@ def entry_lines(entry: Entry, style: Style, width: int) -> list[Line]:
     head = _head(entry, style)
     said = entry.line.text[:LEGIBLE].expandtabs(8)
     cut = entry.hidden + len(entry.line.text) - len(entry.line.text[:LEGIBLE])
-    text, note = shown(said), _note(cut, entry.torn)
+    text, note = shown(said if style.wrap else present.brief(said)), _note(cut, entry.torn)
     look = present.level_look(entry.line.level)
     look = look if look in ("bad", "dim") else ""
     room = width - present.width_of(head)
     if not style.wrap or room < 20:
+        text = _with_error(text, room)
         body: Line = ((text, look), (note, "dim")) if note else ((text, look),)
         if note and present.width_of(body) > room:
             return [present.cut((*head, *present.join(((text, look),), body[1:], room)), width)]
@@ -77,6 +79,24 @@ def entry_lines(entry: Entry, style: Style, width: int) -> list[Line]:
     if note:
         lines.append((blank, (note.strip(), "dim")))
     return [present.cut(line, width) for line in lines]
+
+
+_SHORT_ID = re.compile(rf"{MORE}-[0-9a-f]{{8}}\b")
+
+_ERROR_AT, _HEAD = " last_error=", 16
+"""Where the error begins in a line on a delivery, and cells that are kept before it."""
+
+
+def _with_error(text: str, room: int) -> str:
+    """A line on a delivery with its id and its error, cut elsewhere where all does not fit."""
+    head, found, error = text.partition(_ERROR_AT)
+    if not found or present.cells_of(text) <= room:
+        return text
+    kept = max(_HEAD, room - present.cells_of(found + error))
+    named = _SHORT_ID.search(head)
+    if named is not None and named.end() > kept:
+        head = present.fit_end(head[: named.end()], kept)
+    return f"{present.fit(head, min(kept, present.cells_of(head)))}{found}{error}"
 
 
 def _note(cut: int, torn: bool) -> str:
