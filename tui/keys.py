@@ -49,7 +49,7 @@ LOCKS, LOCK, TRANSPORTS, LOG = "locks", "lock", "transports", "log"
 PLAN, HELP, PALETTE, QUIT = "plan", "help", "palette", "quit"
 MENU, PROGRESS = "menu", "progress"
 OPERATIONS, OPERATION, RECORD, PACE = "operations", "operation", "record", "pace"
-DROP = "drop"
+DROP, WORKER = "drop", "worker"
 EDIT = "edit"
 SUSPEND, TRIAL, FAILURES = "suspend", "trial", "failures"
 CONTROLS, CONTROL = "controls", "control"
@@ -58,7 +58,7 @@ _BOARDS = frozenset({OVERVIEW, LOCKS, TRANSPORTS, LOG, OPERATIONS, CONTROLS})
 """From each of these a digit leads to the others."""
 _MAIL = frozenset({SUSPEND, TRIAL})
 """What is done about a transport."""
-_TEXTS = frozenset({TASK, PROBLEMS, PLAN, LOCK, OPERATION, RECORD, DROP, CONTROL}) | _MAIL
+_TEXTS = frozenset({TASK, PROBLEMS, PLAN, LOCK, OPERATION, RECORD, DROP, WORKER, CONTROL}) | _MAIL
 _CHOOSING = frozenset({PALETTE, HELP})
 """Where letters are typed, and only the other keys move."""
 _LIST = frozenset({LIST})
@@ -562,7 +562,7 @@ KEYS: tuple[Key, ...] = (
         "arm",
         "allow writes for 15 minutes since the last one; again: forbid them",
         "Act",
-        frozenset({OVERVIEW, LIST, TASK, PLAN, LOCK, OPERATIONS, OPERATION, DROP, CLUSTERS})
+        frozenset({OVERVIEW, LIST, TASK, PLAN, LOCK, OPERATIONS, OPERATION, DROP, WORKER, CLUSTERS})
         | _MAIL
         | {TRANSPORTS, CONTROLS, CONTROL},
     ),
@@ -607,6 +607,7 @@ KEYS: tuple[Key, ...] = (
         each=True,
     ),
     Key("yes", ("y",), "y", "send it", "send the test mail", "Act", frozenset({TRIAL})),
+    Key("yes", ("y",), "y", "do it", "start the worker, or stop it", "Act", frozenset({WORKER})),
     Key("yes", ("y",), "y", "let it be over", "write down that it is", "Act", frozenset({DROP})),
     Key(
         "digit",
@@ -627,7 +628,7 @@ KEYS: tuple[Key, ...] = (
         "Act",
         frozenset({PLAN, LOCK, CONTROL}),
     ),
-    Key("worker", ("W",), "W", "worker", "start a worker here, or stop that one", "Act", _LIST),
+    Key("worker", ("W",), "W", "worker", "plan to start a worker, or to stop it", "Act", _LIST),
     Key(
         "palette",
         (":", "ctrl+p"),
@@ -644,7 +645,7 @@ KEYS: tuple[Key, ...] = (
         "help",
         "this page",
         "Leave",
-        _SHOWN | _MAIL | {PLAN, LOCK, DROP, CONTROL},
+        _SHOWN | _MAIL | {PLAN, LOCK, DROP, WORKER, CONTROL},
     ),
     Key(
         "back",
@@ -715,7 +716,7 @@ KEYS: tuple[Key, ...] = (
         "discard",
         "close the plan; what is not applied is dropped",
         "Leave",
-        frozenset({PLAN, DROP, SUSPEND}),
+        frozenset({PLAN, DROP, WORKER, SUSPEND}),
     ),
     Key("leave", ("q",), "q", "back", "back to the overview; there: leave", "Leave", _LIST),
     Key("back", ("escape",), "Esc", "", "stop the first look at a queue", "Leave", _OVER),

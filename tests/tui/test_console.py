@@ -45,6 +45,7 @@ from tui.screens.problems import ProblemsScreen
 from tui.screens.queue import QueueScreen
 from tui.screens.quit import QuitScreen
 from tui.screens.task import TaskScreen
+from tui.screens.worker import WorkerScreen
 from tui.widgets.filter_line import FilterLine
 from tui.widgets.lines import Lines, LongText
 from tui.widgets.task_list import TaskList
@@ -608,15 +609,21 @@ async def test_what_is_applied_extends_the_armed_time() -> None:
 
 
 async def test_the_worker_is_started_and_stopped() -> None:
-    """`W` starts a child in its own session and stops that one, and says what happened."""
+    """`W` plans to start a child in its own session, or to stop it, and `y` does it."""
     async with a_deck(armed=True, work=SLEEPER) as deck:
         await deck.press("W")
+        await deck.opened(WorkerScreen)
+        assert queue_of(deck.console).worker.pid is None
+        await deck.press("y")
         await deck.until(lambda: "worker started" in deck.line("hints"))
         pid = queue_of(deck.console).worker.pid
         assert pid is not None
         assert os.getsid(pid) == pid
 
         await deck.press("W")
+        await deck.opened(WorkerScreen)
+        assert f"SIGTERM to PID {pid}" in deck.page
+        await deck.press("y")
         await deck.until(lambda: "told to stop" in deck.line("hints"))
         await deck.until(lambda: "was ended by SIGTERM" in deck.line("hints"))
 
@@ -625,15 +632,19 @@ async def test_no_worker_in_observe() -> None:
     """A worker changes tasks: in OBSERVE none is started."""
     async with a_deck(work=SLEEPER) as deck:
         await deck.press("W")
+        await deck.opened(WorkerScreen)
+        await deck.press("y")
 
-        assert "OBSERVE" in deck.line("hints")
-        assert queue_of(deck.console).worker.pid is None
+        assert "OBSERVE" in deck.page
+        assert not queue_of(deck.console).worker.pid
 
 
 async def test_a_worker_that_cannot_start() -> None:
     """What went wrong is said, and the console goes on."""
     async with a_deck(armed=True, work=("/nowhere/spooldeck",)) as deck:
         await deck.press("W")
+        await deck.opened(WorkerScreen)
+        await deck.press("y")
 
         await deck.until(lambda: "did not start" in deck.line("hints"))
 
@@ -644,6 +655,8 @@ async def test_leaving_asks_about_the_worker() -> None:
     """
     async with a_deck(armed=True, work=SLEEPER) as deck:
         await deck.press("W")
+        await deck.opened(WorkerScreen)
+        await deck.press("y")
         await deck.until(lambda: queue_of(deck.console).worker.pid)
         process = queue_of(deck.console).worker._process
         assert process is not None
@@ -664,6 +677,8 @@ async def test_leaving_can_keep_the_worker() -> None:
     """With `k` the worker runs on without the console."""
     async with a_deck(armed=True, work=SLEEPER) as deck:
         await deck.press("W")
+        await deck.opened(WorkerScreen)
+        await deck.press("y")
         await deck.until(lambda: queue_of(deck.console).worker.pid)
         pid = queue_of(deck.console).worker.pid
         assert pid is not None

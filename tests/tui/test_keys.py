@@ -30,6 +30,7 @@ from tui.screens.suspend import SuspendScreen
 from tui.screens.task import TaskScreen
 from tui.screens.transports import TransportsScreen
 from tui.screens.trial import TrialScreen
+from tui.screens.worker import WorkerScreen
 
 SCREENS: dict[str, type[Screen[Any]]] = {
     keys.LIST: QueueScreen,
@@ -43,6 +44,7 @@ SCREENS: dict[str, type[Screen[Any]]] = {
     keys.OPERATION: ReplayScreen,
     keys.RECORD: RecordScreen,
     keys.DROP: DropScreen,
+    keys.WORKER: WorkerScreen,
     keys.PACE: PaceScreen,
     keys.TRANSPORTS: TransportsScreen,
     keys.FAILURES: FailuresScreen,

@@ -358,6 +358,8 @@ async def test_our_own_worker_is_shown_wherever_a_lock_would_tell_of_it(database
         await pilot.press("2")
         await until(pilot, lambda: "help" in page() and LEASES in page(), page)
         await pilot.press("W")
+        await until(pilot, lambda: "y to start a worker" in page(), page)
+        await pilot.press("y")
         await until(pilot, lambda: f"{LEASES}; worker PID {worker.pid}, W stops it" in page(), page)
         pid = worker.pid
         await pilot.press("q")
@@ -367,6 +369,8 @@ async def test_our_own_worker_is_shown_wherever_a_lock_would_tell_of_it(database
         await pilot.press("2")
         await until(pilot, lambda: LEASES in page(), page)
         await pilot.press("W")
+        await until(pilot, lambda: "y to stop worker PID" in page(), page)
+        await pilot.press("y")
         await until(pilot, lambda: worker.pid is None, page)
         await until(pilot, lambda: f"{LEASES};" not in page(), page)
 

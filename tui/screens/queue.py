@@ -715,20 +715,26 @@ class QueueScreen(Acting):
         self._paint_header()
 
     def action_worker(self) -> None:
-        """Start a worker, or stop the one that was started here."""
+        """Plan to start a worker, or to stop the one that was started here."""
         if self._arming.read_only:
             self.say("read only: no worker is started from here")
         elif not self.place.work:
             self.say("no worker can be started for this place")
-        elif self.worker.pid is not None:
-            self._on_thread(self.worker.stop)
         elif self.hasty:
             self.say(HASTY)
-        elif not self._arming.armed:
-            self.say("OBSERVE: press ! first; a worker changes tasks")
         else:
-            self._arming.used()
-            self._on_thread(self.worker.start)
+            self._plan_worker()
+
+    def _plan_worker(self) -> None:
+        from tui.screens.worker import WorkerScreen
+
+        screen = WorkerScreen(self.live, self.around)
+
+        def back(_: None) -> None:
+            if screen.agreed and screen.pid == self.worker.pid:
+                self._on_thread(self.worker.start if screen.pid is None else self.worker.stop)
+
+        self.app.push_screen(screen, back)
 
     def _on_thread(self, act: Callable[[], str]) -> None:
         async def run() -> None:
@@ -882,7 +888,7 @@ class QueueScreen(Acting):
 
     def _grey(self) -> set[str]:
         grey = {key.action for key in keys.verbs() if self.refusal(key.verb)}
-        if not self.place.work or not (self._arming.armed or self.worker.pid):
+        if not self.place.work:
             grey.add("worker")
         if self._lock_line.refusal:
             grey.add("unlock")
