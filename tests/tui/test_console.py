@@ -39,6 +39,7 @@ from tui import keys
 from tui.app import Console
 from tui.arming import PERIOD
 from tui.place import Place
+from tui.plain import text_of
 from tui.screens.help import HelpScreen
 from tui.screens.plan import PlanScreen
 from tui.screens.problems import ProblemsScreen
@@ -605,6 +606,31 @@ async def test_what_is_applied_extends_the_armed_time() -> None:
         assert deck.console.queue(1)._arming.left == PERIOD
 
 
+@pytest.mark.parametrize("way", [("c",), ("enter",)], ids=["clusters", "task"])
+@pytest.mark.parametrize(("armed", "words"), [(True, "! disarm"), (False, "! arm")])
+async def test_the_hint_says_what_the_arming_key_does(
+    way: tuple[str, ...], armed: bool, words: str
+) -> None:
+    """`!` disarms where it is armed, on every screen that has the key."""
+    async with a_deck(armed=armed) as deck:
+        await deck.on_tab(DEAD)
+        await deck.press(*way)
+        await deck.until(lambda: not isinstance(deck.console.screen, QueueScreen))
+
+        await deck.until(
+            lambda: words in text_of(deck.console.screen).replace("\n", " ").split("  ")
+        )
+
+
+async def test_hints_promise_no_problem_where_there_is_none() -> None:
+    """On the tab of problems Enter shows all of them in full; there is no cursor to open."""
+    async with a_deck() as deck:
+        await deck.press("7")
+
+        assert "Enter all in full" in deck.line("hints")
+        assert "open" in queue_of(deck.console)._grey()
+
+
 # The worker
 
 
@@ -734,6 +760,7 @@ async def test_a_place_that_comes_and_goes(tmp_path: Path) -> None:
         root.rename(tmp_path / "elsewhere")
         await until(pilot, lambda: "cannot be reached" in str(screen.list._notice))
         assert "?" in str(screen.query_one("#tabs", Lines).lines)
+        assert "1/1" not in screen.list.render_line(0).text
         (tmp_path / "elsewhere").rename(root)
         await until(pilot, lambda: not screen.list._notice)
 

@@ -252,6 +252,14 @@ async def test_a_log_that_cannot_be_read_is_said(tmp_path: Path) -> None:
         assert len(before) == 2
 
 
+async def test_logs_that_are_not_there_are_not_called_empty(tmp_path: Path) -> None:
+    """Where no log can be read, no line says that nothing was logged."""
+    async with a_log(tmp_path, None, None) as deck:
+        await deck.until(
+            lambda: deck.shown == ["   no log can be read: neither queue.log nor mail.log is there"]
+        )
+
+
 async def test_a_log_that_was_never_there_is_no_fault(tmp_path: Path) -> None:
     """It is told by its name, and not counted among those that are merged, until it is there."""
     async with a_log(tmp_path, line(1, "a"), None) as deck:

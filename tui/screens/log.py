@@ -288,7 +288,8 @@ class LogScreen(Board):
         if line is not None and len(entries) < self._lines.page:
             line = min(line, cursor)
         looking = looking or self._job is not None
-        notice = view.nothing(self.live.place.logs, self._standing(), looking, self.size.width)
+        paths, troubles = self.live.place.logs, self._book.troubles
+        notice = view.nothing(paths, self._standing(), looking, self.size.width, troubles)
         self._lines.show(entries, cursor, self._style, line, notice)
         self._paint_status()
 

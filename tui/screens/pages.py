@@ -159,7 +159,8 @@ class Board(Face):
 
     def show_hints(self, grey: Collection[str] = ()) -> None:
         """Show which keys there are."""
-        hints = keys.hints(self.KIND, grey, self.without())
+        words = {"arm": keys.arm_words(self.around.arming.armed)}
+        hints = keys.hints(self.KIND, grey, self.without(), words)
         self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width))
 
     def say(self, text: str, look: str = "warning") -> None:

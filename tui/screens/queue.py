@@ -894,6 +894,8 @@ class QueueScreen(Acting):
             grey.add("unlock")
         if no_control(self.live, self.around, pausing(self.live)):
             grey.add("pause_queue")
+        if self._on_problems and not self._problems:
+            grey.add("open")
         return grey
 
     def _grounds(self) -> tuple[object, ...]:
@@ -902,6 +904,7 @@ class QueueScreen(Acting):
         return (
             *(self.size.width, self.around.places, arming.read_only, arming.armed),
             *(self.worker.pid, self._on_problems, self.state, bool(change.unavailable)),
+            bool(self._problems),
             *(self.inspector.edges, self._lock_line.refusal, self._types, self._filter.error),
             self.inspector.controls,
         )
@@ -920,6 +923,7 @@ class QueueScreen(Acting):
         grounds = self._grounds()
         if self._hinted[0] != grounds:
             words = {"arm": keys.arm_words(self._arming.armed)}
+            words |= {"open": "all in full"} if self._on_problems else {}
             grey = self._grey()
             # Verbs that are for other states would push out what can be done here.
             meant = {key.action: planning.meant(key.verb, self.state) for key in keys.verbs()}

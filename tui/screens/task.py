@@ -307,7 +307,8 @@ class TaskScreen(Acting, Page):
         self.query_one(TopLine).tell(self.around, (live.place.name, word, self._task_id))
         self.query_one("#parts", Lines).show([view.tabs(TITLES, self._at, width)])
         self.query_one("#word", Lines).show([present.cut(self._word(), width)])
-        self.show_hints(self._grey())
+        arm = {"arm": keys.arm_words(self.around.arming.armed)}
+        self.show_hints(self._grey(), self.without(), arm)
 
     def _grey(self) -> set[str]:
         """What cannot be planned for the task as it stands."""

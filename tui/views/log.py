@@ -192,14 +192,24 @@ def troubles(about: Mapping[str, str], width: int) -> Line:
     return present.cut(((f" ! {named(about)}", "warning"),), width)
 
 
-def nothing(paths: Sequence[str], about: Standing, looking: bool, width: int) -> list[Line]:
-    """What stands where there is no line to show; `looking` is whether some may still be found."""
+def nothing(
+    paths: Sequence[str],
+    about: Standing,
+    looking: bool,
+    width: int,
+    troubles: Mapping[str, str],
+) -> list[Line]:
+    """What is shown where there is no line: `looking` is whether some may still be found, and
+    `troubles` is why logs cannot be read, by path.
+    """
     if looking:
         said = "looking ..."
     elif not paths:
         said = "this place has no log"
     elif about.lines or about.words or about.level:
         said = "no line is let through; Esc shows all words, - less grave lines"
+    elif all(path in troubles for path in paths):
+        said = f"no log can be read: {named(troubles)}"
     else:
         said = "nothing was logged yet"
     return [(), present.cut(((f"   {said}", "dim"),), width)]

@@ -517,6 +517,8 @@ class TaskList(Painted, can_focus=True):
         return self._row(self._spot.top + y - 1, width)
 
     def _position_words(self) -> str:
+        if self._notice:
+            return ""  # no rows are shown that could be counted
         words = f"{self._spot.at + 1:,}/{self.total:,}" if self.total else ""
         return f"{self._fresh} new  {words}" if self._fresh else words
 
