@@ -574,14 +574,17 @@ class LogScreen(Board):
         seek = Seek(self._book, when, self._step_cells)
         if not await self._go_through(seek):
             return
-        mark = seek.mark
+        mark, found = seek.mark, False
         if line:
             scan = self._scan(mark, through=literally(line))
             await self._go_through(scan)
-            mark = Mark(scan.found[0].key) if scan.found else mark
+            found = bool(scan.found)
+            mark = Mark(scan.found[0].key) if found else mark
         await self._around(mark, self._lines.page // 3)
         here = self._lines.here
-        if here is None or here.key[0] < when:
+        if found:
+            self.say("the log line of this error", "")
+        elif here is None or here.key[0] < when:
             self.say(f"nothing was logged since {_said(when)}; this is the last line before")
         else:
             self.say(f"the first line since {_said(when)}", "")
