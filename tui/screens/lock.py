@@ -139,6 +139,8 @@ class LockScreen(Deed):
 
     def lay_out(self, width: int) -> None:
         """Verdict, evidence, what waits, and the plan or what came of it, for this width."""
+        if not self.stands:
+            return  # it was closed while the lock was examined
         case = self._exam.case
         self._said = ("", 0.0)
         if case is None:
