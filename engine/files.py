@@ -272,7 +272,12 @@ def resemble(fd: int, seen: stat_result) -> None:
     """Give an open file the mode of another, and its owner, where we may give files away."""
     own = os.fstat(fd)
     if os.geteuid() == 0 and (own.st_uid, own.st_gid) != (seen.st_uid, seen.st_gid):
-        fchown(fd, seen.st_uid, seen.st_gid)
+        try:
+            fchown(fd, seen.st_uid, seen.st_gid)
+        except PermissionError:
+            if own.st_uid != seen.st_uid:
+                raise
+            # With the rights of that user (accounts.files_as), who is not in the file's group.
     mode = seen.st_mode & 0o777
     if own.st_mode & 0o777 != mode:
         fchmod(fd, mode)

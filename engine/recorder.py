@@ -8,14 +8,16 @@ reaches it with their rights only.
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from enum import StrEnum
 from typing import NamedTuple
 
 from engine import accounts, files
+from engine.accounts import Account
 from engine.recording import LARGEST, Sample, pack
 
 PERIOD = 10.0
@@ -96,6 +98,7 @@ class Recorder:
         self._spot = spot
         self._folder = self._flock = -1
         self._file: sqlite3.Connection | None = None
+        self._account: Account | None = None
 
     def write(self, seen: Sample) -> Told:
         """Write a moment down, unless another process records here; answers how that went."""
@@ -103,19 +106,23 @@ class Recorder:
             desk = os.path.dirname(self._spot.folder)
             if not os.path.lexists(desk):
                 # What it lies in may be root's, where its owner could make nothing.
-                files.make_folder(desk, owner=files.owner_for(os.stat(self._spot.like)))
-            with _as_owner(self._spot):
+                owner = files.owner_for(os.stat(self._spot.like))
+                with accounts.files_as(accounts.owner_at(os.path.dirname(desk))):
+                    files.make_folder(desk, owner=owner)
+            self._account = _owner(self._spot)
+            with accounts.files_as(self._account):
                 if not self._is_ours():
                     return Told(Role.WATCHES)
                 return Told(Role.RECORDS, self._put(seen))
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, sqlite3.Error, accounts.Unsafe) as error:
             self.close()
             return Told(Role.IDLE, f"nothing is recorded from here: {_why(error)}")
 
     def close(self) -> None:
         """Let somebody else record."""
         if self._file is not None:
-            self._file.close()
+            with accounts.files_as(self._account):  # SQLite may remove a journal as it closes
+                self._file.close()
             self._file = None
         for fd in (self._flock, self._folder):
             if fd >= 0:
@@ -128,7 +135,7 @@ class Recorder:
             self.close()  # the folder was removed or replaced: whoever comes now finds another
         if self._flock >= 0:
             return True
-        self._folder = _reach(self._spot, make=True)
+        self._folder = _reach(self._spot, self._account, make=True)
         self._flock = files.open_shared(OWNER, self._folder, os.O_RDWR)
         if files.claim_flock(self._flock):
             return True
@@ -137,7 +144,7 @@ class Recorder:
 
     def _is_there(self) -> bool:
         try:
-            here = _reach(self._spot)
+            here = _reach(self._spot, self._account)
         except FileNotFoundError:
             return False
         try:
@@ -210,8 +217,9 @@ def recorded(spot: Spot, start: float, end: float) -> list[Moment]:
         Unreadable: there is none, or it is nothing of ours, or may not be read.
     """
     try:
-        with _as_owner(spot):
-            folder = _reach(spot)
+        account = _owner(spot)
+        with accounts.files_as(account):
+            folder = _reach(spot, account)
             try:
                 if not _lies(folder):
                     raise Unreadable("nothing was recorded yet")
@@ -224,7 +232,7 @@ def recorded(spot: Spot, start: float, end: float) -> list[Moment]:
         raise Unreadable("nothing was recorded yet") from error
     except files.Refused as refusal:
         raise Unreadable(f"{spot.folder}/{RING}: {refusal}") from refusal
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, sqlite3.Error, accounts.Unsafe) as error:
         raise Unreadable(f"{spot.folder}/{RING}: {_why(error)}") from error
 
 
@@ -283,18 +291,20 @@ def _lies(folder: int) -> bool:
     return True
 
 
-def _reach(spot: Spot, *, make: bool = False) -> int:
+def _reach(spot: Spot, account: Account | None, *, make: bool = False) -> int:
     """The folder, through no link below the one that the desk lies in."""
     above = os.path.dirname(os.path.dirname(spot.folder))
-    return files.reach(spot.folder, above, make=make)
+    fd = files.reach(spot.folder, above, make=make)
+    now = accounts.owner_at(spot.folder)
+    if (now and now.uid) != (account and account.uid):
+        os.close(fd)
+        raise PermissionError(errno.EPERM, "another user has just made its folder")
+    return fd
 
 
-@contextmanager
-def _as_owner(spot: Spot) -> Iterator[None]:
-    """With the rights of whoever owns the spool, and no more."""
-    owner = os.stat(spot.like)
-    with accounts.files_as(owner.st_uid, owner.st_gid):
-        yield
+def _owner(spot: Spot) -> Account | None:
+    """With whose rights its files are reached."""
+    return accounts.owner_at(spot.folder if os.path.lexists(spot.folder) else spot.like)
 
 
 def _is_damage(error: sqlite3.OperationalError) -> bool:
@@ -302,7 +312,7 @@ def _is_damage(error: sqlite3.OperationalError) -> bool:
     return error.sqlite_errorcode in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT)
 
 
-def _why(error: OSError | sqlite3.Error) -> str:
+def _why(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error)
     return str(error)

@@ -60,6 +60,7 @@ LAYERS: dict[str, set[str]] = {
     "engine.stores.*": {
         *("engine.store", "engine.verbs", "engine.policy", "engine.model", "engine.files"),
         *("engine.locks", "engine.limits", "engine.text", "engine.stores.*", "engine.decode"),
+        "engine.accounts",  # with the owner's rights
         "engine.checks",  # each format checks what is said of it
         "engine.order",
     },

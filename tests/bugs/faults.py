@@ -405,6 +405,21 @@ LEASING = (
         ),
         ("tests/stores/test_zgb_crash.py::test_whoever_dies_leaves_a_whole_queue[hold-delete]",),
     ),
+    Fault(
+        "opens a foreign database as root",
+        "the owner of a database has root remove any file, by a journal beside it",
+        f"{_Z}/wire.py",
+        (
+            (
+                "self._account), accounts.files_as(self._account):",
+                "self._account), accounts.files_as(None):",
+            ),
+        ),
+        (
+            "tests/stores/test_zgb_rights.py::"
+            "test_a_planted_journal_removes_nothing_of_root[look-True-zgb.db]",
+        ),
+    ),
 )
 
 _SMTP, _T_SMTP = "engine/mail/smtp.py", "tests/engine/test_smtp_handler.py"

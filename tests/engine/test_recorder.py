@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -38,6 +38,7 @@ from engine.recorder import (
 from engine.recording import LARGEST, unpack
 from tests.engine.moments import NOW, a_sample, a_spot
 from tests.examples import examples
+from tests.stores.hot_journals import plant
 
 ALWAYS = (0.0, 4e9)
 ROOT = Path(__file__).parents[2]
@@ -319,6 +320,32 @@ def test_nothing_was_recorded_yet(spot: Spot) -> None:
         recorded(spot, *ALWAYS)
 
     assert not Path(spot.folder).parent.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root is redirected by others")
+def test_a_journal_planted_beside_the_recording_removes_nothing_of_root(tmp_path: Path) -> None:
+    """Root records and reads with the rights of the owner, to the end of the connection."""
+    victim = tmp_path / "victim"
+    victim.write_text("kept")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        spot = a_spot(folder)
+        for path in (folder / "queue", folder / "queue" / "pending"):
+            os.chown(path, 65534, 65534)
+        ring = Path(spot.folder) / "ring.db"
+        with closing(Recorder(spot)) as writer:
+            writer.write(a_sample())
+            plant(ring, victim, 65534)
+            writer.write(a_sample(NOW + PERIOD))
+        plant(ring, victim, 65534)
+        with suppress(Unreadable):
+            recorded(spot, *ALWAYS)
+        plant(ring, victim, 65534)
+        with closing(Recorder(spot)) as writer:
+            writer.write(a_sample(NOW + 2 * PERIOD))
+
+    assert victim.exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root is led astray by others")

@@ -61,6 +61,8 @@ class Desk(NamedTuple):
     path: str
     """Absolute."""
     own: Settings
+    rolls_back: bool = False
+    """As of a `Place`: whether the command is there to write."""
 
     def spot(self) -> Spot:
         """Where its log is written."""
@@ -72,7 +74,7 @@ class Desk(NamedTuple):
         Raises:
             Unavailable: it cannot be reached.
         """
-        place = self.own.place(self.path)
+        place = self.own.place(self.path)._replace(rolls_back=self.rolls_back)
         return ZgbStore(place) if log is None else ZgbStore(place, tell=log.tell)
 
     def log(self) -> Log:
@@ -233,7 +235,7 @@ def cron_line(path: str, settings: str) -> str:
 
 def enqueue(setup: Setup, arguments: Namespace) -> int:
     """Queue the mails of a registration; say of each whether it was there already, and where."""
-    desk = desk_of(setup)
+    desk = desk_of(setup)._replace(rolls_back=True)
     kinds = (arguments.type,) if arguments.type else desk.own.enqueued
     for kind in kinds:
         if kind not in desk.own.enqueued:
@@ -302,7 +304,7 @@ class _Stop:
 
 def work(setup: Setup, arguments: Namespace) -> int:
     """One run, as cron starts it each minute; or one each minute, and whenever there is work."""
-    desk = desk_of(setup)
+    desk = desk_of(setup)._replace(rolls_back=True)
     if why := desk.own.unworkable:
         fail(EX_CONFIG, why)
     if why := desk.own.too_short(mail_settings(setup, desk.own).max_time):

@@ -15,13 +15,13 @@ import stat
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from engine import files
+from engine import accounts, files
 from engine.model import State
 from engine.store import Unavailable
 from engine.stores.zgb.place import Place
 from engine.stores.zgb.row import digest
 from engine.stores.zgb.times import Cell
-from engine.stores.zgb.wire import Wire
+from engine.stores.zgb.wire import Wire, owner_of
 
 VERSION = 1
 
@@ -76,7 +76,7 @@ class Aside:
             self._wire = None
 
     @property
-    def version(self) -> Cell:
+    def version(self) -> tuple[int, Cell] | None:
         """Changes whenever another connection has changed something; None while nothing is here."""
         wire = self._there()
         return None if wire is None else wire.version
@@ -133,7 +133,7 @@ class Aside:
     def begin(self, token: str) -> Wire:
         """Make it if need be, and open a transaction in which nothing is in doubt any more."""
         wire = self._there() or self._make()
-        wire.run("BEGIN IMMEDIATE")
+        wire.begin()
         self.settle(wire, token)
         return wire
 
@@ -211,23 +211,18 @@ class Aside:
             read_only=self._read_only,
             patience=place.patience,
             durable=place.durable,
+            rolls_back=place.rolls_back,
         )
 
     def _make(self) -> Wire:
         path = self._place.aside
-        folder = files.open_folder(os.path.dirname(path) or ".")
         try:
-            fd = files.create(os.path.basename(path), folder, None)
-            try:
-                files.resemble(fd, os.stat(self._place.path))
-            finally:
-                os.close(fd)
+            with accounts.files_as(owner_of(self._place.path)):
+                self._create(path)
         except FileExistsError:
             pass  # empty: somebody began to make it, and died or is at it
         except OSError as error:
             raise Unavailable(f"{path}: {error.strerror}") from error
-        finally:
-            os.close(folder)
         wire = self._connect()
         try:
             with wire.writing():
@@ -238,6 +233,18 @@ class Aside:
             raise
         self._wire = wire
         return wire
+
+    def _create(self, path: str) -> None:
+        """Make the file, empty, with the mode of theirs."""
+        folder = files.open_folder(os.path.dirname(path) or ".")
+        try:
+            fd = files.create(os.path.basename(path), folder, None)
+            try:
+                files.resemble(fd, os.stat(self._place.path))
+            finally:
+                os.close(fd)
+        finally:
+            os.close(folder)
 
 
 def _is_there(path: str) -> bool:

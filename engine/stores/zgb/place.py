@@ -55,6 +55,9 @@ class Place(NamedTuple):
 
     path: str
     read_only: bool = False
+    rolls_back: bool = False
+    """Whether a write that another user's program left unfinished is rolled back (hot journal); one
+    of our own always is. For a worker; an operator who only looks is told of it."""
     zone: str = "UTC"
     """In which zone times stand that are written as text."""
     patience: float = 5.0

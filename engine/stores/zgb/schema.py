@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from datetime import tzinfo
 from typing import NamedTuple
 
-from engine import files
+from engine import accounts, files
 from engine.store import Unavailable
 from engine.stores.zgb.place import Place
 from engine.stores.zgb.times import EARLIEST, LAST, Cell, Form, zone_of
-from engine.stores.zgb.wire import Wire, quoted
+from engine.stores.zgb.wire import Wire, owner_of, quoted
 
 DOCUMENTED = (
     *("registration_number", "mail_type", "status", "attempts", "next_attempt_at"),
@@ -78,21 +78,8 @@ def create(path: str) -> None:
         FileExistsError: something of that name is there.
         OSError: it cannot be made.
     """
-    name = os.path.basename(path)
-    folder = files.open_folder(os.path.dirname(path) or ".")
-    try:
-        seen = os.fstat(folder)
-        owner = files.owner_for(seen)
-        try:
-            os.close(files.create(name, folder, owner))
-        except FileExistsError:
-            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            if files.oddity(found) or files.distrust(found, seen) or not _holds_nothing(path):
-                raise
-            if owner is not None:
-                os.chown(name, *owner, dir_fd=folder, follow_symlinks=False)
-    finally:
-        os.close(folder)
+    with accounts.files_as(owner_of(path)):
+        _create(path)
     wire = Wire(path, read_only=False, patience=Place(path).patience, durable=True)
     try:
         with wire.writing():
@@ -102,6 +89,20 @@ def create(path: str) -> None:
                 wire.run(statement)
     finally:
         wire.close()
+
+
+def _create(path: str) -> None:
+    name = os.path.basename(path)
+    folder = files.open_folder(os.path.dirname(path) or ".")
+    try:
+        os.close(files.create(name, folder, None))
+    except FileExistsError:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        why = files.oddity(found) or files.distrust(found, os.fstat(folder))
+        if why or not _holds_nothing(path):
+            raise
+    finally:
+        os.close(folder)
 
 
 def _holds_nothing(path: str) -> bool:
@@ -172,6 +173,7 @@ class Book:
             read_only=bool(self.refused),
             patience=place.patience,
             durable=place.durable,
+            rolls_back=place.rolls_back,
         )
         try:
             return wire, _shape(wire, place)
@@ -210,10 +212,14 @@ class Book:
 def _no_writing(place: Place) -> str:
     if place.read_only:
         return f"{place.path} was opened to be read only"
+    if not os.path.exists(place.path):
+        return ""  # who opens it says so
     # SQLite puts its journal beside the database: the folder must be ours to write as well.
-    for path in (place.path, os.path.dirname(os.path.realpath(place.path))):
-        if os.path.exists(path) and not os.access(path, os.W_OK):
-            return f"{path} is not writable for us"
+    beside = os.path.dirname(os.path.realpath(place.path))
+    with accounts.files_as(owner_of(place.path)):
+        for path in (place.path, beside):
+            if not os.access(path, os.W_OK, effective_ids=True):
+                return f"{path} is not writable for us"
     return ""
 
 
