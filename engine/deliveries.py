@@ -11,6 +11,7 @@ import re
 import stat
 from collections.abc import Mapping, Sequence
 
+from engine import files
 from engine.delivery import FAILED, parse
 from engine.mailwatch import LAST, NO_RECORDS
 from engine.transports import FOLLOWED, Failure
@@ -20,8 +21,6 @@ READ = 256 * 1024
 
 _CALLED = re.compile(r"([a-z][a-z0-9_.]{1,39}): (\S.*)")
 """A reason that begins with one word for logs, as our own program writes them."""
-
-_OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
 class Deliveries:
@@ -39,7 +38,7 @@ class Deliveries:
             OSError: it is there and cannot be read.
         """
         try:
-            fd = os.open(self._path, _OPEN)
+            fd = files.open_file(self._path)
         except (FileNotFoundError, NotADirectoryError):
             self._seen, self._failures = None, NO_RECORDS
             return self._failures

@@ -50,10 +50,164 @@ class Refused(Exception):
 def open_folder(path: str, dir_fd: int | None = None) -> int:
     """A descriptor of a folder, never through a symbolic link at its last component.
 
+    A path is walked as by `walk`.
+
     Raises:
         OSError: it is not there, no folder, or not to be opened.
     """
-    return os.open(path, _FOLDER, dir_fd=dir_fd)
+    if dir_fd is not None or os.geteuid() != 0:
+        return os.open(path, _FOLDER, dir_fd=dir_fd)
+    passed = walk(path, follow=False)
+    try:
+        return os.open(".", _FOLDER, dir_fd=passed)
+    finally:
+        os.close(passed)
+
+
+def walk(path: str, *, follow: bool = True) -> int:
+    """A descriptor of a folder to open files in (O_PATH); as root, redirected by no other user.
+
+    Root goes component by component with openat(2). A symbolic link that another user made, or
+    could have made, is followed only to a folder of that same user: else they could have root
+    create, rename or remove files in a folder of its own. Without `follow` none is followed at the
+    last component.
+
+    Raises:
+        PermissionError: a link of another user leads elsewhere.
+        OSError: a component is missing or is no folder.
+    """
+    if os.geteuid() != 0:
+        return os.open(path, _PASSED if follow else _PASSED | os.O_NOFOLLOW)
+    at, name, makers = _find(path, follow=follow)
+    try:
+        fd = os.open(name, _PASSED | os.O_NOFOLLOW, dir_fd=at)
+    except OSError as error:
+        error.filename = path
+        raise
+    finally:
+        os.close(at)
+    return _led_to(fd, makers, path)
+
+
+def open_file(path: str, flags: int = os.O_RDONLY) -> int:
+    """A descriptor of a file by its path, in a folder that another user may own.
+
+    It cannot block. As root, links are followed as by `walk`, and a second hard link to a file of
+    somebody else than the folder's owner is refused.
+
+    Raises:
+        PermissionError: another user's link leads to it.
+        OSError: it is missing or cannot be opened.
+    """
+    flags |= os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+    if os.geteuid() != 0:
+        return os.open(path, flags)
+    at, name, makers = _find(path, follow=True)
+    try:
+        around = os.fstat(at)
+        seen = os.stat(name, dir_fd=at, follow_symlinks=False)
+        if stat.S_ISCHR(seen.st_mode) or stat.S_ISBLK(seen.st_mode):
+            makers = makers | {around.st_uid} - {0}  # to open one may already do something
+        _require_led_to(seen, makers, path)
+        fd = os.open(name, flags | os.O_NOFOLLOW, dir_fd=at)
+    except OSError as error:
+        error.filename = path
+        raise
+    finally:
+        os.close(at)
+    seen = os.fstat(fd)
+    if stat.S_ISREG(seen.st_mode) and seen.st_nlink > 1 and seen.st_uid != around.st_uid != 0:
+        os.close(fd)
+        raise PermissionError(errno.EPERM, "has a second hard link", path)
+    return _led_to(fd, makers, path)
+
+
+def listed(path: str) -> list[str]:
+    """The names in a folder, in order; its path is walked as by `walk`.
+
+    Raises:
+        OSError: it is missing or cannot be read.
+    """
+    folder = walk(path)
+    try:
+        fd = os.open(".", _FOLDER, dir_fd=folder)
+    finally:
+        os.close(folder)
+    try:
+        return sorted(os.listdir(fd))
+    finally:
+        os.close(fd)
+
+
+LINKS = 40
+"""Symbolic links that a path may lead through, as in the kernel."""
+
+
+def _find(path: str, *, follow: bool) -> tuple[int, str, frozenset[int]]:
+    """The folder at the end of a path (O_PATH), the name in it, and the users besides root who made
+    the links on the way, or could have."""
+    at = os.open("/" if path.startswith("/") else ".", _PASSED)
+    left = _components(path)
+    makers: set[int] = set()
+    links = 0
+    try:
+        while left:
+            name = left.pop()
+            if (left or follow) and _is_link(name, at):
+                links += 1
+                if links > LINKS:
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+                makers |= {_owner_of(name, at), os.fstat(at).st_uid}
+                target = os.readlink(name, dir_fd=at)
+                left += _components(target)
+                deeper = os.open("/" if target.startswith("/") else ".", _PASSED, dir_fd=at)
+            elif left:
+                deeper = os.open(name, _PASSED | os.O_NOFOLLOW, dir_fd=at)
+            else:
+                return at, name, frozenset(makers - {0})
+            os.close(at)
+            at = deeper
+    except OSError as error:
+        os.close(at)
+        error.filename = path
+        raise
+    return at, ".", frozenset(makers - {0})
+
+
+def _components(path: str) -> list[str]:
+    """The components of a path, the first one last."""
+    return [part for part in reversed(path.split("/")) if part not in ("", ".")]
+
+
+def _is_link(name: str, dir_fd: int) -> bool:
+    try:
+        return stat.S_ISLNK(os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False  # who opens it says so
+
+
+def _owner_of(name: str, dir_fd: int) -> int:
+    return os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_uid
+
+
+def _require_led_to(seen: stat_result, makers: frozenset[int], path: str) -> None:
+    """Make sure that whoever made the links to something owns it.
+
+    Raises:
+        PermissionError: they do not.
+    """
+    for maker in makers - {seen.st_uid}:
+        what = f"a symbolic link of user {maker} leads to what belongs to user {seen.st_uid}"
+        raise PermissionError(errno.EPERM, f"{what}, not followed as root", path)
+
+
+def _led_to(fd: int, makers: frozenset[int], path: str) -> int:
+    try:
+        _require_led_to(os.fstat(fd), makers, path)
+    except PermissionError:
+        os.close(fd)
+        raise
+    return fd
 
 
 def open_guarded(name: str, dir_fd: int) -> int:
@@ -300,21 +454,29 @@ def make_folder(
 
     Durable: what is moved into a folder is lost with the folder's own name.
     """
+    if dir_fd is None:
+        above, name = os.path.split(path.rstrip("/"))
+        passed = walk(above or ".")
+        try:
+            make_folder(name, passed, mode, owner)
+        finally:
+            os.close(passed)
+        return
     try:
         mkdir(path, mode, dir_fd=dir_fd)
     except FileExistsError:
         return
     fd = open_folder(path, dir_fd)
     try:
-        above = open_folder("..", fd)
+        above_fd = open_folder("..", fd)
         try:
-            owner = owner or owner_for(os.fstat(above))
+            owner = owner or owner_for(os.fstat(above_fd))
             if owner is not None:
                 fchown(fd, *owner)
             fchmod(fd, mode)
-            fsync(above)
+            fsync(above_fd)
         finally:
-            os.close(above)
+            os.close(above_fd)
     finally:
         os.close(fd)
 
@@ -341,7 +503,7 @@ def reach(
     path: str, root: str = "", *, make: bool = False, owner: tuple[int, int] | None = None
 ) -> int:
     """A descriptor of a folder, to open files in: below `root` through no symbolic link at all,
-    elsewhere not through one at its last component. How `root` itself is reached does not matter.
+    elsewhere not through one at its last component; else as `walk`.
 
     With `make` what is missing is made, for `owner` or the owner of where it lies.
 
@@ -355,7 +517,7 @@ def reach(
         return _enter(path)
     if make:
         make_folders(root, owner=owner)
-    fd = os.open(root, _PASSED)
+    fd = walk(root)
     for part in parts:
         above = fd
         try:
@@ -392,6 +554,8 @@ def _below(path: str, root: str) -> list[str] | None:
 
 def _enter(path: str, dir_fd: int | None = None) -> int:
     try:
+        if dir_fd is None:
+            return walk(path, follow=False)
         return os.open(path, _PASSED | os.O_NOFOLLOW, dir_fd=dir_fd)
     except NotADirectoryError as error:
         words = f"{os.path.basename(path)} is a symbolic link or no folder, and not entered"

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from engine import checks, shellconf
+from engine import checks, files, shellconf
 from engine.checks import At, Check, ConfigError
 from engine.shellconf import Variable
 from engine.text import shown
@@ -149,7 +149,7 @@ def _conf(
     for name in names:
         path = f"{folder}/{name}"
         try:
-            with open(path, "rb") as file:
+            with open(files.open_file(path), "rb") as file:
                 text = file.read().decode("utf-8", "replace")
         except (FileNotFoundError, NotADirectoryError):
             continue

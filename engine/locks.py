@@ -200,7 +200,7 @@ def _strange(path: str, fd: int, state: os.stat_result, folder: os.stat_result) 
 
 def _draft_of(path: str, state: os.stat_result) -> str:
     """The draft that is a lock file's other name, until its maker takes it away; "" for none."""
-    for name in os.listdir(os.path.dirname(path) or "."):
+    for name in files.listed(os.path.dirname(path) or "."):
         draft = os.path.join(os.path.dirname(path), name)
         if _is_draft(name, os.path.basename(path)) and _same(draft, state):
             return draft

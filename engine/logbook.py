@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import PurePath
 from typing import NamedTuple, Protocol
 
+from engine import files
 from engine.logfile import CELL, NEVER, Entry, Key, LogFile
 from engine.logtail import LogLine, SharedLog
 from engine.logwords import DEBUG, EVERYTHING, Sieve, naming
@@ -37,8 +38,6 @@ NOT_THERE = os.strerror(errno.ENOENT)
 """The trouble with a log that was not there so far: a place need not have every log."""
 
 _LEFT = "it is not there any more"
-
-_OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
 class Mark(NamedTuple):
@@ -209,7 +208,7 @@ class _Shelf:
         return True
 
     def _open(self) -> LogFile:
-        fd = os.open(self.path, _OPEN)
+        fd = files.open_file(self.path)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             raise OSError(errno.EINVAL, "expected a regular file", self.path)

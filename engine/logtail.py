@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from engine import decode
+from engine import decode, files
 from engine.text import shown
 
 BACKLOG = 64 * 1024
@@ -25,8 +25,6 @@ _POLL_LINES = 10_000
 
 _MEMORY = 64
 """Bytes before the place reached that must still be the same, or the file was written anew."""
-
-_OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
 class SharedLog(str):
@@ -224,7 +222,7 @@ class Tail:
     def _open(self) -> None:
         """Open what is there under the name now; the file that was open is let go of then."""
         try:
-            fd = os.open(self._path, _OPEN)
+            fd = files.open_file(self._path)
         except (FileNotFoundError, NotADirectoryError):
             self._backlog = None
             return

@@ -25,8 +25,6 @@ _LIMIT = 4 << 20
 _MOST = 10_000
 """Samples of a metrics file that are read; the real ones have some 30."""
 
-_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-
 
 class BadMetrics(Exception):
     """A file that is no text in the Prometheus format; the message says where and what."""
@@ -56,7 +54,7 @@ def read(path: str) -> Samples:
         OSError: it is not there, or cannot be read.
         BadMetrics: it is something else than text in the Prometheus format.
     """
-    fd = os.open(path, _READ)
+    fd = files.open_file(path)
     try:
         seen = os.fstat(fd)
         if not stat.S_ISREG(seen.st_mode) or seen.st_size > _LIMIT:

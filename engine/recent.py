@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 
+from engine import files
 from engine.logtail import LogLine, Tail, parse
 
 REACH = 3600.0
@@ -22,8 +23,6 @@ _LINE = 16 * 1024
 
 _MUCH = 512 * 1024
 """Bytes in one poll from which on there is probably more to be had at once."""
-
-_OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
 class Recent:
@@ -66,7 +65,7 @@ class Recent:
 
     def _begun(self, now: float) -> Tail:
         try:
-            fd = os.open(self.path, _OPEN)
+            fd = files.open_file(self.path)
         except FileNotFoundError:
             # What comes later is read from its beginning, and so in full from now on.
             self.since = now

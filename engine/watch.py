@@ -15,6 +15,7 @@ from contextlib import closing
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
+from engine import files
 from engine.model import Doorbell
 from engine.store import Store, Unavailable
 
@@ -221,7 +222,7 @@ def _stamps(paths: Iterable[str], heard: Container[str] | None = None) -> Stamps
 
 def _names(folder: str) -> set[str]:
     try:
-        return set(os.listdir(folder))
+        return set(files.listed(folder))
     except OSError:
         return set()  # gone again, which the next turn sees
 

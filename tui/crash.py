@@ -18,6 +18,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from engine import files
+
 EX_SOFTWARE = 70
 """The exit code of a program that failed by its own fault (sysexits.h)."""
 
@@ -74,9 +76,13 @@ def keep(text: str, environ: Mapping[str, str], now: float, pid: int) -> str:
     name = f"crash-{stamp}-{pid}.txt"
     try:
         folder = _folder(environ)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = str(folder / name)
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        files.make_folders(str(folder), 0o700)
+        passed = files.walk(str(folder))
+        try:
+            fd = files.create(name, passed, None, 0o600)
+        finally:
+            os.close(passed)
     except OSError:
         fd, path = tempfile.mkstemp(".txt", f"spooldeck-{name.removesuffix('.txt')}-")
     with os.fdopen(fd, "w", encoding="utf-8", errors="replace") as file:

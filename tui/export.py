@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from engine import files
 from tui import rows
 
 Values: TypeAlias = Mapping[str, object]
@@ -56,10 +57,10 @@ class Export:
         """Write to that path; `~` is whose home it means. Asks no disk yet."""
         self._typed = path
         self.path = Path(path)
-        self._draft = self.path
+        self._draft = ""
         self._columns = tuple(columns)
         self._csv = path.endswith(".csv")
-        self._fd = -1
+        self._fd = self._folder = -1
         self.done, self.total = 0, 0
         self.stopped = False
 
@@ -92,7 +93,8 @@ class Export:
             if self._fd < 0:
                 self._open()
             os.fsync(self._fd)
-            os.link(self._draft, self.path)  # never in place of another file
+            # Never in place of another file.
+            os.link(self._draft, self.path.name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
         except OSError as error:
             self.drop()
             raise Refused(f"{self.path}: {error.strerror}") from error
@@ -102,8 +104,11 @@ class Export:
         """Leave nothing behind but what is whole; blocks."""
         if self._fd >= 0:
             os.close(self._fd)
+            files.forget(self._draft, self._folder)
             self._fd = -1
-            self._draft.unlink(missing_ok=True)
+        if self._folder >= 0:
+            os.close(self._folder)
+            self._folder = -1
 
     def _open(self) -> None:
         try:
@@ -112,8 +117,9 @@ class Export:
             raise Refused(f"{self._typed}: {error}") from error
         if self.path.exists():
             raise FileExistsError(17, "is there already; nothing was written", str(self.path))
-        self._draft = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
-        self._fd = os.open(self._draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        self._draft = f".{self.path.name}.{os.getpid()}.part"
+        self._folder = files.walk(str(self.path.parent))
+        self._fd = files.create(self._draft, self._folder, None, 0o600)
         if self._csv:
             self._write(
                 rows.csv_lines(

@@ -15,6 +15,7 @@ from textual.theme import Theme
 
 import themes
 from engine import yamlfile
+from engine.files import open_file
 from engine.text import shown
 from tui.present import LOOKS
 
@@ -127,7 +128,7 @@ def _content(asked: str, name: str, environ: Mapping[str, str], files: list[Path
 
 def _read_bytes(path: Path) -> bytes:
     # A pipe or a terminal in its place must not keep us waiting.
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    fd = open_file(str(path))
     with os.fdopen(fd, "rb") as file:
         data = file.read(LIMIT + 1)
     if len(data or b"") > LIMIT:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
+from engine import files
 from engine.doctor.patient import Patient, is_hidden
 from engine.text import shown
 
@@ -78,7 +79,7 @@ def without(path: str, seen: os.stat_result | OSError) -> Finding:
 def listed(folder: str) -> list[str]:
     """The names in a folder, in order; none where it cannot be listed."""
     try:
-        return sorted(os.listdir(folder))
+        return files.listed(folder)
     except OSError:
         return []  # missing, as was said already, or hidden: see `unread`
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from engine import policy
+from engine import files, policy
 from engine.accounts import Account
 from engine.config import Queue
 from engine.model import LockEvidence, Problem, State, Task
@@ -236,15 +236,15 @@ def _states(folders: Iterable[str], now: float) -> tuple[list[str], list[str]]:
     for folder in folders:
         try:
             owner = os.stat(folder).st_uid
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    seen = entry.stat(follow_symlinks=False)
-                    # A file's mtime may be when it is due; nobody can set its ctime.
-                    if seen.st_ctime > now + SLACK or seen.st_mtime > now + FURTHEST + SLACK:
-                        moment = max(seen.st_ctime, seen.st_mtime)
-                        ahead.append(f"{entry.path}, changed {at(moment)}")
-                    if seen.st_uid != owner:
-                        strangers.append(entry.path)
+            for name in files.listed(folder):
+                path = f"{folder}/{name}"
+                seen = os.stat(path, follow_symlinks=False)
+                # A file's mtime may be when it is due; nobody can set its ctime.
+                if seen.st_ctime > now + SLACK or seen.st_mtime > now + FURTHEST + SLACK:
+                    moment = max(seen.st_ctime, seen.st_mtime)
+                    ahead.append(f"{path}, changed {at(moment)}")
+                if seen.st_uid != owner:
+                    strangers.append(path)
         except FileNotFoundError:
             continue  # held/ and trash/ are made when first needed; files move on
         except PermissionError:

@@ -7,7 +7,7 @@ import shlex
 import subprocess
 from collections.abc import Iterator
 
-from engine import config, lockfile, metrics
+from engine import config, files, lockfile, metrics
 from engine.accounts import Account
 from engine.doctor.finding import NAMED, Finding, Grade, by_name, hidden_from_us, unread
 from engine.doctor.patient import Patient, Program, is_hidden
@@ -54,7 +54,7 @@ def _candidates(program: Program) -> list[str]:
 def _lacking(script: str) -> str:
     """The interpreter that a script names in its first line, if there is no such program."""
     try:
-        with open(script, "rb") as file:
+        with open(files.open_file(script), "rb") as file:
             line = file.readline(256)
     except OSError:
         return ""  # a program need not be readable
@@ -229,7 +229,7 @@ def _signs(patient: Patient) -> Iterator[str]:
         yield f"{queue.root} is NFTBan's own data folder"
     path = f"{queue.run_dir}/queue.lock"
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = files.open_file(path, os.O_NOFOLLOW)
         try:
             claim = lockfile.parse(os.read(fd, lockfile.LIMIT + 1))
         finally:

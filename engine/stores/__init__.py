@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 
+from engine import files
 from engine.store import Store, Unavailable
 
 QUEUE = ("pending", "work", "dlq")
@@ -64,7 +65,7 @@ def is_database(place: str) -> bool:
     if not os.path.isfile(place):
         return False
     try:
-        fd = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = files.open_file(place)
     except OSError:
         return False  # what follows says what is wrong with it
     try:

@@ -581,3 +581,87 @@ def test_it_costs_nothing_to_be_there() -> None:
     ran = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True)
 
     assert (ran.stderr, ran.returncode) == ("", 0)
+
+
+# ---- as root, on paths that another user can redirect
+
+OTHER = 65534
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root is redirected by other users")
+
+WAYS: dict[str, Callable[[Path], object]] = {
+    "walk": lambda path: os.close(files.walk(str(path))),
+    "open": lambda path: os.close(files.open_folder(f"{path}/inner")),
+    "reach": lambda path: os.close(files.reach(f"{path}/inner", str(path))),
+    "list": lambda path: files.listed(str(path)),
+    "make": lambda path: files.make_folder(f"{path}/made"),
+    "make all": lambda path: files.make_folders(f"{path}/made/deeper"),
+    "publish": lambda path: files.publish(f"{path}/inner/made", b""),
+    "append": lambda path: files.append(f"{path}/inner/made", b""),
+    "read": lambda path: os.close(files.open_file(f"{path}/file")),
+}
+
+
+def linked(folder: Path, target_owner: int, link_owner: int, at: int) -> tuple[Path, Path]:
+    """A link to a folder, which is in a folder `at` belongs to; the link, and what it leads to."""
+    target, around = folder / "target", folder / "around"
+    (target / "inner").mkdir(parents=True)
+    (target / "file").touch()
+    for path in (target, target / "inner", target / "file"):
+        os.chown(path, target_owner, target_owner)
+    around.mkdir()
+    link = around / "link"
+    link.symlink_to(target)
+    os.chown(link, link_owner, link_owner, follow_symlinks=False)
+    os.chown(around, at, at)
+    return link, target
+
+
+@as_root
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("link_owner", "around"), [(OTHER, OTHER), (OTHER, 0), (0, OTHER)])
+def test_a_link_of_another_user_leads_root_nowhere_else(
+    tmp_path: Path, way: str, link_owner: int, around: int
+) -> None:
+    """Nothing is opened or made in a folder of root's through a link that others can make."""
+    link, target = linked(tmp_path, 0, link_owner, around)
+    before = sorted(target.rglob("*"))
+
+    with pytest.raises(PermissionError, match="a symbolic link of user 65534 leads"):
+        WAYS[way](link)
+
+    assert sorted(target.rglob("*")) == before
+
+
+@as_root
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("target", "link_owner", "around"), [(OTHER, OTHER, OTHER), (0, 0, 0)])
+def test_a_link_to_what_its_maker_owns_is_followed(
+    tmp_path: Path, way: str, target: int, link_owner: int, around: int
+) -> None:
+    """A place may be reached by a link of its owner, or of root."""
+    link, _ = linked(tmp_path, target, link_owner, around)
+
+    WAYS[way](link)
+
+
+@as_root
+def test_a_hard_link_in_another_users_folder_is_not_read(tmp_path: Path) -> None:
+    """A log that is a second name of a file of root's is refused."""
+    secret, folder = tmp_path / "secret", tmp_path / "folder"
+    secret.touch()
+    folder.mkdir()
+    os.chown(folder, OTHER, OTHER)
+    (folder / "mail.log").hardlink_to(secret)
+
+    with pytest.raises(PermissionError, match="second hard link"):
+        files.open_file(f"{folder}/mail.log")
+
+
+def test_a_fifo_and_a_loop_of_links_keep_nobody_waiting(tmp_path: Path) -> None:
+    """What is no file is opened without a wait, or refused."""
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "loop").symlink_to("loop")
+
+    os.close(files.open_file(str(tmp_path / "fifo")))
+    with pytest.raises(OSError, match="symbolic links"):
+        files.walk(str(tmp_path / "loop"))

@@ -622,7 +622,7 @@ def test_a_full_spool_is_counted_without_opening_a_mail(
     monkeypatch.setattr(os, "open", counted)
 
     assert spool.depth_and_oldest(NOW)[0] == 200
-    assert len(opened) < 10
+    assert len(opened) < 20  # as root each folder of the path is opened
 
 
 def test_sweeping_removes_what_nobody_needs(spool: MailSpool) -> None:

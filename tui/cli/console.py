@@ -266,11 +266,31 @@ def _first(name: str) -> str:
     return screens[name]
 
 
+def _require_own(folder: str) -> None:
+    """Make sure that no other user can redirect what root makes, and runs, in a folder."""
+    from engine import accounts
+
+    there = folder
+    while not os.path.lexists(there):
+        there = os.path.dirname(there)
+    try:
+        owner = accounts.owner_at(there)
+    except (accounts.Unsafe, OSError) as error:
+        fail(EX_USAGE, f"--keep {shown(folder)}: {error}")
+    if owner is not None:
+        fail(EX_USAGE, f"--keep {shown(folder)}: root's demo in a folder of {owner.name}: {SAFER}")
+
+
+SAFER = "choose a folder that only root can write, or run it as that user"
+
+
 def demo(setup: Setup, arguments: Namespace) -> int:
     """Throw-away places with workers, a stuck lock and traffic, and the console on them."""
     from engine.demo import CONFIG, Demo
 
     kept = arguments.keep
+    if kept:
+        _require_own(os.path.abspath(kept))
     if kept and os.path.lexists(f"{kept}/{CONFIG}"):
         opens = shlex.join(["spooldeck", "--config", f"{kept}/{CONFIG}", f"{kept}/flowing"])
         fail(EX_USAGE, f"{shown(kept)} already holds a demo: remove it, or open it: {shown(opens)}")

@@ -9,6 +9,7 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator
 
+from engine import files
 from engine.checks import ConfigError
 from engine.doctor import patient
 from engine.doctor.checks import examine
@@ -83,7 +84,7 @@ def _with_passwords() -> Iterator[str]:
     folder = os.environ.get("NFTBAN_CONFIG_DIR") or CONFIG_DIR
     for name in FILES:
         try:
-            with open(f"{folder}/{name}", "rb") as file:
+            with open(files.open_file(f"{folder}/{name}"), "rb") as file:
                 if SECRET.encode() in file.read():
                     yield f"{folder}/{name}"
         except OSError:

@@ -109,7 +109,7 @@ next: cp {where}/spooldeck-*.service {where}/spooldeck-*.timer /etc/systemd/syst
 def _put(path: str, data: bytes) -> str:
     """Write a file unless a different one is there, which stays; what was done, in words."""
     try:
-        with open(path, "rb") as file:
+        with open(files.open_file(path), "rb") as file:
             if file.read() == data:
                 return f"unchanged {shown(path)}"
     except FileNotFoundError:

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import takewhile
 from typing import BinaryIO
 
-from engine import stores
+from engine import files, stores
 from engine.handlers.smtp import SmtpSend
 from engine.mail import bounce, smtp, wire
 from engine.mail.bounce import Undelivered
@@ -46,7 +46,7 @@ def init(setup: Setup, arguments: Namespace) -> int:
     place = os.path.abspath(arguments.place)
     lacking = [word for word in FOLDERS if not os.path.isdir(f"{place}/{word}")]
     queue = f"{place}/queue"
-    if lacking and os.path.isdir(queue) and os.listdir(queue):
+    if lacking and os.path.isdir(queue) and files.listed(queue):
         fail(
             EX_USAGE, f"{shown(place)} holds another program's queue, expected a folder of its own"
         )

@@ -234,7 +234,11 @@ def forget_alert(setup: Setup) -> None:
     """Remove the mark that a lock was alerted of, which is gone now."""
     told = _alerted(setup)
     try:
-        files.unlink(told)
+        folder = files.open_folder(os.path.dirname(told))
+        try:
+            files.forget(os.path.basename(told), folder)
+        finally:
+            os.close(folder)
     except FileNotFoundError:
         return
     except OSError as error:

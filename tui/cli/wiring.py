@@ -671,10 +671,14 @@ class Setup(NamedTuple):
 
     def _keeps_mail(self) -> bool:
         try:
-            with os.scandir(self.queue.mail_spool) as entries:
-                return any(entries)
+            fd = files.enter(self.queue.mail_spool, self.queue.root)
         except FileNotFoundError:
             return False
+        try:
+            with os.scandir(fd) as entries:
+                return any(entries)
+        finally:
+            os.close(fd)
 
     def sweep(self, store: Store, now: float, *, always: bool = False) -> "Swept":
         """Delete for good what was purged too long ago, and what the journal need not keep.

@@ -35,7 +35,7 @@ class NextDue:
         Only an answer after `now` is given: it means that nothing is due.
         """
         try:
-            fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            fd = files.open_file(self._path, os.O_NOFOLLOW)
         except OSError:
             return None
         try:

@@ -247,7 +247,7 @@ def _safe(value: object) -> object:
 def _append(path: str, line: bytes, *, durable: bool) -> None:
     """One line in one write, at the end of the file and at the beginning of a line."""
     folder, name = os.path.split(path)
-    dir_fd = files.enter(os.path.realpath(folder))
+    dir_fd = files.enter(folder, folder)  # it may be a link
     try:
         fd = files.open_shared(name, dir_fd, os.O_RDWR | os.O_APPEND)
         try:
@@ -406,7 +406,7 @@ def _opened(path: str) -> list[int]:
 
 def _open(path: str) -> int | None:
     try:
-        dir_fd = files.reach(os.path.realpath(os.path.dirname(path)))
+        dir_fd = files.walk(os.path.dirname(path))
     except FileNotFoundError:
         return None
     try:
