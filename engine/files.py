@@ -115,8 +115,7 @@ def open_file(path: str, flags: int = os.O_RDONLY) -> int:
         raise
     finally:
         os.close(at)
-    seen = os.fstat(fd)
-    if stat.S_ISREG(seen.st_mode) and seen.st_nlink > 1 and seen.st_uid != around.st_uid != 0:
+    if is_borrowed(os.fstat(fd), around):
         os.close(fd)
         raise PermissionError(errno.EPERM, "has a second hard link", path)
     return _led_to(fd, makers, path)
@@ -137,6 +136,32 @@ def listed(path: str) -> list[str]:
         return sorted(os.listdir(fd))
     finally:
         os.close(fd)
+
+
+def real_path(path: str) -> str:
+    """A path without symbolic links; as root, as it is where another user's link leads elsewhere.
+
+    What is made beside the file is then made where that user's link is.
+    """
+    if os.geteuid() != 0:
+        return os.path.realpath(path)
+    try:
+        at, name, makers = _find(path, follow=True)
+    except OSError:
+        return os.path.abspath(path)  # who opens it says why
+    try:
+        end = name if os.access(name, os.F_OK, dir_fd=at, follow_symlinks=False) else "."
+        _require_led_to(os.stat(end, dir_fd=at, follow_symlinks=False), makers, path)
+        return os.path.normpath(os.path.join(os.readlink(f"/proc/self/fd/{at}"), name))
+    except OSError:
+        return os.path.abspath(path)
+    finally:
+        os.close(at)
+
+
+def is_borrowed(seen: stat_result, folder: stat_result) -> bool:
+    """Whether a file may be a second hard link, made by the folder's owner, to another user's."""
+    return stat.S_ISREG(seen.st_mode) and seen.st_nlink > 1 and seen.st_uid != folder.st_uid != 0
 
 
 LINKS = 40

@@ -254,6 +254,7 @@ def _connect(folder: int, how: str) -> sqlite3.Connection:
     path = f"file:/proc/self/fd/{folder}/{RING}?mode={how}"
     file = sqlite3.connect(path, uri=True, timeout=PATIENCE[how], cached_statements=8)
     file.execute("PRAGMA trusted_schema=OFF")
+    file.execute("PRAGMA cell_size_check=ON")
     file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1 << 16)
     return file
 

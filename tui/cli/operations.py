@@ -237,7 +237,7 @@ def _done(setup: Setup, store: Store, plan: Plan, intent: Intent, arguments: Nam
 def line(operation: Operation) -> str:
     """An operation on one line."""
     intent, counts = operation.intent, operation.counts
-    parts = [f"{counts[end]:,} {end}" for end in End if counts[end]]
+    parts = [f"{counts[end]:,} {end}" for end in End if counts.get(end)]
     if operation.open:
         parts.append(f"{operation.open:,} open")
     cells = [

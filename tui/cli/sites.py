@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any
 
-from engine import stores
+from engine import files, stores
 from engine.config import Config, Queue, queue_for
 from engine.policy import RetryPolicy
 from engine.store import Store
@@ -68,8 +68,8 @@ FORMATS: Mapping[str, Format] = {
         _zgb_settings,
         _zgb,
         # One for each database, by whatever link it is reached: its workers meet at a lock there.
-        desk=lambda path: f"{os.path.realpath(path)}.spooldeck.d",
-        folders=lambda path: (os.path.dirname(os.path.realpath(path)),) * 3,
+        desk=lambda path: f"{files.real_path(path)}.spooldeck.d",
+        folders=lambda path: (os.path.dirname(files.real_path(path)),) * 3,
         work=("zgb", "work", "--loop"),
         retry=lambda settings: settings.place("").retry,
         unworkable=lambda settings: settings.unworkable,

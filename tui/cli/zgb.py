@@ -194,7 +194,7 @@ def queue_logs(setup: Setup) -> tuple[str, ...]:
     it; none where it cannot be written."""
     desk = desk_of(setup)
     path = desk.spot().path
-    return (SharedLog(path, os.path.realpath(desk.path)),) if path else ()
+    return (SharedLog(path, files.real_path(desk.path)),) if path else ()
 
 
 # ---- made, and filled

@@ -83,6 +83,8 @@ def _listed(folder: Folder) -> list[str]:
 def _read(name: str, dir_fd: int) -> bytes:
     fd = files.open_guarded(name, dir_fd)
     try:
+        if files.is_borrowed(os.fstat(fd), os.fstat(dir_fd)):
+            raise Refused("has a second hard link")
         return os.read(fd, files.TASK_LIMIT)
     finally:
         os.close(fd)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
+from engine import files
 from engine.policy import HOUR, at, lasting, until
 from engine.stores.zgb import bucket, log, redirect
 from engine.stores.zgb.config import Config
@@ -127,7 +127,7 @@ def look(store: ZgbStore, log_path: str, now: float, beside: tuple[str, ...] = (
 
 def _of(database: str, lines: Sequence[Line], now: float) -> Iterator[Line]:
     """Those until now that do not name another database: several may share one log."""
-    path = os.path.realpath(database)
+    path = files.real_path(database)
     return (line for line in lines if line.at <= now and line.fields.get("db", path) == path)
 
 

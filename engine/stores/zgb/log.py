@@ -93,7 +93,7 @@ def spot(said: str, database: str, environ: Mapping[str, str], cwd: str) -> Spot
     if home.startswith("/") and os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):
         return _writable(Spot(os.path.join(folder, NAME), "in the folder logs of the home"))
     # One log for each database, by whatever link it is reached.
-    beside = os.path.dirname(os.path.realpath(database))
+    beside = os.path.dirname(files.real_path(database))
     return _writable(Spot(os.path.join(beside, NAME), "beside the database"))
 
 
@@ -155,7 +155,7 @@ class Log:
         written, for nothing about the log may stop a mail; with "" for a path, that is each.
         """
         self.path, self.run = path, run
-        self._database = os.path.realpath(database)
+        self._database = files.real_path(database)
         self._clock, self._otherwise = clock, otherwise
         self.counts: Counter[str] = Counter()
         """How often each event was told of."""

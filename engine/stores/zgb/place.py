@@ -4,9 +4,9 @@ The format's document leaves many values open (how long a lease lasts, in which 
 written as text); each of them is a setting here, and its default says why.
 """
 
-import os
 from typing import NamedTuple
 
+from engine import files
 from engine.policy import RetryPolicy, stepped
 
 KINDS = ("user", "organizer")
@@ -85,4 +85,4 @@ class Place(NamedTuple):
 
         One for each database, by whatever link it is reached.
         """
-        return f"{os.path.realpath(self.path)}.spooldeck"
+        return f"{files.real_path(self.path)}.spooldeck"
