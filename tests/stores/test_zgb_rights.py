@@ -16,6 +16,7 @@ from engine.store import StoreError, Unavailable
 from engine.stores.zgb import Place, ZgbStore, create
 from tests.stores.hot_journals import plant
 from tests.stores.nobody import NOBODY, by_nobody, nobodys_folder
+from tui.cli import main
 
 NOW = 1_795_170_000.0
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has more rights than the owner")
@@ -216,3 +217,17 @@ def test_a_look_at_a_database_in_wal_mode_leaves_nothing_behind(tmp_path: Path) 
         look(store)
 
     assert [entry.name for entry in tmp_path.iterdir()] == ["zgb.db"]
+
+
+@as_root
+def test_the_doctor_knows_what_ends_a_journal(
+    database: Path, victim: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The remedy of a hot journal is the command as that user, not a change of rights."""
+    plant(database, victim, NOBODY)
+
+    assert main(["zgb", "doctor", str(database)]) == 1
+
+    said = capsys.readouterr().out
+    assert f"sudo -u nobody spooldeck status {database}" in said
+    assert "mend: run that command: it rolls the unfinished write back" in said

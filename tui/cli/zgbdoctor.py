@@ -103,6 +103,9 @@ _MENDS: Mapping[str, str] = {
     "lacks": "have the program that it is of bring its tables up to date",
     "no time zone": "set stores.zgb.zone and stores.zgb.period_zone right",
     "unable to open": "see that the folder of {path} may be written to: SQLite has files beside it",
+    "ended while it wrote": "run that command: it rolls the unfinished write back",
+    "in a folder of": "run this as the user that it names",
+    "other users can write to the folder": "chmod go-w that folder, or run this as another user",
     "disk is full": "make room on the disk of {path}",
 }
 """What mends a database, by what is said of it."""
