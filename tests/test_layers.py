@@ -23,7 +23,7 @@ TOOLS = {
     *("engine.holder", "engine.lockfile", "engine.breaker", "engine.syslogging"),
     "engine.vitals",
     *("engine.accounts", "engine.mounts", "engine.letter", "engine.webpage"),
-    *("engine.order", "engine.delivery"),
+    *("engine.order", "engine.delivery", "engine.supervisor"),
 }
 MIRROR = {
     *("engine.index", "engine.filters", "engine.inspector", "engine.plans", "engine.journal"),
@@ -68,11 +68,11 @@ LAYERS: dict[str, set[str]] = {
     "engine.mail.*": {
         *("engine.files", "engine.text", "engine.metrics", "engine.limits", "engine.mailconf"),
         *("engine.model", "engine.logtail", "engine.mail.*", "engine.policy", "engine.webpage"),
-        *("engine.accounts", "engine.delivery", "engine.decode"),
+        *("engine.accounts", "engine.delivery", "engine.decode", "engine.supervisor"),
     },
     "engine.handlers.*": {
         *("engine.mail.*", "engine.model", "engine.text", "engine.config", "engine.handlers.*"),
-        *("engine.accounts", "engine.files", "engine.foreign"),
+        *("engine.accounts", "engine.files", "engine.foreign", "engine.supervisor"),
     },
     **{
         name: {

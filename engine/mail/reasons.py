@@ -15,7 +15,7 @@ from engine.mail.model import NotSent, Reason
 from engine.text import ERROR_LIMIT, private, shown
 
 if TYPE_CHECKING:
-    from engine.mail.running import Ran
+    from engine.supervisor import Ran
 
 AUTH_CODES = frozenset({432, 530, 534, 535, 538})
 """Answers that are about who we are, not about the mail (RFC 4954, section 6)."""

@@ -103,9 +103,9 @@ RUNNING = (
     Fault(
         "runs through a shell",
         "what an argument holds is run",
-        "engine/handlers/command.py",
+        "engine/supervisor.py",
         (
-            ("                self._argv,\n", '                " ".join(self._argv),\n'),
+            ("            program.argv,\n", '            " ".join(program.argv),\n'),
             ("start_new_session=True,", "start_new_session=True, shell=True,"),
         ),
         ("tests/engine/test_handlers.py::test_nothing_is_expanded",),
@@ -113,8 +113,8 @@ RUNNING = (
     Fault(
         "ends only the first process",
         "what a handler has started runs on when its time is over",
-        "engine/handlers/command.py",
-        (("os.killpg(process.pid, number)", "os.kill(process.pid, number)"),),
+        "engine/supervisor.py",
+        (("os.killpg(self._pid, number)", "os.kill(self._pid, number)"),),
         ("tests/engine/test_handlers.py::test_whom_it_leaves_behind_ends_with_it",),
         patience=3.0,
     ),

@@ -21,11 +21,11 @@ from engine.demo import CONFIG, MENDED, STUCK_AFTER, Demo, publish_mail
 from engine.inotify import Ear
 from engine.mail import reasons
 from engine.mail.ledger import Ledger, Places
-from engine.mail.running import Ran
 from engine.mail.suspended import Suspensions
 from engine.model import Problem, State, Task, Verdict
 from engine.store import Store
 from engine.stores import format_of
+from engine.supervisor import Ran
 from tests.engine.lockers import later
 from tui.cli import console
 from tui.cli.sites import setup_for

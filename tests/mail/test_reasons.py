@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from engine.mail import reasons
 from engine.mail.model import NotSent, Reason
-from engine.mail.running import Ran
+from engine.supervisor import Ran
 from tests.mail.outputs import LEFT, Left
 
 PERMANENT = ("rejected_",)

@@ -16,8 +16,9 @@ import pytest
 
 from engine import accounts
 from engine.mail.model import NotSent, Reason
-from engine.mail.running import HANDED_ON, KEPT, PATH, Ran, environment, found, run
+from engine.mail.running import HANDED_ON, PATH, environment, found, run
 from engine.mail.transports.system import System
+from engine.supervisor import KEPT, Ran
 from tests.mail.programs import a_script, needs, needs_root
 
 SMALL, LARGE = b"From: us\n\n.\nlast", b"x" * 3_000_000
@@ -305,15 +306,15 @@ def test_our_own_environment_is_not_handed_on(monkeypatch: pytest.MonkeyPatch) -
     assert names <= {"PATH", "LC_ALL", *HANDED_ON}
 
 
-def test_where_nobody_may_know_the_status_it_is_unknown(program: Callable[[str], str]) -> None:
-    """With SIGCHLD ignored the system throws a status away: that is not taken for success."""
+def test_the_status_is_known_where_sigchld_is_ignored(program: Callable[[str], str]) -> None:
+    """SIGCHLD ignored by us costs no status: the supervisor waits for the program itself."""
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         result = ran(program("cat > given; echo no; exit 75"), SMALL)
     finally:
         signal.signal(signal.SIGCHLD, before)
 
-    assert result == Ran(None, b"no\n")
+    assert result == Ran(75, b"no\n")
 
 
 IGNORING = """

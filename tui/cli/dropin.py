@@ -120,7 +120,7 @@ def _put(path: str, data: bytes) -> str:
 
 
 def _values(setup: Setup) -> dict[str, str]:
-    from engine.handlers.command import GRACE  # what starts processes is not for login files
+    from engine.supervisor import GRACE  # what starts processes is not for login files
 
     queue = setup.queue
     owner = os.stat(queue.pending)

@@ -1,0 +1,113 @@
+"""The supervisor of a program: when we are killed by SIGKILL, no process of the program is left."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.mail.programs import a_script, needs
+
+ROOT = Path(__file__).parents[2]
+CALLER = """
+import os, sys
+from engine.supervisor import Program, run
+print(run(Program(sys.argv[1:], os.environ, b"x" * 1_000_000, grace=0.2), 60, lambda: False))
+"""
+"""Runs a program that is given more than fits into a pipe."""
+
+
+@contextmanager
+def caller_of(script: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that runs a script, and is killed in the end."""
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", CALLER, script],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+    ) as caller:
+        try:
+            yield caller
+        finally:
+            caller.kill()
+
+
+def ended(pidfds: list[int]) -> bool:
+    """Whether all of these processes end, in half a minute each."""
+    gone = [bool(select.select([fd], [], [], 30)[0]) for fd in pidfds]
+    for fd in pidfds:
+        os.close(fd)
+    return all(gone)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "exec sleep 600",
+        "sleep 600 & echo $! >&3; exec sleep 600",
+        "trap '' TERM; sleep 600 & echo $! >&3; wait; wait",
+        # A process group of its own, as timeout(1) makes one.
+        "timeout 600 sh -c 'echo $$ >&3; exec sleep 600' & echo $! >&3; wait",
+    ],
+)
+def test_no_process_outlives_the_caller(tmp_path: Path, script: str) -> None:
+    """When the caller is killed, the program, its children in any process group of its session, and
+    the supervisor end."""
+    needs("timeout")
+    told = tmp_path / "pids"
+    os.mkfifo(told)
+    program = a_script(tmp_path / "program", f"exec 3> {told}; echo $PPID >&3; {script}")
+    with caller_of(program) as caller, told.open() as pids:
+        expected = 1 + script.count(">&3")
+        found = [os.pidfd_open(int(pids.readline())) for _ in range(expected)]
+
+        caller.kill()
+
+        assert ended(found)
+
+
+def test_a_killed_caller_never_ends_half_a_mail(tmp_path: Path) -> None:
+    """A program that was given half of its input sees no end of it, however long it lives on."""
+    told, gate = tmp_path / "pids", tmp_path / "gate"
+    os.mkfifo(told)
+    os.mkfifo(gate)
+    program = a_script(
+        tmp_path / "program",
+        f"trap '' TERM; head -c 200000 > /dev/null; echo $PPID > {told}; read x < {gate}\n"
+        f"cat > /dev/null; echo whole > {tmp_path}/whole",
+    )
+    with caller_of(program) as caller:
+        supervisor = os.pidfd_open(int(told.read_text()))
+        caller.kill()
+        caller.wait()
+        opened = os.open(gate, os.O_RDWR)
+        os.write(opened, b"go\n")
+
+        assert ended([supervisor])
+    os.close(opened)
+    assert not (tmp_path / "whole").exists()
+
+
+def test_a_killed_supervisor_leaves_no_program(tmp_path: Path) -> None:
+    """When the supervisor is killed, the caller kills the program, whose status is unknown."""
+    told = tmp_path / "pids"
+    os.mkfifo(told)
+    # Input is written after the PID is reported.
+    script = f"head -c 1 > /dev/null; echo $PPID $$ > {told}; exec sleep 600"
+    program = a_script(tmp_path / "program", script)
+    with caller_of(program) as caller:
+        supervisor, pid = map(int, told.read_text().split())
+        found = os.pidfd_open(pid)
+
+        os.kill(supervisor, signal.SIGKILL)
+
+        assert ended([found])
+        assert caller.stdout is not None
+        assert caller.stdout.readline().startswith(b"Ran(status=None, ")
