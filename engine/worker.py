@@ -273,7 +273,7 @@ class Worker:
     def rescue(self) -> None:
         """Give back what nobody works on: all, where the lock is ours, else what has lapsed."""
         taken_over = self._lock.taken_over if self._lock else ""
-        reason = f"worker ended while it ran: {taken_over or 'no trace of it'}"
+        reason = f"{handlers.WORKER_ENDED}: {taken_over or 'no trace of it'}"
         said, self._unrescued = self._unrescued, {}
         for outcome in rescuer.rescue(
             self._store,

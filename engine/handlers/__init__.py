@@ -11,6 +11,10 @@ and no two tasks of one of them ever run side by side.
 """
 
 
+WORKER_ENDED = "worker ended while it ran"
+"""Begins the error of an attempt whose worker ended before its outcome was stored."""
+
+
 class Failed(Exception):
     """The attempt failed; the text is stored with the task, and it is tried again by the table."""
 

@@ -3,10 +3,10 @@
 import time
 from collections.abc import Callable
 
-from engine.handlers import Context, Failed, Fatal, Later
+from engine.handlers import WORKER_ENDED, Context, Failed, Fatal, Later
 from engine.mail import smtp
 from engine.mail.model import BadMail, NotSent
-from engine.mail.smtp import Destination, Letter, Unreadable
+from engine.mail.smtp import IN_DOUBT, Destination, Letter, Unreadable
 from engine.model import Task
 
 AGAIN = 3600.0
@@ -21,11 +21,13 @@ class SmtpSend:
         open_letter: Callable[[Task], Letter],
         destination: Destination,
         clock: Callable[[], float] = time.time,
+        warn: Callable[[str], None] = lambda text: None,
     ) -> None:
         """`open_letter` is asked on the handler's own thread, and raises Unreadable where there is
-        no letter to be had.
+        no letter to be had. `warn` logs that a mail is sent again that may have been sent.
         """
-        self._open, self._destination, self._clock = open_letter, destination, clock
+        self._open, self._destination = open_letter, destination
+        self._clock, self._warn = clock, warn
 
     def __call__(self, task: Task, context: Context) -> None:
         """Make one attempt.
@@ -36,7 +38,11 @@ class SmtpSend:
             Failed: it was not accepted this time; or nobody knows, and the text says so.
         """
         try:
-            smtp.send(self._open(task), self._destination, context.cancelled)
+            letter = self._open(task)
+            if task.error.startswith(WORKER_ENDED) or f": {IN_DOUBT}" in task.error:
+                again = "an earlier attempt ended without a result, the mail may arrive twice"
+                self._warn(f"MAIL_SEND_IN_DOUBT task_id={task.id}: {again}")
+            smtp.send(letter, self._destination, context.cancelled)
         except Unreadable as failure:
             raise Later(self._clock() + AGAIN, str(failure)) from failure
         except BadMail as error:

@@ -123,9 +123,10 @@ class Ledger:
         if why:
             self._log("WARN", f"Nothing was attempted: {why}")
 
-    def in_doubt(self, task_id: str, transport: str, since: float) -> None:
-        """An attempt that began then has no known end, and another follows."""
-        began = f"task_id={task_id} transport={transport or '?'} since={_utc(since)}"
+    def in_doubt(self, task_id: str, transport: str = "", since: float | None = None) -> None:
+        """Log that an attempt has no known end, and another follows; `since` is when it began."""
+        start = "?" if since is None else _utc(since)
+        began = f"task_id={task_id} transport={transport or '?'} since={start}"
         why = "an earlier attempt ended without a result, the mail may arrive twice"
         self._log("WARN", f"MAIL_SEND_IN_DOUBT {began}: {why}")
 

@@ -76,6 +76,13 @@ _NEVER = frozenset(
 """Words for a mail that nobody has accepted, besides those that begin so."""
 
 
+def may_have_sent(error: str) -> bool:
+    """True if the attempt with this stored error, `WORD: TEXT`, may have sent the mail."""
+    word = error.partition(":")[0]
+    reasons = [reason for reason in Reason if word.partition("_")[0] == reason.value]
+    return any(NotSent(reason, word, "").doubtful for reason in reasons)
+
+
 class Waits(MailError):
     """Nothing was attempted: no transport may be used now, or no token is there for it."""
 

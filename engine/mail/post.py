@@ -109,6 +109,8 @@ class Errand(NamedTuple):
     """Which one this is, from 1 on."""
     headers: Mapping[str, str] = {}
     """Further ones, by their names."""
+    doubt: bool = False
+    """Whether an earlier attempt has no known end: the mail may have been sent."""
 
 
 class Post:
@@ -363,6 +365,8 @@ class Post:
         )
         self._spend_or_wait(transport.name, to)
         ready(transport.name)
+        if errand.doubt:
+            self._ledger.in_doubt(errand.task_id)
         self._attempt(errand.task_id, errand.attempt, transport, mail, cancelled)
         return Sent(transport.name, mail.id, to)
 

@@ -36,6 +36,10 @@ _PARTING = 1.0
 """Seconds that a server has to say goodbye, once it has accepted a mail."""
 
 
+IN_DOUBT = "in doubt: "
+"""Begins the text of `InDoubt`."""
+
+
 class Destination(NamedTuple):
     """The server that mail is handed to, and how."""
 
@@ -426,7 +430,7 @@ class _Session:
             failure = reasons.not_sent(self._watch.why, f"{why} - {self._doing}")
         if not self._ended:
             return failure
-        text = f"in doubt: it may have been accepted: {failure}"
+        text = f"{IN_DOUBT}it may have been accepted: {failure}"
         return InDoubt(failure.reason, failure.word, text)
 
 

@@ -218,6 +218,23 @@ def test_waits_are_those_of_the_table_and_the_tenth_failure_parks(queue: Queue) 
     assert {mail.data for mail in queue.transport.asked} == {queue.transport.asked[0].data}
 
 
+@pytest.mark.parametrize(("word", "doubts"), [("timeout", 1), ("unavailable_450", 0)])
+def test_an_attempt_without_a_known_end_is_logged_before_the_next(
+    queue: Queue, word: str, doubts: int
+) -> None:
+    """A transport that timed out may have sent the mail; one that was refused has not."""
+    queue.enqueue()
+    queue.transport.script.append(busy(word))
+    queue.work()
+    queue.office.now += 60
+
+    queue.work()
+
+    assert queue.jobs() == []
+    assert len(queue.told("in_doubt")) == doubts
+    assert "\n".join(queue.office.log()).count("MAIL_SEND_IN_DOUBT") == doubts
+
+
 def test_a_failure_says_why(queue: Queue) -> None:
     """In its row and in the log, with when it is tried again."""
     queue.enqueue()

@@ -143,7 +143,7 @@ def work(setup: Setup, arguments: Namespace) -> int:
             run = unlocked.run(
                 setup,
                 store,
-                {KIND: SmtpSend(letters_of(letters), to)},
+                {KIND: SmtpSend(letters_of(letters), to, warn=partial(setup.log, "WARN"))},
                 retry_policy(settings),
                 _services(setup, store, settings, told),
                 concurrency=arguments.concurrency or settings.concurrency,

@@ -18,7 +18,7 @@ from engine.mail import merge
 from engine.mail.address import checked
 from engine.mail.content import Content
 from engine.mail.host import this_host
-from engine.mail.model import BadMail, Cause, MailError, NotSent, Unused, Waits
+from engine.mail.model import BadMail, Cause, MailError, NotSent, Unused, Waits, may_have_sent
 from engine.mail.post import Errand as Settled
 from engine.mail.post import Post
 from engine.mailconf import NOWHERE, MailSettings
@@ -29,6 +29,7 @@ from engine.stores.zgb import ZgbStore, redirect
 from engine.stores.zgb.log import Log, masked
 from engine.stores.zgb.settings import Letter, Settings
 from engine.stores.zgb.store import Errand
+from engine.stores.zgb.taking import LAPSED
 from engine.stores.zgb.times import Cell
 from engine.text import shown
 from tui.cli.mailing import held_by, why_none
@@ -241,11 +242,14 @@ class Registration:
             return  # done with it: its row goes, and its token is spent
         whom = self._whom(errand, its)
         said, subject = self._said(errand)
-        settled = Settled(ident, made, task.id, errand.attempt, whom.headers)
+        doubt = task.error == LAPSED or may_have_sent(task.error)
+        settled = Settled(ident, made, task.id, errand.attempt, whom.headers, doubt)
         began = time.monotonic()
 
         def ready(transport: str) -> None:
             self._require_lease(store, task)
+            if doubt:
+                log.tell("in_doubt", **its, message_id=message_id, error=task.error)
 
         try:
             done = self._parts.post.send_once(

@@ -30,6 +30,7 @@ EVENTS: Mapping[str, str] = {
     "claimed": "info",
     "sent": "info",
     "already_sent": "warning",
+    "in_doubt": "warning",
     "failed": "error",
     "parked": "error",
     "postponed": "info",
@@ -44,9 +45,9 @@ EVENTS: Mapping[str, str] = {
     "redirect_applied": "warning",
     "redirect_blocked": "warning",
 }
-"""Every event, and how grave it is; the end of a run that failed is an error. `already_sent` and
-`postponed` are ours: the document has no word for a mail that is not sent again, nor for one that
-was not tried."""
+"""Every event, and how grave it is; the end of a run that failed is an error. `already_sent`,
+`in_doubt` and `postponed` are ours: the document has no word for a mail that is not sent again, for
+one that is sent again and may have been sent, nor for one that was not tried."""
 
 TRIED = frozenset({"claimed", "sent"})
 """What says that a mail was tried, or may be being tried: the first of them, before it is."""

@@ -20,7 +20,8 @@ from engine.stores.zgb.times import Cell, made, read
 from engine.stores.zgb.wire import Wire
 
 LAPSED = "lease expired"
-"""What stands as the error of a job whose worker did not come back."""
+"""The error of a job whose worker did not come back. It stays until an attempt ends: the job's mail
+may have been sent, which the next attempt has to log."""
 
 ORPHANS = 10
 """So many orphans at most go without being asked about when they are more than half of all."""
@@ -171,8 +172,9 @@ class Taking:
             return set()
         wire.change(
             "UPDATE mail_queue SET last_error = ? WHERE mail_type = 'user'"
-            " AND status IN ('pending', 'failed') AND last_error IS NOT ?",
-            (redirect.UNDECIDABLE, redirect.UNDECIDABLE),
+            " AND status IN ('pending', 'failed')"
+            " AND last_error IS NOT ? AND last_error IS NOT ?",
+            (redirect.UNDECIDABLE, redirect.UNDECIDABLE, LAPSED),
         )
         return {"user"}
 
@@ -192,7 +194,7 @@ class Taking:
         if where is not redirect.Way.UNDECIDABLE:
             return False
         self._held_back = True
-        if row.error != redirect.UNDECIDABLE:
+        if row.error not in (redirect.UNDECIDABLE, LAPSED):
             write(wire, self._book, row, last_error=redirect.UNDECIDABLE)
         return True
 

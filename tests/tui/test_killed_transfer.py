@@ -1,0 +1,179 @@
+"""Workers killed by SIGKILL in a transfer: what is left, and what the next run does."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from engine.handlers.smtp import SmtpSend
+from engine.mail.smtp import Destination
+from engine.mail.spool import MailSpool
+from engine.stores.kannader import KannaderStore
+from engine.stores.kannader.settings import Settings, retry_policy
+from engine.worker import Worker
+from tests.mail.programs import a_script
+from tests.mail.smtpd import HOST, STALL, Server
+from tests.tui.test_kannader_cli import TO, Place
+from tests.tui.test_mail_cli import Office
+from tests.tui.test_zgb_cli import PATIENCE, Site
+from tui.cli.kannader import letters_of
+
+
+def children(pid: int) -> Iterator[int]:
+    """The descendants of a process."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        for child in map(int, (thread / "children").read_text().split()):
+            yield child
+            yield from children(child)
+
+
+def killed(worker: subprocess.Popen[str] | subprocess.Popen[bytes]) -> bool:
+    """Kill a worker that runs programs; whether all of these end, too."""
+    pidfds = [os.pidfd_open(pid) for pid in children(worker.pid)]
+    worker.kill()
+    worker.communicate()
+    gone = [bool(select.select([fd], [], [], PATIENCE)[0]) for fd in pidfds]
+    for fd in pidfds:
+        os.close(fd)
+    return len(gone) > 1 and all(gone)
+
+
+def started(office: Office, *words: str) -> subprocess.Popen[bytes]:
+    """The command as a process of its own."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        office.argv(*words), env=office.environ, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe
+    )
+
+
+def has_come(fifo: Path) -> bool:
+    """Whether a program says through a FIFO that it runs."""
+    fd = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        return bool(select.select([fd], [], [], PATIENCE)[0]) and os.read(fd, 9) == b"\n"
+    finally:
+        os.close(fd)
+
+
+def sent_again(office: Office) -> int:
+    """Deliver what a killed worker left; how often the log says that it may arrive twice."""
+    office.run("queue", "process-next")  # counts the failed attempt
+    office.change("promote")
+    assert office.run("queue", "process-next").returncode == 0
+    assert office.tasks() == []
+    return sum("MAIL_SEND_IN_DOUBT" in line for line in office.lines("mail.log"))
+
+
+@pytest.mark.parametrize("name", ["curl", "msmtp"])
+def test_a_client_of_a_server_ends_with_its_worker(tmp_path: Path, name: str) -> None:
+    """The server never accepts the mail of the killed transfer; the next run logs the doubt and
+    sends it once."""
+    office = Office(tmp_path)
+    ident = office.spool()
+    with Server(body=[STALL]) as server:
+        office.goes_by(name, server.port)
+        worker = started(office, "queue", "process-next")
+        assert server.stalled.wait(PATIENCE)
+
+        assert killed(worker)
+
+        spooled = MailSpool(f"{office.root}/mailspool").read(office.meta(ident))
+        assert (spooled.sent, spooled.trying is not None) == (None, True)
+        assert sent_again(office) == 1
+        assert len(server.mails) == 1
+
+
+@pytest.mark.parametrize("name", ["sendmail", "exim"])
+def test_a_program_that_takes_mail_ends_with_its_worker(tmp_path: Path, name: str) -> None:
+    """A program that had the whole mail and had not accepted it never does; the next run logs the
+    doubt and sends it once."""
+    office = Office(tmp_path)
+    office.spool()
+    ready = tmp_path / "ready"
+    os.mkfifo(ready)
+    accepts = f"cat > /dev/null; echo yes >> {tmp_path}/accepted"
+    program = tmp_path / name
+    a_script(program, f"cat > /dev/null; echo > {ready}; sleep 600; {accepts}")
+    office.config.write_text(f"mail: {{method: {name}, programs: {{{name}: {program}}}}}\n")
+    del office.environ["NFTBAN_MAIL_METHOD"]
+    worker = started(office, "queue", "process-next")
+    assert has_come(ready)
+
+    assert killed(worker)
+
+    assert not (tmp_path / "accepted").exists()
+    a_script(program, accepts)
+    assert sent_again(office) == 1
+    assert (tmp_path / "accepted").read_text() == "yes\n"
+
+
+def test_a_handler_ends_with_its_worker(tmp_path: Path) -> None:
+    """No process of a handler's program is left when its worker was killed."""
+    office = Office(tmp_path)
+    ready = tmp_path / "ready"
+    os.mkfifo(ready)
+    script = a_script(tmp_path / "job", f"sleep 600 & echo > {ready}; sleep 600")
+    office.config.write_text(f"handlers: {{job: {{command: [{script}]}}}}\n")
+    assert office.run("queue", "add", "job").returncode == 0
+    worker = started(office, "queue", "process-next")
+    assert has_come(ready)
+
+    assert killed(worker)
+
+
+def test_a_mail_of_zgb_is_sent_again_with_its_doubt_logged(tmp_path: Path) -> None:
+    """Killed in a transfer, a run leaves no curl; the run after the lease logs the doubt in both
+    logs and sends the mail once."""
+    site = Site(tmp_path)
+    with Server(body=[STALL]) as server:
+        site.configure(
+            f"method: curl, relay: {{host: {HOST}, port: {server.port}}}, plain_hosts: ['{HOST}']"
+        )
+        site.make(7)
+        site.run("enqueue", "7", site.path, "--type", "user")
+        worker = site.start(*site.argv("work", site.path))
+        assert server.stalled.wait(PATIENCE)
+
+        assert killed(worker)
+
+        assert site.jobs() == [("7-user", "sending")]
+        for column in ("locked_until", "next_attempt_at"):  # the lease lapses, then the wait
+            site.sql(f"UPDATE mail_queue SET {column} = 1")
+            site.settle("mailTokens", "1")
+            site.run("work", site.path)
+        assert (site.jobs(), len(server.mails)) == ([], 1)
+    assert [line["attempt"] for line in site.told("in_doubt")] == [2]
+    log = next((tmp_path / "data").rglob("mail.log")).read_text()
+    assert log.count("MAIL_SEND_IN_DOUBT task_id=7-user ") == 1
+
+
+def test_a_mail_of_kannader_is_sent_again_with_its_doubt_logged(tmp_path: Path) -> None:
+    """Killed in a transfer, a worker leaves its mail in flight; the worker after the lease logs the
+    doubt and sends the mail once."""
+    place = Place(tmp_path)
+    place.enqueue(TO)
+    told: list[str] = []
+    with Server(body=[STALL]) as server:
+        place.settle(server)
+        worker = place.start("kannader", "work", str(place.path))
+        assert server.stalled.wait(PATIENCE)
+        worker.kill()
+        worker.communicate()
+        (task,) = place.tasks()
+        to = Destination(HOST, server.port)
+        for hours in (2, 4):  # the lease lapses, then the wait
+            clock = partial(float, task.created + hours * 3600)
+            with closing(KannaderStore(str(place.path), clock)) as store:
+                handler = SmtpSend(letters_of(store), to, warn=told.append)
+                policy = retry_policy(Settings())
+                Worker(store, {"mail": handler}, policy, clock=clock).work(until_idle=True)
+        assert len(server.mails) == 1
+    assert place.is_clean
+    assert [line.partition(" task_id=")[0] for line in told] == ["MAIL_SEND_IN_DOUBT"]
