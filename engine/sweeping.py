@@ -26,8 +26,14 @@ MARKER = "swept"
 MAIL_MARKER = "swept-mail"
 """The same for the mail spool."""
 
+QUEUED_MARKER = "queued-mail"
+"""The same for the check for spooled mails without a task."""
 
-def is_due(desk: str, now: float, marker: str = MARKER) -> bool:
+QUEUING_PERIOD = 60.0
+"""Seconds between two such checks, at least."""
+
+
+def is_due(desk: str, now: float, marker: str = MARKER, period: float = PERIOD) -> bool:
     """Whether a spool's desk is to be swept, at this moment (epoch seconds UTC).
 
     With another marker: whether what that one stands for is.
@@ -40,7 +46,7 @@ def is_due(desk: str, now: float, marker: str = MARKER) -> bool:
     except OSError:
         return False  # whoever opens the desk says why
     # One from the future is from a clock that was wrong, and must not put it off for good.
-    return not 0 <= now - seen.st_mtime < PERIOD
+    return not 0 <= now - seen.st_mtime < period
 
 
 def mark(desk: str, root: str, marker: str = MARKER) -> None:

@@ -22,9 +22,10 @@ META, HTML, TEXT = "meta.sh", "body.html", "body.txt"
 """Contract, "Mail Spool Format"."""
 
 TRYING, SENT, REFUSED, UNQUEUED = "trying", "sent", "refused", "unqueued"
+QUEUING = "queuing"
 """Marks in a mail's folder: a transport has been asked and has not answered; one has accepted the
-mail; none ever will; no task could be made for it. The other program knows none of them, and leaves
-them alone.
+mail; none ever will; no task could be made for it; its sender has not made its task yet. The other
+program knows none of them, and leaves them alone.
 """
 
 FOLDER = "mail-"

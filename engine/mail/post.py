@@ -321,6 +321,8 @@ class Post:
             with self._told("whoever queues it has to wait a moment"):
                 self._spool.unqueued(ended.mail_id)
             return ended._replace(payload=payload, unqueued=why)
+        with self._told("a worker will look for its task once more"):
+            self._spool.queued(ended.mail_id)
         reason = f"after_{ended.attempts}_retries" if ended.attempts else ended.word
         self._ledger.spooled(task_id, to, reason, ended.transport)
         return ended._replace(payload=payload, task_id=task_id)

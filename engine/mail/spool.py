@@ -9,14 +9,26 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from os import stat_result
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine import files
 from engine.files import Refused
 from engine.mail import letter
-from engine.mail.letter import FOLDER, HTML, META, NEW, REFUSED, SENT, TEXT, TRYING, UNQUEUED, Mark
+from engine.mail.letter import (
+    FOLDER,
+    HTML,
+    META,
+    NEW,
+    QUEUING,
+    REFUSED,
+    SENT,
+    TEXT,
+    TRYING,
+    UNQUEUED,
+    Mark,
+)
 from engine.mail.model import BadMail
 from engine.text import shown
 
@@ -56,6 +68,8 @@ class Spooled(NamedTuple):
     """Why no attempt would help; "" where nobody said so."""
     unqueued: bool = False
     """Whether it was spooled, and no task could be made for it."""
+    queuing: bool = False
+    """Whether its sender has not made its task yet, or was killed before that."""
 
     @property
     def made(self) -> float:
@@ -106,7 +120,8 @@ class MailSpool:
         """Store a new mail; answers with the path of its meta.sh once the disk has all of it.
 
         `refused` says why no attempt would help, as `refuse` does; `trying` is an attempt that was
-        made already, and of which no end is known.
+        made already, and of which no end is known. Until `queued` is called, a mark in it says that
+        it has no task.
 
         Raises:
             BadMail: that is no name for a mail.
@@ -128,6 +143,7 @@ class MailSpool:
                 }
             ),
         }
+        parts[QUEUING] = files.assignments({"SINCE": str(int(self._clock()))})
         if refused:
             parts[REFUSED] = letter.refusal(refused)
         if trying is not None:
@@ -252,6 +268,7 @@ class MailSpool:
             trying=letter.mark(TRYING, here, spool),
             refused="" if why is None else why[0].get("WHY") or "refused before",
             unqueued=letter.mark_values(UNQUEUED, here, spool) is not None,
+            queuing=letter.mark_values(QUEUING, here, spool) is not None,
         )
 
     def _id_of(self, meta: str) -> str:
@@ -336,16 +353,61 @@ class MailSpool:
             OSError: it could not be written.
         """
         with self._letter(id) as (here, _):
-            files.replace(UNQUEUED, here, files.assignments({"SINCE": str(int(self._clock()))}))
+            try:
+                # A rename needs no room on a full disk.
+                files.rename(QUEUING, UNQUEUED, src_dir_fd=here, dst_dir_fd=here)
+            except FileNotFoundError:
+                files.replace(UNQUEUED, here, files.assignments({"SINCE": str(int(self._clock()))}))
 
     def queued(self, id: str) -> None:
-        """A task was made for it after all.
+        """A task was made for it; a worker may have delivered and removed it since.
 
         Raises:
-            OSError: the mark could not be removed.
+            OSError: the marks could not be removed.
         """
-        with self._letter(id) as (here, _):
-            files.forget(UNQUEUED, here)
+        try:
+            with self._letter(id) as (here, _):
+                files.forget(QUEUING, here)
+                files.forget(UNQUEUED, here)
+        except FileNotFoundError:
+            return
+
+    def unqueued_mails(self, before: float) -> Iterator[str]:
+        """The ids of the mails that are marked as having no task, where their sender may still make
+        it only those spooled before this time (epoch seconds UTC). No file is opened.
+
+        Raises:
+            OSError: the spool cannot be listed.
+        """
+        names = self._names(FOLDER)
+        if not names:
+            return
+        with self._listed() as spool:
+            for name in names:
+                if letter.is_there(f"{name}/{UNQUEUED}", spool):
+                    yield name
+                elif letter.is_there(f"{name}/{QUEUING}", spool):
+                    with suppress(FileNotFoundError):  # it was queued just now
+                        mark = os.stat(f"{name}/{QUEUING}", dir_fd=spool, follow_symlinks=False)
+                        if mark.st_mtime < before:
+                            yield name
+
+    @contextmanager
+    def alone(self, id: str) -> Iterator[None]:
+        """Hold the lock (flock on the mail's folder) under which a task is made for a mail.
+
+        Raises:
+            BadMail: it is not there any more.
+        """
+        try:
+            here = files.open_folder(f"{self.folder}/{id}")
+        except FileNotFoundError as error:
+            raise BadMail(f"{id}: no such mail any more") from error
+        try:
+            with files.Flock(here):
+                yield
+        finally:
+            os.close(here)
 
     def remove(self, spooled: Spooled) -> None:
         """Remove a mail with all its files; the mark that it was sent goes last.

@@ -5,7 +5,8 @@ way and is killed there: before a call that changes a file, or, where it writes,
 data written; or in which that call fails as on a broken disk, or it and all that follow find the
 disk full. The ways: `spool`, a mail that is refused, spooled and queued; `doubt`, the same with one
 that is accepted, which nobody is told; `deliver`, a worker's run for one that was refused; `fail`,
-such a run in which it is refused once more. A transport accepts a mail by adding it to the file
+such a run in which it is refused once more; `queue`, the housekeeping that makes the task of a mail
+that has none. A transport accepts a mail by adding it to the file
 `accepted`.
 
 Then the next worker comes and does all that is due. Answers with a line of JSON for each step, the
@@ -26,7 +27,9 @@ from typing import NamedTuple
 
 from engine import files, verbs
 from engine.handlers.mail_send import MailSend
+from engine.mail.content import Content
 from engine.mail.model import Mail
+from engine.mail.queuing import QUEUING_SECONDS, queue_unqueued
 from engine.model import Task
 from engine.policy import contract
 from engine.store import StoreError
@@ -176,8 +179,29 @@ class Place:
         payload = self.orphan()
         if payload:
             store = NftbanStore(self.spool, lambda: NOW)
-            store.swap(None, verbs.enqueue("mail_send", NOW, "00000009", "retried", payload))
+            store.swap(None, verbs.enqueue("mail_send", NOW, "00000008", "retried", payload))
             store.close()
+
+    def keep(self) -> None:
+        """What a sender does that is killed before it makes the task of its mail."""
+        said = Content("the disk is full", html=False)
+        spool = self.office().spool
+        spool.keep(spool.fresh_id(NOW), "admin@example.com", "Alert", said)
+
+    def queue_unqueued(self) -> int:
+        """What housekeeping does a minute later with a mail that no task is about."""
+        later = time.time() + 2 * QUEUING_SECONDS
+        store = NftbanStore(self.spool, lambda: later)
+        store.recover()
+
+        def enqueue(description: str, payload: str) -> str:
+            task = verbs.enqueue("mail_send", NOW, "00000009", description, payload)
+            store.swap(None, task)
+            return task.id
+
+        list(queue_unqueued(self.office().spool, later, store.named, enqueue))
+        store.close()
+        return 0
 
     def mails(self) -> list[bytes]:
         """What was accepted."""
@@ -198,6 +222,7 @@ WAYS: dict[str, Callable[[Place], int]] = {
     "deliver": lambda place: place.work(60),
     "doubt": lambda place: place.send("timeout"),
     "fail": lambda place: place.work(60, word=REFUSED),
+    "queue": lambda place: place.queue_unqueued(),
 }
 
 
@@ -234,6 +259,8 @@ def run(root: Path, way: str, step: int, how: str) -> Result:
     place.lay()
     if way in ("deliver", "fail"):
         place.send()
+    if way == "queue":
+        place.keep()
     child = os.fork()
     if child == 0:
         passed, code = deadly(step, how), 4
@@ -263,7 +290,9 @@ def judged(place: Place, name: str, ended: str, code: int) -> Result:
             half.append(f"{folder.name}: {names}")
     place.recover()
     queued = len(place.tasks())
-    place.retry_orphan()
+    place.queue_unqueued()
+    if name.startswith(("deliver", "fail")):
+        place.retry_orphan()
     for later in (3600, 7200):
         if place.tasks():
             place.work(later, until_idle=True)

@@ -43,7 +43,7 @@ def swept(folder: str, way: str) -> list[Result]:
 def test_spooling_is_all_or_nothing(folder: str) -> None:
     """Killed or refused by the disk at any step of spooling and queueing, a mail is in the spool as
     a whole or not at all, and no task names what is not there. Who said that it was spooled has it
-    delivered, once; what is in the spool without a task is delivered when somebody retries it.
+    delivered, once; what is in the spool without a task is given one by the next housekeeping.
     """
     results = swept(folder, "spool")
 
@@ -109,3 +109,15 @@ def test_a_worker_killed_while_a_mail_is_refused_loses_nothing(folder: str) -> N
         assert result.half == result.left == [], result
         assert result.queued == result.visible == 1, result
         assert result.said == int(result.doubtful), result
+
+
+def test_killed_housekeeping_queues_a_mail_once(folder: str) -> None:
+    """Killed or refused by the disk at any step of making the task of a mail that has none, the
+    next housekeeping ends it: one task, one delivery."""
+    results = swept(folder, "queue")
+
+    assert {result.ended for result in results} == {"killed", "done"}
+    for result in results:
+        assert (result.visible, result.finally_accepted) == (1, 1), result
+        assert result.queued <= 1, result
+        assert result.half == result.left == [], result

@@ -31,8 +31,10 @@ def spool(tmp_path: Path) -> MailSpool:
 
 
 def kept(spool: MailSpool, id: str = ID, subject: str = SUBJECT, html: bool = False) -> Spooled:
-    """A mail in it."""
-    return spool.read(spool.keep(id, "admin@example.com", subject, Content("text body", html)))
+    """A mail in it, whose task was made."""
+    meta = spool.keep(id, "admin@example.com", subject, Content("text body", html))
+    spool.queued(id)
+    return spool.read(meta)
 
 
 def theirs(spool: MailSpool, id: str = THEIRS) -> Path:
@@ -67,8 +69,10 @@ def shell(meta: str) -> list[str]:
 
 def test_a_mail_is_kept_as_the_contract_has_it(spool: MailSpool) -> None:
     """Its folder holds its body and a meta.sh, which are the real program's to the byte but for
-    the name of the body, which is the right one here."""
+    the name of the body, which is the right one here; and a mark until its task is made."""
     meta = spool.keep(THEIRS, "admin@example.com", SUBJECT, Content("text body", html=False))
+    assert names(Path(meta).parent) == ["body.txt", "meta.sh", "queuing"]
+    spool.queued(THEIRS)
 
     folder = Path(spool.folder, THEIRS)
     golden = (GOLDEN / "spool.text.meta.sh").read_text()
@@ -181,7 +185,7 @@ def test_a_mail_of_that_name_is_not_written_over(spool: MailSpool) -> None:
 def test_few_things_have_to_reach_the_disk(
     spool: MailSpool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two files, their folder, and the spool: each is made durable once."""
+    """Three files, their folder, and the spool: each is made durable once."""
     kept(spool)
     synced: list[str] = []
     fsync = files.fsync
@@ -197,9 +201,10 @@ def test_few_things_have_to_reach_the_disk(
     assert [name for name in synced if not name.startswith(".new-")] == [
         "body.txt",
         "meta.sh",
+        "queuing",
         "mailspool",
     ]
-    assert len(synced) == 4
+    assert len(synced) == 5
 
 
 def test_a_spool_behind_a_link_is_not_written_to(spool: MailSpool, tmp_path: Path) -> None:

@@ -450,6 +450,23 @@ def test_where_the_queue_takes_none_the_mail_is_safe_and_it_says_where(office: O
     assert not (folder / "unqueued").exists()
 
 
+@pytest.mark.parametrize("words", ["queue process-next", "queue recover"])
+def test_a_mail_whose_sender_was_killed_gets_its_task(office: Office, words: str) -> None:
+    """A mail that was spooled a while ago, and whose sender never made the task, is queued by the
+    next run, which logs it."""
+    ident = office.spool(task=False)
+    mark = Path(office.meta(ident)).with_name("queuing")
+    mark.write_text("SINCE='1'\n")
+    os.utime(mark, (1, 1))
+
+    office.run(*words.split())
+
+    assert office.task().payload == office.meta(ident)
+    assert not mark.exists()
+    line = rf"\[WARN\] Task queued: \S+ \(mail_send for {ident}, which had none\)"
+    assert re.search(line, "\n".join((office.root / "log/queue.log").read_text().splitlines()))
+
+
 def typed_as(office: Office, command: str) -> Ran:
     """What comes of a command line that was printed, whatever place it names."""
     words = shlex.split(command)

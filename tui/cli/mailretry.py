@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from itertools import islice
 from typing import NamedTuple
 
-from engine import files, plans, verbs
+from engine import plans, verbs
 from engine.mail.model import BadMail, Reason
 from engine.mail.spool import MailSpool, Spooled
 from engine.mailconf import MailSettings
@@ -224,7 +223,7 @@ class _Retry:
                 ours = []
                 for mail in group:
                     try:
-                        locks.enter_context(_alone(mail))
+                        locks.enter_context(self._spool.alone(mail.id))
                     except (BadMail, OSError) as error:
                         self._refuse(mail.id, error)
                     else:
@@ -300,7 +299,7 @@ class _Retry:
         self._queued += 1
         print(f"{mail.id}: task {task.id} queued")
         self._setup.log_queued(task)
-        if mail.unqueued:
+        if mail.unqueued or mail.queuing:
             try:
                 self._spool.queued(mail.id)
             except (BadMail, OSError) as error:
@@ -310,23 +309,3 @@ class _Retry:
 def _task(mail: Spooled) -> Task:
     said = f"Spooled mail to {private(mail.to)}"
     return verbs.enqueue(SEND, time.time(), os.urandom(4).hex(), said, mail.meta)
-
-
-@contextmanager
-def _alone(mail: Spooled) -> Iterator[None]:
-    """While nobody else queues a task for this mail.
-
-    Raises:
-        BadMail: it is not there any more.
-    """
-    try:
-        here = files.open_folder(mail.folder)
-    except OSError as error:
-        if error.errno != errno.ENOENT:
-            raise
-        raise BadMail(f"{mail.id}: no such mail any more") from error
-    try:
-        with files.Flock(here):
-            yield
-    finally:
-        os.close(here)

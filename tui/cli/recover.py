@@ -159,6 +159,8 @@ def _give_back(setup: Setup, store: NftbanStore, lock: PidLock, hold: Collection
     ).rescue()
     for line in store.set_aside(lambda: services.tally("corrupt_total")):
         told("WARN", f"Left out: {line}")
+    for line in setup.queue_mail(store, time.time(), always=True):
+        told("WARN", line)
     services.publish()
     if not said:
         _say("nothing was left half done")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TextIO
 
-from engine import accounts, config, files, locks, metrics, policy, sweeping
+from engine import accounts, config, files, locks, metrics, policy, sweeping, verbs
 from engine.accounts import Account
 from engine.config import Config, Queue
 from engine.config import Handler as Program
@@ -622,6 +622,8 @@ class Setup(NamedTuple):
         def tidy() -> None:
             for line in store.set_aside(lambda: tally("corrupt_total")):
                 self.log("WARN", f"Left out: {line}")
+            for line in self.queue_mail(store, time.time()):
+                self.log("WARN", line)
 
         return Services(
             log=self.log,
@@ -647,6 +649,36 @@ class Setup(NamedTuple):
             self.sweep_mail(time.time())
         except OSError as error:
             complain(f"the mail spool could not be swept: {error}")
+        for line in self.queue_mail(store, time.time()):
+            self.log("WARN", line)
+
+    def queue_mail(self, store: NftbanStore, now: float, *, always: bool = False) -> list[str]:
+        """Make the tasks of spooled mails that have none; at most once a minute, unless `always`.
+
+        Returns what was done, in words for the log.
+        """
+        desk = self.spool().desk
+        due = always or sweeping.is_due(desk, now, sweeping.QUEUED_MARKER, sweeping.QUEUING_PERIOD)
+        lines: list[str] = []
+        try:
+            if not due or not self._keeps_mail():
+                return lines
+            from engine.mail.queuing import queue_unqueued
+
+            self.make_folder(desk)
+            sweeping.mark(desk, self.queue.root, sweeping.QUEUED_MARKER)
+
+            def enqueue(description: str, payload: str) -> str:
+                token = os.urandom(4).hex()
+                task = verbs.enqueue("mail_send", now, token, description, payload)
+                store.swap(None, task)
+                return task.id
+
+            # One by one: what was done before an error is said.
+            lines.extend(queue_unqueued(self.mail_spool(), now, store.named, enqueue))
+        except (OSError, StoreError) as error:
+            complain(f"spooled mails without a task could not be queued: {shown(str(error))}")
+        return lines
 
     def sweep_mail(self, now: float) -> None:
         """Remove from the mail spool what was sent and what was never finished; once an hour.

@@ -1,0 +1,55 @@
+"""Queue spooled mails that have no task, because their sender was killed or the queue was full."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack
+
+from engine.mail.model import BadMail
+from engine.mail.spool import MailSpool, Spooled
+from engine.text import private, shown
+
+QUEUING_SECONDS = 60.0
+"""How long a sender may take to queue a mail that it has spooled; after that it was killed."""
+
+TASK = ".task"
+"""Ends the name of a task file, and of no unfinished one."""
+
+TOGETHER = 100
+"""Mails that are queued by one call: all task files are read once for them, and as many folders are
+kept open and locked."""
+
+
+def queue_unqueued(
+    spool: MailSpool,
+    now: float,
+    named: Callable[[Collection[str]], Mapping[str, str]],
+    enqueue: Callable[[str, str], str],
+) -> Iterator[str]:
+    """Make a task for each mail of which its marks say that none was made; yields what was done.
+
+    `named` returns which of some payloads a file names, and where that is; `enqueue` takes a task's
+    description and payload and returns its id. Each mail is locked (flock) meanwhile and read
+    again, so of two processes one makes the task.
+
+    Raises:
+        OSError: the spool or a mail cannot be read, locked or changed now.
+    """
+    with ExitStack() as locks:
+        ours: list[Spooled] = []
+        for id in sorted(spool.unqueued_mails(now - QUEUING_SECONDS))[:TOGETHER]:
+            try:
+                locks.enter_context(spool.alone(id))
+                again = spool.read(spool.meta_of(id))
+            except BadMail:
+                continue  # removed since, or broken, which `mail spool list` shows
+            if again.sent is None and (again.unqueued or again.queuing):
+                ours.append(again)
+        where = named([mail.meta for mail in ours]) if ours else {}
+        for mail in ours:
+            if not where.get(mail.meta, TASK).endswith(TASK):
+                continue  # a change that has not ended: the next call sees its result
+            if mail.meta not in where:
+                ident = enqueue(f"Spooled mail to {private(mail.to)}", mail.meta)
+                yield f"Task queued: {ident} (mail_send for {shown(mail.id)}, which had none)"
+            spool.queued(mail.id)
