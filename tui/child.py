@@ -1,4 +1,7 @@
-"""The worker as a child of the console: started, watched and stopped, never anybody else's."""
+"""The worker as a child of the console: started, watched and stopped, never anybody else's.
+
+A console that is killed leaves it running: it is a worker like any other, with the queue's lock.
+"""
 
 from __future__ import annotations
 

@@ -338,11 +338,13 @@ class Post:
         *,
         ready: Callable[[str], None],
         cancelled: Callable[[], bool],
+        accepted: Callable[[str], None] = lambda transport: None,
     ) -> Sent:
         """One attempt at a mail that whoever queued it keeps, and tries again: nothing is spooled.
 
         Whatever attempts are made of one errand, each hands over the same mail. `ready` is told
-        the transport right before that is asked, and may still raise.
+        the transport right before that is asked, and may still raise; `accepted` right after that
+        has accepted the mail, before anything else is written down.
 
         Raises:
             BadMail: nobody may send this.
@@ -369,7 +371,8 @@ class Post:
         ready(transport.name)
         if errand.doubt:
             self._ledger.in_doubt(errand.task_id)
-        self._attempt(errand.task_id, errand.attempt, transport, mail, cancelled)
+        name, task_id, attempt = transport.name, errand.task_id, errand.attempt
+        self._attempt(task_id, attempt, transport, mail, cancelled, lambda: accepted(name))
         return Sent(transport.name, mail.id, to)
 
     # ---- out of the spool
@@ -418,8 +421,14 @@ class Post:
             if spooled.trying is not None:
                 self._ledger.in_doubt(task_id, spooled.trying.transport, spooled.trying.at)
             self._spool.begin(spooled, name, self._clock())
+
+        def mark() -> None:
+            # Not written down, it was sent all the same.
+            with self._told(f"{mail.id} was sent, which is not written down in the spool"):
+                self._spool.accepted(spooled, name, self._clock())
+
         try:
-            self._attempt(task_id, attempt, transport, mail, cancelled, spooled)
+            self._attempt(task_id, attempt, transport, mail, cancelled, mark)
         except NotSent as failure:
             if not failure.doubtful:
                 with self._told(f"{spooled.id} will be said to be in doubt, but was not sent"):
@@ -543,9 +552,9 @@ class Post:
         transport: Transport,
         mail: Mail,
         cancelled: Callable[[], bool],
-        spooled: Spooled | None = None,
+        accepted: Callable[[], None] = lambda: None,
     ) -> None:
-        """Hand it over once, and write down what came of it.
+        """Hand it over once, and write down what came of it; nothing comes before `accepted`.
 
         Each run of a queued mail is a send of its own (contract, "Task Types": it calls
         `nftban_mail_send`), so each counts as one success or one failure, as its line in the log
@@ -560,10 +569,7 @@ class Post:
             self._ledger.gave_up(task_id, name, n, failure.word, to, str(failure))
             self.publish()
             raise
-        if spooled is not None:
-            # Nothing comes before this. Not written down, it was sent all the same.
-            with self._told(f"{mail.id} was sent, which is not written down in the spool"):
-                self._spool.accepted(spooled, name, self._clock())
+        accepted()
         self._ledger.accepted(task_id, n, name, to)
         self.publish()
 

@@ -76,6 +76,25 @@ def test_a_header_cannot_begin_another(tmp_path: Path) -> None:
     assert mail["Bcc"] is None
 
 
+def test_an_acceptance_is_reported_before_anything_is_written_down(tmp_path: Path) -> None:
+    """Killed between the two, the caller knows at least that the mail was sent."""
+    office = Office(tmp_path, Recorder())
+    seen: list[tuple[str, bool]] = []
+
+    office.post().send_once(
+        TEXT,
+        "a@b.org",
+        "x",
+        ERRAND,
+        ready=lambda transport: None,
+        cancelled=lambda: False,
+        accepted=lambda name: seen.append((name, "RESULT" in "".join(office.log()))),
+    )
+
+    assert seen == [("sendmail", False)]
+    assert "MAIL_SEND_RESULT" in office.log()[-1]
+
+
 def test_who_is_not_ready_after_all_asks_nobody(tmp_path: Path) -> None:
     """The last look comes right before the transport is asked, and is told which."""
     transport = Recorder()

@@ -251,9 +251,21 @@ class Registration:
             if doubt:
                 log.tell("in_doubt", **its, message_id=message_id, error=task.error)
 
+        def accepted(transport: str) -> None:
+            # Not written down, it was sent all the same.
+            log.sent(
+                message_id,
+                **its,
+                to=masked(whom.to),
+                redirected=bool(whom.headers),
+                transport=transport,
+                ms=round((time.monotonic() - began) * 1000),
+            )
+
+        cancelled = context.cancelled
         try:
-            done = self._parts.post.send_once(
-                said, whom.to, subject, settled, ready=ready, cancelled=context.cancelled
+            self._parts.post.send_once(
+                said, whom.to, subject, settled, ready=ready, cancelled=cancelled, accepted=accepted
             )
         except BadMail as error:
             raise Fatal(str(error)) from error
@@ -264,15 +276,6 @@ class Registration:
             raise Failed(f"{failure.word}: {failure}") from failure
         except MailError as error:
             raise Failed(str(error)) from error
-        # Nothing comes before this. Not written down, it was sent all the same.
-        log.sent(
-            message_id,
-            **its,
-            to=masked(whom.to),
-            redirected=bool(whom.headers),
-            transport=done.transport,
-            ms=round((time.monotonic() - began) * 1000),
-        )
 
     def _was_sent(self, errand: Errand, message_id: str) -> bool:
         # Without a mark, a mail is not told from the next one of its number.
