@@ -22,12 +22,16 @@ class SmtpSend:
         destination: Destination,
         clock: Callable[[], float] = time.time,
         warn: Callable[[str], None] = lambda text: None,
+        abandoned: str = WORKER_ENDED,
     ) -> None:
         """`open_letter` is asked on the handler's own thread, and raises Unreadable where there is
         no letter to be had. `warn` logs that a mail is sent again that may have been sent.
+        `abandoned` begins the error that the store itself gives a task whose worker ended before
+        its outcome was stored.
         """
         self._open, self._destination = open_letter, destination
         self._clock, self._warn = clock, warn
+        self._abandoned = (WORKER_ENDED, abandoned)
 
     def __call__(self, task: Task, context: Context) -> None:
         """Make one attempt.
@@ -39,7 +43,7 @@ class SmtpSend:
         """
         try:
             letter = self._open(task)
-            if task.error.startswith(WORKER_ENDED) or f": {IN_DOUBT}" in task.error:
+            if task.error.startswith(self._abandoned) or f": {IN_DOUBT}" in task.error:
                 again = "an earlier attempt ended without a result, the mail may arrive twice"
                 self._warn(f"MAIL_SEND_IN_DOUBT task_id={task.id}: {again}")
             smtp.send(letter, self._destination, context.cancelled)

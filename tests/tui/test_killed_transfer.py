@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from engine.handlers.smtp import SmtpSend
 from engine.mail.smtp import Destination
 from engine.mail.spool import MailSpool
 from engine.stores.kannader import KannaderStore
@@ -23,7 +22,7 @@ from tests.mail.smtpd import HOST, STALL, Server
 from tests.tui.test_kannader_cli import TO, Place
 from tests.tui.test_mail_cli import Office
 from tests.tui.test_zgb_cli import PATIENCE, Site
-from tui.cli.kannader import letters_of
+from tui.cli.kannader import sender
 
 
 def children(pid: int) -> Iterator[int]:
@@ -154,7 +153,10 @@ def test_a_mail_of_zgb_is_sent_again_with_its_doubt_logged(tmp_path: Path) -> No
     assert log.count("MAIL_SEND_IN_DOUBT task_id=7-user ") == 1
 
 
-def test_a_mail_of_kannader_is_sent_again_with_its_doubt_logged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("recovers", [False, True])
+def test_a_mail_of_kannader_is_sent_again_with_its_doubt_logged(
+    tmp_path: Path, recovers: bool
+) -> None:
     """Killed in a transfer, a worker leaves its mail in flight; the worker after the lease logs the
     doubt and sends the mail once."""
     place = Place(tmp_path)
@@ -171,7 +173,9 @@ def test_a_mail_of_kannader_is_sent_again_with_its_doubt_logged(tmp_path: Path) 
         for hours in (2, 4):  # the lease lapses, then the wait
             clock = partial(float, task.created + hours * 3600)
             with closing(KannaderStore(str(place.path), clock)) as store:
-                handler = SmtpSend(letters_of(store), to, warn=told.append)
+                if recovers:  # as a worker does at its start; else a running one gives it back
+                    store.recover()
+                handler = sender(store, to, told.append)
                 policy = retry_policy(Settings())
                 Worker(store, {"mail": handler}, policy, clock=clock).work(until_idle=True)
         assert len(server.mails) == 1

@@ -29,6 +29,7 @@ from engine.policy import at, lasting
 from engine.store import Gone, StoreError, Unavailable, Unsupported
 from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.kannader.enqueuing import wired
+from engine.stores.kannader.recovery import ABANDONED
 from engine.stores.kannader.settings import UPSTREAM, Settings, retry_policy
 from engine.stores.kannader.spool import KIND, Spool
 from engine.stores.kannader.store import FOLDERS
@@ -143,7 +144,7 @@ def work(setup: Setup, arguments: Namespace) -> int:
             run = unlocked.run(
                 setup,
                 store,
-                {KIND: SmtpSend(letters_of(letters), to, warn=partial(setup.log, "WARN"))},
+                {KIND: sender(letters, to, partial(setup.log, "WARN"))},
                 retry_policy(settings),
                 _services(setup, store, settings, told),
                 concurrency=arguments.concurrency or settings.concurrency,
@@ -224,6 +225,11 @@ def destination(settings: Settings) -> Destination:
         timeout=settings.timeout,
         max_time=settings.max_time,
     )
+
+
+def sender(store: KannaderStore, to: Destination, warn: Callable[[str], None]) -> SmtpSend:
+    """What sends the mails of a store; `warn` logs that one may arrive twice."""
+    return SmtpSend(letters_of(store), to, warn=warn, abandoned=ABANDONED)
 
 
 _UNKNOWN = "its envelope is in a form that is not known, so it is not sent from here"
