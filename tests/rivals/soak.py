@@ -1,7 +1,8 @@
 """`make soak`: rivals on one spool for some minutes; exits 1 if they broke a promise.
 
 One game after another, each with a spool and a schedule of its own: among ourselves, beside a
-program whose lock excludes nobody, and with operators who break the lock of whoever is at work.
+program whose lock excludes nobody, and with operators who break the lock of whoever is at work;
+then senders and workers of mail in each format, and a server that counts what arrives.
 """
 
 import argparse
@@ -15,12 +16,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 
 from tests.rivals.field import BESIDE, BREAKING, OURS, Counts, Field
+from tests.rivals.mails import FORMATS, play
 
 GAMES = {
     "among ourselves": OURS,
     "beside another program": BESIDE,
     "with impatient operators": BREAKING,
 }
+MAILS = {f"{name} mail": name for name in FORMATS}
+"""By game, the format whose mails are sent."""
+
 GAME = 60.0
 """Seconds of play before a game is drained and counted."""
 
@@ -46,31 +51,41 @@ def game(folder: Path, seed: int, crew: tuple[str, ...], seconds: float) -> Coun
     return counts
 
 
+def played(folder: Path, seed: int, name: str, seconds: float) -> tuple[object, list[str]]:
+    """The counts of one game, and what they say is broken."""
+    if name in MAILS:
+        end = time.monotonic() + seconds
+        mails = play(folder, MAILS[name], seed, lambda: time.monotonic() < end)
+        return mails, mails.broken()
+    counts = game(folder, seed, GAMES[name], seconds)
+    return counts, counts.broken(shared="standin" in GAMES[name])
+
+
 def main() -> int:
     """Play until the time is over, and say what every game came to."""
+    names = [*GAMES, *MAILS]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 32))
-    parser.add_argument("--game", choices=GAMES, help="only this one")
+    parser.add_argument("--game", choices=names, help="only this one")
     arguments = parser.parse_args()
     deadline = time.monotonic() + 60 * arguments.minutes
-    played, broken = 0, 0
-    while (left := deadline - time.monotonic()) > 5 or not played:
-        seed = arguments.seed + played
-        name = arguments.game or list(GAMES)[played % len(GAMES)]
+    games, broken = 0, 0
+    while (left := deadline - time.monotonic()) > 5 or not games:
+        seed = arguments.seed + games
+        name = arguments.game or names[games % len(names)]
         sys.stdout.write(f"seed {seed}, {name}\n")
         folder = Path(tempfile.mkdtemp(prefix="spooldeck-soak-"))
-        counts = game(folder, seed, GAMES[name], min(GAME, left))
+        counts, wrong = played(folder, seed, name, min(GAME, left))
         sys.stdout.write(f"  {counts}\n")
-        wrong = counts.broken(shared="standin" in GAMES[name])
         for line in wrong:
             sys.stdout.write(f"  BROKEN {line}\n")
         if wrong:
             sys.stdout.write(f"  kept: {folder}\n")
         else:
             shutil.rmtree(folder)
-        played, broken = played + 1, broken + bool(wrong)
-    sys.stdout.write(f"{played} games from seed {arguments.seed}, {broken} broken\n")
+        games, broken = games + 1, broken + bool(wrong)
+    sys.stdout.write(f"{games} games from seed {arguments.seed}, {broken} broken\n")
     return 1 if broken else 0
 
 
