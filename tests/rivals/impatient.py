@@ -16,7 +16,8 @@ def main(path: str, root: str, seconds: str) -> int:
     """Recover once; the command's own exit code."""
     loaded = config.load(path, {})
     queue = config.queue_for(loaded, root, {})._replace(stuck_threshold=float(seconds))
-    return recover.recover(Setup(loaded, queue), Namespace(dry_run=False, yes=True, seen=""))
+    told = Namespace(dry_run=False, yes=True, seen="", hold=[])
+    return recover.recover(Setup(loaded, queue), told)
 
 
 if __name__ == "__main__":
