@@ -51,5 +51,5 @@ def queue_unqueued(
                 continue  # a change that has not ended: the next call sees its result
             if mail.meta not in where:
                 ident = enqueue(f"Spooled mail to {private(mail.to)}", mail.meta)
-                yield f"Task queued: {ident} (mail_send for {shown(mail.id)}, which had none)"
+                yield f"Mail spool: {shown(mail.id)} had no task, queued as {ident}"
             spool.queued(mail.id)

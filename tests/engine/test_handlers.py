@@ -19,6 +19,7 @@ from engine.handlers.command import Command, error_text
 from engine.handlers.payload import guarded
 from engine.mail.running import PATH
 from engine.model import State, Task
+from engine.supervisor import KEPT
 from engine.text import ERROR_LIMIT
 
 TASK = Task(
@@ -174,8 +175,8 @@ LINES = b"\n".join(b"line %03d" % n for n in range(1000))
         (b"x" * 300, "x" * ERROR_LIMIT),
         (b"first\n" + b"x" * 300, "first\n" + "x" * (ERROR_LIMIT - 6)),
         (b"caf\xc3\xa9 \xff", "café \ufffd"),
-        (LINES[-command.KEPT :], "\n".join(f"line {n:03}" for n in range(978, 1000))),
-        (b"first\n" + b"x" * command.KEPT, "x" * ERROR_LIMIT),
+        (LINES[-KEPT:], "\n".join(f"line {n:03}" for n in range(978, 1000))),
+        (b"first\n" + b"x" * KEPT, "x" * ERROR_LIMIT),
     ],
 )
 def test_the_beginning_of_all_output_is_kept(output: bytes, kept: str) -> None:

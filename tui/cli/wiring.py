@@ -672,6 +672,7 @@ class Setup(NamedTuple):
                 token = os.urandom(4).hex()
                 task = verbs.enqueue("mail_send", now, token, description, payload)
                 store.swap(None, task)
+                self.log_queued(task)
                 return task.id
 
             # One by one: what was done before an error is said.
