@@ -433,7 +433,9 @@ def test_two_links_to_one_recipient_are_sent_once(kannader: Path, open_kannader:
     link = (kannader / "queue" / task.id).readlink()
     (kannader / "queue" / "zz").symlink_to(link)
 
-    assert list(problems_in(store)) == ["queue/zz"]
+    dest = f"data/{link.parent.name}/{link.name}"
+    assert list(problems_in(store)) == [dest]
+    assert problems_in(store)[dest].startswith("queue/zz leads to the same recipient as queue/")
     assert [t.id for t in store.take(NOW, "me", 9)] == [task.id]
     assert list(store.take(NOW, "me", 9)) == []
     store.recover()
@@ -1107,8 +1109,55 @@ def test_a_whole_look_shows_each_folder_in_order(open_kannader: Opener, kannader
     assert [item.what for item in seen if isinstance(item, Problem) and "UTF-8" in item.what]
 
 
+def _folder(contents: Path) -> None:
+    contents.unlink()
+    contents.mkdir()
+
+
+def _link(contents: Path) -> None:
+    contents.rename(contents.with_name("elsewhere"))
+    contents.symlink_to("elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("broken", "why"),
+    [
+        (Path.unlink, "contents: missing"),
+        (_folder, "contents: a folder, not a plain file"),
+        (_link, "contents: a symbolic link, not followed"),
+        (lambda path: path.write_bytes(b""), "contents: cut off, expected a line with only a dot"),
+        (lambda path: path.write_bytes(b"A\r\n.\r"), "contents: cut off"),
+        (lambda path: path.write_bytes(b"A.\r\n"), "contents: cut off"),
+    ],
+)
+@pytest.mark.parametrize("word", ["queue", "inflight", "hold"])
+def test_contents_that_no_server_can_be_sent_are_a_problem(
+    kannader: Path,
+    open_kannader: Opener,
+    broken: Callable[[Path], object],
+    why: str,
+    word: str,
+) -> None:
+    """A link to a mail whose contents are missing, cut off or no plain file is a problem: it is no
+    task, no worker claims it, and recovery quarantines it."""
+    store = open_kannader()
+    task = send(store)
+    (kannader / word).mkdir(exist_ok=True)
+    (kannader / "queue" / task.id).rename(kannader / word / task.id)
+    broken(next((kannader / "data").glob("*/contents")))
+
+    assert problems_in(store)[f"{word}/{task.id}"].startswith(f"can never be sent: {why}")
+    assert [p.where for p in store.look({task.id}) if isinstance(p, Problem)] == [
+        f"{word}/{task.id}"
+    ]
+    assert not tasks_in(store) and not list(store.take(NOW, "me", 9))
+    store.recover()
+    assert names(kannader / ".spooldeck" / "aside") == {f"{word}.{task.id}"}
+
+
 def test_of_many_links_the_doubled_are_named(open_kannader: Opener, kannader: Path) -> None:
-    """Only a link to somebody else's recipient, and an id in two places, are named; no other."""
+    """Two links to one recipient are a problem of that recipient, an id in two folders one of its
+    link; no other mail has a problem."""
     store = open_kannader()
     _, doubled, twice, other = (send(store, to) for to in ("a@b.c", "d@e.f", "g@h.i", "j@k.l"))
     queue, hold = kannader / "queue", kannader / "hold"
@@ -1116,12 +1165,16 @@ def test_of_many_links_the_doubled_are_named(open_kannader: Opener, kannader: Pa
     (queue / "second").symlink_to((queue / doubled.id).readlink())
     (hold / twice.id).symlink_to((queue / other.id).readlink())
 
-    wrong = {where: " ".join(what.split()[:5]) for where, what in problems_in(store).items()}
+    shared = {task.id: f"data{task.payload.rpartition('/data')[2]}" for task in (doubled, other)}
+    wrong = {
+        where.rpartition("/")[0] if where.startswith("data/") else where: what.split(" leads ")[0]
+        for where, what in problems_in(store).items()
+    }
 
     assert wrong == {
-        f"queue/{max(doubled.id, 'second')}": "leads to the same recipient",
-        f"queue/{other.id}": "leads to the same recipient",
-        f"queue/{twice.id}": "stands in hold and queue",
+        shared[doubled.id].rpartition("/")[0]: f"queue/{max(doubled.id, 'second')}",
+        shared[other.id].rpartition("/")[0]: f"queue/{other.id}",
+        f"queue/{twice.id}": "stands in hold and queue at once",
     }
 
 

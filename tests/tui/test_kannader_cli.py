@@ -363,6 +363,25 @@ def test_where_no_transport_is_ours_that_is_said(place: Place) -> None:
     assert b"no mail figures are kept here" in told.stdout
 
 
+def test_status_counts_links_that_cannot_be_sent(place: Place) -> None:
+    """A link to contents that a power failure cut off, and a second link to one recipient, are
+    problems in status, which exits 1."""
+    torn, doubled = place.enqueue(TO)[0], place.enqueue(ALSO)[0]
+    queue = place.path / "queue"
+    (queue / "second").symlink_to(target := (queue / doubled).readlink())
+    (queue / torn).resolve().parent.joinpath("contents").write_bytes(b"")
+
+    done = place.run("status", str(place.path), "--json")
+
+    told = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert "2 problems" in told["attention"]
+    assert {one["where"] for one in told["problems"]} == {
+        f"queue/{torn}",
+        str(target).removeprefix("../"),
+    }
+
+
 def test_a_mail_opens_as_one_reads_it(place: Place) -> None:
     """Off the wire and decoded; its bytes as they are stored stand among what is raw."""
     text = b"Subject: =?utf-8?q?caf=C3=A9?=\n\n.x\n.\nbye \x1b[2J\n"

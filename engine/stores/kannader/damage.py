@@ -18,7 +18,7 @@ from engine import files
 from engine.files import Refused
 from engine.model import Problem, State
 from engine.order import SortedNames
-from engine.stores.kannader import form, note, parts
+from engine.stores.kannader import form, note
 from engine.stores.kannader.enqueuing import Begun
 from engine.stores.kannader.form import CONTENTS, METADATA, SCHEDULE, Target
 from engine.stores.kannader.spool import (
@@ -27,6 +27,7 @@ from engine.stores.kannader.spool import (
     Dangling,
     Link,
     Spool,
+    contents_in,
     kept,
     read_link,
 )
@@ -68,11 +69,20 @@ class Damage(NamedTuple):
     state: State | None = None
     target: Target | None = None
     """The recipient of a mail that nothing leads to, or its mail where `dest` is ""."""
+    shared: Target | None = None
+    """The recipient that a further link leads to."""
 
     @property
     def problem(self) -> Problem:
-        """As the seam has it, for the operator."""
-        return Problem(shown(self.where), f"{self.what}{_ENDINGS[self.fate]}", self.state)
+        """As the store yields it, for the operator.
+
+        A further link is a problem of its recipient. At the link itself the next scan of that one
+        name would find a good task, and so take the problem for mended.
+        """
+        what = f"{self.what}{_ENDINGS[self.fate]}"
+        if self.shared is not None:
+            return Problem(f"data/{self.shared.path}", f"{shown(self.where)} {what}")
+        return Problem(shown(self.where), what, self.state)
 
 
 _ENDINGS = {
@@ -116,17 +126,15 @@ def _name(error: OSError) -> str:
 def _behind(spool: Spool, target: Target, state: State) -> tuple[str, Fate]:
     """What is wrong behind a link that leads to this recipient; "" where nothing is."""
     try:
-        with spool.dest(target) as fd:
+        with spool.both(target) as (mail, fd):
             if state is State.DONE:
                 return "", Fate.LEFT
             schedule = _said(form.parse_schedule, SCHEDULE, fd)
-            metadata = _said(form.parse_metadata, METADATA, fd)
+            unsendable = _said(form.parse_metadata, METADATA, fd) or contents_in(mail)[1]
     except Dangling as refusal:
         return ("" if state is State.DONE else str(refusal)), Fate.ASIDE
-    if not metadata and parts.contents_seen(spool, target.mail) is None:
-        metadata = f"{CONTENTS}: missing"
-    if metadata:
-        return f"can never be sent: {metadata}", Fate.ASIDE
+    if unsendable:
+        return f"can never be sent: {unsendable}", Fate.ASIDE
     if schedule:
         return f"Kannader passes it by: {schedule}; repaired, it is due at once", Fate.LEFT
     return "", Fate.LEFT
@@ -160,7 +168,7 @@ def doubles(links: list[Link]) -> Iterator[Damage]:
         same = seen.setdefault(link.id, link)
         if before is not link:
             what = f"leads to the same recipient as {before.where}"
-            yield Damage(link.where, what, Fate.ASIDE, link.state)
+            yield Damage(link.where, what, Fate.ASIDE, link.state, shared=link.target)
         elif same is not link:
             words = f"{STATES[same.state]} and {STATES[link.state]}"
             yield Damage(link.where, f"stands in {words} at once", Fate.LEFT, link.state)
@@ -331,15 +339,14 @@ def _aged(damage: Damage, age: float) -> Iterator[Damage]:
 def torn(spool: Spool, target: Target) -> str:
     """Why a recipient could not be sent to; "" where all is there that is needed."""
     try:
-        with spool.dest(target) as fd:
-            why = _said(form.parse_schedule, SCHEDULE, fd) or _said(
-                form.parse_metadata, METADATA, fd
+        with spool.both(target) as (mail, fd):
+            return (
+                _said(form.parse_schedule, SCHEDULE, fd)
+                or _said(form.parse_metadata, METADATA, fd)
+                or contents_in(mail)[1]
             )
     except Refused as refusal:
         return str(refusal)
-    if not why and parts.contents_seen(spool, target.mail) is None:
-        return f"{CONTENTS}: missing"
-    return why
 
 
 def newest(spool: Spool, target: Target) -> float:

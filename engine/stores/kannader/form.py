@@ -386,3 +386,12 @@ def wire(text: bytes) -> bytes:
         lines.pop()
     stuffed = [b"." + line if line.startswith(b".") else line for line in lines]
     return b"".join(line + b"\r\n" for line in (*stuffed, b"."))
+
+
+END_BYTES = 5
+"""How many of the last bytes `ends_mail` needs."""
+
+
+def ends_mail(tail: bytes) -> bool:
+    """True if these last bytes of a mail in wire form end it: a line with only a dot."""
+    return tail == b".\r\n" or tail.endswith(b"\r\n.\r\n")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from os import stat_result
 from typing import NamedTuple
 
 from engine import decode, files
@@ -18,7 +17,7 @@ from engine.files import Refused
 from engine.model import Part
 from engine.stores.kannader import note
 from engine.stores.kannader.form import CONTENTS, METADATA, SCHEDULE, is_uuid
-from engine.stores.kannader.spool import Mail, Spool, open_guarded, seen_as
+from engine.stores.kannader.spool import Mail, Spool, open_guarded
 
 TASK = "task"
 _ORDER = ("id", "link", SCHEDULE, METADATA, "noted")
@@ -97,18 +96,6 @@ def of(spool: Spool, mail: Mail) -> Iterator[Part]:
         files.oddity(seen).removesuffix(", not a task file"),
         wire=True,
     )
-
-
-def contents_seen(spool: Spool, mail: str) -> stat_result | None:
-    """The state of a mail's contents; None where there are none."""
-    try:
-        fd = files.open_folder(mail, spool.data.fd)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    try:
-        return seen_as(CONTENTS, fd)
-    finally:
-        os.close(fd)
 
 
 def open_contents(spool: Spool, mail: str) -> int:

@@ -93,6 +93,8 @@ class Mail(NamedTuple):
     schedule: Kept
     metadata: Kept
     contents: stat_result | None
+    contents_fault: str
+    """Why the contents can never be sent; "" where they can be."""
     noted: Kept
     note: note.Note
     """What counts now."""
@@ -195,12 +197,16 @@ class Spool:
             Refused: something on the way to it is no folder.
             OSError: it cannot be opened now.
         """
-        with self._both(target) as (_, fd):
+        with self.both(target) as (_, fd):
             yield fd
 
     @contextmanager
-    def _both(self, target: Target) -> Iterator[tuple[int, int]]:
-        """The folders of a mail and of its recipient."""
+    def both(self, target: Target) -> Iterator[tuple[int, int]]:
+        """The folders of a mail and of its recipient, as descriptors.
+
+        Raises:
+            Dangling, Refused, OSError: as `dest`.
+        """
         fd = self._open(target.mail, self.data.fd, f"data/{target.mail}")
         try:
             inner = self._open(target.dest, fd, f"data/{target.path}")
@@ -228,20 +234,20 @@ class Spool:
             OSError: it cannot be read now.
         """
         try:
-            with self._both(link.target) as (mail, dest):
+            with self.both(link.target) as (mail, dest):
                 schedule, metadata = kept(SCHEDULE, dest), kept(METADATA, dest)
-                contents = seen_as(CONTENTS, mail)
+                contents, fault = contents_in(mail)
         except Dangling:
             if link.state is not State.DONE:
                 if not self.still_stands(link):
                     raise FileNotFoundError(link.id) from None
                 raise
             # That is what is left of one that is being erased.
-            schedule, metadata, contents = NO_FILE, NO_FILE, None
+            schedule, metadata, contents, fault = NO_FILE, NO_FILE, None, ""
         noted, ours, broken = self.noted(link)
         if not self.still_stands(link):
             raise FileNotFoundError(link.id)
-        return Mail(link, schedule, metadata, contents, noted, ours, broken)
+        return Mail(link, schedule, metadata, contents, fault, noted, ours, broken)
 
     def noted(self, link: Link) -> tuple[Kept, note.Note, str]:
         """The file of what counts of what was noted, that, and why it cannot be read, if so."""
@@ -266,11 +272,11 @@ class Spool:
         """A mail to one recipient, as the seam has it.
 
         Raises:
-            Refused: its schedule or its envelope cannot be read.
+            Refused: its schedule or its envelope cannot be read, or its contents never be sent.
         """
         link, ours = mail.link, mail.note
-        if mail.contents is None and link.state is not State.DONE:
-            raise Refused(f"{CONTENTS}: missing")
+        if mail.contents_fault and link.state is not State.DONE:
+            raise Refused(mail.contents_fault)
         extra: dict[str, str] = {}
         due: float | None = None
         envelope = form.Envelope("", "", "", False)
@@ -427,9 +433,41 @@ def kept(name: str, fd: int, limit: int = files.TASK_LIMIT) -> Kept:
         os.close(opened)
 
 
+def contents_in(mail: int) -> tuple[stat_result | None, str]:
+    """The contents in an open mail folder: their status (None if missing), and why no server can
+    be sent them ("" if one can be). Reads only the last bytes.
+
+    Contents without their end line were cut off by a power failure: Kannader writes them without
+    fsync. Sent as they are, the server would wait for the rest until it times out. Of contents that
+    this user may not open nothing is known: each attempt reports that.
+
+    Raises:
+        OSError: they cannot be read now.
+    """
+    seen = seen_as(CONTENTS, mail)
+    if seen is None:
+        return None, f"{CONTENTS}: missing"
+    if not stat.S_ISREG(seen.st_mode):
+        return seen, f"{CONTENTS}: {files.oddity(seen).replace(*_TASK_FILE)}"
+    try:
+        fd = open_guarded(CONTENTS, mail)
+    except PermissionError:
+        return seen, ""
+    try:
+        tail = os.pread(fd, form.END_BYTES, max(0, seen.st_size - form.END_BYTES))
+    finally:
+        os.close(fd)
+    if form.ends_mail(tail):
+        return seen, ""
+    return seen, f"{CONTENTS}: cut off, expected a line with only a dot at the end"
+
+
 def _plainly(refusal: Refused) -> str:
-    # The guard of the engine's own task files says what it expected.
-    return str(refusal).replace("not a task file", "not a plain file")
+    return str(refusal).replace(*_TASK_FILE)
+
+
+_TASK_FILE = ("not a task file", "not a plain file")
+"""The checks of the engine's own task files name what they expected; here it is something else."""
 
 
 def schedule_of(mail: Mail) -> form.Schedule:

@@ -208,7 +208,7 @@ class KannaderStore:
         found += [*damage.set_aside(spool), *damage.interrupted(spool)]
         known.update(damage.aside_targets(spool))
         found += damage.orphans(spool, known, self._clock())
-        yield from (one.problem for one in found)
+        yield from {problem.where: problem for problem in (one.problem for one in found)}.values()
 
     def _look_at(self, name: str, state: State) -> Iterator[Task | Problem]:
         spool = self._spool
