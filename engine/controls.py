@@ -17,7 +17,7 @@ from engine.journal import Intent, Journal, Operation
 from engine.operations import Report
 from engine.pen import Pen
 from engine.plans import Plan
-from engine.store import Control, Store, StoreError, Unavailable, Unsupported
+from engine.store import Control, Forecast, Store, StoreError, Unavailable, Unsupported
 from engine.text import shown
 
 VERB = "control"
@@ -35,6 +35,9 @@ class Order(NamedTuple):
     value: str = ""
     before: str | None = None
     """The value that it was seen to have: with another one now, nothing is done. None: any."""
+    amount: int | None = None
+    """How many things the plan counted that it would change: with another count now, nothing is
+    done. None: any."""
 
 
 class Done(NamedTuple):
@@ -121,8 +124,8 @@ def failed(operation: Operation) -> bool:
     return any(note.get("what") == REFUSED for note in operation.notes)
 
 
-def would(store: Store, order: Order) -> str:
-    """What it would do, in the store's words; "" where the store cannot say that. Changes nothing.
+def would(store: Store, order: Order) -> Forecast:
+    """What it would do now; without words where the store cannot tell. Changes nothing.
 
     Raises:
         Unsupported: there is no such control, it is refused now, or not with this target or value.
@@ -130,8 +133,8 @@ def would(store: Store, order: Order) -> str:
     """
     control = judged(store, order)
     if not control.foretells:
-        return ""
-    return store.control(order.name, order.target, control.foretells)
+        return Forecast("")
+    return store.forecast(order.name, order.target, order.value)
 
 
 def judged(store: Store, order: Order) -> Control:
@@ -152,6 +155,26 @@ def judged(store: Store, order: Order) -> Control:
     return control
 
 
+def asked_for(control: Control, forecast: Forecast) -> int:
+    """The number to type, or to give to --apply: how many things it would change."""
+    return forecast.amount if control.foretells else 1
+
+
+def _require_count(store: Store, order: Order) -> None:
+    """Make sure that it would change as many things as its plan counted.
+
+    Raises:
+        Unsupported: it would change more or fewer now, or nothing.
+    """
+    if order.amount is None:
+        return
+    now = would(store, order).amount
+    if now != order.amount:
+        raise Unsupported(f"{order.name} would change {now:,} now, not {order.amount:,}")
+    if not now:
+        raise Unsupported(f"{order.name} would change nothing")
+
+
 def carry_out(
     store: Store,
     journal: Journal | None,
@@ -169,6 +192,7 @@ def carry_out(
             not do it.
     """
     control = judged(store, order)
+    _require_count(store, order)
     if journal is None or intent is None:
         return Done(store.control(order.name, order.target, order.value))
     seen = order._replace(before=control.now)

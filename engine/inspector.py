@@ -26,7 +26,7 @@ from engine.model import Edges, Part, Problem, State, Task
 from engine.operations import End, Report
 from engine.plans import Plan, Row
 from engine.reader import Reader
-from engine.store import Control, Store, Unavailable
+from engine.store import Control, Forecast, Store, Unavailable
 from engine.undo import Settled
 from engine.waiting import Standing
 
@@ -415,8 +415,8 @@ class Inspector:
         finally:
             self._mirror.everything()
 
-    async def would(self, order: Order) -> str:
-        """What a control would do, in the store's words; "" where the store cannot say that.
+    async def would(self, order: Order) -> Forecast:
+        """What a control would do now; without words where the store cannot tell.
 
         Raises:
             Unsupported, Unavailable: as `control`.

@@ -63,9 +63,8 @@ class Control(NamedTuple):
     With "" among them it can do without one."""
     bounds: tuple[int, int] | None = None
     """The least and the most of a value that is a whole number."""
-    foretells: str = ""
-    """The value with which it changes nothing, and answers with what it would do; "" where there
-    is none."""
+    foretells: bool = False
+    """Whether `Store.forecast` reports what it would do."""
     pauses: bool = False
     """Whether it is what stops and restarts the whole queue; its choices are those two: to let it
     go on, then to stop it."""
@@ -74,6 +73,15 @@ class Control(NamedTuple):
     def has_paused(self) -> bool:
         """Whether it has stopped the queue, as far as it says."""
         return self.pauses and len(self.choices) == 2 and self.now == self.choices[1][0]
+
+
+class Forecast(NamedTuple):
+    """What a control would do now."""
+
+    words: str
+    """One line for each thing, or one line for all of them."""
+    amount: int = 1
+    """How many tasks, links or files it would change."""
 
 
 def anything(kind: str, group: str) -> bool:
@@ -204,6 +212,14 @@ class Store(Protocol):
         Raises:
             Unsupported: there is no such control, it is refused now, or not with these words.
             Unavailable: it cannot be done now.
+        """
+        ...
+
+    def forecast(self, name: str, target: str = "", value: str = "") -> Forecast:
+        """What a control that `foretells` would do now. Changes nothing.
+
+        Raises:
+            Unsupported, Unavailable: as `control`.
         """
         ...
 

@@ -28,6 +28,7 @@ from engine.model import (
 from engine.store import (
     SHOWN,
     Control,
+    Forecast,
     Gone,
     Seen,
     StoreError,
@@ -223,6 +224,10 @@ class MemoryStore:
 
     def control(self, name: str, target: str = "", value: str = "") -> str:
         """Nothing to control."""
+        raise Unsupported(f"no control {name!r} here")
+
+    def forecast(self, name: str, target: str = "", value: str = "") -> Forecast:
+        """There are no controls."""
         raise Unsupported(f"no control {name!r} here")
 
     def close(self) -> None:

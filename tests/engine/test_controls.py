@@ -115,7 +115,7 @@ async def test_its_tasks_are_looked_at_anew(whole: Whole) -> None:
         done = await inspector.control(Order(RETRY))
         await until(inspector, lambda: not inspector.latest.counts.get(State.DEAD))
 
-    assert (dead, done.said) == ({"dead": 2}, "2 failed or parked jobs are due now")
+    assert (dead, done.said) == ({"dead": 2}, "2 jobs failed or parked: due now")
 
 
 @pytest.mark.parametrize(
@@ -256,14 +256,14 @@ def test_an_undo_names_the_value_before(whole: Whole) -> None:
 def test_a_store_that_can_say_what_it_would_do_is_asked(tmp_path: Path) -> None:
     """A recovery says what it would mend, and mends nothing; another control says nothing."""
     make_spool(str(tmp_path / "spool"))
-    (tmp_path / "spool" / "queue" / "stray").write_text("not a link")
+    (tmp_path / "spool" / "queue" / "stray").symlink_to("nowhere")
     with closing(KannaderStore(str(tmp_path / "spool"), lambda: NOW)) as store:
         before = sorted(path.name for path in (tmp_path / "spool").rglob("*"))
         told = controls.would(store, Order("recover"))
         after = sorted(path.name for path in (tmp_path / "spool").rglob("*"))
         done = controls.carry_out(store, None, Order("recover"), None, lambda: NOW)
 
-        assert told
+        assert told.amount == 1 == len(told.words.splitlines())
         assert before == after
         assert done.said
         with pytest.raises(Unsupported, match="expected nothing or anyway"):
@@ -272,6 +272,21 @@ def test_a_store_that_can_say_what_it_would_do_is_asked(tmp_path: Path) -> None:
             store.control("recover", value="dyr")
         with pytest.raises(Unsupported, match=r"adopt needs a target: data/"):
             controls.would(store, Order("adopt"))
+
+
+def test_nothing_is_done_to_another_number_than_was_counted(whole: Whole) -> None:
+    """A control that would change more, fewer or no tasks than its plan counted is refused."""
+    whole.fail_all()
+    with closing(whole.open()) as store:
+        for amount, why in ((1, "would change 2 now, not 1"), (3, "would change 2 now, not 3")):
+            with pytest.raises(Unsupported, match=why):
+                controls.carry_out(
+                    store, whole.journal, Order(RETRY, amount=amount), US, lambda: NOW
+                )
+        assert not whole.journal.operations()
+        controls.carry_out(store, whole.journal, Order(RETRY, amount=2), US, lambda: NOW)
+        with pytest.raises(Unsupported, match="would change nothing"):
+            controls.carry_out(store, whole.journal, Order(RETRY, amount=0), US, lambda: NOW)
 
 
 def test_a_switch_is_offered_the_other_way() -> None:

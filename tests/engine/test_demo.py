@@ -283,8 +283,8 @@ def test_the_mail_spool_has_every_sort_of_mail(tmp_path: Path, running: psutil.P
     assert [task.state for task in tasks.values()].count(State.HELD) == 1
     lapses = [task.lease.until for task in tasks.values() if task.lease and not task.attempts]
     assert any(until and until > time.time() + 1800 for until in lapses)
-    # The link that leads nowhere stays only until the worker has begun, which sets it aside.
-    until(lambda: damaged(place, "was set aside", "leads to"), place)
+    # The link that leads nowhere stays only until the worker has begun, which quarantines it.
+    until(lambda: damaged(place, "quarantined link: leads to", "leads to"), place)
     assert damaged(place, "is a whole mail")
 
     log = place / ".spooldeck" / "log"

@@ -236,7 +236,7 @@ def test_a_whole_orphan_is_adopted_or_discarded(
     (task,) = {item for item in store.look() if isinstance(item, Task)}
     assert said.endswith(f"in queue as {task.id}")
     assert task.destination == "bar@example.net"
-    with pytest.raises(Exception, match="nothing that it could be done to"):
+    with pytest.raises(Exception, match="is no mail that no link leads to"):
         store.control("discard", problem.where)
     (root / "queue" / task.id).unlink()
     store.control("discard", problem.where)
@@ -465,7 +465,7 @@ def test_a_link_of_any_name_is_set_aside(
     (said,) = store.recover()
 
     (kept,) = (root / ".spooldeck" / "aside").iterdir()
-    assert said.endswith(f"set aside as .spooldeck/aside/{kept.name}")
+    assert said.endswith(f"quarantined as .spooldeck/aside/{kept.name}")
     assert str(kept.readlink()) == "/nowhere"
     assert store.recover() == []
 

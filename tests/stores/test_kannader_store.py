@@ -946,19 +946,65 @@ def test_what_was_set_aside_is_put_back(kannader: Path, open_kannader: Opener, w
     metadata.write_bytes(b"torn")
     store.recover()
     where = f".spooldeck/aside/{word}.{task.id}"
-    assert "can be put back" in problems_in(store)[where]
+    assert "metadata: no JSON" in problems_in(store)[where]
 
     with pytest.raises(Unsupported, match="can never be sent"):
         store.control("put-back", where)
     metadata.write_bytes(whole)
+    assert problems_in(store)[where] == "quarantined link: mended; put it back, or discard it"
     said = store.control("put-back", where)
 
     after = again(store, task)
     assert said == f"{where}: put back as {word}/{task.id}"
     assert replace(after, rev="") == replace(before, rev="")
     assert problems_in(store) == {} and store.recover() == []
-    with pytest.raises(Unsupported, match="was not set aside"):
+    with pytest.raises(Unsupported, match="no such quarantined link"):
         store.control("put-back", where)
+
+
+def test_discarding_a_second_link_keeps_the_mail(kannader: Path, open_kannader: Opener) -> None:
+    """A quarantined link whose recipient another link leads to is deleted alone; the mail stays."""
+    store = open_kannader()
+    task = send(store)
+    (kannader / "queue" / "zz").symlink_to((kannader / "queue" / task.id).readlink())
+    store.recover()
+    where = ".spooldeck/aside/queue.zz"
+
+    assert store.forecast("discard", where).words == f"{where}: would be deleted, for good"
+    assert store.control("discard", where) == f"{where}: deleted"
+
+    assert problems_in(store) == {} and again(store, task) == task
+
+
+@pytest.mark.parametrize(
+    ("target", "keeps", "why"),
+    [
+        (".spooldeck/aside/../../queue/{id}", None, "no such quarantined link"),
+        (".spooldeck/aside/{id}", None, "no such quarantined link"),
+        ("queue/{id}", None, "no mail that no link leads to"),
+        ("data/{mail}", None, "no mail that no link leads to"),
+        (".spooldeck/aside/queue.{id}", "notes.txt", "not a file of Kannader: move it away"),
+    ],
+)
+def test_what_is_not_to_be_discarded_stays(
+    kannader: Path, open_kannader: Opener, target: str, keeps: str | None, why: str
+) -> None:
+    """A linked mail, a path out of the quarantine, and a mail with another program's file are not
+    discarded, and the forecast refuses them too."""
+    store = open_kannader()
+    task = send(store)
+    dest = (kannader / "queue" / task.id).resolve()
+    if keeps:
+        (dest / keeps).write_text("mine")
+        (dest / "metadata").write_bytes(b"torn")
+        store.recover()
+    before = sorted(kannader.rglob("*"))
+    where = target.format(id=task.id, mail=dest.parent.name)
+
+    for act in (store.forecast, store.control):
+        with pytest.raises(Unsupported, match=why):
+            act("discard", where)
+    assert sorted(kannader.rglob("*")) == before
 
 
 def test_of_two_links_to_one_recipient_none_is_put_back(
@@ -977,7 +1023,7 @@ def test_of_two_links_to_one_recipient_none_is_put_back(
         with pytest.raises(Unsupported):
             store.control("put-back", f".spooldeck/aside/{name}")
     (kannader / "queue" / task.id).rename(kannader / "queue" / "other")
-    with pytest.raises(Unsupported, match="same recipient as queue/other"):
+    with pytest.raises(Unsupported, match="another link leads to the same recipient"):
         store.control("put-back", f".spooldeck/aside/queue.{task.id}.2")
     (kannader / "queue" / "other").unlink()
     (kannader / "queue" / task.id).symlink_to("nowhere")

@@ -482,7 +482,12 @@ def test_the_button_retries_all(open_queue: Opener, sql: Sql) -> None:
         " next_attempt_at = CASE mail_type WHEN 'user' THEN 5 ELSE 253402300799 END"
     )
 
-    assert store.control("retryFailed") == "2 failed or parked jobs are due now"
+    counted = store.forecast("retryFailed")
+    assert (counted.amount, counted.words) == (
+        2,
+        "2 jobs failed or parked: due now, attempts reset",
+    )
+    assert store.control("retryFailed") == "2 jobs failed or parked: due now"
 
     tasks = [there(store), there(store, ORGANIZER)]
     assert [(t.state, t.word, t.attempts, t.error) for t in tasks] == [
@@ -536,7 +541,7 @@ def test_too_many_orphans_are_asked_about(open_queue: Opener, sql: Sql) -> None:
 
     assert "12 of 20" in problems_in(store)["orphans"]
     assert sql("SELECT DISTINCT status, count(*) FROM mail_queue") == [("pending", 20)]
-    assert store.control("deleteOrphans") == "12 orphans deleted"
+    assert store.control("deleteOrphans") == "12 jobs deleted"
     assert len(list(store.take(NOW, "me", 99))) == 8
 
 
@@ -577,7 +582,7 @@ def test_a_job_much_older_than_its_numbers_registration_waits(
 
     assert store.kept.orphans == ()
     assert "1 job is older than the registration" in problems_in(store)["orphans"]
-    assert store.control("deleteOrphans") == "1 orphans deleted"
+    assert store.control("deleteOrphans") == "1 job deleted"
     assert problems_in(store) == {}
     assert sql("SELECT registration_number FROM mail_queue") == [(1002,)]
 

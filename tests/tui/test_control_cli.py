@@ -85,13 +85,16 @@ def test_shown_first_then_done(whole: Whole, spooldeck: Run) -> None:
 
 
 def test_the_answer_for_programs(whole: Whole, spooldeck: Run) -> None:
-    """What the store said comes as lines, and the operation by its name."""
+    """The dry run counts what it would change; the answer comes as lines, with the operation."""
+    whole.fail_all()
     shown = spooldeck("control", RETRY, whole.path, "--dry-run", "--json")
-    done = spooldeck("control", RETRY, whole.path, "--apply", "1", "--json")
+    done = spooldeck("control", RETRY, whole.path, "--apply", "2", "--json")
 
-    assert json.loads(shown.stdout)["order"] == {"target": "", "value": ""}
+    told = json.loads(shown.stdout)
+    assert (told["order"], told["count"]) == ({"target": "", "value": ""}, 2)
+    assert told["command"].endswith("--apply 2")
     said = json.loads(done.stdout)
-    assert (said["control"], said["said"]) == (RETRY, ["0 failed or parked jobs are due now"])
+    assert (said["control"], said["said"]) == (RETRY, ["2 jobs failed or parked: due now"])
     assert json.loads(spooldeck("journal", whole.path, "--json").stdout)["op"] == said["op"]
 
 
@@ -123,10 +126,9 @@ def test_what_is_refused_says_why(
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ((PAUSE,), "no such place; a control takes --dry-run or --apply 1"),
-        ((PAUSE, "PLACE"), "expected --dry-run or --apply 1 beside the NAME"),
-        ((PAUSE, "PLACE", "--value", "0", "--apply", "2"), "or --apply 1"),
-        ((PAUSE, "PLACE", "--dry-run", "--apply", "1"), "expected --dry-run, which changes"),
+        ((PAUSE,), "no such place; a control takes --dry-run or --apply N"),
+        ((PAUSE, "PLACE"), "expected --dry-run or --apply N beside the NAME"),
+        ((PAUSE, "PLACE", "--dry-run", "--apply", "1"), "expected either --dry-run, or --apply N"),
         (("--dry-run",), "expected the NAME of a control"),
         ((PAUSE, "PLACE", "PLACE", "--dry-run"), "expected the NAME of a control"),
     ],

@@ -12,7 +12,7 @@ import pytest
 from textual.pilot import Pilot
 
 from engine.model import Problem
-from engine.store import Control
+from engine.store import Control, Forecast
 from engine.stores.memory import Memory, MemoryStore
 from tests.tui.spools import (
     Clock,
@@ -186,17 +186,17 @@ async def test_a_value_is_typed_and_checked(whole: Whole) -> None:
 
 
 async def test_what_cannot_be_set_back_asks_for_its_count(whole: Whole) -> None:
-    """A button is pressed by its count, 1; `y` only says so; its tasks are looked at anew."""
+    """A button that changes two jobs is pressed by typing 2; `y` only says so; a scan follows."""
     whole.fail_all()
     async with console_on(whole.place()).run_test(size=(80, 24)) as pilot:
         await planned(pilot, RETRY)
-        await sees(pilot, "it cannot be taken back.", f"type 1 to do it: {RETRY}: [ _ ]")
+        await sees(pilot, "it cannot be taken back.", f"type 2 to do it: {RETRY}: [ _ ]")
         await pilot.press("y")
-        await sees(pilot, "this plan asks for its count: type 1")
+        await sees(pilot, "this plan asks for its count: type 2")
         assert whole.sql("SELECT DISTINCT attempts FROM mail_queue") == [(9,)]
 
-        await pilot.press("1")
-        await sees(pilot, "2 failed or parked jobs are due now")
+        await pilot.press("2")
+        await sees(pilot, "2 jobs failed or parked: due now")
         live = queue_of(pilot.app).live  # type: ignore[arg-type]
         await until(
             pilot,
@@ -297,15 +297,18 @@ class Flushing(MemoryStore):
             "send what waits",
             "a folder",
             "how",
-            foretells="dry",
+            foretells=True,
             choices=(("", "once"), ("twice", "two times")),
         )
     }
 
     def control(self, name: str, target: str = "", value: str = "") -> str:
         """Two lines of it, the second from outside."""
-        verb = "would be" if value == "dry" else "is"
-        return f"{target} {verb} flushed\n\x1b[31mred"
+        return f"{target} is flushed\n\x1b[31mred"
+
+    def forecast(self, name: str, target: str = "", value: str = "") -> Forecast:
+        """Two lines of it, for two things."""
+        return Forecast(f"{target} would be flushed\n\x1b[31mred", 2)
 
 
 def flushing(memory: Memory) -> Place:
@@ -339,11 +342,12 @@ async def test_a_target_is_asked_for_and_the_store_foretells() -> None:
         await pilot.press(*"in", "enter")
         await sees(pilot, "in would be flushed", "[31mred")
         await pilot.press("space")
-        await sees(pilot, "--target in --value twice --apply 1")
+        await sees(pilot, "--target in --value twice --apply 2")
 
         await until(pilot, lambda: screen._foretold is not None)
         await read(pilot)
-        await pilot.press("1")
+        await sees(pilot, "type 2 to do it")
+        await pilot.press("2")
         await sees(pilot, "in is flushed", "[31mred")
         assert "\x1b" not in page(pilot)
 

@@ -890,7 +890,7 @@ def test_where_nobody_sends_that_is_said_of_each_mail(place: Place) -> None:
 
 def test_the_doctor_has_the_command_for_what_is_damaged(place: Place) -> None:
     """To be copied as it stands: adopted, a mail that nothing led to is sent; repaired, it is due;
-    put back, what was set aside is where it was.
+    put back, a quarantined link is in its former folder.
     """
     lost, torn = place.enqueue(TO)[0], place.enqueue(ALSO)[0]
     (place.path / "queue" / lost).unlink()
@@ -908,6 +908,28 @@ def test_the_doctor_has_the_command_for_what_is_damaged(place: Place) -> None:
         assert (words[0], place.run(*words[1:]).returncode) == ("spooldeck", 0)
     assert {task.destination for task in place.tasks()} == {TO, ALSO}
     assert not any("mend: " in line and "control" in line for line in doctored(place)[1])
+
+
+def test_a_quarantined_link_can_be_discarded(place: Place) -> None:
+    """The command that doctor names for a quarantined link works: dry run and --apply agree, and
+    afterwards nothing of the mail is left, and no problem either."""
+    (ident,) = place.enqueue(TO)
+    (place.path / "queue" / ident / "metadata").write_bytes(b"torn")
+    place.run("kannader", "recover", str(place.path))
+    (mend,) = (line for line in doctored(place)[1] if "control discard" in line)
+    words = shlex.split(mend.split("mend: ")[1])[1:]
+
+    dry = place.run(*words[:-2], "--dry-run", "--json")
+    assert (place.path / ".spooldeck" / "aside" / f"queue.{ident}").is_symlink()
+    done = place.run(*words)
+
+    assert (words[-2:], dry.returncode, done.returncode) == (["--apply", "1"], 0, 0)
+    assert "would be deleted with data/" in json.loads(dry.stdout)["would"]
+    assert b": deleted with data/" in done.stdout
+    assert names(place.path / "data") == names(place.path / ".spooldeck" / "aside") == []
+    assert json.loads(place.run("status", str(place.path), "--json").stdout)["problems"] == []
+    again = place.run(*words[:-2], "--dry-run")
+    assert again.returncode == 1 and b"there is no such quarantined link" in again.stderr
 
 
 def test_a_spool_of_mails_has_no_mail_spool_of_ours(place: Place) -> None:
@@ -928,11 +950,11 @@ def test_recovery_says_what_it_would_do_and_then_does_it(place: Place) -> None:
     words = ("kannader", "recover", str(place.path))
 
     dry = place.run(*words, "--dry-run")
-    assert b"queue/dangling" in dry.stdout and b"would be set aside" in dry.stdout
+    assert b"queue/dangling" in dry.stdout and b"would be quarantined" in dry.stdout
     assert (place.path / "queue" / "dangling").is_symlink()
     done, again = place.run(*words), place.run(*words)
 
-    assert b"set aside as" in done.stdout
+    assert b"quarantined as" in done.stdout
     assert again.stdout == b"nothing to recover\n"
     assert names(place.path / "queue") == [ident]
     assert "Recovered queue/dangling" in place.log

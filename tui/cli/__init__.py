@@ -409,7 +409,7 @@ _WORDS = (
             _takes("--value", metavar="V", default="", help="what it is set to, where it asks"),
             _takes("--reason", metavar="TEXT", default="", help="why, for the journal"),
             _DRY_RUN,
-            _takes("--apply", type=_count, default=0, metavar="1", help="do it, to this one queue"),
+            _takes("--apply", type=_count, default=0, metavar="N", help="do it, to so many things"),
             _takes(_JSON, action="store_true", help="for programs"),
         ),
     ),

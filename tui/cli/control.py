@@ -33,12 +33,11 @@ def control(setup: Setup, arguments: Namespace) -> int:
     words: Sequence[str] = arguments.words
     if not (arguments.dry_run or arguments.apply):
         return _list(setup, arguments, words)
-    if arguments.dry_run is bool(arguments.apply) or arguments.apply > 1:
-        fail(EX_USAGE, "expected --dry-run, which changes nothing, or --apply 1")
+    deed.require_one(arguments)
     if not 1 <= len(words) <= 2:
         fail(EX_USAGE, "expected the NAME of a control, and a PLACE behind it if need be")
     setup = deed.placed(setup, arguments, words[1:])
-    order = Order(words[0], arguments.target, arguments.value)
+    order = Order(words[0], arguments.target, arguments.value, amount=arguments.apply or None)
     try:
         return (_show if arguments.dry_run else _do)(setup, order, arguments)
     except Unsupported as refusal:
@@ -50,12 +49,12 @@ def control(setup: Setup, arguments: Namespace) -> int:
 
 def _list(setup: Setup, arguments: Namespace, words: Sequence[str]) -> int:
     if len(words) > 1 or arguments.target or arguments.value:
-        fail(EX_USAGE, "expected --dry-run or --apply 1 beside the NAME of a control")
+        fail(EX_USAGE, "expected --dry-run or --apply N beside the NAME of a control")
     root = getattr(arguments, "root", "")
     if words and not os.path.exists(words[0]):
         fail(
             EX_USAGE,
-            f"{shown(words[0])}: no such place; a control takes --dry-run or --apply 1",
+            f"{shown(words[0])}: no such place; a control takes --dry-run or --apply N",
         )
     (place, *_) = named(setup, [*words, *([root] if root and not words else [])])
 
@@ -90,25 +89,27 @@ def _as_json(place: str, told: Facts, found: dict[str, Control]) -> dict[str, ob
 def _show(setup: Setup, order: Order, arguments: Namespace) -> int:
     with closing(setup.store()) as store:
         known = controls.judged(store, order)
-        foretold = controls.would(store, order)
-    twin = deed.typed(_twin(setup, order, arguments.reason))
+        forecast = controls.would(store, order)
+    count = controls.asked_for(known, forecast)
+    twin = deed.typed(_twin(setup, order, arguments.reason, count)) if count else ""
     if arguments.json:
         row = view.as_row(order.name, known)
         order_told = {"target": order.target, "value": order.value}
-        print(json.dumps({**row, "order": order_told, "would": foretold, "command": twin}))
+        told = {"order": order_told, "would": forecast.words, "count": count}
+        print(json.dumps({**row, **told, "command": twin or None}))
         return DONE
     width = shutil.get_terminal_size((100, 24)).columns
-    print_lines(view.plan(order, known, foretold or "it says nothing", width))
-    print(f"nothing was changed; this does it: {shown(twin)}")
+    print_lines(view.plan(order, known, forecast.words, width))
+    print(f"nothing was changed; {f'this does it: {shown(twin)}' if count else 'nothing to do'}")
     return DONE
 
 
-def _twin(setup: Setup, order: Order, reason: str) -> list[str]:
+def _twin(setup: Setup, order: Order, reason: str, count: int) -> list[str]:
     words = [*deed.base(setup), "control", order.name]
     words += ["--target", order.target] if order.target else []
     words += ["--value", order.value] if order.value else []
     words += ["--reason", reason] if reason else []
-    return [*words, "--apply", "1"]
+    return [*words, "--apply", str(count)]
 
 
 def _do(setup: Setup, order: Order, arguments: Namespace) -> int:

@@ -148,7 +148,8 @@ def _damage(setup: Setup, problems: Sequence[Problem], mended: Sequence[str]) ->
 _ANSWERS: Mapping[str, tuple[str, ...]] = {
     "adopt it, and it is sent, or discard it": ("adopt", "discard"),
     "repaired, it is due at once": ("repair",),
-    "mended, it can be put back": ("put-back",),
+    "put it back, or discard it": ("put-back", "discard"),
+    "discard it, or put it back once": ("discard",),
 }
 """By what a problem says can be done about it: the controls that do it, or one of which does."""
 

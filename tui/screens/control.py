@@ -10,7 +10,7 @@ from engine import controls
 from engine.controls import Order
 from engine.journal import Intent
 from engine.model import Problem
-from engine.store import Control, StoreError
+from engine.store import Control, Forecast, StoreError
 from engine.text import shown
 from tui import keys, present
 from tui.live import Live
@@ -72,7 +72,7 @@ class ControlScreen(Deed):
         self._live, self._around = live, around
         self._seen: Control = live.inspector.controls[name]
         self._order = Order(name, value=controls.proposed(self._seen), before=self._seen.now)
-        self._foretold: str | None = None
+        self._foretold: Forecast | None = None
         self._unknown = self._trouble = ""
         self._problems: tuple[Problem, ...] = ()
         self._doing = False
@@ -100,7 +100,7 @@ class ControlScreen(Deed):
             if self._seen.target:
                 self._problems = await inspector.problems()
             if self._seen.foretells and not controls.wrong(self._seen, order):
-                self._foretold = await inspector.would(order) or "it says nothing"
+                self._foretold = await inspector.would(order)
         except StoreError as error:
             self._unknown = str(error)
         self.plan_changed()
@@ -137,14 +137,15 @@ class ControlScreen(Deed):
         if self._trouble:
             lines += [present.heading("not done, as the store says", width)]
             lines += [*view.said_lines(self._trouble, width, "bad"), BLANK]
-        lines += view.plan(self._order, self._seen, self._foretold, width)
+        foretold = None if self._foretold is None else self._foretold.words
+        lines += view.plan(self._order, self._seen, foretold, width)
         if self._seen.target:
             lines += view.targets(self._problems, width)
         needed = ", which is asked for here" if self._around.require_reason else ""
         none = f"none yet; Tab types it{needed}"
         said = (shown(self._reason), "") if self._reason else (none, "dim")
         lines += [BLANK, present.heading("reason", width), present.cut((("  ", ""), said), width)]
-        if controls.wrong(self._seen, self._order):
+        if controls.wrong(self._seen, self._order) or not self._count:
             return lines  # a command without what has yet to be typed would be none
         lines += [BLANK, present.heading("the same on the command line", width)]
         twin = shown(shlex.join(self._twin()))
@@ -159,12 +160,12 @@ class ControlScreen(Deed):
         return lines
 
     def _twin(self) -> tuple[str, ...]:
-        _, target, value, _ = self._order
+        target, value = self._order.target, self._order.value
         words = [*self._live.place.command, "control", self._order.name]
         words += ["--target", target] if target else []
         words += ["--value", value] if value else []
         words += ["--reason", self._reason] if self._reason else []
-        return (*words, "--apply", "1")
+        return (*words, "--apply", str(self._count))
 
     def _ask(self) -> Line:
         if self._doing:
@@ -174,12 +175,17 @@ class ControlScreen(Deed):
         if settled := self.settled():
             return ((f" {shown(settled)}", "warning"),)
         name = shown(self._order.name)
-        return self.question(f"type 1 to do it: {name}", f"do it: {name}")
+        return self.question(f"type {self.wanted} to do it: {name}", f"do it: {name}")
+
+    @property
+    def _count(self) -> int:
+        """How many things it would change, as far as that was asked."""
+        return controls.asked_for(self._seen, self._foretold or Forecast(""))
 
     @property
     def wanted(self) -> str:
         """What cannot be set back asks for its count."""
-        return "" if controls.is_safe(self._seen) else "1"
+        return "" if controls.is_safe(self._seen) else str(self._count)
 
     def settled(self) -> str:
         """It is done, or what is shown does not hold any more, or something is missing."""
@@ -195,6 +201,8 @@ class ControlScreen(Deed):
             return f"what it would do is not known: {self._unknown}"
         if self._seen.foretells and self._foretold is None:
             return "what it would do is being asked: a moment"
+        if not self._count:
+            return "nothing to do: it would change nothing"
         if self._around.require_reason and not self._reason.strip():
             return "a reason is asked for here: Tab types it"
         return ""
@@ -238,7 +246,8 @@ class ControlScreen(Deed):
 
         def take(answer: str | None) -> None:
             if answer and answer.strip():
-                self._change(self._order._replace(**{field: answer.strip()}))
+                said = {field: answer.strip()}
+                self._change(Order(**{**self._order._asdict(), **said}))
             if answer and field == "target" and self._asks:
                 self._type(self._seen.value, self._order.value or self._seen.now, "value")
 
@@ -263,7 +272,7 @@ class ControlScreen(Deed):
 
     @work(group="control")
     async def _do(self) -> None:
-        who, order = self._live.place.who, self._order
+        who, order = self._live.place.who, self._order._replace(amount=self._count)
         intent = Intent(controls.VERB, who, self._reason, scope="the whole queue")
         try:
             done = await self._live.inspector.control(order, intent)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Container, Iterator, Set
 from enum import StrEnum
 from itertools import islice
 from operator import attrgetter
@@ -50,7 +50,7 @@ class Fate(StrEnum):
 
     LEFT = "left"
     """It is named, and nobody but an operator touches it."""
-    ASIDE = "set aside"
+    ASIDE = "quarantined"
     """Its link is kept where nobody follows it."""
     ERASED = "erased"
     """It is deleted: nobody was ever told that it was taken."""
@@ -87,7 +87,7 @@ class Damage(NamedTuple):
 
 _ENDINGS = {
     Fate.LEFT: "",
-    Fate.ASIDE: "; recovery sets it aside",
+    Fate.ASIDE: "; recovery quarantines it",
     Fate.ERASED: "; recovery deletes it",
     Fate.UNREAD: "; recovery leaves it as it is",
     Fate.ASKED: "; adopt it, and it is sent, or discard it",
@@ -196,43 +196,59 @@ def _pages(links: Iterator[Link]) -> Iterator[list[Link]]:
         yield page
 
 
-def set_aside(spool: Spool) -> Iterator[Damage]:
-    """What has been set aside already."""
+def quarantined(spool: Spool, known: Set[Target]) -> Iterator[Damage]:
+    """Links in quarantine, each with what can be done about it; `known` is where all other links
+    lead.
+    """
     for name in sorted(spool.aside.names()):
         try:
-            _, text = read_link(name, spool.aside)
-        except (FileNotFoundError, Refused):
-            text = "something else"
-        what = f"was set aside: a link to {shown(text)[:120]}; mended, it can be put back"
-        yield Damage(f"{ASIDE}/{name}", what)
+            why = why_kept(spool, held_back(spool, name), known)
+        except FileNotFoundError:
+            continue  # put back or discarded since it was listed
+        except Refused as refusal:
+            why = str(refusal)
+        except OSError as error:
+            why = f"cannot be read now: {error.strerror}"
+        can = f"{why}; discard it, or put it back once that is mended" if why else BACK
+        yield Damage(f"{ASIDE}/{name}", f"quarantined link: {can}")
 
 
-def put_back(spool: Spool, name: str) -> Link:
-    """A link that was set aside, as it would stand if it were put back.
+BACK = "mended; put it back, or discard it"
+
+
+def held_back(spool: Spool, name: str) -> Link:
+    """A quarantined link as it was in its former folder.
 
     Raises:
         FileNotFoundError: there is none of this name.
-        Refused: what is behind it is damaged still, or another link leads there.
-        OSError: that cannot be told now, or not by us.
+        Refused: it is no link, leads elsewhere, or its name does not tell its former folder.
+        OSError: it cannot be read now, or not by this user.
     """
-    if not spool.aside.exists() or name in ("", ".", ".."):
+    if not spool.aside.exists() or name in ("", ".", "..") or "/" in name:
         raise FileNotFoundError(name)
     seen, text = read_link(name, spool.aside)
     word, _, ident = name.partition(".")
     state = next((state for state, each in STATES.items() if each == word), None)
     if state is None:
-        raise Refused("its name does not say where it stood")
+        raise Refused("its name does not tell from which folder it is")
     found = _numbered(ident)
     ident = form.require_id(found[1] if found else ident)
-    target = form.target_of(text)
-    what, fate = _behind(spool, target, state)
+    return Link(ident, state, form.target_of(text), seen)
+
+
+def why_kept(spool: Spool, link: Link, known: Container[Target]) -> str:
+    """Why a quarantined link cannot be put back; "" if it can. `known`: where other links lead.
+
+    Raises:
+        OSError: that cannot be determined now, or not by this user.
+    """
+    try:
+        what, fate = _behind(spool, link.target, link.state)
+    except Refused as refusal:
+        return str(refusal)
     if fate is Fate.ASIDE and what:
-        raise Refused(what)
-    other = next((link for link in spool.links() if link.target == target), None)
-    if other is not None:
-        raise Refused(f"leads to the same recipient as {other.where}")
-    taken = any(folder.holds(ident) for folder in spool.states.values())
-    return Link(form.new_uuid() if taken else ident, state, target, seen)
+        return what
+    return "another link leads to the same recipient" if link.target in known else ""
 
 
 _numbered = re.compile(r"(.+)\.\d+").fullmatch
@@ -252,18 +268,41 @@ def interrupted(spool: Spool) -> Iterator[Damage]:
             yield Damage(f"{spool.begun.word}/{name}", what)
 
 
-def aside_targets(spool: Spool) -> Iterator[Target]:
-    """Where the links lead that were set aside: what is behind them is nobody else's."""
+def aside_targets(spool: Spool, without: str = "") -> Iterator[Target]:
+    """Where quarantined links lead, but for the one of this name: their data is in use."""
     for name in spool.aside.names():
         try:
-            yield form.target_of(read_link(name, spool.aside)[1])
+            if name != without:
+                yield form.target_of(read_link(name, spool.aside)[1])
         except (FileNotFoundError, Refused):
             continue  # leads nowhere in this spool
 
 
-def linked(spool: Spool) -> set[Target]:
-    """Every recipient that something leads to."""
-    return {link.target for link in spool.links()} | set(aside_targets(spool))
+def linked(spool: Spool, without: str = "") -> set[Target]:
+    """Every recipient that a link leads to, but for the quarantined link of this name."""
+    return {link.target for link in spool.links()} | set(aside_targets(spool, without))
+
+
+def only_behind(spool: Spool, name: str) -> Target | None:
+    """The recipient that only this quarantined link leads to; None if another link does, or it
+    leads to none.
+
+    Raises:
+        FileNotFoundError: there is no such link.
+        Refused: something else has that name.
+        OSError: it cannot be read now, or not by this user.
+    """
+    if not spool.aside.exists() or name in ("", ".", "..") or "/" in name:
+        raise FileNotFoundError(name)
+    _, text = read_link(name, spool.aside)
+    try:
+        target = form.target_of(text)
+        with spool.dest(target):
+            # A second scan: another process may have moved a link past the first one.
+            others = (linked(spool, name) for _ in range(2))
+            return None if any(target in each for each in others) else target
+    except Refused:
+        return None
 
 
 def orphans(spool: Spool, known: Set[Target], now: float) -> list[Damage]:

@@ -7,6 +7,7 @@ anything is touched, left-over drafts go as well, and what is nobody's is named,
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 
 from engine import files
@@ -14,7 +15,7 @@ from engine.files import Refused
 from engine.model import State
 from engine.stores.kannader import form, note
 from engine.stores.kannader.form import CONTENTS, METADATA, SCHEDULE, Target
-from engine.stores.kannader.spool import Link, Spool
+from engine.stores.kannader.spool import Dangling, Link, Spool
 
 
 def erase(spool: Spool, link: Link) -> None:
@@ -53,6 +54,24 @@ def erase_target(spool: Spool, target: Target) -> None:
         os.close(mail)
 
 
+def require_erasable(spool: Spool, target: Target) -> None:
+    """Make sure that a recipient's folder holds only what Kannader puts there.
+
+    Raises:
+        Refused: another file is in it.
+        OSError: it cannot be read now.
+    """
+    if target.dest:
+        with suppress(Dangling), spool.dest(target) as fd:
+            _require_known(os.listdir(fd), target)
+
+
+def _require_known(names: Iterable[str], target: Target) -> None:
+    for name in names:
+        if name not in (METADATA, SCHEDULE) and not form.is_draft(name):
+            raise Refused(f"data/{target.path} has {name!r}, not a file of Kannader: move it away")
+
+
 def _erase_dest(mail: int, target: Target) -> None:
     try:
         dest = files.open_folder(target.dest, mail)
@@ -62,9 +81,7 @@ def _erase_dest(mail: int, target: Target) -> None:
         # Metadata before schedule, as there; a draft of a dead process would keep the folder.
         order = {METADATA: 0, SCHEDULE: 1}
         found = sorted(os.listdir(dest), key=lambda name: order.get(name, 2))
-        for name in found:
-            if name not in order and not form.is_draft(name):
-                raise Refused(f"data/{target.path} holds {name!r}, which is nobody's: move it away")
+        _require_known(found, target)
         for name in found:
             files.forget(name, dest)
     finally:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 from engine import files
@@ -19,7 +20,13 @@ from engine.store import Gone, StoreError, Unavailable, Unsupported
 from engine.stores.kannader import damage, enqueuing, form, note
 from engine.stores.kannader.damage import Damage, Fate
 from engine.stores.kannader.desk import Change, Desk, Drafts
-from engine.stores.kannader.erasing import erase, erase_mail, erase_target, forget_notes
+from engine.stores.kannader.erasing import (
+    erase,
+    erase_mail,
+    erase_target,
+    forget_notes,
+    require_erasable,
+)
 from engine.stores.kannader.form import SCHEDULE, Schedule, Target
 from engine.stores.kannader.spool import INFLIGHT_DELAY, STATES, Link, Spool, kept
 from engine.text import shown
@@ -129,7 +136,7 @@ class Recovery:
         words = f"{shown(found.where)}: {found.what}"
         if dry:
             self._planned.add(found.where)
-            yield f"{words}: would be set aside"
+            yield f"{words}: would be quarantined"
             return
         assert found.state is not None
         folder, aside = self._spool.states[found.state], self._spool.aside
@@ -151,7 +158,7 @@ class Recovery:
         except OSError as error:
             yield _left(found.where, error)
         else:
-            yield f"{words}: set aside as {aside.word}/{shown(target)}"
+            yield f"{words}: quarantined as {aside.word}/{shown(target)}"
 
     def _drop_drafts(self, now: float, dry: bool) -> Iterator[str]:
         for target, name in list(damage.drafts(self._spool, now)):
@@ -246,67 +253,98 @@ class Recovery:
 
     # ---- what only an operator decides
 
-    def adopt(self, where: str, now: float) -> str:
-        """Give a whole mail that nothing leads to its link, so that it is sent; answers in words.
+    @contextmanager
+    def _locked(self, dry: bool) -> Iterator[None]:
+        """The lock of the spool; with `dry` none is taken: its file may have to be created."""
+        with nullcontext() if dry else self._desk.locked():
+            yield
+
+    def adopt(self, where: str, now: float, *, dry: bool = False) -> str:
+        """Give a whole mail that no link leads to its link, so that it is sent; answers in words.
 
         Raises:
             Unsupported: there is no such orphan.
             Unavailable: the lock is kept by another process.
             OSError: the disk refused.
         """
-        with self._desk.locked():
+        with self._locked(dry):
             target = self._orphan(where, now, Fate.ASKED)
+            if dry:
+                return f"{where}: would be put in queue, and sent"
             ident, queue = form.new_uuid(), self._spool.states[State.PENDING]
             files.symlink(target.text, ident, dir_fd=queue.fd)
             queue.sync()
         return f"{where}: in queue as {ident}"
 
-    def put_back(self, where: str, now: float) -> str:
-        """Let a link that was set aside stand where it stood; answers in words.
+    def put_back(self, where: str, now: float, *, dry: bool = False) -> str:
+        """Move a quarantined link back to its former folder; answers in words.
 
         Raises:
             Unsupported: there is no such link, or what it leads to is not mended.
             Unavailable: the lock is kept by another process.
-            OSError: the disk refused, or it cannot be told whether it is mended.
+            OSError: the disk refused, or it cannot be determined whether it is mended.
         """
-        with self._desk.locked():
-            aside = self._spool.aside
+        with self._locked(dry):
+            spool, aside = self._spool, self._spool.aside
             name = where.removeprefix(f"{aside.word}/")
             try:
-                link = damage.put_back(self._spool, name)
+                link = damage.held_back(spool, name)
             except FileNotFoundError:
-                raise Unsupported(f"{where[:200]!r} was not set aside") from None
+                raise _not_quarantined(where) from None
             except Refused as refusal:
                 raise Unsupported(f"{where[:200]!r}: {refusal}") from refusal
-            folder = self._spool.states[link.state]
+            if why := damage.why_kept(spool, link, {each.target for each in spool.links()}):
+                raise Unsupported(f"{where[:200]!r}: {why}")
+            if enqueuing.stands(spool, link.id):
+                link = link._replace(id=form.new_uuid())
+            if dry:
+                return f"{where}: would be put back as {link.where}"
+            folder = spool.states[link.state]
             files.rename(name, link.id, src_dir_fd=aside.fd, dst_dir_fd=folder.fd)
             folder.sync()
             aside.sync()
         return f"{where}: put back as {link.where}"
 
-    def discard(self, where: str, now: float) -> str:
-        """Delete a mail that nothing leads to, for good; answers in words.
+    def discard(self, where: str, now: float, *, dry: bool = False) -> str:
+        """Delete a mail that no link leads to, or a quarantined link with what only it leads to;
+        answers in words.
 
         Raises:
-            Unsupported: there is no such orphan, or something lies in it that is nobody's.
+            Unsupported: there is no such orphan or link, or a file in it is not Kannader's.
             Unavailable: the lock is kept by another process.
             OSError: the disk refused.
         """
-        with self._desk.locked():
-            target = self._orphan(where, now, Fate.ASKED, Fate.ERASED)
+        link = where.removeprefix(f"{self._spool.aside.word}/")
+        with self._locked(dry):
             try:
-                remove(self._spool, target)
+                target = (
+                    self._orphan(where, now, Fate.ASKED, Fate.ERASED)
+                    if link == where
+                    else damage.only_behind(self._spool, link)
+                )
+                words = "" if link == where or target is None else f" with data/{target.path}"
+                if target is not None:
+                    require_erasable(self._spool, target)
+                if dry:
+                    return f"{where}: would be deleted{words}, for good"
+                if target is not None:  # first: a link without data can be discarded once more
+                    remove(self._spool, target)
+                if link != where:
+                    files.forget(link, self._spool.aside.fd)
+                    self._spool.aside.sync()
+            except FileNotFoundError:
+                raise _not_quarantined(where) from None
             except Refused as refusal:
-                raise Unsupported(str(refusal)) from refusal
-        return f"{where}: deleted"
+                raise Unsupported(f"{where[:200]!r}: {refusal}") from refusal
+        return f"{where}: deleted{words}"
 
     def _orphan(self, where: str, now: float, *fates: Fate) -> Target:
         for found in damage.orphans(self._spool, damage.linked(self._spool), now):
             if found.where == where and found.fate in fates and found.target is not None:
                 return found.target
-        raise Unsupported(f"{where[:200]!r} is nothing that it could be done to")
+        raise Unsupported(f"{where[:200]!r} is no mail that no link leads to")
 
-    def repair(self, where: str, now: float) -> str:
+    def repair(self, where: str, now: float, *, dry: bool = False) -> str:
         """Give a mail whose schedule cannot be read a new one, due now; answers in words.
 
         Raises:
@@ -314,7 +352,7 @@ class Recovery:
             Unavailable: the lock is kept by another process.
             OSError: the disk refused.
         """
-        with self._desk.locked():
+        with self._locked(dry):
             word, _, name = where.partition("/")
             state = next((state for state in REPAIRED if STATES[state] == word), None)
             if state is None:
@@ -323,16 +361,18 @@ class Recovery:
             try:
                 link = self._spool.link(name, state)
                 with self._spool.dest(link.target) as fd:
-                    self._reschedule(link, fd, now)
+                    self._reschedule(fd, now, dry=dry)
             except (FileNotFoundError, Refused) as error:
                 raise Unsupported(f"{where[:200]!r}: {error}") from error
-        return f"{where}: due now"
+        return f"{where}: would be due now" if dry else f"{where}: due now"
 
-    def _reschedule(self, link: Link, fd: int, now: float) -> None:
+    def _reschedule(self, fd: int, now: float, *, dry: bool) -> None:
         before = kept(SCHEDULE, fd)
         try:
             form.parse_schedule(before.data)
         except Refused:
+            if dry:
+                return
             drafts = Drafts(fd, self._spool.data.owner, {SCHEDULE: before.data}, durable=True)
             try:
                 drafts.write(SCHEDULE, form.schedule_bytes(Schedule(form.instant(now))))
@@ -341,6 +381,10 @@ class Recovery:
                 drafts.drop()
             return
         raise Refused("its schedule can be read")
+
+
+def _not_quarantined(where: str) -> Unsupported:
+    return Unsupported(f"{where[:200]!r}: there is no such quarantined link")
 
 
 def remove(spool: Spool, target: Target) -> None:

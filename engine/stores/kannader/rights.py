@@ -67,16 +67,24 @@ WARNINGS: Mapping[tuple[State | None, State | None], str] = {
 CONTROLS: Mapping[str, Control] = {
     "recover": Control(
         "end what was interrupted and mend what can be mended",
-        value='"dry" only says what would be done, "anyway" does not mind a running Kannader',
+        value='"anyway" does not mind a running Kannader',
         choices=(("", "unless a Kannader is running"), ("anyway", "even while one is running")),
-        foretells="dry",
+        foretells=True,
     ),
-    "adopt": Control("send a whole mail that nothing leads to", "data/<mail>/<recipient>"),
-    "discard": Control("delete a mail that nothing leads to", "data/<mail>[/<recipient>]"),
+    "adopt": Control(
+        "send a whole mail that no link leads to", "data/<mail>/<recipient>", foretells=True
+    ),
+    "discard": Control(
+        "delete a mail that no link leads to, or a quarantined link and what only it leads to",
+        "data/<mail>[/<recipient>] or .spooldeck/aside/<name>",
+        foretells=True,
+    ),
     "put-back": Control(
-        "let a link that was set aside stand where it stood", ".spooldeck/aside/<name>"
+        "move a quarantined link back to its folder", ".spooldeck/aside/<name>", foretells=True
     ),
-    "repair": Control("make a mail due now whose schedule cannot be read", "queue/<id>"),
+    "repair": Control(
+        "make a mail due now whose schedule cannot be read", "queue/<id>", foretells=True
+    ),
 }
 
 

@@ -28,6 +28,7 @@ from engine.store import (
     GLIMPSE,
     SHOWN,
     Control,
+    Forecast,
     Gone,
     Seen,
     StoreError,
@@ -66,6 +67,9 @@ GROUP = 100
 
 PEEK = 200
 """Tasks of each folder that a whole look shows at once, before it knows their order."""
+
+NOTHING = "nothing to recover"
+"""The answer of a recovery that finds nothing."""
 
 RECHECK = 1.0
 """Seconds for which it is believed that no Kannader was started or has ended."""
@@ -205,7 +209,7 @@ class KannaderStore:
         if found:  # or a link has moved past us
             again = set(damage.find_doubles(spool))
             found = [one for one in found if one in again]
-        found += [*damage.set_aside(spool), *damage.interrupted(spool)]
+        found += [*damage.quarantined(spool, known), *damage.interrupted(spool)]
         known.update(damage.aside_targets(spool))
         found += damage.orphans(spool, known, self._clock())
         yield from {problem.where: problem for problem in (one.problem for one in found)}.values()
@@ -569,12 +573,15 @@ class KannaderStore:
         """
         self._refresh(at_once=True)
         if not dry:
-            if why := rights.no_writing(self._spool):
-                raise Unsupported(why)
-            if self.kannaders and not anyway:
-                who = rights.named(self.kannaders)
-                raise Unsupported(f"{who} is running, and recovers its own at its start")
+            self._require_recovery(anyway=anyway)
         return self._recovery.recover(self._clock(), dry=dry)
+
+    def _require_recovery(self, *, anyway: bool) -> None:
+        if why := rights.no_writing(self._spool):
+            raise Unsupported(why)
+        if self.kannaders and not anyway:
+            who = rights.named(self.kannaders)
+            raise Unsupported(f"{who} is running, and recovers its own at its start")
 
     def control(self, name: str, target: str = "", value: str = "") -> str:
         """Recover, or decide what recovery leaves to an operator.
@@ -583,16 +590,29 @@ class KannaderStore:
             Unsupported: there is no such control, it is refused, or there is no such target.
             Unavailable: the disk refused.
         """
+        return "\n".join(self._controlled(name, target, value, dry=False)) or NOTHING
+
+    def forecast(self, name: str, target: str = "", value: str = "") -> Forecast:
+        """What a control would do now, by the same checks. Changes nothing.
+
+        Raises:
+            Unsupported, Unavailable: as `control`.
+        """
+        lines = self._controlled(name, target, value, dry=True)
+        return Forecast("\n".join(lines) or NOTHING, len(lines))
+
+    def _controlled(self, name: str, target: str, value: str, *, dry: bool) -> list[str]:
+        """A line for each thing that was done, or with `dry` that would be."""
         self._refresh(at_once=True)
         if name not in self.controls:
             raise Unsupported(f"no control {name!r} here")
         if self.controls[name].refused:
             raise Unsupported(self.controls[name].refused)
         if name == "recover":
-            if value not in ("", "dry", "anyway"):
-                raise Unsupported(f'recover {value!r:.40}: expected nothing, "dry" or "anyway"')
-            said = self.recover(dry=value == "dry", anyway=value == "anyway")
-            return "\n".join(said) or "nothing to recover"
+            if value not in ("", "anyway"):
+                raise Unsupported(f'recover {value!r:.40}: expected nothing or "anyway"')
+            self._require_recovery(anyway=value == "anyway")
+            return self._recovery.recover(self._clock(), dry=dry)
         act = {
             "adopt": self._recovery.adopt,
             "discard": self._recovery.discard,
@@ -600,7 +620,7 @@ class KannaderStore:
             "repair": self._recovery.repair,
         }[name]
         try:
-            return act(target, self._clock())
+            return [act(target, self._clock(), dry=dry)]
         except OSError as error:
             raise Unavailable(f"{target}: {error.strerror}") from error
 

@@ -30,6 +30,7 @@ from engine.model import (
 )
 from engine.store import (
     Control,
+    Forecast,
     Full,
     Gone,
     Seen,
@@ -728,6 +729,10 @@ class NftbanStore:
 
     def control(self, name: str, target: str = "", value: str = "") -> str:
         """This spool as a whole has nothing to control."""
+        raise Unsupported(f"no control {name!r} here")
+
+    def forecast(self, name: str, target: str = "", value: str = "") -> Forecast:
+        """There are no controls."""
         raise Unsupported(f"no control {name!r} here")
 
     # ---- beside the seam: what the queue's commands need

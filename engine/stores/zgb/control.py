@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from engine import policy
 from engine.policy import at
-from engine.store import Control, Unsupported
+from engine.store import Control, Forecast, Unavailable, Unsupported
 from engine.stores.zgb import bucket, config, taking
 from engine.stores.zgb.config import Config
 from engine.stores.zgb.schema import Book
@@ -40,9 +40,9 @@ def controls(settings: Config, book: Book, now: float) -> Mapping[str, Control]:
             now=_switched(settings.redirected),
             choices=(("1", "redirect"), ("0", "send as meant")),
         ),
-        RETRY: Control("make every failed and parked job due now, as if new"),
+        RETRY: Control("make every failed and parked job due now, attempts reset", foretells=True),
         ORPHANS: Control(
-            "delete the jobs whose registration is gone, or younger than they are, however many"
+            "delete every job whose registration is gone or newer than the job", foretells=True
         ),
     }
     if book.refused:
@@ -84,6 +84,48 @@ def act(book: Book, name: str, value: str, now: float) -> str:
         return _ACTS[name](wire, book, value, now)
 
 
+def forecast(book: Book, name: str, now: float) -> Forecast:
+    """What a control that `foretells` would do now.
+
+    Raises:
+        Unsupported: there is none of that name, it does not foretell, or it is refused now.
+        Unavailable: the database cannot be read.
+    """
+    wire = book.wire
+    found = controls(config.load(wire), book, now).get(name)
+    if found is None or not found.foretells:
+        raise Unsupported(f"no control {name!r} here that counts what it would change")
+    if found.refused:
+        raise Unsupported(found.refused)
+    count, what = _COUNTS[name](wire, book)
+    return Forecast(f"{_jobs(count)} {what}", count)
+
+
+def _failed(wire: Wire, book: Book) -> tuple[int, str]:
+    ((count,),) = wire.run("SELECT count(*) FROM mail_queue WHERE status = 'failed'")
+    assert isinstance(count, int)
+    return count, "failed or parked: due now, attempts reset"
+
+
+def _orphaned(wire: Wire, book: Book) -> tuple[int, str]:
+    if not book.place.registrations:
+        return 0, "without a registration: the configuration names no table of them"
+    found = taking.count_orphans(wire, book)
+    if found is None:
+        raise Unavailable(f"{wire.path}: {taking.no_registrations(book)}")
+    return found.orphans + found.strangers, "would be deleted: registration gone or newer"
+
+
+_COUNTS: Mapping[str, Callable[[Wire, Book], tuple[int, str]]] = {
+    RETRY: _failed,
+    ORPHANS: _orphaned,
+}
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count:,} jobs"
+
+
 def _switch(key: str, on: str, off: str) -> Callable[[Wire, Book, str, float], str]:
     def switch(wire: Wire, book: Book, value: str, now: float) -> str:
         if value not in ("0", "1"):
@@ -112,8 +154,8 @@ def _set_rate(wire: Wire, book: Book, value: str, now: float) -> str:
 
 
 def _retry(wire: Wire, book: Book, value: str, now: float) -> str:
-    """The button of their page; and the attempts begin anew, or a parked job would be parked again
-    after one more failure. What it said last is kept."""
+    """The button of their page. Attempts are reset: else a parked job would be parked again after
+    one more failure. The last error is kept."""
     names = book.shape.forms
     values = {
         "status": "pending",
@@ -126,11 +168,11 @@ def _retry(wire: Wire, book: Book, value: str, now: float) -> str:
     count = wire.change(
         f"UPDATE mail_queue SET {sets} WHERE status = 'failed'", tuple(values.values())
     )
-    return f"{count:,} failed or parked jobs are due now"
+    return f"{_jobs(count)} failed or parked: due now"
 
 
 def _delete_orphans(wire: Wire, book: Book, value: str, now: float) -> str:
-    return f"{len(taking.delete_orphans(wire, book, asked=True)):,} orphans deleted"
+    return f"{_jobs(len(taking.delete_orphans(wire, book, asked=True)))} deleted"
 
 
 _ACTS: Mapping[str, Callable[[Wire, Book, str, float], str]] = {

@@ -26,6 +26,7 @@ from engine.store import (
     GLIMPSE,
     SHOWN,
     Control,
+    Forecast,
     Gone,
     Seen,
     Unavailable,
@@ -391,6 +392,15 @@ class ZgbStore:
         telling.pressed(self._tell, name, value, said)
         self.controls = self._controls()
         return said
+
+    def forecast(self, name: str, target: str = "", value: str = "") -> Forecast:
+        """How many jobs a control would change now.
+
+        Raises:
+            Unsupported: there is no such control, it is refused now, or it changes no jobs.
+            Unavailable: the database cannot be read now.
+        """
+        return control.forecast(self._book, name, self._clock())
 
     # ---- beside the seam
 
