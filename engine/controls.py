@@ -95,8 +95,8 @@ def meaning(control: Control, value: str) -> str:
 
 
 def is_safe(control: Control) -> bool:
-    """Whether it can be taken back: it has a value, which can be set again."""
-    return bool(control.now)
+    """Whether it can be set back: it has a value, and takes that value now."""
+    return bool(control.now) and control.now in dict(control.choices or [(control.now, "")])
 
 
 def no_undo(values: Mapping[str, Any]) -> str:

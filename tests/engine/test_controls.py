@@ -78,7 +78,7 @@ async def test_what_a_store_can_be_told_is_known(whole: Whole) -> None:
         REDIRECT: "0",
     }
     assert [name for name, each in found.items() if each.pauses] == [PAUSE]
-    assert found[REDIRECT].refused.startswith("registrations are taken in earnest")
+    assert found[REDIRECT].refused.startswith("registration period 2026-11-01 to 2026-12-31")
     assert not found[PAUSE].refused
 
 
@@ -130,7 +130,7 @@ async def test_its_tasks_are_looked_at_anew(whole: Whole) -> None:
         (Order(RATE), "mailMaxPerHour is nothing, expected a whole number from 1 to"),
         (Order(RETRY, value="now"), "retryFailed takes no value"),
         (Order(PAUSE, value="0", before="0"), "has changed since it was seen: 1 now"),
-        (Order(REDIRECT, value="1"), "registrations are taken in earnest"),
+        (Order(REDIRECT, value="1"), "registration period 2026-11-01 to 2026-12-31"),
     ],
 )
 async def test_what_is_refused_changes_and_writes_nothing(

@@ -327,7 +327,7 @@ def test_the_registrations_wait_for_their_turn(tmp_path: Path, running: psutil.P
     assert control["mailQueueEnabled"].now == "1"
     assert control["mailMaxPerHour"].now == "40"
     assert control["mailRedirectToSchumbi"].now == "0"
-    assert "in earnest" in control["mailRedirectToSchumbi"].refused
+    assert "registration period" in control["mailRedirectToSchumbi"].refused
     mails = [path.read_text() for path in (tmp_path / "demo" / "sent").iterdir()]
     assert any("egistration" in mail for mail in mails)
 

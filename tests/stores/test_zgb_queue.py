@@ -773,17 +773,40 @@ def test_a_new_rate_settles_the_old_one_first(open_queue: Opener, sql: Sql) -> N
     assert (config(sql)["mailTokens"], config(sql)["mailLastRefill"]) == ("1.0", str(int(NOW)))
 
 
-def test_inside_the_period_the_test_mode_is_grey(open_queue: Opener, sql: Sql) -> None:
-    """While registrations are taken in earnest the switch is refused, and says until when."""
+def test_inside_the_period_the_test_mode_is_not_switched_on(open_queue: Opener, sql: Sql) -> None:
+    """In the registration period the switch is refused, with the time from which it counts."""
+    settle(sql, startDate="2026-11-01", endDate="2026-11-30")
+    store = open_queue()
+
+    refused = (
+        "registration period 2026-11-01 to 2026-11-30: no test mode until 2026-11-30 23:00:00Z"
+    )
+    assert store.controls["mailRedirectToSchumbi"].refused == refused
+    with pytest.raises(Unsupported, match="no test mode"):
+        store.control("mailRedirectToSchumbi", value="1")
+    assert store.test_mode_from(NOW) is None
+
+
+def test_inside_the_period_the_test_mode_is_switched_off(open_queue: Opener, sql: Sql) -> None:
+    """A test mode that is on has no effect in the registration period, and the control tells when
+    it has one again; switched off, it stays off after the period."""
     settle(sql, startDate="2026-11-01", endDate="2026-11-30", mailRedirectToSchumbi="1")
     store = open_queue()
     store.enqueue(1001)
+    after = NOW + 11 * DAY
 
-    refused = store.controls["mailRedirectToSchumbi"].refused
-    assert "in earnest from 2026-11-01 to 2026-11-30" in refused
-    assert "until 2026-11-30 23:00:00Z" in refused
-    with pytest.raises(Unsupported, match="in earnest"):
-        store.control("mailRedirectToSchumbi", value="0")
+    switch = store.controls["mailRedirectToSchumbi"]
+    assert not switch.refused and "from 2026-11-30 23:00:00Z on users' mails go" in switch.summary
+    assert store.test_mode_from(NOW) == 1_796_079_600.0
+    assert (store.way_now(NOW), store.way_now(after)) == (Way.PLAIN, Way.REDIRECTED)
+    with pytest.raises(Unsupported, match="expected 0: test mode is on, without effect"):
+        store.control("mailRedirectToSchumbi", value="1")
+
+    store.control("mailRedirectToSchumbi", value="0")
+
+    assert config(sql)["mailRedirectToSchumbi"] == "0"
+    assert store.way_now(after) is Way.PLAIN
+    assert store.controls["mailRedirectToSchumbi"].refused
     assert {store.way(task, NOW) for task in store.take(NOW, "me", 9)} == {Way.PLAIN}
 
 

@@ -30,7 +30,7 @@ def test_the_controls_are_listed(whole: Whole, spooldeck: Run) -> None:
     rows = {line.split()[0]: line for line in table}
     assert "1 (send)" in rows[PAUSE]
     assert " 60 " in rows[RATE]
-    assert "refused: registrations are taken in earnest" in rows[REDIRECT]
+    assert "refused: registration period 2026-11-01" in rows[REDIRECT]
     assert "make every failed and parked job due now" in rows[RETRY]
     assert ORPHANS in rows
     assert "it cannot be taken back" in ended.stdout
@@ -106,7 +106,10 @@ def test_the_answer_for_programs(whole: Whole, spooldeck: Run) -> None:
         ((PAUSE,), "mailQueueEnabled is nothing, expected 1 or 0"),
         ((PAUSE, "--value", "1", "--target", "x"), "mailQueueEnabled takes no target"),
         (("halt",), "no control 'halt' here: expected one of mailQueueEnabled, "),
-        ((REDIRECT, "--value", "1"), "registrations are taken in earnest"),
+        (
+            (REDIRECT, "--value", "1"),
+            "registration period 2026-11-01 to",
+        ),
     ],
 )
 def test_what_is_refused_says_why(

@@ -38,7 +38,7 @@ from tui.views import controls as view
 from tui.widgets.lines import Lines
 from tui.widgets.picker import Picker
 
-WHY = "registrations are taken in earnest"
+WHY = "registration period 2026-11-01 to 2026-12-31"
 
 
 @pytest.fixture
@@ -108,12 +108,12 @@ async def test_the_facts_and_each_control_on_a_line(whole: Whole) -> None:
         said = {key: "".join(text for text, _ in line) for key, line in rows.items()}
         assert "1 (send)" in said[PAUSE]
         assert "60" in said[RATE]
-        assert "refused: registrations are taken" in said[REDIRECT]
+        assert "refused: registration period" in said[REDIRECT]
         assert {look for _, look in rows[REDIRECT]} == {"dim"}
         assert "dim" not in {look for _, look in rows[PAUSE]}
 
         screen.query_one(Picker).put_on(REDIRECT)
-        await sees(pilot, "the switch does nothing until")
+        await sees(pilot, "no test mode until")
         await pilot.press("enter")
         await sees(pilot, f"{REDIRECT}: {WHY}")
         assert pilot.app.screen is screen

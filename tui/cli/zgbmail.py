@@ -327,7 +327,7 @@ class Registration:
             parts.log.tell("redirect_applied", **its, to=masked(elsewhere))
             return _Addressed(elsewhere, {ORIGINAL: to})
         if errand.test:
-            parts.log.tell("redirect_blocked", **its, error="registrations are taken in earnest")
+            parts.log.tell("redirect_blocked", **its, error="registration period: no test mode")
         return _Addressed(to)
 
     def _said(self, errand: Errand) -> tuple[Content, str]:

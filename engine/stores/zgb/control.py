@@ -33,13 +33,7 @@ def controls(settings: Config, book: Book, now: float) -> Mapping[str, Control]:
             now=str(bucket.rate(settings.rate, pace).per_hour),
             bounds=(1, pace.most),
         ),
-        config.REDIRECT: Control(
-            f"send users' mails to {book.place.redirect_to}, as a test",
-            value="1 to redirect, 0 to send as meant",
-            refused=_in_earnest(settings, book, now),
-            now=_switched(settings.redirected),
-            choices=(("1", "redirect"), ("0", "send as meant")),
-        ),
+        config.REDIRECT: _test_mode(settings, book, now),
         RETRY: Control("make every failed and parked job due now, attempts reset", foretells=True),
         ORPHANS: Control(
             "delete every job whose registration is gone or newer than the job", foretells=True
@@ -54,14 +48,28 @@ def _switched(on: bool) -> str:
     return "1" if on else "0"
 
 
-def _in_earnest(settings: Config, book: Book, now: float) -> str:
-    """Why the test mode is not to be had now: registrations are being taken."""
+def _test_mode(settings: Config, book: Book, now: float) -> Control:
+    """The switch of the test mode. Within the registration period it has no effect, but its stored
+    value counts again once the period has ended: so it can be switched off there, and not on.
+    """
+    to = book.place.redirect_to
+    switch = Control(
+        f"send users' mails to {to}, as a test",
+        value="1 to redirect, 0 to send as meant",
+        now=_switched(settings.redirected),
+        choices=(("1", "redirect"), ("0", "send as meant")),
+    )
     during = settings.period(book.shape)
     if during is None or not during.holds(now):
-        return ""
-    return (
-        f"registrations are taken in earnest from {settings.start} to {settings.end}: "
-        f"the switch does nothing until {at(during.end)}"
+        return switch
+    period = f"registration period {settings.start} to {settings.end}"
+    if not settings.redirected:
+        return switch._replace(refused=f"{period}: no test mode until {at(during.end)}")
+    return switch._replace(
+        summary=f"test mode is on, without effect in the {period}: from {at(during.end)} on "
+        f"users' mails go to {to} again, unless it is switched off",
+        value="0 to switch it off, also for the time after the period",
+        choices=(("0", "send as meant, also after the period"),),
     )
 
 
@@ -77,10 +85,12 @@ def act(book: Book, name: str, value: str, now: float) -> str:
     if book.refused:
         raise Unsupported(book.refused)
     with book.writing() as wire:
-        settings = config.load(wire)
-        refused = controls(settings, book, now)[name].refused
-        if refused:
-            raise Unsupported(refused)
+        found = controls(config.load(wire), book, now)[name]
+        if found.refused:
+            raise Unsupported(found.refused)
+        if found.choices and value not in dict(found.choices):
+            expected = " or ".join(dict(found.choices))
+            raise Unsupported(f"{name} is {value!r:.40}, expected {expected}: {found.summary}")
         return _ACTS[name](wire, book, value, now)
 
 
@@ -128,8 +138,6 @@ def _jobs(count: int) -> str:
 
 def _switch(key: str, on: str, off: str) -> Callable[[Wire, Book, str, float], str]:
     def switch(wire: Wire, book: Book, value: str, now: float) -> str:
-        if value not in ("0", "1"):
-            raise Unsupported(f"{key} is {value!r:.40}, expected 0 or 1")
         config.put(wire, key, value)
         return on if value == "1" else off
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from engine import files
 from engine.policy import HOUR, at, lasting, until
 from engine.stores.zgb import bucket, log, redirect
-from engine.stores.zgb.config import Config
+from engine.stores.zgb.config import REDIRECT, Config
 from engine.stores.zgb.log import Line
 from engine.stores.zgb.page import Backlog, Figures
 from engine.stores.zgb.place import Pace
@@ -54,6 +54,9 @@ class Seen(NamedTuple):
     """Seconds from one run to the next, as a rule; 0.0 where too few are known."""
     changed: tuple[float, ...] = ()
     """When a setting was changed, by the log; setting the rate refills the bucket, too."""
+    test_mode_from: float | None = None
+    """When the registration period ends, within which the test mode is on without effect, epoch
+    seconds UTC; None where it is off, or has its effect now."""
     beside: tuple[str, ...] = ()
     """What else is to be seen to: about the log, and the settings of this machine."""
 
@@ -121,6 +124,7 @@ def look(store: ZgbStore, log_path: str, now: float, beside: tuple[str, ...] = (
         failure_of(ends[-1]) if ends else "",
         usual_gap(lines),
         tuple(line.at for line in lines if line.event == CHANGED),
+        store.test_mode_from(now),
         beside,
     )
 
@@ -171,7 +175,7 @@ def _rows(seen: Seen) -> list[tuple[str, str]]:
     if figures.registrations is not None:
         rows.append(("registrations", f"{figures.registrations:,}"))
     rows.append(("last run", _last_run(seen)))
-    rows.append(("redirect", _redirect(seen)))
+    rows.append(("redirect", redirect_words(seen)))
     return rows
 
 
@@ -194,13 +198,19 @@ def _last_run(seen: Seen) -> str:
     return f"{words}: {seen.last}" if seen.last and seen.ended == sign else words
 
 
-def _redirect(seen: Seen) -> str:
+def redirect_words(seen: Seen) -> str:
+    """Where users' mails go now, and where after the registration period."""
     if not seen.settings.redirected:
         return "off"
+    if seen.test_mode_from is not None:
+        return (
+            "on, without effect in the registration period: users' mails go to the test address "
+            f"again from {at(seen.test_mode_from)} on, unless {REDIRECT} is 0"
+        )
     return {
         redirect.Way.REDIRECTED: "ON: users' mails go to the test address",
         redirect.Way.UNDECIDABLE: f"on, but {redirect.UNDECIDABLE}: users' mails wait",
-        redirect.Way.PLAIN: "on, but void: registrations are taken in earnest",
+        redirect.Way.PLAIN: "on, without effect in the registration period",
     }[seen.way]
 
 
@@ -219,7 +229,7 @@ def _warnings(seen: Seen) -> list[str]:
         jobs = "1 job" if backlog.waiting == 1 else f"{backlog.waiting:,} jobs"
         found.append(f"paused, {jobs} waiting: nothing is sent until mailQueueEnabled is 1")
     if settings.redirected and seen.way is not redirect.Way.PLAIN:
-        found.append(f"redirect {_redirect(seen)}")
+        found.append(f"redirect {redirect_words(seen)}")
     if odd := bucket.odd_rate(settings.rate, seen.pace):
         found.append(odd)
     rate = seen.figures.per_hour

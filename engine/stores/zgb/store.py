@@ -447,6 +447,18 @@ class ZgbStore:
         """Where a user's mail would go that is enqueued and sent now."""
         return taking.way_of_all(self._book, config.load(self._book.wire), now)
 
+    def test_mode_from(self, now: float) -> float | None:
+        """When the test mode, which is on without effect in the registration period, has its effect
+        again: epoch seconds UTC. None where it is off, or no period holds it back.
+
+        Raises:
+            Unavailable: the database cannot be read now.
+        """
+        settings = config.load(self._book.wire)
+        during = settings.period(self._book.shape)
+        held_back = settings.redirected and during is not None and during.holds(now)
+        return during.end if during is not None and held_back else None
+
     def settings(self) -> Config:
         """Their settings as they stand now.
 
