@@ -544,6 +544,40 @@ def test_the_bytes_behind_data_are_those_of_the_contents() -> None:
     assert heard[1] == b"MAIL FROM:<us@example.org> SIZE=%d BODY=8BITMIME\r\n" % len(contents)
 
 
+def test_a_small_mail_waits_for_no_acknowledgement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Body and end line come in one segment, and Nagle is off: no delayed ACK of a server costs
+    40 ms a mail."""
+    first: list[bytes] = []
+    connected = smtp._Session._connected
+    delays: list[int] = []
+
+    def spied(session: smtp._Session) -> socket.socket:
+        connection = connected(session)
+        delays.append(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        return connection
+
+    def serve(bound: socket.socket) -> None:
+        with bound.accept()[0] as connection:
+            connection.sendall(b"220 raw\r\n")
+            while line := connection.recv(CHUNK):
+                data = line.upper().startswith(b"DATA")
+                connection.sendall(b"354 go on\r\n" if data else b"250 ok\r\n")
+                if data:
+                    first.append(connection.recv(CHUNK))
+                    connection.sendall(b"250 ok\r\n")
+
+    monkeypatch.setattr(smtp._Session, "_connected", spied)
+    with socket.socket() as bound:
+        bound.bind((HOST, 0))
+        bound.listen()
+        thread = threading.Thread(target=serve, args=(bound,), daemon=True)
+        thread.start()
+        send(bound.getsockname()[1])
+        thread.join(30)
+
+    assert (first, delays) == ([MAIL], [1])
+
+
 def test_bytes_beyond_ascii_need_a_server_that_takes_them() -> None:
     """To any other the mail can never go, and what it lacks is named."""
     with listening(offering()) as (port, heard):
