@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from engine import fingerprint
 from engine.filters import NOTHING, Filter, Value
-from engine.model import EMPTY, Lease, State, Task
+from engine.model import EMPTY, Lease, State, Task, attempts_counted
 from engine.moments import Ago
 
 STATES = tuple(State)
@@ -168,7 +168,7 @@ def row_of(task: Task) -> Values:
         task.group,
         task.word,
         task.due,
-        task.attempts,
+        attempts_counted(task) if task.extra else task.attempts,
         task.priority,
         task.description,
         task.destination,

@@ -88,6 +88,16 @@ class Task:
     """What else the store shows; `dead_since` (epoch seconds) and `dead_reason` for a dead task."""
 
 
+ATTEMPT = "attempt"
+"""In the `extra` of a claimed task: the number of the attempt under way, in a store that counts an
+attempt when it is claimed. `attempts` has those that have ended, in every store."""
+
+
+def attempts_counted(task: Task) -> int | None:
+    """How many attempts the store itself counts by now; None where it does not know."""
+    return int(task.extra[ATTEMPT]) if ATTEMPT in task.extra else task.attempts
+
+
 class Missing(NamedTuple):
     """A task that was asked for and stands nowhere any more."""
 

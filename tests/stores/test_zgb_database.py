@@ -352,7 +352,8 @@ def test_a_damaged_file_is_said_to_be(place: Place, open_queue: Opener) -> None:
 def test_a_row_that_is_no_job_is_a_problem(
     foreign: Callable[..., ZgbStore], column: str, value: object, said: str
 ) -> None:
-    """It is shown with its row and what was expected, is never claimed, and hinders no other."""
+    """It is shown with its row and what was expected, also in a scan of pending jobs; it is never
+    claimed, and hinders no other."""
     row = "INSERT INTO mail_queue VALUES ({}, 'user', 'pending', 0, 5, NULL, NULL, 5)"
     store = foreign(
         f"CREATE TABLE mail_queue ({NAMES}, created_at)",
@@ -364,6 +365,9 @@ def test_a_row_that_is_no_job_is_a_problem(
         db.execute(f"UPDATE mail_queue SET {column} = ? WHERE rowid = 1", (value,))
 
     assert said in problems_in(store)["mail_queue/row 1"]
+    assert [i.where for i in store.look({"pending"}) if isinstance(i, Problem)] == [
+        "mail_queue/row 1"
+    ]
     (again,) = store.look({"row 1"})
     assert isinstance(again, Problem)
     assert column.encode() in store.glimpse(again)

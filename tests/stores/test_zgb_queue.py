@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine import rescuer, verbs
-from engine.model import Missing, Move, State, Task
+from engine.model import Missing, Move, State, Task, attempts_counted
 from engine.store import Gone, Unavailable, Unsupported
 from engine.stores.zgb import Pace, Place, ZgbStore
 from engine.stores.zgb.place import PARKED, schedule
@@ -213,6 +213,7 @@ def test_a_claim_is_a_lease(open_queue: Opener, sql: Sql) -> None:
     (task,) = store.take(NOW, "me", 1)
 
     assert (task.attempts, task.lease and task.lease.until) == (0, NOW + 300)
+    assert attempts_counted(task) == 1
     stored = row(sql)
     assert (stored["status"], stored["attempts"]) == ("sending", 1)
     assert stored["locked_until"] == NOW + 300

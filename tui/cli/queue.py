@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 from engine import verbs
-from engine.model import Problem, State, Task
+from engine.model import Problem, State, Task, attempts_counted
 from engine.policy import at
 from engine.store import Full, Store, Unsupported
 from engine.text import shown
@@ -107,7 +107,7 @@ def as_json(task: Task, word: str) -> str:
             "kind": task.kind,
             "created": task.created or None,
             "due": task.due,
-            "attempts": task.attempts,
+            "attempts": attempts_counted(task),
             "description": task.description,
             "payload": task.payload,
             "error": task.error,
@@ -120,7 +120,8 @@ def as_json(task: Task, word: str) -> str:
 
 def _line(task: Task, word: str) -> str:
     due = at(task.due) if task.due else "-"
-    parts = (word, task.id, str(task.attempts), due, task.description, task.error)
+    counted = "-" if (tries := attempts_counted(task)) is None else tries
+    parts = (word, task.id, str(counted), due, task.description, task.error)
     return " | ".join(shown(part) for part in parts if part)
 
 

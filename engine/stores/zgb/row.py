@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from engine.model import EMPTY, Lease, State, Task
+from engine.model import ATTEMPT, EMPTY, Lease, State, Task
 from engine.store import Unsupported
 from engine.stores.zgb.place import ERROR_LIMIT, FAR, KINDS, PARKED, Place
 from engine.stores.zgb.schema import Shape
@@ -179,6 +179,7 @@ def task_of(row: Row, now: float, place: Place) -> Task:
     if state is State.ACTIVE:
         until = row.locked or 0.0
         lease = Lease("", max(0.0, until - place.lease), until, row.rev)
+        extra = {ATTEMPT: str(row.attempts)}
     return Task(
         id=row.id,
         kind=row.kind,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 from engine.model import Problem, State, Task
@@ -34,12 +34,13 @@ PLACES = ("registrations", "orphans", config.RATE, "redirect")
 ROW = "mail_queue/row "
 """Begins the name of a row that is a problem; behind it, its key."""
 
-_STATUSES: Mapping[State, tuple[str, ...]] = {
-    State.PENDING: ("pending", "failed"),
-    State.ACTIVE: ("sending",),
-    State.DEAD: ("failed",),
+_ROWS: Mapping[State, str] = {
+    State.PENDING: "status IS NULL OR status <> 'sending'",
+    State.ACTIVE: "status = 'sending'",
+    State.DEAD: "status = 'failed'",
 }
-"""In which of theirs the rows of a state are to be found."""
+"""SQL for the rows among which those of a state are; rows of an unknown status are listed among the
+pending ones."""
 
 
 class Walk:
@@ -86,7 +87,7 @@ class Walk:
             for kept in self._aside.all(state, self._token):
                 yield from self._kept(kept)
             return
-        with _Listing(self, self._book, _STATUSES[state]) as listing:
+        with _Listing(self, self._book, _ROWS[state]) as listing:
             for keys in listing.keys(state):
                 yield from self._fetched(keys)
 
@@ -201,19 +202,17 @@ class _Listing:
     Rows are listed page by page: a reader that took its time would keep every writer out.
     """
 
-    def __init__(self, walk: Walk, book: Book, statuses: Sequence[str] = ()) -> None:
-        """Of these statuses, or of all."""
+    def __init__(self, walk: Walk, book: Book, among: str = "1") -> None:
+        """Of the rows that meet a condition in SQL, or of all."""
         self.count = 0
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._db.execute("CREATE TABLE listed (state TEXT, id BLOB, key INTEGER)")
         key = book.shape.key
-        among = ", ".join(f"'{status}'" for status in statuses)
-        where = f"AND status IN ({among})" if statuses else ""
         last = -1 << 63
         while rows := book.wire.run(
             f"SELECT {key}, CAST(coalesce(registration_number, '') || '-'"
             f" || coalesce(mail_type, '') AS BLOB), status, next_attempt_at"
-            f" FROM mail_queue WHERE {key} > ? {where} ORDER BY {key} LIMIT {LISTED}",
+            f" FROM mail_queue WHERE {key} > ? AND ({among}) ORDER BY {key} LIMIT {LISTED}",
             (last,),
         ):
             self._db.execute("BEGIN")
