@@ -582,7 +582,8 @@ def test_killed_after_sending_it_is_sent_once(site: Site) -> None:
 
 
 def test_of_two_runs_one_works(site: Site) -> None:
-    """While a mail is being handed over a second run says so, and leaves; each mail goes once."""
+    """While a mail is being handed over a second run ends with 2, and says so unless --quiet; each
+    mail goes once."""
     site.make(7)
     gate = site.folder / "gate"
     os.mkfifo(gate)
@@ -594,10 +595,12 @@ def test_of_two_runs_one_works(site: Site) -> None:
 
     second = site.run("work", site.path)
     loop = site.run("work", site.path, "--loop")
+    quiet = site.run("work", site.path, "--quiet")
     gate.write_text("go\n")
     said, _ = first.communicate(timeout=PATIENCE)
 
-    assert (second.returncode, second.stdout) == (0, "")
+    assert (second.returncode, second.stdout) == (2, "")
+    assert (quiet.returncode, quiet.stdout + quiet.stderr) == (2, "")
     assert re.search(rf"another run is at work on .* \(PID {first.pid}\)", second.stderr)
     assert loop.returncode == 2
     assert (first.returncode, said) == (0, "1 sent, 0 failed, 0 waiting\n")

@@ -686,11 +686,12 @@ _WORDS = (
     _Word(
         ("zgb", "work"),
         "zgb:work",
-        "send what there are tokens for: one run, as cron starts it each minute",
+        "send what there are tokens for: one run, as cron starts it each minute; exit 2 while "
+        "another run is at work",
         (
             _PLACE,
             _takes("--loop", action="store_true", help="run after run until stopped"),
-            _takes("--quiet", action="store_true", help="no words where all is well"),
+            _takes("--quiet", action="store_true", help="no words where all is well or exit 2"),
         ),
     ),
     _Word(

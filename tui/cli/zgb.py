@@ -303,7 +303,11 @@ class _Stop:
 
 
 def work(setup: Setup, arguments: Namespace) -> int:
-    """One run, as cron starts it each minute; or one each minute, and whenever there is work."""
+    """One run, as cron starts it each minute; or one each minute, and whenever there is work.
+
+    Exit 2 while another run holds the lock: the hourly limit and the log of sent mails are kept by
+    one process. A run of ZGB's own worker beside it is safe by the leases.
+    """
     desk = desk_of(setup)._replace(rolls_back=True)
     if why := desk.own.unworkable:
         fail(EX_CONFIG, why)
@@ -317,8 +321,9 @@ def work(setup: Setup, arguments: Namespace) -> int:
         signal.signal(number, stop.tell)
     with _alone(setup.desk) as alone:
         if not alone:
-            complain(f"another run is at work on {shown(desk.path)}{_whose(setup)}")
-            return BUSY if arguments.loop else DONE
+            if not arguments.quiet:
+                complain(f"another run is at work on {shown(desk.path)}{_whose(setup)}")
+            return BUSY
         with unlocked.signed_on(setup):
             if arguments.loop:
                 return _loop(desk, stop)
