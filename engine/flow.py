@@ -13,6 +13,8 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from engine.model import State
+from engine.policy import roughly as roughly
+from engine.policy import spell as spell
 
 SPAN = 600.0
 """Seconds that are remembered."""
@@ -203,25 +205,6 @@ class Flow:
         first, last = samples[0], samples[-1]
         tasks = last.counts.get(state, 0) - first.counts.get(state, 0)
         return Growth(tasks, last.when - first.when)
-
-
-def spell(seconds: float) -> str:
-    """A duration in at most six cells: `3s`, `1m42s`, `1h17m`, `6d02h`, `412d`."""
-    whole = int(max(0.0, min(seconds, 86400.0 * 99_999)) + 0.5)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02d}s"
-    if whole < 86400:
-        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
-    days, hours = whole // 86400, whole % 86400 // 3600
-    return f"{days}d{hours:02d}h" if days < 100 else f"{days}d"
-
-
-def roughly(seconds: float) -> str:
-    """The same without seconds from a minute on, so that a line with it seldom changes."""
-    whole = seconds // 1
-    return spell(whole) if whole < 60 else spell(whole // 60 * 60).removesuffix("00s")
 
 
 def _more(before: int, now: int) -> int:

@@ -14,7 +14,7 @@ from engine.config import Thresholds
 from engine.flow import LATELY, TREND, Course, Drain, Growth, roughly
 from engine.limits import WHOLE, Left
 from engine.model import State
-from engine.policy import DAY, HOUR
+from engine.policy import DAY, emptied, spending_seconds
 from engine.text import shown
 
 SELDOM = 2
@@ -124,7 +124,7 @@ def drained(
     # What a bucket lets through so seldom looks steady, and yet has an end.
     unseen = pace.course is Course.STEADY and limit >= waiting * TREND / SELDOM
     if pace.course is Course.UNKNOWN or slower or unseen:
-        words = f"empty in {roughly(limit)} at best: {bucket} lets no more through"
+        words = f"{emptied(limit)}: {bucket} lets no more through"
         return said(f"empty in {roughly(limit)} by its bucket", words, limit)
     if pace.seconds is None:
         grows = pace.course is Course.GROWS
@@ -149,9 +149,8 @@ def _slowest(
         amount = waiting if left.name == WHOLE else None if kinds is None else kinds.get(left.name)
         if amount is None:
             return f"how many wait of {shown(left.name)} is not counted"
-        lacking = max(0, amount - left.tokens)
-        seconds = 0.0 if not lacking else lacking * HOUR / left.per_hour if left.per_hour else inf
-        if lacking and seconds > longest[0]:
+        seconds = spending_seconds(amount, left.tokens, left.per_hour)
+        if seconds > longest[0]:
             longest = seconds, left.name
     return longest
 

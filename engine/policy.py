@@ -5,6 +5,7 @@ Nothing here reads a clock, a file or a setting. Times are epoch seconds UTC, du
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
@@ -388,6 +389,38 @@ def at(moment: float) -> str:
         return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(moment))
     except (OverflowError, OSError, ValueError):  # from a file, and beyond any calendar
         return f"epoch second {moment:g}"
+
+
+def spell(seconds: float) -> str:
+    """A duration in at most six cells: `3s`, `1m42s`, `1h17m`, `6d02h`, `412d`."""
+    whole = int(max(0.0, min(seconds, 86400.0 * 99_999)) + 0.5)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    days, hours = whole // 86400, whole % 86400 // 3600
+    return f"{days}d{hours:02d}h" if days < 100 else f"{days}d"
+
+
+def roughly(seconds: float) -> str:
+    """`spell` without seconds from a minute on, so that a line with it seldom changes."""
+    whole = seconds // 1
+    return spell(whole) if whole < 60 else spell(whole // 60 * 60).removesuffix("00s")
+
+
+def spending_seconds(tasks: int, tokens: int, per_hour: int) -> float:
+    """Seconds until a token bucket has let so many tasks through; infinite at a rate of 0."""
+    lacking = max(0, tasks - tokens)
+    if not lacking:
+        return 0.0
+    return lacking * HOUR / per_hour if per_hour else math.inf
+
+
+def emptied(seconds: float) -> str:
+    """When a queue will be empty that its token bucket slows: `empty in 1h17m at best`."""
+    return f"empty in {roughly(seconds)} at best"
 
 
 def lasting(seconds: float) -> str:

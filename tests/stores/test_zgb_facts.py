@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from engine import verbs
+from engine.flow import Course, Drain
+from engine.forecast import drained
+from engine.limits import WHOLE, Left
 from engine.stores.zgb import Pace, ZgbStore, redirect
 from engine.stores.zgb.config import Config
 from engine.stores.zgb.facts import SILENT, Seen, look, told, usual_gap
@@ -39,12 +42,30 @@ def test_all_is_well() -> None:
     assert found.rows == (
         ("tokens", "3 of 5"),
         ("rate", "40 an hour, 5 at once at most"),
-        ("backlog", "6 waiting, 4 due, the last of them sent by 10:24:30Z (in 4 min)"),
+        ("backlog", "6 waiting, 4 due; empty in 4m at best"),
         ("registrations", "400"),
         ("last run", "2026-11-20 10:19:00Z, 1 min ago: 2 sent"),
         ("redirect", "off"),
     )
     assert found.warnings == ()
+
+
+def test_facts_and_forecast_agree_on_the_end_of_the_backlog(open_queue: Opener, sql: Sql) -> None:
+    """Both count all that waits, due or in backoff, against the tokens, in the same words."""
+    store = open_queue(pace=Pace())
+    for number in range(1001, 1005):
+        store.enqueue(number)
+    store.control("mailMaxPerHour", value="60")
+    sql("UPDATE mail_queue SET next_attempt_at = ? WHERE mail_type = 'user'", int(NOW + 900))
+
+    seen = look(store, "", NOW)
+    left = Left(WHOLE, seen.figures.tokens, 5, None, seen.figures.per_hour)
+    forecast = drained(seen.backlog.waiting, Drain(Course.UNKNOWN), (left,))
+
+    assert (seen.backlog.waiting, seen.backlog.due) == (8, 4)
+    assert seen.figures.drained == NOW + (forecast.seconds or 0)
+    ahead = forecast.sentence.split(":")[0]
+    assert dict(told(seen).rows)["backlog"] == f"8 waiting, 4 due; {ahead}"
 
 
 def test_the_next_token_is_told_where_there_is_none() -> None:

@@ -258,7 +258,7 @@ def test_the_console_is_told_of_the_queue(site: Site, monkeypatch: pytest.Monkey
 
     rows = dict(found.rows)
     assert rows["registrations"] == "1"
-    assert rows["backlog"].startswith("1 waiting, 1 due, ")
+    assert rows["backlog"].startswith("1 waiting, 1 due; empty in ")
     assert rows["last run"].endswith(": 1 sent")
     assert rows["our worker"] == "not at work now; sends by sendmail"
     assert found.warnings == ()

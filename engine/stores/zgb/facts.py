@@ -8,7 +8,7 @@ from statistics import median
 from typing import NamedTuple
 
 from engine import files
-from engine.policy import HOUR, at, lasting, until
+from engine.policy import HOUR, at, emptied, lasting, until
 from engine.stores.zgb import bucket, log, redirect
 from engine.stores.zgb.config import REDIRECT, Config
 from engine.stores.zgb.log import Line
@@ -185,9 +185,7 @@ def _backlog(seen: Seen) -> str:
         return "nothing waits"
     words = f"{waiting:,} waiting, {due:,} due"
     drained = seen.figures.drained
-    if drained is None:
-        return f"{words}; paused"
-    return f"{words}, the last of them sent by {until(drained, seen.now)}" if due else words
+    return f"{words}; {'paused' if drained is None else emptied(drained - seen.now)}"
 
 
 def _last_run(seen: Seen) -> str:

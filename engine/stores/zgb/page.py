@@ -21,7 +21,8 @@ class Figures(NamedTuple):
     next_token: float
     """When there is one; epoch seconds UTC."""
     drained: float | None
-    """When what is due now would be sent, at this rate; None while it is paused."""
+    """When the last of all waiting jobs, due or not, is sent at this rate, at the earliest; None
+    while it is paused."""
 
 
 class Backlog(NamedTuple):
@@ -43,20 +44,15 @@ def figures(book: Book, now: float) -> Figures:
     Raises:
         Unavailable: the database cannot be read now.
     """
-    wire, shape = book.wire, book.shape
+    wire = book.wire
     settings = config.load(wire)
     rate = bucket.rate(settings.rate, book.place.pace)
     found, _ = bucket.read(settings.tokens, settings.refilled, now)
     current = policy.refill(found, rate, now)
-    statuses = "'pending', 'failed'" if book.place.auto_retry else "'pending'"
-    ((due,),) = wire.run(
-        f"SELECT count(*) FROM mail_queue WHERE status IN ({statuses}) AND next_attempt_at <= ?",
-        (shape.forms["next_attempt_at"].write(int(now)),),
-    )
     count = schema.count_registrations(book)
-    assert isinstance(due, int) and isinstance(count, int | None)
-    lacking = max(0, due - current.tokens)
-    drained = now + -(-lacking * 3600 // rate.per_hour)
+    assert isinstance(count, int | None)
+    waiting = backlog(book, now).waiting
+    drained = now + policy.spending_seconds(waiting, current.tokens, rate.per_hour)
     return Figures(
         count,
         rate.per_hour,
