@@ -106,18 +106,28 @@ NOTHING = Filter()
 """Leaves nothing out."""
 
 
-def parse(text: str, states: Mapping[State, str] = {}, now: float = 0.0) -> Filter:
+def parse(
+    text: str,
+    states: Mapping[State, str] = {},
+    now: float = 0.0,
+    words: Mapping[str, State] = {},
+) -> Filter:
     """A filter from what was typed.
 
-    `states` are the store's own words, which count beside ours. A time of day, a date and a word
-    such as `yesterday` mean what they mean at `now` (epoch seconds UTC), for good; `age>2h`, `-2h`
-    and `now` go along with the clock of whoever asks.
+    `states` are the store's own words, which count beside ours; `words` are those finer than a
+    state (`Store.words`): `state=` with one of them, or with the state's word, is that part. A time
+    of day, a date and a word such as `yesterday` mean what they mean at `now` (epoch seconds UTC),
+    for good; `age>2h`, `-2h` and `now` go along with the clock of the caller.
 
     Raises:
         BadFilter: it is none.
     """
     text = text.encode("utf-8", "replace").decode()
-    return Filter(text, _Parser(text, states, now).clauses()) if text.strip() else NOTHING
+    return (
+        Filter(text, _Parser(text, _Context(states, now, words)).clauses())
+        if text.strip()
+        else NOTHING
+    )
 
 
 def written(field: str, op: str, value: str) -> str:
@@ -129,6 +139,7 @@ def written(field: str, op: str, value: str) -> str:
 class _Context(NamedTuple):
     states: Mapping[State, str]
     now: float
+    words: Mapping[str, State]
 
 
 # ---- what can be asked of a field
@@ -209,11 +220,16 @@ def _between(column: str, _op: str, text: str, about: _Context) -> Condition:
 def _state(column: str, op: str, text: str, about: _Context) -> Condition:
     words = {str(state): state for state in State}
     words |= {word.lower(): state for state, word in about.states.items()}
+    finer = {word.lower(): (of, word) for word, of in about.words.items()}
+    if text.lower() in finer:
+        return f"{column} = ? AND word = ?", finer[text.lower()]
     state = words.get(text.lower())
     if state is None:
-        known = about.states.values() or [str(state) for state in State]
+        known = [*about.states.values(), *about.words] or [str(state) for state in State]
         raise ValueError(f"expected {', '.join(known)}")
-    return f"{column} = ?", (state,)
+    parts = tuple(word for word, of in about.words.items() if of is state)
+    but = f" AND word NOT IN ({', '.join('?' * len(parts))})" if parts else ""
+    return f"{column} = ?{but}", (state, *parts)
 
 
 def _cluster(column: str, op: str, text: str, about: _Context) -> Condition:
@@ -298,8 +314,8 @@ def _is_bare(text: str) -> bool:
 class _Parser:
     """Reads a text from left to right."""
 
-    def __init__(self, text: str, states: Mapping[State, str], now: float) -> None:
-        self._text, self._about = text, _Context(states, now)
+    def __init__(self, text: str, about: _Context) -> None:
+        self._text, self._about = text, about
         self._at = self._terms = 0
 
     def clauses(self) -> tuple[Clause, ...]:

@@ -37,9 +37,25 @@ CREATE UNIQUE INDEX by_id ON task(state, id, queue);
 CREATE TABLE block(state INT, first TEXT, size INT, PRIMARY KEY(state, first)) WITHOUT ROWID;
 CREATE TABLE problem(place TEXT PRIMARY KEY, what TEXT, state INT, name TEXT, look INT);
 CREATE INDEX problem_by_name ON problem(name);
+CREATE TABLE worded(state INT, word TEXT, tasks INT, PRIMARY KEY(state, word)) WITHOUT ROWID;
 """
 # The unique index leads with state and id, so that it alone puts a state's rows in order, in
 # however many queues they are.
+
+WORDS = """
+CREATE TRIGGER IF NOT EXISTS word_in AFTER INSERT ON task WHEN NEW.word <> '' BEGIN
+    INSERT INTO worded VALUES (NEW.state, NEW.word, 1) ON CONFLICT DO UPDATE SET tasks = tasks + 1;
+END;
+CREATE TRIGGER IF NOT EXISTS word_out AFTER DELETE ON task WHEN OLD.word <> '' BEGIN
+    UPDATE worded SET tasks = tasks - 1 WHERE state = OLD.state AND word = OLD.word;
+END;
+CREATE TRIGGER IF NOT EXISTS word_new AFTER UPDATE ON task WHEN OLD.word <> NEW.word BEGIN
+    UPDATE worded SET tasks = tasks - 1 WHERE state = OLD.state AND word = OLD.word;
+    INSERT INTO worded SELECT NEW.state, NEW.word, 1 WHERE NEW.word <> ''
+        ON CONFLICT DO UPDATE SET tasks = tasks + 1;
+END;
+"""
+"""Counts tasks by finer words, in a store that has some: it costs each row a twentieth."""
 
 LATER = (
     "CREATE INDEX by_name ON task(id, queue)",

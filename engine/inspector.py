@@ -109,6 +109,11 @@ class Inspector:
         return self._mirror.states
 
     @property
+    def words(self) -> Mapping[str, State]:
+        """The store's own words that are finer than a state; empty until it is open."""
+        return self._mirror.words
+
+    @property
     def edges(self) -> Edges:
         """What may be done there now; empty until it is open."""
         return self._mirror.edges

@@ -69,6 +69,8 @@ class Changed(NamedTuple):
     """How many tasks the first whole look will find, about; 0 while that is not known."""
     halted: bool = False
     """Whether the operator stopped the first whole look: what is shown is a part."""
+    words: Mapping[str, int] = {}
+    """Tasks by those of the store's words that are finer than a state."""
 
 
 class Mirror:
@@ -86,6 +88,7 @@ class Mirror:
         self._tell = tell
         self.latest = Changed()
         self.states: Mapping[State, str] = {}
+        self.words: Mapping[str, State] = {}
         self.edges: Edges = {}
         self.controls: Mapping[str, Control] = {}
         self.path = ""
@@ -195,6 +198,8 @@ class Mirror:
             near = self._open_store()
             stack.callback(near.close)
             self._know(wide)
+            if self.words:
+                index.count_words()
             watch = Watch(near.doorbell, self._open_store, self.touch, self.everything)
             stack.callback(watch.stop)
             watch.start(PATIENCE)
@@ -402,6 +407,7 @@ class Mirror:
         """What the store is and allows now: it finds that out when it looks."""
         if store.edges != self.edges or store.states != self.states:
             self.states, self.edges = dict(store.states), dict(store.edges)
+            self.words = dict(store.words)
             self._dirty = True
         if store.controls != self.controls:
             self.controls = dict(store.controls)
@@ -424,6 +430,11 @@ class Mirror:
         self.latest = latest._replace(
             generation=latest.generation + 1,
             counts=counts,
+            words={
+                word: tasks
+                for (state, word), tasks in (index.words() if self.words else {}).items()
+                if self.words.get(word) is state
+            },
             problems=index.problems,
         )
         self._tell()

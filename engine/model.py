@@ -88,6 +88,32 @@ class Task:
     """What else the store shows; `dead_since` (epoch seconds) and `dead_reason` for a dead task."""
 
 
+def own_word(task: Task, states: Mapping[State, str], words: Mapping[str, State] = {}) -> str:
+    """The store's own word for where a task is: the finer one (`Store.words`) if it has one."""
+    if words.get(task.word) is task.state:
+        return task.word
+    return states.get(task.state, str(task.state))
+
+
+def words_of(state: State, states: Mapping[State, str], words: Mapping[str, State]) -> list[str]:
+    """All words of a store for the tasks of one state, the state's own word first."""
+    return [states[state], *(word for word, of in words.items() if of is state)]
+
+
+def counted_by_words(
+    counts: Mapping[State, int],
+    finer: Mapping[str, int],
+    states: Mapping[State, str],
+    words: Mapping[str, State],
+) -> dict[str, int]:
+    """Tasks by the store's own words, from those by states and those by finer words (`finer`)."""
+    found: dict[str, int] = {}
+    for state, word in states.items():
+        parts = {each: finer.get(each, 0) for each in words_of(state, states, words)[1:]}
+        found |= {word: counts.get(state, 0) - sum(parts.values()), **parts}
+    return found
+
+
 ATTEMPT = "attempt"
 """In the `extra` of a claimed task: the number of the attempt under way, in a store that counts an
 attempt when it is claimed. `attempts` has those that have ended, in every store."""

@@ -101,6 +101,9 @@ class Store(Protocol):
 
     states: Mapping[State, str]
     """The states it knows, in the order of a task's life, by its own words."""
+    words: Mapping[str, State]
+    """Its own words that are finer than a state (`Task.word`), each with the state whose tasks it
+    names a part of."""
     edges: Edges
     """What may be done here, now; may change while the store is open."""
     controls: Mapping[str, Control]

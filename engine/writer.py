@@ -22,6 +22,7 @@ from engine.index import (
     RANK,
     SCHEMA,
     STATES,
+    WORDS,
     Values,
     row_of,
     storable,
@@ -118,6 +119,15 @@ class Writer:
     def count(self, state: State) -> int:
         """How many tasks stand in a state."""
         return self._ranks[RANK[state]].total
+
+    def count_words(self) -> None:
+        """Count tasks by words finer than their state; to be called before the first row."""
+        self._db.executescript(WORDS)
+
+    def words(self) -> dict[tuple[State, str], int]:
+        """How many tasks have a word that is finer than their state, by state and word."""
+        found = self._db.execute("SELECT state, word, tasks FROM worded WHERE tasks > 0").fetchall()
+        return {(STATES[state], word): tasks for state, word, tasks in found}
 
     @property
     def total(self) -> int:

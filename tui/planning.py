@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from engine import runs
 from engine.index import Query
-from engine.model import State
+from engine.model import State, words_of
 from engine.operations import Allowed
 from engine.pace import Pace
 from engine.plans import LOCKED, NO_VALUES, Plan
@@ -88,7 +88,8 @@ def twin(about: Tally, live: Live, reason: str, pace: Pace | None = None, follow
     if plan.undoes:
         words.append(plan.undoes)
     else:
-        words += ["--state", live.inspector.states.get(next(iter(states)), "")]
+        known = live.inspector
+        words += ["--state", ",".join(words_of(next(iter(states)), known.states, known.words))]
         if plan.filter:
             words += ["--filter", plan.filter]
         elif len(plan.rows) <= NAMED:

@@ -222,6 +222,10 @@ def _tries(task: Task, now: float) -> Run:
     return ("?", "unknown") if task.attempts is None else (str(task.attempts), "")
 
 
+def _word(task: Task, now: float) -> Run:
+    return shown(task.word), "warning"
+
+
 def _due(task: Task, now: float) -> Run:
     if task.due is None:
         return "?", "unknown"
@@ -271,12 +275,17 @@ SHORT, SHORTEST = 14, 10
 
 
 def columns(
-    state: State, width: int, destined: bool = False, longest: int = 0
+    state: State,
+    width: int,
+    destined: bool = False,
+    longest: int = 0,
+    worded: bool = False,
 ) -> tuple[Column, ...]:
     """The columns that fit: wider screens add some, and never move the others.
 
     `destined` is whether the tasks have destinations: not every store knows any. `longest` is how
-    many cells the longest id takes; 0 where that is not known.
+    many cells the longest id takes; 0 where that is not known. `worded` is whether tasks have a
+    word of their own that is finer than their state.
     """
     if width < NARROW:
         return _narrow(state, width)
@@ -289,6 +298,8 @@ def columns(
         Column("TRIES", 5, _tries, right=True, order="attempts"),
         Column(title, 9, when, right=True, order=order, ago=order != "due"),
     )
+    if worded:
+        fixed = (*fixed[:2], Column("STATE", 7, _word), *fixed[2:])
     rest = width - MARGIN - sum(column.width + 1 for column in fixed)
     if destined and rest >= 70:
         fixed = (*fixed, Column("DESTINATION", 20, _destination, end=True, order="destination"))
@@ -468,9 +479,15 @@ def badge(works: str) -> Line:
 
 
 def tabs(
-    names: Sequence[str], counts: Sequence[int | None], current: int, complete: bool, width: int
+    names: Sequence[str],
+    counts: Sequence[int | None],
+    current: int,
+    complete: bool,
+    width: int,
+    within: Mapping[int, str] = {},
 ) -> Line:
-    """The tabs, by the store's own words; a count that is not known is `?`.
+    """The tabs, by the store's own words; a count that is not known is `?`. `within` is what stands
+    behind a count: the part of it that has a finer word.
 
     Where they do not all fit, the gaps go first, then the empty tabs, then those before the one
     that is shown: it has to be seen.
@@ -478,7 +495,8 @@ def tabs(
     texts: dict[int, str] = {}
     for at, (name, amount) in enumerate(zip(names, counts, strict=True)):
         figure = "?" if amount is None else f"{amount:,}{'' if complete else '+'}"
-        texts[at] = f"{at + 1} {shown(name)} {figure}"
+        part = f" ({shown(within[at])})" if at in within and amount else ""
+        texts[at] = f"{at + 1} {shown(name)} {figure}{part}"
     wide = sum(map(cells_of, texts.values())) + 3 * len(texts) + 1 <= width
     gap = (" ", "") if wide else ("", "")
     empty = [at for at in texts if not counts[at] and at != current]

@@ -107,6 +107,7 @@ class MemoryStore:
     """Tasks that live as long as their `Memory`; give several instances the same one for rivals."""
 
     states: Mapping[State, str] = {state: str(state) for state in State}
+    words: Mapping[str, State] = {}
     edges = EDGES
     controls: Mapping[str, Control] = {}
 

@@ -159,6 +159,29 @@ def test_a_filter_means_this(text: str, true: bool) -> None:
     assert matches(text, TASK) is true
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("state=failed", ["failed"]),
+        ("state=waits", ["plain"]),
+        ("state!=failed", ["plain", "held"]),
+        ("state:FAILED|state=held", ["failed", "held"]),
+    ],
+)
+def test_a_word_finer_than_a_state_is_a_part_of_it(text: str, found: list[str]) -> None:
+    """`state=` takes the store's finer words; the state's own word is the rest of its tasks."""
+    tasks = [
+        a_task(id="plain", state=State.PENDING),
+        a_task(id="failed", state=State.PENDING, word="failed"),
+        a_task(id="held", state=State.HELD, word="failed"),
+    ]
+    states, words = {State.PENDING: "waits", State.HELD: "held"}, {"failed": State.PENDING}
+
+    filter = parse(text, states, NOW, words)
+
+    assert [task.id for task in sieve(tasks, filter, NOW) if isinstance(task, Task)] == found
+
+
 @pytest.mark.parametrize("text", ["tries=0", "due<now", "died<now", "code<600"])
 def test_what_a_task_does_not_have_is_not_so(text: str) -> None:
     """A comparison with what a task does not have is false, and its negation is true."""

@@ -211,6 +211,25 @@ def test_looking_again_at_the_same_changes_nothing(writer: Writer) -> None:
     assert not writer.end_look()
 
 
+def test_finer_words_are_counted_as_tasks_come_change_and_leave(writer: Writer) -> None:
+    """The index counts tasks by state and finer word, through every way they change."""
+    writer.count_words()
+    failed = [a_task(number, word="failed") for number in (1, 2, 3)]
+    look(writer, [*failed, a_task(4)])
+    assert writer.words() == {(State.PENDING, "failed"): 3}
+
+    changed = [
+        a_task(1, rev="new"),
+        a_task(2, word="failed", state=State.HELD, rev="new"),
+        a_task(4, word="failed", rev="new"),
+    ]
+    writer.settle({task.id for task in changed}, changed)
+    assert writer.words() == {(State.PENDING, "failed"): 2, (State.HELD, "failed"): 1}
+
+    writer.settle({failed[2].id, failed[1].id}, [Missing(failed[2].id), Missing(failed[1].id)])
+    assert writer.words() == {(State.PENDING, "failed"): 1}
+
+
 # ---- whole looks
 
 

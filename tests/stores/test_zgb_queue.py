@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine import rescuer, verbs
-from engine.model import Missing, Move, State, Task, attempts_counted
+from engine.model import Missing, Move, State, Task, attempts_counted, own_word
 from engine.store import Gone, Unavailable, Unsupported
 from engine.stores.zgb import Pace, Place, ZgbStore
 from engine.stores.zgb.place import PARKED, schedule
@@ -472,6 +472,21 @@ def test_who_was_parked_by_others_is_parked(open_queue: Opener, sql: Sql) -> Non
     sql("UPDATE mail_queue SET status = 'failed' WHERE mail_type = 'user'")
 
     assert (there(store).state, there(store, ORGANIZER).state) == (State.DEAD, State.PENDING)
+
+
+def test_the_word_of_a_failed_job_names_its_state(open_queue: Opener, sql: Sql) -> None:
+    """A failed job that is not parked has the word `failed`: among the pending ones while it is
+    tried again by itself, among the parked ones where only an operator retries."""
+    open_queue().enqueue(1001)
+    sql("UPDATE mail_queue SET status = 'failed', next_attempt_at = 5 WHERE mail_type = 'user'")
+
+    for auto_retry, state in ((True, State.PENDING), (False, State.DEAD)):
+        store = open_queue(auto_retry=auto_retry)
+        job = there(store)
+        assert (store.words, job.state, job.word) == ({"failed": state}, state, "failed")
+        assert own_word(job, store.states, store.words) == "failed"
+        assert own_word(there(store, ORGANIZER), store.states, store.words) == "pending"
+        assert not store.words.keys() & set(store.states.values())
 
 
 def test_the_button_retries_all(open_queue: Opener, sql: Sql) -> None:

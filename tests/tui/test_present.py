@@ -184,6 +184,13 @@ def test_tabs_are_never_cut(current: int) -> None:
     assert line.count("12,345") == line.count("12")
 
 
+def test_a_tab_names_the_part_with_a_finer_word() -> None:
+    """Behind its count a tab says how many of its tasks have a word of their own."""
+    line = text_of(present.tabs(["pending", "held"], [5, 0], 0, True, 80, {0: "2 failed"}))
+
+    assert "[1 pending 5 (2 failed)]" in line
+
+
 def test_a_narrow_scope_keeps_the_end_of_an_id() -> None:
     """Ids of one second differ at their end, so that is what a narrow scope line shows."""
     line = text_of(present.scope(present.Scope(a_task().id), 40))

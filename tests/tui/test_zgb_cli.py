@@ -265,6 +265,33 @@ def test_the_console_is_told_of_the_queue(site: Site, monkeypatch: pytest.Monkey
     assert queue_logs(setup) == (str(site.log_path),)
 
 
+def test_failed_jobs_are_told_from_pending_ones(site: Site) -> None:
+    """Status, overview and list count and select jobs by the words of the format itself."""
+    site.make(7, 8)
+    for number in ("7", "8"):
+        site.run("enqueue", number, site.path, "--type", "user")
+    site.sql("UPDATE mail_queue SET status = 'failed' WHERE registration_number = 8")
+    root = ("--root", site.path)
+
+    def listed(*words: str) -> list[str]:
+        ended = site.run("queue", "list", *words, *root, family="")
+        return [line.split(" | ")[1] for line in ended.stdout.splitlines()]
+
+    tasks = {"pending": 1, "failed": 1, "sending": 0, "held": 0, "parked": 0, "trash": 0}
+    status = json.loads(site.run("status", site.path, "--json", family="").stdout)
+    overview = json.loads(site.run("overview", site.path, "--json", family="").stdout)
+    assert status["tasks"] == overview["places"][0]["tasks"] == tasks
+    assert "FAILED" in site.run("overview", site.path, family="").stdout
+    assert listed() == ["7-user", "8-user"]
+    assert listed("--state", "failed") == listed("--filter", "state=failed") == ["8-user"]
+    assert listed("--state", "pending") == ["7-user"]
+    assert listed("--state", "pending,failed") == ["7-user", "8-user"]
+    replay = site.run("replay", "--id", "8-user", "--dry-run", *root, family="")
+    assert "8-user: failed, expected parked; promote makes it due now" in replay.stderr
+    promote = site.run("promote", "--state", "failed", "--apply", "1", *root, family="")
+    assert (promote.returncode, promote.stderr) == (0, "")
+
+
 def test_of_a_shared_log_each_database_shows_its_own(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

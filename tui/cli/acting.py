@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from functools import partial
 
 from engine import plans, trash
 from engine.filters import NOTHING, BadFilter, Filter, parse
-from engine.model import Problem, State, Task
+from engine.model import Problem, State, Task, own_word
 from engine.operations import Report
 from engine.pace import Pace
 from engine.plans import Plan
@@ -23,6 +23,7 @@ from engine.text import shown
 from engine.verbs import VERBS
 from tui.cli import deed, replaying
 from tui.cli.deed import LOCKED, NAMES, OTHERWISE, Seen
+from tui.cli.queue import chosen
 from tui.cli.wiring import EX_NOPERM, EX_USAGE, Setup, complain, fail
 from tui.views.plan import everything
 
@@ -111,10 +112,10 @@ expunge = partial(act, "expunge")
 def _seen(verb: str, setup: Setup, store: Store, arguments: Namespace) -> Seen:
     now = time.time()
     filter = _filter(store, arguments, now)
-    states = _states(verb, setup, store, arguments, filter)
+    words = _words(verb, setup, store, arguments, filter)
     careful = VERBS[verb].careful
     sizes: dict[str, int] = {}
-    seen = _weighed(store, _tasks(store, states, arguments, filter, now), sizes)
+    seen = _weighed(store, _tasks(verb, store, words, arguments, filter, now), sizes)
     noted = setup.notes().noted() if careful else frozenset()
     plan = plans.freeze(verb, seen, now, filter=filter.text, noted=noted)
     if careful:
@@ -127,60 +128,64 @@ def _seen(verb: str, setup: Setup, store: Store, arguments: Namespace) -> Seen:
     if any(end is State.TRASH for _, end in VERBS[verb].edges):
         known = deed.roomy(setup, store, plan, sizes)
     if careful and plan.rows and not (arguments.filter or arguments.id):
-        words = " and ".join(store.states[state] for state in states)
-        whole = everything(words, len(plan.rows), sum(setup.counts(store).values()))
+        whole = everything(" and ".join(words), len(plan.rows), sum(setup.counts(store).values()))
         known = known._replace(warnings=[*known.warnings, *whole])
-    return known._replace(scope=_scope(plan, store, states, arguments))
+    return known._replace(scope=_scope(plan, words, arguments))
 
 
 def _filter(store: Store, arguments: Namespace, now: float) -> Filter:
     try:
-        return parse(arguments.filter, store.states, now) if arguments.filter else NOTHING
+        return (
+            parse(arguments.filter, store.states, now, store.words) if arguments.filter else NOTHING
+        )
     except BadFilter as error:
         fail(EX_USAGE, f"--filter: {shown(error.message)}")
 
 
-def _states(
+def _words(
     verb: str, setup: Setup, store: Store, arguments: Namespace, filter: Filter
-) -> tuple[State, ...]:
-    """Where the tasks are looked for: as it is said, else where the verb is mostly used."""
+) -> Mapping[str, State]:
+    """The store's words for the tasks that are looked for: as `--state` names them, else those of
+    the state that the verb is mostly used on."""
     usual = VERBS[verb].edges[0][0]
     ways = [way for way in VERBS[verb].edges if way in store.edges]
     starts = tuple(dict.fromkeys(start for start, _ in ways))
-    words = {store.states[state]: state for state in starts}
-    if not words:
+    if not starts:
         fail(EX_USAGE, f"{NAMES.get(verb, verb)}: no task goes that way at {shown(setup.place)}")
-    if arguments.state:
-        if arguments.state not in words:
-            expected = ", ".join(words)
-            fail(EX_USAGE, f"--state {shown(arguments.state)}: expected one of {expected}")
-        return (words[arguments.state],)
-    if arguments.id or filter.names("state"):
-        return starts
+    if arguments.state or arguments.id or filter.names("state"):
+        return chosen(store, arguments.state, starts)
     if verb in CHOSEN or usual not in starts:
-        fail(EX_USAGE, f"expected --state with one of {', '.join(words)}")
-    return (usual,)
+        words = ", ".join(chosen(store, "", starts))
+        fail(EX_USAGE, f"expected --state with one of {words}")
+    return chosen(store, "", (usual,))
 
 
 def _tasks(
+    verb: str,
     store: Store,
-    states: tuple[State, ...],
+    words: Mapping[str, State],
     arguments: Namespace,
     filter: Filter,
     now: float,
 ) -> Iterator[Task]:
-    wanted = list(dict.fromkeys(arguments.id)) or [store.states[state] for state in states]
-    left = set(arguments.id)
+    left = dict.fromkeys(arguments.id, "not there")
+    wanted = list(left) or list(dict.fromkeys(store.states[state] for state in words.values()))
     looked = store.look(wanted)
     for found in sieve(looked, filter, now) if filter else looked:
-        if isinstance(found, Task) and found.state in states:
-            left.discard(found.id)
-            yield found
-        elif isinstance(found, Problem):
+        if isinstance(found, Problem):
             complain(f"{shown(found.where)}: {shown(found.what)}")
-    for ident in sorted(left):
-        where = ", ".join(store.states[state] for state in states)
-        complain(f"{shown(ident)}: not there, or left out by the filter (looked in {where})")
+        elif isinstance(found, Task):
+            word = own_word(found, store.states, store.words)
+            if words.get(word) is found.state:
+                left.pop(found.id, None)
+                yield found
+            elif found.id in left:
+                left[found.id] = f"{word}, expected {' or '.join(words)}"
+                if verb == "retry" and (found.state, State.PENDING) in store.edges:
+                    left[found.id] += "; promote makes it due now"
+    for ident, why in sorted(left.items()):
+        filtered = ", or excluded by the filter" if filter and why == "not there" else ""
+        complain(f"{shown(ident)}: {why}{filtered}")
 
 
 def _weighed(store: Store, tasks: Iterator[Task], sizes: dict[str, int]) -> Iterator[Task]:
@@ -199,8 +204,8 @@ def _taken_in(plan: Plan, arguments: Namespace) -> Plan:
     return plan._replace(taken_in=odd if arguments.all_odd else frozenset(arguments.take_in))
 
 
-def _scope(plan: Plan, store: Store, states: tuple[State, ...], arguments: Namespace) -> str:
-    where = " and ".join(store.states[state] for state in states)
+def _scope(plan: Plan, words: Mapping[str, State], arguments: Namespace) -> str:
+    where = " and ".join(words)
     amount = f"{len(plan.rows):,}"
     if arguments.id:
         return f"{amount} by their ids, in {where}"

@@ -8,6 +8,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from engine.index import Query
+from engine.model import words_of
 from engine.store import Unavailable
 from engine.text import shown
 from tui import rows
@@ -42,9 +43,11 @@ def clusters(setup: Setup, arguments: Namespace) -> int:
 
 
 def _query(live: Live, arguments: Namespace) -> Query:
-    states = live.inspector.states
-    named_states = {word: state for state, word in states.items()}
+    states, words = live.inspector.states, live.inspector.words
+    named_states = {word: state for state in states for word in words_of(state, states, words)}
     if arguments.state and arguments.state not in named_states:
         expected = ", ".join(named_states)
         fail(EX_USAGE, f"--state {shown(arguments.state)}: expected {expected}")
-    return Query(named_states.get(arguments.state), wanted(arguments.filter, live))
+    state = named_states.get(arguments.state)
+    part = f" state={arguments.state}" if state in words.values() else ""
+    return Query(state, wanted(f"{arguments.filter}{part}", live))

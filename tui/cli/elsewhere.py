@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine.alerts import Alert, What
-from engine.model import Problem, State
+from engine.model import Problem, State, counted_by_words
 from engine.store import Unavailable
 from engine.text import shown
 from tui.cli.console import places_of
@@ -59,7 +59,7 @@ async def _look(lives: Sequence[Live]) -> Look | str:
     states, waiting = live.inspector.states, live.standing
     oldest = None if waiting is None or waiting.oldest is None else time.time() - waiting.oldest
     return Look(
-        {states[state]: latest.counts.get(state, 0) for state in states},
+        counted_by_words(latest.counts, latest.words, states, live.inspector.words),
         latest.counts.get(State.PENDING, 0),
         oldest,
         problems,

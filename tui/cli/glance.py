@@ -79,7 +79,7 @@ def wanted(text: str, live: Live) -> Filter:
         Fail: it is no filter; the message says where, and what was expected.
     """
     try:
-        return parse(text, live.inspector.states, live.clock())
+        return parse(text, live.inspector.states, live.clock(), live.inspector.words)
     except BadFilter as error:
         fail(EX_USAGE, f"--filter: {error}")
 

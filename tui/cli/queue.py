@@ -6,11 +6,11 @@ import os
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 
 from engine import verbs
-from engine.model import Problem, State, Task, attempts_counted
+from engine.model import Problem, State, Task, attempts_counted, own_word, words_of
 from engine.policy import at
 from engine.store import Full, Store, Unsupported
 from engine.text import shown
@@ -57,25 +57,38 @@ def add(setup: Setup, arguments: Namespace) -> int:
 def list_tasks(setup: Setup, arguments: Namespace) -> int:
     """Tasks by state, in the queue's order."""
     store = setup.store()
-    wanted = list(store.states.values())
-    if arguments.state:
-        if arguments.state not in wanted:
-            fail(EX_USAGE, f"--state {shown(arguments.state)}: expected {', '.join(wanted)}")
-        wanted = [arguments.state]
+    words = chosen(store, arguments.state)
     try:
-        for found in _sifted(store, wanted, arguments.filter):
+        for found in _sifted(store, words, arguments.filter):
             if isinstance(found, Problem):
                 complain(f"{shown(found.where)}: {shown(found.what)}")
-            elif arguments.json:
-                print(as_json(found, store.states[found.state]))
-            else:
-                print(_line(found, store.states[found.state]))
+                continue
+            word = own_word(found, store.states, store.words)
+            print(as_json(found, word) if arguments.json else _line(found, word))
     finally:
         store.close()
     return 0
 
 
-def _sifted(store: Store, words: list[str], text: str) -> Iterator[Task | Problem]:
+def chosen(store: Store, state: str, among: Iterable[State] = State) -> dict[str, State]:
+    """The store's own words that `--state` names, several with commas; without it all of them.
+
+    Raises:
+        Fail: one is no word for a task in these states.
+    """
+    known = {
+        word: of
+        for of in among
+        if of in store.states
+        for word in words_of(of, store.states, store.words)
+    }
+    named = state.split(",") if state else [*known]
+    if unknown := [word for word in named if word not in known]:
+        fail(EX_USAGE, f"--state {shown(unknown[0])}: expected one of {', '.join(known)}")
+    return {word: known[word] for word in known if word in named}
+
+
+def _sifted(store: Store, words: Mapping[str, State], text: str) -> Iterator[Task | Problem]:
     """What a filter leaves, as on the screen."""
     if not text:
         return _tasks(store, words)
@@ -84,14 +97,16 @@ def _sifted(store: Store, words: list[str], text: str) -> Iterator[Task | Proble
 
     now = time.time()
     try:
-        return sieve(_tasks(store, words), parse(text, store.states, now), now)
+        return sieve(_tasks(store, words), parse(text, store.states, now, store.words), now)
     except BadFilter as error:
         fail(EX_USAGE, f"--filter: {shown(error.message)}")
 
 
-def _tasks(store: Store, words: list[str]) -> Iterator[Task | Problem]:
-    for found in store.look(words):
-        if isinstance(found, Task | Problem):
+def _tasks(store: Store, words: Mapping[str, State]) -> Iterator[Task | Problem]:
+    for found in store.look(list(dict.fromkeys(store.states[of] for of in words.values()))):
+        if isinstance(found, Problem) or (
+            isinstance(found, Task) and own_word(found, store.states, store.words) in words
+        ):
             yield found
 
 

@@ -97,8 +97,8 @@ class ClustersScreen(Acting, Board):
             return self.missing("there is no error to act on here")
         if refusal := self.no_verb(verb, state):
             return refusal
-        states = self.live.inspector.states
-        cluster = filters.parse(self._words(here), states, self.around.clock())
+        known = self.live.inspector
+        cluster = filters.parse(self._words(here), known.states, self.around.clock(), known.words)
         words = f"all that fail so: {here.cluster.pattern}"
         return Asked(verb, None, self._query._replace(filter=cluster), lambda _: words)
 

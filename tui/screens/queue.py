@@ -10,11 +10,12 @@ from functools import partial
 from textual import work
 from textual.app import ComposeResult
 
-from engine.filters import NOTHING
+from engine import filters
+from engine.filters import NOTHING, Filter
 from engine.gauges import Ours
 from engine.index import Query
 from engine.inspector import AGEING, Changed
-from engine.model import Problem, State, Task
+from engine.model import Problem, State, Task, own_word, words_of
 from engine.operations import Report
 from engine.store import Unavailable
 from engine.text import shown
@@ -99,7 +100,7 @@ class QueueScreen(Acting):
         self._top = TopLine(id="top-line")
         self._tab_line = Lines(id="tabs")
         self._lock_line = LockLine(self.place, self._arming.read_only)
-        self._filter = FilterLine(lambda: self.inspector.states, self._clock, id="filter")
+        self._filter = FilterLine(self._parsed_filter, id="filter")
         self._explained: tuple[Query, str] = (Query(), "")
         self._problem_text = LongText(id="problems")
         self._details, self._side_figures = Details(id="details"), Figures(id="side-figures")
@@ -243,6 +244,10 @@ class QueueScreen(Acting):
                 self.list.changed()
             self.list.tick(now)
             self._paint_header()
+
+    def _parsed_filter(self, text: str) -> Filter:
+        known = self.inspector
+        return filters.parse(text, known.states, self._clock(), known.words)
 
     # Tabs
 
@@ -587,8 +592,10 @@ class QueueScreen(Acting):
             return ()
         shape = present.columns(state, 160)
         line = present.row(task, shape, self._clock(), present.Place(), 160)
-        word = self.inspector.states[state]
-        command = [*self.place.command, "queue", "list", "--state", word]
+        known = self.inspector
+        word = own_word(task, known.states, known.words)
+        words = ",".join(words_of(state, known.states, known.words))
+        command = [*self.place.command, "queue", "list", "--state", words]
         command += ["--filter", self._filter.filter.text] if self._filter.filter else []
         return (
             Copy("i", "id", task.id),
@@ -599,13 +606,13 @@ class QueueScreen(Acting):
 
     def sheet(self) -> Sheet | None:
         """All that the tab shows, as it is when the export begins."""
-        query, states = self.wanted, self.inspector.states
+        query, states, words = self.wanted, self.inspector.states, self.inspector.words
         if query.state is None:
             return None
 
         async def hand(take: Take) -> int:
             def give(some: Sequence[Task], done: int, total: int) -> bool:
-                values = [rows.row(task, states[task.state]) for task in some]
+                values = [rows.row(task, own_word(task, states, words)) for task in some]
                 return take(values, done, total)
 
             return await self.inspector.harvest(query, give)
@@ -818,7 +825,11 @@ class QueueScreen(Acting):
         names = [*states.values(), "problems"] if states else []
         counts = [change.counts.get(state, 0) if reached else None for state in states]
         counts += [change.problems if reached else None] if states else []
-        line = present.tabs(names, counts, self._tab, change.complete, self.size.width)
+        within = {
+            [*states].index(self.inspector.words[word]): f"{tasks:,} {word}"
+            for word, tasks in change.words.items()
+        }
+        line = present.tabs(names, counts, self._tab, change.complete, self.size.width, within)
         self._tab_line.show([line])
 
     def _paint_lock(self) -> None:

@@ -14,7 +14,7 @@ from engine.forecast import agreed
 from engine.limits import Left
 from engine.logtail import LogLine
 from engine.logwords import WARN, rank_of
-from engine.model import State
+from engine.model import State, counted_by_words
 from engine.policy import at
 from engine.text import shown
 from tui import present
@@ -53,6 +53,11 @@ class Queue(NamedTuple):
     """What waited in each part of the last ten minutes; None where nothing was seen."""
     grave: str = ""
     """How urgent its most urgent alert is; "" where there is none."""
+    own: Mapping[str, int] = {}
+    """`counts` by all of the store's own words, also those finer than a state; empty for a moment
+    in the past, of which only the states are recorded."""
+    finer: Sequence[str] = ()
+    """Those of the words that are finer than a state."""
 
 
 def seen(live: Live, now: float, cells: int) -> Queue:
@@ -72,6 +77,8 @@ def seen(live: Live, now: float, cells: int) -> Queue:
         agreed(live.drain(now), live.forecasts()) if known else Drain(Course.UNKNOWN),
         live.flow.spark(now, cells),
         live.alerts[0].level if live.alerts else "",
+        counted_by_words(latest.counts, latest.words, live.inspector.states, live.inspector.words),
+        tuple(live.inspector.words),
     )
 
 
@@ -88,6 +95,8 @@ class Column(NamedTuple):
     """Whose tasks it counts: a store that has no such state has no such column."""
     least: int = 0
     """Cells that a screen must have for it."""
+    finer: bool = False
+    """Whether it is only for stores with words that are finer than a state."""
 
 
 def amount(number: int, width: int) -> str:
@@ -116,12 +125,24 @@ def _counted(state: State, width: int) -> Cell:
     def cell(queue: Queue, now: float) -> Run:
         if state not in queue.words and queue.words:
             return "", ""
-        number = queue.counts.get(state, 0)
-        more = "" if queue.complete else "+"
-        text = amount(number, width - len(more)) + more
-        return text, "bad" if state is State.DEAD and number else ""
+        word = queue.words.get(state, "")
+        number = queue.own.get(word, queue.counts.get(state, 0))
+        return _number(queue, number, width), "bad" if state is State.DEAD and number else ""
 
     return cell
+
+
+def _number(queue: Queue, number: int, width: int) -> str:
+    more = "" if queue.complete else "+"
+    return amount(number, width - len(more)) + more
+
+
+def _finer(queue: Queue, now: float) -> Run:
+    """Tasks with a word that is finer than their state: those that failed, and are tried again."""
+    if not queue.finer:
+        return "", ""
+    number = sum(queue.own.get(word, 0) for word in queue.finer)
+    return _number(queue, number, 6), "warning" if number else ""
 
 
 def _retry(queue: Queue, now: float) -> Run:
@@ -161,6 +182,7 @@ COLUMNS = (
     Column("PEND", 6, _counted(State.PENDING, 6), State.PENDING, 14),
     Column("WORK", 4, _counted(State.ACTIVE, 4), State.ACTIVE, 60),
     Column("RETRY", 5, _retry, State.PENDING, 70),
+    Column("FAILED", 6, _finer, None, 80, finer=True),
     Column("DLQ", 5, _counted(State.DEAD, 5), State.DEAD, 26),
     Column("HELD", 4, _counted(State.HELD, 4), State.HELD, 75),
     Column("OLDEST", 6, _oldest, State.PENDING, 60),
@@ -195,6 +217,7 @@ def shape(queues: Sequence[Queue], width: int) -> Shape:
         for column in COLUMNS
         if width >= column.least
         and (not known or column.state is None or any(column.state in words for words in known))
+        and (not column.finer or any(queue.finer for queue in queues))
     )
     rest = width - MARGIN - sum(column.width + 1 for column in columns)
     line = 0 if width < SPARK_LEAST else CELLS if width < 95 else 2 * CELLS
@@ -212,6 +235,9 @@ def head(queues: Sequence[Queue], form: Shape, width: int) -> Line:
 
 def _title(queues: Sequence[Queue], column: Column) -> str:
     state = column.state
+    if column.finer:
+        names = {word for queue in queues for word in queue.finer}
+        return shown(names.pop()).upper()[: column.width] if len(names) == 1 else column.title
     if column.title in ("RETRY", "OLDEST") or state is None:
         return column.title
     own = {queue.words[state] for queue in queues if state in queue.words}
@@ -428,7 +454,7 @@ def left_width(width: int) -> int:
 def as_row(queue: Queue, now: float) -> dict[str, object]:
     """The same for programs: times in seconds, rates a second; None is what is not known."""
     known = bool(queue.words) and not queue.unavailable
-    counts = {word: queue.counts.get(state, 0) for state, word in queue.words.items()}
+    counts = queue.own or {word: queue.counts.get(state, 0) for state, word in queue.words.items()}
     return {
         "place": queue.name,
         "unavailable": queue.unavailable,

@@ -6,7 +6,7 @@ and what was expected, and what stands before it counts; what is wrong in the mi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 
 from textual.app import ComposeResult
@@ -14,8 +14,7 @@ from textual.containers import Horizontal
 from textual.message import Message
 from textual.widgets import Input
 
-from engine.filters import NOTHING, BadFilter, Filter, parse
-from engine.model import State
+from engine.filters import NOTHING, BadFilter, Filter
 from tui.present import Line
 from tui.widgets.lines import Lines
 from tui.widgets.words import Words
@@ -37,15 +36,10 @@ class FilterLine(Horizontal):
     class Kept(Message):
         """The operator is done typing."""
 
-    def __init__(
-        self,
-        states: Callable[[], Mapping[State, str]],
-        clock: Callable[[], float],
-        id: str | None = None,
-    ) -> None:
-        """`states` are the store's words for them, as far as they are known."""
+    def __init__(self, parsed: Callable[[str], Filter], id: str | None = None) -> None:
+        """`parsed` reads a filter with the words of the store; it raises BadFilter."""
         super().__init__(id=id)
-        self._states, self._clock = states, clock
+        self._parsed = parsed
         self._filter = NOTHING
         self._bad: BadFilter | None = None
 
@@ -124,9 +118,6 @@ class FilterLine(Horizontal):
             self._bad = error
             self._leave_out(words, error.at)
         return (self._filter, self._bad) != before
-
-    def _parsed(self, words: str) -> Filter:
-        return parse(words, self._states(), self._clock())
 
     def _leave_out(self, words: str, at: int) -> None:
         """What is being typed at the end counts only when it is whole: `tries>` is no word."""

@@ -508,7 +508,8 @@ class TaskList(Painted, can_focus=True):
             state = self._query.state
             destined = any(task.destination for task in self._window.tasks)
             longest = max((cell_len(shown(task.id)) for task in self._window.tasks), default=0)
-            self._shape = present.columns(state, width, destined, longest) if state else ()
+            worded = any(task.word for task in self._window.tasks)
+            self._shape = present.columns(state, width, destined, longest, worded) if state else ()
         if y == 0:
             order = (self._query.order, self._query.descending)
             return present.titles(self._shape, self._position_words(), width, order)

@@ -92,6 +92,7 @@ class KannaderStore:
     """Mails as links in queue/, inflight/ and cleanup/, in hold/ beside them, and in our trash."""
 
     states = STATES
+    words: Mapping[str, State] = {}
 
     def __init__(
         self,

@@ -171,6 +171,7 @@ class NftbanStore:
     """Tasks as files in pending/, work/ and dlq/, and in held/ and trash/ on the desk."""
 
     states = STATES
+    words: Mapping[str, State] = {}
     controls: Mapping[str, Control] = {}
 
     def __init__(

@@ -18,6 +18,10 @@ from engine.text import shown
 
 STATUSES = ("pending", "sending", "failed")
 
+FAILED = "failed"
+"""The word for a job that failed and was not parked: its state is that of pending jobs, or that of
+parked ones where only an operator retries."""
+
 STATES: Mapping[State, str] = {
     State.PENDING: "pending",
     State.ACTIVE: "sending",
@@ -185,7 +189,7 @@ def task_of(row: Row, now: float, place: Place) -> Task:
         kind=row.kind,
         state=state,
         created=row.created,
-        word="failed" if row.status == "failed" and not far else "",
+        word=FAILED if row.status == "failed" and not far else "",
         due=0.0 if state is State.DEAD else row.next_at,
         # The engine counts an attempt when it is over.
         attempts=max(0, row.attempts - 1) if state is State.ACTIVE else row.attempts,

@@ -44,6 +44,7 @@ from engine.stores.zgb.moving import Lot, Reach
 from engine.stores.zgb.page import Backlog, Figures
 from engine.stores.zgb.place import KINDS, Place
 from engine.stores.zgb.row import (
+    FAILED,
     STATES,
     from_image,
     image_of,
@@ -141,6 +142,9 @@ class ZgbStore:
             Unavailable: it is no mail queue, or cannot be read.
         """
         self.place = place
+        self.words: Mapping[str, State] = {
+            FAILED: State.PENDING if place.auto_retry else State.DEAD
+        }
         self._clock, self._tell = clock, tell
         self._book = Book(place)
         self._aside = Aside(place, read_only=bool(self._book.refused))
