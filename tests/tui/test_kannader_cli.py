@@ -714,13 +714,16 @@ def test_what_a_killed_worker_had_in_hand_is_said(place: Place) -> None:
             worker.kill()
             worker.wait()
 
-    (killed,) = spool_facts(setup).warnings
+    killed, other = spool_facts(setup).warnings
+    assert other.startswith("no sender is running, but 1 mail is in inflight, and may have arrived")
     hand = rf"2 mails were in hand when our worker \(PID {worker.pid}\) was killed"
-    assert re.match(rf"{hand}, and may have arrived; back in the queue from .* on, if not", killed)
+    assert re.match(
+        rf"{hand}, and may have arrived; back in the queue from .* on, now with", killed
+    )
     status, doctor = place.run("status", str(place.path)), place.run("doctor", str(place.path))
     assert (status.returncode, f"attention {killed}" in status.stdout.decode()) == (1, True)
     assert re.search(rf"warn +inflight +{hand}", doctor.stdout.decode())
-    (command,) = re.findall(r"mend: (.* release .*)", doctor.stdout.decode())
+    (command,) = set(re.findall(r"mend: (.* release .*)", doctor.stdout.decode()))
     assert place.run(*shlex.split(command)[1:]).returncode == 0
 
     with unlocked.signed_on(setup):
@@ -730,8 +733,40 @@ def test_what_a_killed_worker_had_in_hand_is_said(place: Place) -> None:
     assert (len(claims), len(left)) == (3, 2)
     with closing(place.store()) as store:
         store.swap(left[0], verbs.release(left[0], time.time()))
-    (killed,) = spool_facts(setup).warnings
-    assert killed.startswith("1 mail was in hand")
+    assert spool_facts(setup).warnings[0].startswith("1 mail was in hand")
+    assert len(spool_facts(setup).warnings) == 2
+
+
+def test_mail_in_flight_without_any_sender_is_said_at_once(place: Place) -> None:
+    """A mail that a sender left in inflight is a warning as soon as no Kannader and no worker is at
+    work; doctor has the command that puts it back."""
+    (ident,) = place.enqueue(TO)
+    link = place.path / "queue" / ident
+    link.rename(place.path / "inflight" / ident)
+    setup = setup_for(load(str(place.config), {}), str(place.path), {})
+    said = (
+        "no sender is running, but 1 mail is in inflight, and may have arrived; "
+        "back in the queue from "
+    )
+
+    status, doctor = place.run("status", str(place.path)), place.run("doctor", str(place.path))
+    assert (status.returncode, f"attention {said}" in status.stdout.decode()) == (1, True)
+    assert re.search(rf"warn +inflight +{said}", doctor.stdout.decode())
+    setup.make_folders()
+    with unlocked.signed_on(setup):
+        assert spool_facts(setup).warnings == ()
+    (command,) = re.findall(r"mend: (.* release .*) --dry-run", doctor.stdout.decode())
+    assert place.run(*shlex.split(command)[1:], "--apply", "1").returncode == 0
+    assert link.is_symlink() and spool_facts(setup).warnings == ()
+
+
+def test_beside_a_kannader_mail_in_flight_is_being_sent(place: Place, kannader: int) -> None:
+    """While a Kannader is at work, what is in inflight is its own."""
+    (ident,) = place.enqueue(TO)
+    (place.path / "queue" / ident).rename(place.path / "inflight" / ident)
+    setup = setup_for(load(str(place.config), {}), str(place.path), {})
+
+    assert spool_facts(setup).warnings == ()
 
 
 def test_a_worker_that_cannot_be_known_works(

@@ -326,7 +326,7 @@ def test_what_was_purged_is_restored_by_its_id(root: Path, spooldeck: Command) -
     rest = spooldeck("trash", "restore", *trashed[3:])
 
     assert (foreseen[0], some[0], rest[0]) == (0, 0, 1)
-    assert f"{trashed[3]}: not there" in rest[2]
+    assert f"{trashed[3]}: dlq, expected trash" in rest[2]
     assert tree(root) == before
 
 

@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -261,8 +261,7 @@ def spool_facts(setup: Setup) -> Facts:
     settings = _settings(setup)
     with closing(_store(setup)) as store:
         pids = ", ".join(map(str, store.kannaders))
-        sending = store.look([store.states[State.ACTIVE]])
-        left = left_behind(setup, (item for item in sending if isinstance(item, Task)))
+        left = left_behind(setup, store)
     why, to = settings.unworkable, f"{settings.host}, port {settings.port}"
     there = unlocked.whether_at_work(setup)
     return Facts(
@@ -271,26 +270,47 @@ def spool_facts(setup: Setup) -> Facts:
             ("our worker", f"sends nothing: {why}" if why else f"{there}; sends to {to}"),
             ("retries", _retries(settings)),
         ),
-        (left,) if left else (),
+        left,
     )
 
 
-def left_behind(setup: Setup, sending: Iterable[Task]) -> str:
-    """Which of the mails that are being sent nobody of ours is sending any more, in words; "" where
-    there is none, or it cannot be told.
+def left_behind(setup: Setup, store: KannaderStore) -> tuple[str, ...]:
+    """Which mails in inflight no process is sending, a sentence each for those of a killed worker
+    and for others; none where there are none, or that cannot be determined.
+
+    Raises:
+        Unavailable: the spool cannot be read.
     """
     try:
-        hands = unlocked.left_in_hand(setup, sending)
+        hands = unlocked.left_in_hand(setup, claimed := _in_flight(store))
+        others = [] if unlocked.at_work(setup) or store.find_kannaders() != () else claimed
     except OSError:
-        return ""  # said of who is at work
-    left = [task for tasks in hands.values() for task in tasks]
-    if not left:
-        return ""
-    mails = "1 mail was" if len(left) == 1 else f"{len(left):,} mails were"
-    whose = f"our worker (PID {', '.join(map(str, sorted(hands)))})"
+        return ()  # said of who is at work
+    killed = [task for tasks in hands.values() for task in tasks]
+    # Read again: a sender that ended since the first scan has taken its mails with it.
+    still = {(task.id, task.rev) for task in _in_flight(store)} if others else set()
+    noted = {task.id for task in killed}
+    others = [t for t in others if (t.id, t.rev) in still and t.id not in noted]
+    found = []
+    if killed:
+        whose = f"our worker (PID {', '.join(map(str, sorted(hands)))})"
+        was = "1 mail was" if len(killed) == 1 else f"{len(killed):,} mails were"
+        found.append(f"{was} in hand when {whose} was killed{_may_have_arrived(killed)}")
+    if others:
+        are = "1 mail is" if len(others) == 1 else f"{len(others):,} mails are"
+        found.append(f"no sender is running, but {are} in inflight{_may_have_arrived(others)}")
+    return tuple(found)
+
+
+def _in_flight(store: KannaderStore) -> list[Task]:
+    found = store.look([store.states[State.ACTIVE]])
+    return [item for item in found if isinstance(item, Task)]
+
+
+def _may_have_arrived(left: Sequence[Task]) -> str:
     lapses = [task.lease.until for task in left if task.lease and task.lease.until]
-    back = f"; back in the queue from {at(min(lapses))} on, if not released before"
-    return f"{mails} in hand when {whose} was killed, and may have arrived{back if lapses else ''}"
+    back = f"back in the queue from {at(min(lapses))} on, now with " if lapses else "back with "
+    return f", and may have arrived; {back}`release --state inflight`"
 
 
 def _retries(settings: Settings) -> str:

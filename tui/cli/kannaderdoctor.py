@@ -60,7 +60,7 @@ def _examined(setup: Setup) -> Iterator[tuple[str, Finding]]:
             return
         tasks = [item for item in items if isinstance(item, Task)]
         yield "mails", _mails(setup, tasks)
-        yield "inflight", _inflight(setup, tasks)
+        yield from (("inflight", finding) for finding in _inflight(setup, store, tasks))
         yield from (("damage", finding) for finding in _damage(setup, problems, mended))
 
 
@@ -107,7 +107,7 @@ def _mails(setup: Setup, tasks: Sequence[Task]) -> Finding:
     return Finding(Grade.WARN, what, _command(setup, "kannader", "work"))
 
 
-def _inflight(setup: Setup, tasks: Sequence[Task]) -> Finding:
+def _inflight(setup: Setup, store: KannaderStore, tasks: Sequence[Task]) -> Iterator[Finding]:
     now = time.time()
     active = [task.lease.since for task in tasks if task.lease is not None]
     lapsed = [t for t in tasks if t.lease is not None and (t.lease.until or now) <= now]
@@ -115,16 +115,16 @@ def _inflight(setup: Setup, tasks: Sequence[Task]) -> Finding:
         mails = "1 mail was" if len(lapsed) == 1 else f"{len(lapsed):,} mails were"
         whose = "its" if len(lapsed) == 1 else "their"
         what = f"{mails} being sent when {whose} sender ended, and may have arrived"
-        return Finding(Grade.WARN, what, _command(setup, "kannader", "recover", "--dry-run"))
-    if left := left_behind(setup, tasks):
-        return Finding(
-            Grade.WARN, left, _command(setup, "release", "--state", "inflight", "--dry-run")
-        )
-    if active:
+        yield Finding(Grade.WARN, what, _command(setup, "kannader", "recover", "--dry-run"))
+        return
+    left = left_behind(setup, store)
+    release = _command(setup, "release", "--state", "inflight", "--dry-run")
+    yield from (Finding(Grade.WARN, words, release) for words in left)
+    if active and not left:
         age = lasting(now - min(active))
-        said = f"{_mails_are(len(active))} being sent, the longest for {age}"
-        return Finding(Grade.OK, said)
-    return Finding(Grade.OK, "nothing is being sent")
+        yield Finding(Grade.OK, f"{_mails_are(len(active))} being sent, the longest for {age}")
+    elif not active:
+        yield Finding(Grade.OK, "nothing is being sent")
 
 
 def _mails_are(number: int) -> str:
