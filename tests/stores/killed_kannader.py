@@ -68,6 +68,7 @@ VERBS: dict[str, tuple[State | None, Act]] = {
     "discard the last": (State.PENDING, lambda store, task: decide(store, "discard")),
     "discard a mail": (State.PENDING, lambda store, task: decide(store, "discard")),
     "let stand": (State.PENDING, lambda store, task: let_stand(store)),
+    "dismiss": (State.PENDING, lambda store, task: dismiss(store)),
 }
 """Where the mail to the first recipient stands before, and what is done to it."""
 
@@ -112,6 +113,11 @@ def repair(store: KannaderStore) -> None:
 def let_stand(store: KannaderStore) -> None:
     """Put the link to the first recipient back where it stood."""
     store.control("put-back", f"{ASIDE}/queue.{IDS[0]}")
+
+
+def dismiss(store: KannaderStore) -> None:
+    """Discard the quarantined link to the first recipient, and with it the mail to that one."""
+    store.control("discard", f"{ASIDE}/queue.{IDS[0]}")
 
 
 def decide(store: KannaderStore, control: str) -> None:
@@ -281,6 +287,7 @@ FIRST = {
     "discard the last": orphan_another,
     "discard a mail": orphan_a_mail,
     "let stand": set_aside,
+    "dismiss": set_aside,
 }
 """What happens to the spool before the verb, where that is not by the store."""
 

@@ -9,6 +9,7 @@ import pytest
 
 from engine.model import Problem, State, Task
 from engine.stores.kannader import KannaderStore, form, make_spool
+from engine.stores.kannader.spool import ASIDE
 from tests.examples import deep_but
 from tests.stores.children import ends
 from tests.stores.killed_kannader import (
@@ -19,6 +20,7 @@ from tests.stores.killed_kannader import (
     TEXT,
     VERBS,
     decide,
+    dismiss,
     later,
     let_stand,
     orphans,
@@ -72,6 +74,7 @@ OUTCOMES: dict[str, tuple[Seen | None, Seen | None]] = {
     "discard the last": (WAITS, WAITS),
     "discard a mail": (WAITS, WAITS),
     "let stand": (WAITS, WAITS),
+    "dismiss": (None, None),
 }
 """What each verb of killed_kannader.py starts from and leads to, once recovered: state, attempts,
 description, recipient; None where the mail to the first recipient is nowhere.
@@ -100,6 +103,7 @@ AGAIN: dict[str, tuple[Callable[[KannaderStore], bool], Callable[[KannaderStore]
     ),
     "discard a mail": (lambda store: bool(orphans(store)), lambda store: decide(store, "discard")),
     "let stand": (lambda store: IDS[0] not in there(store), let_stand),
+    "dismiss": (lambda store: any(quarantined(store)), dismiss),
 }
 """What an operator decides: whether it is to be done still, and how it is then done again."""
 
@@ -123,9 +127,13 @@ def test_a_killed_process_loses_nothing(verb: str, tmp_path: Path) -> None:
     """Killed before, within or after any step, or refused by the disk there, a verb is done or not
     done once the next process has recovered: the mail is whole, under one link, the other
     recipient's as well, and nothing is left to recover. Where it said that it was done, it is.
+    While a mail is enqueued, no recipient is whole before its contents are: no torn mail could be
+    adopted.
     """
     before, after = OUTCOMES[verb]
     points = ends("killed_kannader", str(tmp_path), verb)
+    if verb in ("enqueue", "add"):
+        assert not [name for name, _ in points if torn_beside_a_whole_recipient(tmp_path / name)]
 
     assert {"killed", "done"} <= {how for _, how in points} <= {"killed", "done", "refused"}
     for name, how in points:
@@ -185,9 +193,25 @@ def seen_as(task: Task) -> Seen:
     return task.state, task.attempts, task.description, task.destination
 
 
+def torn_beside_a_whole_recipient(root: Path) -> bool:
+    """Whether a recipient has a whole envelope and schedule, and its mail no whole contents."""
+    for metadata in root.glob("data/*/*/metadata"):
+        files = metadata, metadata.with_name("schedule")
+        contents = metadata.parents[1] / "contents"
+        if all(path.exists() and path.read_bytes().endswith(b"}") for path in files):
+            return not contents.exists() or not form.ends_mail(contents.read_bytes()[-5:])
+    return False
+
+
 def there(store: KannaderStore) -> set[str]:
     """The ids of all mails."""
     return {item.id for item in store.look() if isinstance(item, Task)}
+
+
+def quarantined(store: KannaderStore) -> list[str]:
+    """The links in quarantine."""
+    strange = (item.where for item in store.look() if isinstance(item, Problem))
+    return [where for where in strange if where.startswith(ASIDE)]
 
 
 def left_over(root: Path, whole: bool) -> list[str]:

@@ -1,9 +1,15 @@
 """How a mail is put into the spool: all of it first, then every link, and not one before.
 
-Kannader spool, section 6, "enqueue". What is being enqueued is written down on the desk before
-anything else, and its writer keeps that file's flock: so whoever finds one that nobody holds knows
-what a dead process had begun. Nobody was told of such a mail: unless one of its links stands
-already, it is taken away again; else the other recipients get theirs.
+Kannader spool, section 6, "enqueue". The contents are written and synced before the recipients, as
+Kannader's code does it; its description has the recipients first. For Kannader both are the same:
+it reads a mail only through a link, and all links come last. But killed in between, the described
+order leaves recipients that look whole beside contents that are missing or torn, and an operator
+could adopt such a mail. With the contents first, a whole recipient always has whole contents.
+
+Before anything else, what is to be enqueued is written to a file in `.spooldeck/enqueuing`, whose
+flock the writer keeps: a file without a holder is what a dead process had begun. No caller was told
+of such a mail: unless one of its links exists already, it is removed; else the other recipients get
+their links.
 """
 
 from __future__ import annotations
