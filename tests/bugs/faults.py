@@ -45,7 +45,12 @@ READING = (
         "blocks on a FIFO",
         "a FIFO in pending/ stops every worker",
         _FILES,
-        (("os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY", "os.O_CLOEXEC | os.O_NOCTTY"),),
+        (
+            (
+                "_GUARDED = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK",
+                "_GUARDED = os.O_RDONLY | os.O_NOFOLLOW",
+            ),
+        ),
         _files("test_what_is_no_plain_file_is_refused"),
         patience=2.0,
     ),

@@ -300,7 +300,7 @@ async def test_an_alert_for_a_spool_that_deserves_it(
         await desk.until(lambda: desk.console.lives[0].counted)  # metrics are held against it
         before = held(empty)
         words = said.split(" for ")[0]
-        spoil(empty)
+        await asyncio.to_thread(spoil, empty)
         # For so long it must have been so: a run that just began has its task in work as well.
         desk.clock.now += 6
         await desk.until(lambda: f"idle: {words}" in desk.text)
@@ -346,7 +346,7 @@ async def test_an_alert_leads_to_what_shows_more(
     log.touch()
     recover = ("true",)  # there is a command; nothing is asked of it here
     place = place._replace(logs=(*place.logs, str(log)), recover=recover)
-    {one.__name__: one for one, _ in SPOOLS}[spoil](empty)
+    await asyncio.to_thread({one.__name__: one for one, _ in SPOOLS}[spoil], empty)
     async with a_desk(place, clock=Going()) as desk:
         await desk.until(lambda: desk.screen._alerts)
 
