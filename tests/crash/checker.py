@@ -30,7 +30,7 @@ CODES = {0, 1, 2, 3, 64, 69, 74, 77, 78}
 """The contract's, and those of sysexits.h that the command documents."""
 
 AT_HOME = {".lock", "held", "trash", "twice", "corrupt", "exclusive", "next-due"}
-AT_HOME |= {"journal", "swept", "swept-mail"}
+AT_HOME |= {"journal", "swept", "swept-mail", "queued-mail"}
 """What may lie on the desk with nothing under way."""
 
 METRICS = (
