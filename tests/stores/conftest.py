@@ -15,9 +15,7 @@ from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.memory import Memory, MemoryStore
 from engine.stores.nftban import NftbanStore, Spool
 from engine.stores.zgb import Pace, Place, ZgbStore, create
-
-NOW = 1_795_170_000.0
-"""The time of every store in these tests, epoch seconds: shortly after the golden files."""
+from tests.stores.spooled import NOW, new_spool
 
 
 @pytest.fixture
@@ -29,17 +27,7 @@ def now() -> float:
 @pytest.fixture
 def spool(tmp_path: Path) -> Spool:
     """An empty spool with the contract's folders in a data folder, shared with another program."""
-    queue = tmp_path / "data" / "queue"
-    for word in ("pending", "work", "dlq"):
-        (queue / word).mkdir(parents=True)
-    (tmp_path / "data" / "mailspool").mkdir()
-    return Spool(
-        str(queue / "pending"),
-        str(queue / "work"),
-        str(queue / "dlq"),
-        mail_spool=str(tmp_path / "data" / "mailspool"),
-        durable=False,
-    )
+    return new_spool(tmp_path / "data")
 
 
 @pytest.fixture
