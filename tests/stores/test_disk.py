@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import os
 import resource
 import subprocess
 import sys
-import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -23,20 +23,11 @@ import pytest
 from engine import files, verbs
 from engine.model import Move, Problem, State, Task
 from engine.store import Gone, StoreError, Unavailable
-from engine.stores.nftban import NftbanStore, Spool, form
+from engine.stores.nftban import NftbanStore, Spool
+from tests.stores.seen import naming
+from tests.stores.spooled import FILE, IDENT, NAME, NOW, a_task, just_before, later, new_spool, put
 
 Opener = Callable[..., NftbanStore]
-
-NOW = 1_795_170_000.0
-IDENT = "20261120T094115Z-job-00000001"
-NAME = f"{IDENT}.task"
-TASK = Task(IDENT, "job", State.PENDING, NOW, description="a job")
-FILE = form.render(form.new_record(TASK))
-
-
-def second(number: int) -> Task:
-    """Another task, behind the first."""
-    return replace(TASK, id=f"{IDENT[:-1]}{number}")
 
 
 def standing(spool: Spool) -> list[str]:
@@ -47,23 +38,6 @@ def standing(spool: Spool) -> list[str]:
         for path in queue.rglob("*")
         if path.is_file() and not path.name.startswith("T.") and IDENT in path.name
     )
-
-
-def put(store: NftbanStore, state: State) -> Task:
-    """The task in a state, as it is seen there."""
-    store.swap(None, TASK)
-    if state is State.ACTIVE:
-        (claimed,) = store.take(NOW, "me", 1)
-        return claimed
-    (seen,) = (item for item in store.look({IDENT}) if isinstance(item, Task))
-    if state is State.PENDING:
-        return seen
-    store.swap(seen, replace(seen, state=State.TRASH))
-    (seen,) = (item for item in store.look({IDENT}) if isinstance(item, Task))
-    if state is State.DEAD:
-        store.swap(seen, replace(seen, state=State.DEAD))
-        (seen,) = (item for item in store.look({IDENT}) if isinstance(item, Task))
-    return seen
 
 
 # ---- a process that is stopped
@@ -96,17 +70,17 @@ def test_a_stopped_process_stops_nobody(spool: Spool) -> None:
         with stopped_with(Path(spool.desk, ".lock")):
             held = r"held for 0\.05 s; its holder may be stopped"
             with pytest.raises(Unavailable, match=held):
-                store.swap(None, second(2))
+                store.swap(None, a_task(2))
             with pytest.raises(Unavailable, match=held):
                 store.swap(task, verbs.nack(task, NOW + 60, "failed"))
-            (outcome,) = store.swap_all([Move(None, second(3))])
+            (outcome,) = store.swap_all([Move(None, a_task(3))])
             assert isinstance(outcome.error, Unavailable)
             with pytest.raises(Unavailable):
                 store.recover()
             assert standing(spool) == [".spooldeck"]
 
         assert store.recover() == [f"{IDENT}: interrupted, back in pending"]
-        store.swap(None, second(2))
+        store.swap(None, a_task(2))
         assert standing(spool) == ["pending"]
         assert [t.attempts for t in store.look({IDENT}) if isinstance(t, Task)] == [1]
 
@@ -138,7 +112,7 @@ def test_looking_takes_no_lock(spool: Spool, open_spool: Opener) -> None:
     """A lock taken to see whether somebody works on a file would make a recovery pass it by."""
     Path(spool.desk).mkdir()
     for number, word in enumerate(("held", "trash")):
-        moving = f"D.{second(number).id}.pending.{word}.{zlib.crc32(FILE):08x}.1-0-1"
+        moving = f"D.{a_task(number).id}.pending.{word}.{zlib.crc32(FILE):08x}.1-0-1"
         Path(spool.desk, moving).write_bytes(FILE)
     store, locks = open_spool(), list[str]()
     watching = [locks]
@@ -157,49 +131,38 @@ def test_looking_takes_no_lock(spool: Spool, open_spool: Opener) -> None:
     watching.clear()
 
     assert locks == []
-    assert len(shown) == 1 and second(0).id in shown[0]
+    assert len(shown) == 1 and a_task(0).id in shown[0]
 
 
 # ---- a disk that refuses
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.EINTR, errno.ENOSPC, errno.EROFS])
 @pytest.mark.parametrize("name", ["rename", "write", "unlink", "fsync", "fchown"])
-@pytest.mark.parametrize("state", [State.PENDING, State.ACTIVE, State.DEAD])
 def test_no_error_of_the_disk_is_raw(
-    spool: Spool,
-    open_spool: Opener,
-    monkeypatch: pytest.MonkeyPatch,
-    state: State,
-    name: str,
-    number: int,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Whatever a call says, add, take, change, finish and recover answer in their own errors, and
     the task stands once.
     """
-    if os.geteuid() == 0:
-        for folder in (spool.pending, spool.work, spool.dlq):
-            os.chown(folder, 65534, 65534)  # so that files are given away
-    store = open_spool(durable=True)
-    task = put(store, state)
-    with monkeypatch.context() as patch:
-        patch.setattr(files, name, _refusing(number))
-        for attempt in (
-            lambda: store.swap(None, second(2)),
-            lambda: list(store.take(NOW, "me", 1)),
-            lambda: store.swap(task, _next(task)),
-            lambda: list(store.swap_all([Move(task, _next(task))])),
-            store.recover,
-            store.set_aside,
+    states = (State.PENDING, State.ACTIVE, State.DEAD)
+    numbers = (errno.EIO, errno.EINTR, errno.ENOSPC, errno.EROFS)
+    for case, (state, number) in enumerate(itertools.product(states, numbers)):
+        spool = new_spool(tmp_path / str(case))
+        if os.geteuid() == 0:
+            for folder in (spool.pending, spool.work, spool.dlq):
+                os.chown(folder, 65534, 65534)  # so that files are given away
+        with (
+            naming(state, errno.errorcode[number]),
+            closing(NftbanStore(spool._replace(durable=True), lambda: NOW)) as store,
         ):
-            try:
-                attempt()
-            except StoreError as error:
-                assert isinstance(error, Unavailable | Gone), error
-    assert len(standing(spool)) == 1
-    store.recover()
-    assert len(standing(spool)) == 1
-    assert standing(spool)[0] != ".spooldeck"
+            task = put(store, state)
+            with monkeypatch.context() as patch:
+                patch.setattr(files, name, _refusing(number))
+                _try_everything(store, task)
+            assert len(standing(spool)) == 1
+            store.recover()
+            assert len(standing(spool)) == 1
+            assert standing(spool)[0] != ".spooldeck"
 
 
 def _refusing(number: int) -> Callable[..., None]:
@@ -209,39 +172,98 @@ def _refusing(number: int) -> Callable[..., None]:
     return call
 
 
+def _try_everything(store: NftbanStore, task: Task) -> None:
+    for attempt in (
+        lambda: store.swap(None, a_task(2)),
+        lambda: list(store.take(NOW, "me", 1)),
+        lambda: store.swap(task, _next(task)),
+        lambda: list(store.swap_all([Move(task, _next(task))])),
+        store.recover,
+        store.set_aside,
+    ):
+        try:
+            attempt()
+        except StoreError as error:
+            assert isinstance(error, Unavailable | Gone), error
+
+
 def _next(task: Task) -> Task:
     if task.state is State.ACTIVE:
         return verbs.bury(task, "no", 1)
     return replace(task, state=State.TRASH)
 
 
-def test_a_promise_that_the_disk_did_not_confirm_is_not_given(
-    spool: Spool, open_spool: Opener
+VERBS: dict[str, tuple[State | None, str | None, Callable[[Task], Task | None]]] = {
+    "add": (None, "pending", lambda task: task),
+    "take": (State.PENDING, "work", lambda task: task),
+    "ack": (State.ACTIVE, None, lambda task: None),
+    "nack": (State.ACTIVE, "pending", lambda task: verbs.nack(task, NOW + 60, "no")),
+    "bury": (State.ACTIVE, "dlq", lambda task: verbs.bury(task, "no", 1)),
+    "hold": (State.PENDING, None, lambda task: verbs.hold(task, NOW)),
+}
+"""Where a task stands before it, in which folder afterwards, and what it becomes."""
+
+
+def replaced_meanwhile(
+    spool: Spool,
+    store: NftbanStore,
+    verb: str,
+    word: str,
+    within: pytest.MonkeyPatch | None,
 ) -> None:
-    """A task that is in place but not known to be durable is not said to be added."""
-    store = open_spool(durable=True)
-    put(store, State.PENDING)
-    folder = os.stat(spool.pending).st_ino  # noqa: PTH116
-    fsync = files.fsync
+    """Carry out a verb while a folder is replaced, and see what has become of the task."""
+    state, goal, new = VERBS[verb]
+    task = a_task() if state is None else put(store, state)
+    queue = Path(spool.pending).parent
+    if state is None:
+        store.swap(None, a_task(2))  # everything is open
 
-    def refuse(fd: int) -> None:
-        if os.fstat(fd).st_ino == folder:
-            raise OSError(errno.EIO, "Input/output error")
-        fsync(fd)
+    def replaced() -> None:
+        if word == "all":
+            queue.rename(queue.with_name("moved"))
+            for each in ("pending", "work", "dlq"):
+                (queue / each).mkdir(parents=True)
+        else:
+            (queue / word).rename(queue.with_name("moved"))
+            (queue / word).mkdir()
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "fsync", refuse)
-        with pytest.raises(Unavailable, match="in place, but the disk did not confirm"):
-            store.swap(None, second(2))
+    try:
+        if within is None:
+            replaced()
+            answer = done_to(store, verb, state, task, new(task))
+        else:
+            with within.context() as patch:
+                just_before(patch, replaced)
+                answer = done_to(store, verb, state, task, new(task))
+    except (Unavailable, Gone):
+        answer = None
 
-    assert len({item for item in store.look() if isinstance(item, Task)}) == 2
+    with closing(NftbanStore(spool, lambda: NOW)) as other:
+        seen = [item.state for item in other.look({IDENT}) if isinstance(item, Task)]
+    if answer and goal is not None:
+        assert [store.states[state] for state in seen] == [goal]
+    moved = [p for p in queue.with_name("moved").rglob("*") if p.is_file() and IDENT in p.name]
+    left = [p for p in queue.rglob("*") if p.is_file() and IDENT in p.name]
+    whole = [path for path in moved + left if not path.name.startswith("T.")]
+    lost_by_ack = verb == "ack" and answer == ""
+    never_added = verb == "add" and answer is None
+    assert len(whole) == (0 if lost_by_ack or never_added else 1), whole
+
+
+def done_to(
+    store: NftbanStore, verb: str, state: State | None, task: Task, new: Task | None
+) -> object:
+    """What the store answers."""
+    if verb == "take":
+        return list(store.take(NOW, "me", 1))
+    return store.swap(None if state is None else task, new)
 
 
 def test_out_of_descriptors_nothing_is_broken(spool: Spool, open_spool: Opener) -> None:
     """A process that may open no more files says so: no task is refused, moved or lost for it."""
     store = open_spool(lambda: time.time() + 61)
     for number in range(3):
-        store.swap(None, second(number))
+        store.swap(None, a_task(number))
     first_free = os.dup(0)
     os.close(first_free)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -252,7 +274,7 @@ def test_out_of_descriptors_nothing_is_broken(spool: Spool, open_spool: Opener) 
             resource.setrlimit(resource.RLIMIT_NOFILE, (first_free + more, hard))
             for attempt in (
                 lambda: claimed.extend(store.take(NOW, "me", 1)),
-                lambda: store.swap(None, second(7)),
+                lambda: store.swap(None, a_task(7)),
                 store.recover,
                 store.set_aside,
             ):
@@ -281,8 +303,8 @@ def test_one_unreadable_file_stops_no_queue(
     """
     store = open_spool()
     for number in range(3):
-        store.swap(None, second(number))
-    bad = {second(0).id, second(1).id}
+        store.swap(None, a_task(number))
+    bad = {a_task(0).id, a_task(1).id}
     read = files.open_guarded
 
     def opened(name: str, folder: int) -> int:
@@ -292,11 +314,11 @@ def test_one_unreadable_file_stops_no_queue(
 
     monkeypatch.setattr(files, "open_guarded", opened)
 
-    assert [task.id for task in store.take(NOW, "me", 9)] == [second(2).id]
+    assert [task.id for task in store.take(NOW, "me", 9)] == [a_task(2).id]
     with pytest.raises(Unavailable, match="Input/output error"):
         list(store.take(NOW, "me", 9))
     assert store.set_aside() == [
-        f"pending/{second(n).id}.task: passed by, it cannot be claimed: Input/output error"
+        f"pending/{a_task(n).id}.task: passed by, it cannot be claimed: Input/output error"
         for n in (0, 1)
     ]
     assert store.set_aside() == []
@@ -309,7 +331,7 @@ def test_a_claim_that_came_to_nothing_is_given_back(
 ) -> None:
     """A task of which we cannot see that we have it is not kept in work/ by nobody."""
     store = open_spool()
-    store.swap(None, TASK)
+    store.swap(None, a_task())
     stat = os.stat
 
     def fails(path: object, *args: object, **options: object) -> object:
@@ -350,118 +372,90 @@ def test_what_a_change_left_undone_is_finished_by_the_same_worker(
     assert standing(spool) == ["pending"]
 
 
+CHANGES: dict[str, tuple[State | None, Callable[[Task], Task]]] = {
+    "enqueue": (None, lambda task: task),
+    "nack": (State.ACTIVE, lambda task: verbs.nack(task, NOW + 60, "failed")),
+    "edit": (State.PENDING, lambda task: replace(task, description="after")),
+    "hold": (State.PENDING, lambda task: verbs.hold(task, NOW)),
+}
+"""How the task stands before, and what it shall be."""
+
+
+def refusing_one(patch: pytest.MonkeyPatch, number: int) -> list[int]:
+    """Have the disk refuse one fsync; all that were asked for."""
+    fsync, calls = files.fsync, list[int]()
+
+    def refusing(fd: int) -> None:
+        calls.append(fd)
+        if len(calls) == number:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(fd)
+
+    patch.setattr(files, "fsync", refusing)
+    return calls
+
+
+def swapped(store: NftbanStore, move: Move, together: bool) -> list[Exception | None]:
+    """What is wrong with a move, alone or as a lot."""
+    if together:
+        return [outcome.error for outcome in store.swap_all([move])]
+    try:
+        store.swap(move.old, move.new)
+    except Unavailable as refusal:
+        return [refusal]
+    return [None]
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["alone", "together"])
+def test_no_fsync_may_fail_unsaid(
+    together: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever fsync of a change the disk refuses, the answer is that it is not done."""
+    for change, (state, new) in CHANGES.items():
+        for number in itertools.count(1):
+            spool = new_spool(tmp_path / f"{change}{number}")._replace(durable=True)
+            with closing(NftbanStore(spool, lambda: NOW)) as store:
+                old = None if state is None else put(store, state)
+                with monkeypatch.context() as patch:
+                    calls = refusing_one(patch, number)
+                    (outcome,) = swapped(store, Move(old, new(old or a_task())), together)
+            assert isinstance(outcome, Unavailable) or outcome is None
+            assert (outcome is None) == (len(calls) < number), (change, number, outcome)
+            if outcome is None:
+                assert number > 2, "at least the file and its folder are synced"
+                break
+
+
 # ---- what somebody may still be writing
 
 
-@pytest.mark.parametrize("data", [b"", FILE[:70], FILE[:-1]])
-@pytest.mark.parametrize(("age", "back"), [(59, False), (61, True)])
-def test_a_torn_file_on_the_desk_waits_for_a_minute(
-    spool: Spool, open_spool: Opener, data: bytes, age: int, back: bool
-) -> None:
+def test_a_torn_file_on_the_desk_waits_for_a_minute(spool: Spool, open_spool: Opener) -> None:
     """The real program may be writing it: it goes back only when nothing has changed since."""
     Path(spool.desk).mkdir()
     left = Path(spool.desk, f"D.{IDENT}.pending.held.00000000.1-0-1")
-    left.write_bytes(data)
+    for data in (b"", FILE[:70], FILE[:-1]):
+        left.write_bytes(data)
 
-    said = open_spool(lambda: time.time() + age).recover()
+        assert open_spool(lambda: time.time() + 59).recover() == []
+        assert standing(spool) == [".spooldeck"]
+        assert open_spool(later).recover()
+        assert standing(spool) == ["pending"]
 
-    assert bool(said) is back
-    assert left.exists() is not back
-    assert standing(spool) == (["pending"] if back else [".spooldeck"])
+        Path(spool.pending, NAME).unlink()
 
 
 # ---- folders that are replaced
 
 
-@pytest.mark.parametrize("word", ["pending", "work", "dlq", ".spooldeck", "all"])
-@pytest.mark.parametrize("verb", ["add", "take", "ack", "nack", "bury", "hold"])
 @pytest.mark.parametrize("within", [False, True])
+@pytest.mark.parametrize("verb", VERBS)
 def test_what_was_done_is_where_everybody_looks(
-    spool: Spool,
-    open_spool: Opener,
-    monkeypatch: pytest.MonkeyPatch,
-    word: str,
-    verb: str,
-    within: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, within: bool
 ) -> None:
     """A folder replaced before a verb, or within it before its first move: what it says was done
     is seen by way of the path, else it says that it was not; the task stands at most once.
     """
-    starts = {"add": None, "take": State.PENDING, "hold": State.PENDING}
-    store = open_spool()
-    state = starts.get(verb, State.ACTIVE)
-    task = TASK if state is None else put(store, state)
-    queue = Path(spool.pending).parent
-    if state is None:
-        store.swap(None, second(2))  # everything is open
-
-    def replaced() -> None:
-        if word == "all":
-            queue.rename(queue.with_name("moved"))
-            for each in ("pending", "work", "dlq"):
-                (queue / each).mkdir(parents=True)
-        else:
-            (queue / word).rename(queue.with_name("moved"))
-            (queue / word).mkdir()
-
-    if within:
-        rename, waiting = files.rename, [replaced]
-
-        def renamed(source: str, target: str, **folders: int) -> None:
-            while waiting:
-                waiting.pop()()
-            rename(source, target, **folders)
-
-        monkeypatch.setattr(files, "rename", renamed)
-    else:
-        replaced()
-    act: dict[str, Callable[[], object]] = {
-        "add": lambda: store.swap(None, task),
-        "take": lambda: list(store.take(NOW, "me", 1)),
-        "ack": lambda: store.swap(task, None),
-        "nack": lambda: store.swap(task, verbs.nack(task, NOW + 60, "no")),
-        "bury": lambda: store.swap(task, verbs.bury(task, "no", 1)),
-        "hold": lambda: store.swap(task, verbs.hold(task, NOW)),
-    }
-    try:
-        answer = act[verb]()
-    except (Unavailable, Gone):
-        answer = None
-
-    goal = {"add": "pending", "take": "work", "nack": "pending", "bury": "dlq"}.get(verb)
-    seen = [item.state for item in open_spool().look({IDENT}) if isinstance(item, Task)]
-    if answer and goal is not None:
-        assert [store.states[state] for state in seen] == [goal]
-    moved = [p for p in queue.with_name("moved").rglob("*") if p.is_file() and IDENT in p.name]
-    left = [p for p in queue.rglob("*") if p.is_file() and IDENT in p.name]
-    whole = [path for path in moved + left if not path.name.startswith("T.")]
-    lost_by_ack = verb == "ack" and answer == ""
-    never_added = verb == "add" and answer is None
-    assert len(whole) == (0 if lost_by_ack or never_added else 1), whole
-
-
-def test_a_mount_for_one_folder_is_refused(spool: Spool) -> None:
-    """Where pending/ is a file system of its own, nothing can be renamed to the desk."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can mount")
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "none", spool.pending], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("this system lets nobody mount")
-    try:
-        with pytest.raises(Unavailable, match=r"pending lies on another file system than .*queue"):
-            NftbanStore(spool)
-    finally:
-        subprocess.run(["umount", spool.pending], check=True)
-
-
-def test_a_spool_elsewhere_is_refused(spool: Spool) -> None:
-    """The desk lies beside pending/; work and dlq must be on its file system."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
-        if Path(elsewhere).stat().st_dev == Path(spool.pending).stat().st_dev:
-            pytest.skip("no second file system here")
-        Path(elsewhere, "pending").mkdir()
-
-        with pytest.raises(Unavailable, match="lies on another file system"):
-            NftbanStore(spool._replace(pending=f"{elsewhere}/pending"))
+    for word in ("pending", "work", "dlq", ".spooldeck", "all"):
+        spool = new_spool(tmp_path / word)
+        with naming(word), closing(NftbanStore(spool, lambda: NOW)) as store:
+            replaced_meanwhile(spool, store, verb, word, monkeypatch if within else None)

@@ -65,13 +65,3 @@ def test_a_file_that_is_rewritten_in_place_keeps_its_state(
             (task,) = (item for item in store.look({TASK.id}) if isinstance(item, Task))
             assert task.state is state
         path.unlink()
-
-
-def test_a_file_without_optional_fields_is_claimed_later(spool: Spool, open_spool: Opener) -> None:
-    """The contract's fields that are not required may be missing; after 60 s the file is a task."""
-    Path(spool.pending, f"{TASK.id}.task").write_bytes(b"".join(LINES[:4]))
-    later = time.time() + 3600
-
-    (task,) = open_spool(lambda: later).take(later, "me", 1)
-
-    assert (task.id, task.payload) == (TASK.id, "")

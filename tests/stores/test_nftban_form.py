@@ -433,7 +433,7 @@ KEY = "TASK_DESCRIPTION"
 CUT = "a write was interrupted"
 FORM, TAIL = 'line 3: expected KEY="value"', f"line 3: {KEY} is followed by something else"
 CONTROL = f"line 3: {KEY} holds a control character"
-NUMBER = "TASK_RETRIES is {!r}, expected a whole number without leading zeros"
+NO_NUMBER = "TASK_RETRIES is {!r}, expected a whole number without leading zeros"
 # What stands in the place of the description's line, and what is said of it.
 ROWS = {
     **{f'{KEY}="{text}"': "unescaped $" for text in ("$(id)", "$HOME", "${HOME}", "$((1))")},
@@ -468,7 +468,7 @@ REFUSED: tuple[tuple[bytes, str], ...] = (
         for kind in ("Job", "", "../x", "j" * 65)
     ),
     *(
-        (with_line("TASK_RETRIES", f'TASK_RETRIES="{text}"'), NUMBER.format(text))
+        (with_line("TASK_RETRIES", f'TASK_RETRIES="{text}"'), NO_NUMBER.format(text))
         for text in ("08", "-1", "+1", "1e9", "0x1", "", " 1", "1 ", "a", "1" * 13, "a[1]", "٣")
     ),
     (

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -354,9 +355,13 @@ def test_no_draft_is_ever_called_a_task(spool: Spool, open_spool: Opener) -> Non
 def test_a_folder_around_the_desk_is_refused(spool: Spool) -> None:
     """A state folder that would contain the desk is refused: the real program searches deep."""
     queue = str(Path(spool.pending).parent)
-    for folders in ({"dlq": spool.desk}, {"work": queue}, {"dlq": f"{queue}/"}):
+    for bad in (
+        spool._replace(dlq=spool.desk),
+        spool._replace(work=queue),
+        spool._replace(dlq=f"{queue}/"),
+    ):
         with pytest.raises(Unavailable, match="needs a folder of its own"):
-            NftbanStore(spool._replace(**folders))
+            NftbanStore(bad)
 
 
 def test_folders_on_two_file_systems_are_refused(spool: Spool) -> None:
@@ -365,9 +370,9 @@ def test_folders_on_two_file_systems_are_refused(spool: Spool) -> None:
         if Path(elsewhere).stat().st_dev == Path(spool.pending).stat().st_dev:
             pytest.skip("no second file system here")
 
-        for word in ("work", "pending"):
+        for bad in (spool._replace(work=elsewhere), spool._replace(pending=elsewhere)):
             with pytest.raises(Unavailable, match="another file system"):
-                NftbanStore(spool._replace(**{word: elsewhere}))
+                NftbanStore(bad)
 
 
 # ---- others on the same files
@@ -521,7 +526,7 @@ def test_nothing_comes_back_beside_another_of_its_id(
             folder = Path(spool.desk, {State.HELD: "held", State.TRASH: "trash"}[start])
             other = Path(spool.pending).parent / word / NAME
             if late:
-                before_placing(store, monkeypatch, lambda other=other: other.write_bytes(double))
+                before_placing(store, monkeypatch, partial(other.write_bytes, double))
             else:
                 other.write_bytes(double)
 
@@ -962,7 +967,7 @@ def test_who_may_not_write_may_still_look() -> None:
             mode = (place / locked).stat().st_mode
             (place / locked).chmod(0o555)
             folder = str(place / locked).removesuffix("/.")
-            by_nobody(lambda folder=folder: look(place, folder))
+            by_nobody(partial(look, place, folder))
             (place / locked).chmod(mode)
 
 
