@@ -685,9 +685,9 @@ def test_the_same_task_moves_once_in_a_lot(open_store: Opener, a_task: Factory) 
 def test_a_great_many_moves_keep_their_order(open_store: Opener, a_task: Factory) -> None:
     """However many moves there are, outcomes come in their order and account for each."""
     store = open_store()
-    list(store.swap_all(Move(None, a_task(number)) for number in range(250)))
+    list(store.swap_all(Move(None, a_task(number)) for number in range(80)))
     seen = sorted(tasks_in(store).values(), key=lambda task: task.id)
-    gone = set(range(0, 250, 7))
+    gone = set(range(0, 80, 7))
     for number in gone:
         store.swap(seen[number], verbs.purge(seen[number], NOW))
 

@@ -12,6 +12,7 @@ from engine.stores.kannader import form, note
 from engine.stores.kannader.enqueuing import wired
 from engine.stores.kannader.form import Schedule, Target
 from tests.mail.letters import unwired
+from tests.stores.seen import naming
 
 SAMPLES = Path(__file__).parents[1] / "golden" / "kannader" / "samples.tar.xz"
 MAIL = "11111111-1111-4111-8111-111111111111"
@@ -56,24 +57,21 @@ def test_a_time_comes_back_to_the_nanosecond(instant: int) -> None:
     assert form.parse_time(form.format_time(instant)) == instant
 
 
-@pytest.mark.parametrize(
-    ("instant", "text"),
-    [
+def test_a_time_has_the_fewest_digits() -> None:
+    """A fraction has 0, 3, 6 or 9 digits, as few as are exact."""
+    for instant, text in (
         (0, "1970-01-01T00:00:00Z"),
         (500_000_000, "1970-01-01T00:00:00.500Z"),
         (1_000, "1970-01-01T00:00:00.000001Z"),
         (AT, "2026-11-20T09:36:59.058373202Z"),
         (-1, "1969-12-31T23:59:59.999999999Z"),
-    ],
-)
-def test_a_time_has_the_fewest_digits(instant: int, text: str) -> None:
-    """A fraction has 0, 3, 6 or 9 digits, as few as are exact."""
-    assert form.format_time(instant) == text
+    ):
+        assert form.format_time(instant) == text
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_a_schedule_is_read_as_kannader_reads_it() -> None:
+    """Missing and unknown fields, offsets, more digits, blanks and the form of an array."""
+    for text in (
         '{"last_attempt":null,"at":"2026-11-20T09:36:59.058373202Z"}',
         '{"at":"2026-11-20T09:36:59.058373202Z"}',
         '{"at":"2026-11-20T09:36:59.058373202Z","more":[1]}',
@@ -82,16 +80,13 @@ def test_a_time_has_the_fewest_digits(instant: int, text: str) -> None:
         '{"at":"2026-11-20 09:36:59.0583732029 UTC"}',
         '\n {"at":"2026-11-20T09:36:59.058373202Z"} \n',
         '["2026-11-20T09:36:59.058373202Z",null]',
-    ],
-)
-def test_a_schedule_is_read_as_kannader_reads_it(text: str) -> None:
-    """Missing and unknown fields, offsets, more digits, blanks and the form of an array."""
-    assert form.parse_schedule(text.encode()) == Schedule(AT)
+    ):
+        assert form.parse_schedule(text.encode()) == Schedule(AT)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_kannader_cannot_read_is_refused() -> None:
+    """Each is refused with a reason, however deeply it is nested."""
+    for text in (
         *("", " ", "{}", "[]", "null", "1", '"x"', "{", '["2026-11-20T09:36:59Z"]'),
         *('{"at":1}', '{"at":"2026-11-20T09:36:59"}', '{"at":"2026-11-20t09:36:59Z"}'),
         *('{"at":"2026-02-30T09:36:59Z"}', '{"at":"2026-13-01T09:36:59Z"}'),
@@ -103,19 +98,16 @@ def test_a_schedule_is_read_as_kannader_reads_it(text: str) -> None:
         '{"at":"2026-11-20T09:36:59Z","more":"\\ud800"}',
         '{"at":"2026-11-20T09:36:59Z","more":' + "9" * 5000 + "}",
         "[" * 60_000,
-    ],
-)
-def test_what_kannader_cannot_read_is_refused(text: str) -> None:
-    """Each is refused with a reason, however deeply it is nested."""
-    with pytest.raises(Refused):
-        form.parse_schedule(text.encode())
+    ):
+        with naming(text), pytest.raises(Refused):
+            form.parse_schedule(text.encode())
 
 
-@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), 1e18, -1e18])
-def test_a_time_that_no_schedule_holds_is_refused(seconds: float) -> None:
+def test_a_time_that_no_schedule_holds_is_refused() -> None:
     """Nothing is written that nobody could read."""
-    with pytest.raises(Refused):
-        form.instant(seconds)
+    for seconds in (float("nan"), float("inf"), 1e18, -1e18):
+        with naming(seconds), pytest.raises(Refused):
+            form.instant(seconds)
 
 
 ADDRESSES = {
@@ -145,18 +137,18 @@ ADDRESSES = {
 """Kannader spool, section 2: addresses and their JSON."""
 
 
-@pytest.mark.parametrize("address", ADDRESSES)
-def test_an_address_is_written_as_kannader_does(address: str) -> None:
+def test_an_address_is_written_as_kannader_does() -> None:
     """Each kind of address has its form, and is read back as it was."""
-    data = form.metadata_bytes("", address)
+    for address in ADDRESSES:
+        data = form.metadata_bytes("", address)
 
-    assert data == b'{"from":null,"to":%s,"metadata":null}' % ADDRESSES[address].encode()
-    assert form.parse_metadata(data)[:2] == ("<>", address)
+        assert data == b'{"from":null,"to":%s,"metadata":null}' % ADDRESSES[address].encode()
+        assert form.parse_metadata(data)[:2] == ("<>", address)
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
+def test_what_is_no_address_is_refused() -> None:
+    """Nothing is written into an envelope that would end a command or a line."""
+    for address in (
         "",
         "@",
         "a@",
@@ -173,12 +165,9 @@ def test_an_address_is_written_as_kannader_does(address: str) -> None:
         "a@b\uff1ec.org",
         "a@\uff3b1.2.3.4\uff3d",
         "a@\uff45xample.org",
-    ],
-)
-def test_what_is_no_address_is_refused(address: str) -> None:
-    """Nothing is written into an envelope that would end a command or a line."""
-    with pytest.raises(Refused):
-        form.metadata_bytes("", address)
+    ):
+        with naming(address), pytest.raises(Refused):
+            form.metadata_bytes("", address)
 
 
 def test_half_a_character_is_in_no_envelope() -> None:
@@ -213,18 +202,15 @@ def test_a_new_recipient_leaves_the_rest() -> None:
     assert after == data.replace(b'"b"', b'"c"')
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_a_link_that_leads_elsewhere_is_refused() -> None:
+    """A link says exactly `../data/<uuid>/<uuid>`."""
+    for text in (
         *("", "x", f"../data/{MAIL}", f"../data/{MAIL}/{DEST}/", f"../data/{MAIL}/{DEST}\n"),
         *(f"/data/{MAIL}/{DEST}", f"../data/../{MAIL}/{DEST}", f"../data/{MAIL}/../{DEST}"),
         *(f"../data/{MAIL.upper()}/{DEST.upper()}", f"../../data/{MAIL}/{DEST}"),
-    ],
-)
-def test_a_link_that_leads_elsewhere_is_refused(text: str) -> None:
-    """A link says exactly `../data/<uuid>/<uuid>`."""
-    with pytest.raises(Refused):
-        form.target_of(text)
+    ):
+        with naming(text), pytest.raises(Refused):
+            form.target_of(text)
 
 
 def test_a_link_is_told_by_where_it_leads() -> None:
@@ -243,20 +229,17 @@ def test_a_new_uuid_is_one() -> None:
     assert one[14] == "4" and one[19] in "89ab"
 
 
-@pytest.mark.parametrize(
-    ("text", "wire"),
-    [
+def test_the_wire_form_of_a_mail() -> None:
+    """Lines end in CRLF, leading dots are doubled, a dot ends it; no other byte changes."""
+    for text, wire in (
         (b"", b".\r\n"),
         (b"a", b"a\r\n.\r\n"),
         (b"a\nb\r\n", b"a\r\nb\r\n.\r\n"),
         (b".\n..\n.a", b"..\r\n...\r\n..a\r\n.\r\n"),
         (b"\n\n", b"\r\n\r\n.\r\n"),
         (b"\xff\x00\x80\r", b"\xff\x00\x80\r\r\n.\r\n"),
-    ],
-)
-def test_the_wire_form_of_a_mail(text: bytes, wire: bytes) -> None:
-    """Lines end in CRLF, leading dots are doubled, a dot ends it; no other byte changes."""
-    assert form.wire(text) == wire
+    ):
+        assert form.wire(text) == wire
 
 
 @given(st.binary(max_size=40).map(lambda b: b.replace(b"\r", b"")), st.integers(1, 7))
@@ -277,14 +260,11 @@ def test_a_note_comes_back_as_it_was() -> None:
     assert note.parse(note.render(note.NOTHING)) == note.NOTHING
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
+def test_what_is_no_note_is_refused() -> None:
+    """A torn note, or one of somebody else's, is none."""
+    for data in (
         *(b"", b"[]", b"{", b'{"attempts":"1"}', b'{"error":1}', b'{"attempts":true}'),
         *(b'{"attempts":-1}', b'{"attempts":4294967296}', b'{"attempts":1%s}' % (b"0" * 4000)),
-    ],
-)
-def test_what_is_no_note_is_refused(data: bytes) -> None:
-    """A torn note, or one of somebody else's, is none."""
-    with pytest.raises(Refused):
-        note.parse(data)
+    ):
+        with naming(data), pytest.raises(Refused):
+            note.parse(data)

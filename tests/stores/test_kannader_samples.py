@@ -11,6 +11,7 @@ import pytest
 
 from engine.model import Problem, State, Task
 from engine.stores.kannader import KannaderStore
+from tests.stores.seen import naming
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "kannader"
 CASES: dict[str, dict[str, list[str]]] = json.loads((GOLDEN / "manifest.json").read_text())
@@ -28,18 +29,24 @@ def later() -> float:
     return time.time() + 7200
 
 
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The spools of all cases, by their names."""
+    place = tmp_path_factory.mktemp("samples")
+    with tarfile.open(GOLDEN / "samples.tar.xz") as packed:
+        packed.extractall(place, filter="fully_trusted")
+    return place / "kannader-samples"
+
+
 @pytest.fixture
-def sample(tmp_path: Path) -> Callable[[str], Path]:
-    """Unpack the spool of a case."""
+def sample(tmp_path: Path, samples: Path) -> Callable[..., Path]:
+    """Copy the spool of a case, to be changed."""
 
-    def unpack(case: str) -> Path:
-        with tarfile.open(GOLDEN / "samples.tar.xz") as samples:
-            for member in samples:
-                if member.name.split("/")[1] == case:
-                    samples.extract(member, tmp_path, filter="fully_trusted")
-        return tmp_path / "kannader-samples" / case / "queue"
+    def copy(case: str, name: str = "") -> Path:
+        made = shutil.copytree(samples / case, tmp_path / (name or case), symlinks=True)
+        return Path(made) / "queue"
 
-    return unpack
+    return copy
 
 
 def short(text: str) -> str:
@@ -106,30 +113,31 @@ def as_listed(line: str) -> str:
     return f"Q {words[1]} {at} {last.removeprefix('Some(').removesuffix(')')}"
 
 
-@pytest.mark.parametrize("case", CASES)
 def test_our_listing_is_the_real_programs(
-    case: str, sample: Callable[[str], Path], open_kannader: Opener
+    sample: Callable[..., Path], open_kannader: Opener
 ) -> None:
     """What the real program lists we list, and what it cannot read is a problem; where we know
     better, a table says so. Whatever else we name is none of its business.
     """
-    root = sample(case)
-    before = everything(root)
+    for case in CASES:
+        with naming(case):
+            root = sample(case)
+            before = everything(root)
 
-    store = open_kannader(root=root)
-    mine = {
-        listed(item)
-        for item in store.look({"queue", "inflight", "cleanup"})
-        if isinstance(item, Task | Problem)
-    }
+            store = open_kannader(root=root)
+            mine = {
+                listed(item)
+                for item in store.look({"queue", "inflight", "cleanup"})
+                if isinstance(item, Task | Problem)
+            }
 
-    theirs = {as_listed(line) for line in CASES[case]["library_list"]}
-    known = {" ".join(line.split()[-2:]) for line in OTHERWISE.get(case, ())}
-    theirs = {line for line in theirs if " ".join(line.split()[:2]) not in known}
-    theirs = {line for line in theirs if not line.startswith("Q sub/")}
-    foreign = {"QERR Q plain"}
-    assert mine - foreign == theirs | OTHERWISE.get(case, set())
-    assert everything(root) == before
+            theirs = {as_listed(line) for line in CASES[case]["library_list"]}
+            known = {" ".join(line.split()[-2:]) for line in OTHERWISE.get(case, ())}
+            theirs = {line for line in theirs if " ".join(line.split()[:2]) not in known}
+            theirs = {line for line in theirs if not line.startswith("Q sub/")}
+            foreign = {"QERR Q plain"}
+            assert mine - foreign == theirs | OTHERWISE.get(case, set())
+            assert everything(root) == before
 
 
 D1 = {"data/M", "data/M/D1", "data/M/D1/metadata", "data/M/D1/schedule", "data/M/contents"}
@@ -184,46 +192,48 @@ def test_every_sample_has_its_end() -> None:
     assert RECOVERED.keys() == CASES.keys()
 
 
-@pytest.mark.parametrize("case", RECOVERED)
 def test_recovery_leads_to_what_is_right(
-    case: str, sample: Callable[[str], Path], open_kannader: Opener
+    sample: Callable[..., Path], open_kannader: Opener
 ) -> None:
     """Said beforehand without a change, then done, a line for each thing; twice changes nothing
     more, and what is left is a problem that people decide.
     """
-    root = sample(case)
-    store = open_kannader(later, root)
-    before = everything(root)
+    for case in RECOVERED:
+        with naming(case):
+            root = sample(case)
+            store = open_kannader(later, root)
+            before = everything(root)
 
-    said_before = store.recover(dry=True)
-    assert everything(root) == before
-    said = store.recover()
+            said_before = store.recover(dry=True)
+            assert everything(root) == before
+            said = store.recover()
 
-    expected, left = RECOVERED[case]
-    assert tree(root) == expected
-    assert subjects(said_before) == subjects(said)
-    assert len([item for item in set(store.look()) if isinstance(item, Problem)]) == left
-    after = everything(root)
-    assert store.recover() == store.recover(dry=True) == []
-    assert everything(root) == after
+            expected, left = RECOVERED[case]
+            assert tree(root) == expected
+            assert subjects(said_before) == subjects(said)
+            assert len([item for item in set(store.look()) if isinstance(item, Problem)]) == left
+            after = everything(root)
+            assert store.recover() == store.recover(dry=True) == []
+            assert everything(root) == after
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.startswith("enq")])
 def test_what_may_still_be_coming_in_is_left(
-    case: str, sample: Callable[[str], Path], open_kannader: Opener
+    sample: Callable[..., Path], open_kannader: Opener
 ) -> None:
     """Within the hour in which somebody may be receiving a mail, nothing of it is deleted."""
-    root = sample(case)
-    store = open_kannader(lambda: 1_795_167_600.0 + 3599, root)
-    before = {name for name in tree(root) if name.startswith("data/")}
+    for case in [case for case in CASES if case.startswith("enq")]:
+        with naming(case):
+            root = sample(case)
+            store = open_kannader(lambda: 1_795_167_600.0 + 3599, root)
+            before = {name for name in tree(root) if name.startswith("data/")}
 
-    store.recover()
+            store.recover()
 
-    assert {name for name in tree(root) if name.startswith("data/")} == before
+            assert {name for name in tree(root) if name.startswith("data/")} == before
 
 
 def test_a_whole_orphan_is_adopted_or_discarded(
-    sample: Callable[[str], Path], open_kannader: Opener
+    sample: Callable[..., Path], open_kannader: Opener
 ) -> None:
     """A mail that could be sent and that nothing leads to is what an operator makes of it."""
     root = sample("enq7-before-symlink")
@@ -244,7 +254,7 @@ def test_a_whole_orphan_is_adopted_or_discarded(
 
 
 def test_a_mail_that_is_passed_by_is_repaired(
-    sample: Callable[[str], Path], open_kannader: Opener
+    sample: Callable[..., Path], open_kannader: Opener
 ) -> None:
     """What the real program ignores for ever is due now, once an operator says so."""
     root = sample("res3-schedule-zero-length")
@@ -260,7 +270,7 @@ def test_a_mail_that_is_passed_by_is_repaired(
 
 
 def test_what_was_in_flight_counts_as_an_attempt(
-    sample: Callable[[str], Path], open_kannader: Opener
+    sample: Callable[..., Path], open_kannader: Opener
 ) -> None:
     """A mail found in flight after an hour is tried again, and says that it may have been sent."""
     root = sample("send1-inflight")
@@ -426,36 +436,37 @@ a whole mail to two recipients, what recovery leads to, and how many problems it
 """
 
 
-@pytest.mark.parametrize("case", CATALOGUE)
 def test_recovery_knows_the_whole_catalogue(
-    case: str, sample: Callable[[str], Path], open_kannader: Opener
+    sample: Callable[..., Path], open_kannader: Opener
 ) -> None:
     """What the samples do not hold is mended alike: exactly as was said before, and only once; and
     whatever lies outside the spool stays as it is.
     """
-    damage, expected, left = CATALOGUE[case]
-    root = sample("good-two-dests")
-    damage(root)
-    outside = everything(root.parent / "outside")
-    store = open_kannader(later, root)
-    before = everything(root)
+    for case in CATALOGUE:
+        with naming(case):
+            damage, expected, left = CATALOGUE[case]
+            root = sample("good-two-dests", case)
+            damage(root)
+            outside = everything(root.parent / "outside")
+            store = open_kannader(later, root)
+            before = everything(root)
 
-    said_before = store.recover(dry=True)
-    assert everything(root) == before
-    said = store.recover()
+            said_before = store.recover(dry=True)
+            assert everything(root) == before
+            said = store.recover()
 
-    names = {name.replace(THIRD, "L3") for name in tree(root)}
-    assert names == expected
-    assert subjects(said_before) == subjects(said)
-    assert len([item for item in set(store.look()) if isinstance(item, Problem)]) == left
-    after = everything(root)
-    assert store.recover() == store.recover(dry=True) == []
-    assert everything(root) == after
-    assert everything(root.parent / "outside") == outside
+            names = {name.replace(THIRD, "L3") for name in tree(root)}
+            assert names == expected
+            assert subjects(said_before) == subjects(said)
+            assert len([item for item in set(store.look()) if isinstance(item, Problem)]) == left
+            after = everything(root)
+            assert store.recover() == store.recover(dry=True) == []
+            assert everything(root) == after
+            assert everything(root.parent / "outside") == outside
 
 
 def test_a_link_of_any_name_is_set_aside(
-    sample: Callable[[str], Path], open_kannader: Opener
+    sample: Callable[..., Path], open_kannader: Opener
 ) -> None:
     """A name too long to be kept aside is no reason to leave the link where it is for ever."""
     root = sample("good-empty")
@@ -471,7 +482,7 @@ def test_a_link_of_any_name_is_set_aside(
 
 
 def test_a_mail_in_flight_is_repaired_and_goes_on(
-    sample: Callable[[str], Path], open_kannader: Opener
+    sample: Callable[..., Path], open_kannader: Opener
 ) -> None:
     """One whose schedule a power cut has emptied waits again, once an operator has repaired it."""
     root = sample("good-two-dests")
@@ -487,7 +498,7 @@ def test_a_mail_in_flight_is_repaired_and_goes_on(
 
 
 def test_what_is_left_of_enqueuing_is_said_beforehand(
-    sample: Callable[[str], Path], open_kannader: Opener
+    sample: Callable[..., Path], open_kannader: Opener
 ) -> None:
     """Killed before the first link, between two, and behind the last: what a dead process had begun
     is taken away, finished, or only forgotten, and there is a line for each, dry or not.

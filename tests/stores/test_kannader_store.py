@@ -23,7 +23,7 @@ from engine.stores.kannader.store import EDGES
 from tests.mail.letters import unwired
 from tests.stores.children import TAKER, asked, at_once, running
 from tests.stores.nobody import NOBODY, by_nobody, nobodys_folder
-from tests.stores.seen import problems_in
+from tests.stores.seen import naming, problems_in
 
 NOW = 1_795_170_000.0
 Opener = Callable[..., KannaderStore]
@@ -109,16 +109,18 @@ def test_a_new_spool_is_made_as_kannader_makes_it(kannader: Path) -> None:
     assert {path.stat().st_mode & 0o777 for path in kannader.iterdir()} == {0o700}
 
 
-@pytest.mark.parametrize("missing", ["data", "queue", "inflight", "cleanup"])
-def test_a_spool_without_a_folder_is_not_opened(kannader: Path, missing: str) -> None:
+def test_a_spool_without_a_folder_is_not_opened(kannader: Path) -> None:
     """A missing folder, or a link in its place, is named."""
-    (kannader / missing).rmdir()
-    with pytest.raises(Unavailable, match=missing):
-        KannaderStore(str(kannader))
+    for missing in ("data", "queue", "inflight", "cleanup"):
+        (kannader / missing).rmdir()
+        with pytest.raises(Unavailable, match=missing):
+            KannaderStore(str(kannader))
 
-    (kannader / missing).symlink_to("/tmp")
-    with pytest.raises(Unavailable, match=missing):
-        KannaderStore(str(kannader))
+        (kannader / missing).symlink_to("/tmp")
+        with pytest.raises(Unavailable, match=missing):
+            KannaderStore(str(kannader))
+        (kannader / missing).unlink()
+        (kannader / missing).mkdir()
 
 
 # ---- enqueuing
@@ -195,22 +197,19 @@ def test_a_full_disk_at_the_second_link_takes_back_the_first(
     assert names(kannader / "queue") == names(kannader / "data") == set()
 
 
-@pytest.mark.parametrize(
-    ("sender", "to"), [("", []), ("no address @", TO), ("", ["a\nb@example.org"]), ("", [""])]
-)
-def test_a_mail_to_nobody_is_refused(
-    kannader: Path, open_kannader: Opener, sender: str, to: list[str]
-) -> None:
+def test_a_mail_to_nobody_is_refused(kannader: Path, open_kannader: Opener) -> None:
     """Who is no sender or no recipient is refused, with nothing written."""
-    with pytest.raises(Unsupported):
-        open_kannader().enqueue(sender, to, [TEXT])
+    for sender, to in (("", []), ("no address @", TO), ("", ["a\nb@example.org"]), ("", [""])):
+        with naming(sender, to):
+            with pytest.raises(Unsupported):
+                open_kannader().enqueue(sender, to, [TEXT])
 
-    assert names(kannader / "data") == set()
+            assert names(kannader / "data") == set()
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
+def test_what_the_format_cannot_hold_is_refused(kannader: Path, open_kannader: Opener) -> None:
+    """A task that says what neither the format nor our notes have a place for is never stored."""
+    for given in (
         {"queue": "x"},
         {"group": "x"},
         {"priority": 1},
@@ -221,18 +220,14 @@ def test_a_mail_to_nobody_is_refused(
         {"id": "a\nb"},
         {"id": "x" * 256},
         {"due": float("nan")},
-    ],
-)
-def test_what_the_format_cannot_hold_is_refused(
-    kannader: Path, open_kannader: Opener, given: dict[str, object]
-) -> None:
-    """A task that says what neither the format nor our notes have a place for is never stored."""
-    task = Task("x", "mail", State.PENDING, NOW, destination=TO[0])
+    ):
+        with naming(given):
+            task = Task("x", "mail", State.PENDING, NOW, destination=TO[0])
 
-    with pytest.raises(Unsupported):
-        open_kannader().swap(None, replace(task, **given))  # type: ignore[arg-type]
+            with pytest.raises(Unsupported):
+                open_kannader().swap(None, replace(task, **given))
 
-    assert names(kannader / "data") == names(kannader / "queue") == set()
+            assert names(kannader / "data") == names(kannader / "queue") == set()
 
 
 # ---- changing
@@ -475,19 +470,20 @@ BESIDE: dict[tuple[State | None, State | None], tuple[str, str]] = {
 """Kannader spool, section 6: of which edge it is warned, and which is refused; no other is."""
 
 
-@pytest.mark.parametrize("way", EDGES)
 def test_what_changes_beside_a_living_kannader(
-    way: tuple[State | None, State | None],
-    daemon: subprocess.Popen[str],
-    open_kannader: Opener,
+    daemon: subprocess.Popen[str], open_kannader: Opener
 ) -> None:
     """Each edge says what the daemon makes of it, and names its process."""
-    edge = open_kannader().edges[way]
+    for way in EDGES:
+        with naming(way):
+            edge = open_kannader().edges[way]
 
-    warning, refused = BESIDE.get(way, ("", ""))
-    assert warning in edge.warning and (warning or edge.warning == EDGES[way].warning)
-    assert refused in edge.refused and bool(refused) == bool(edge.refused)
-    assert edge == EDGES[way] or f"Kannader (PID {daemon.pid})" in edge.warning + edge.refused
+            warning, refused = BESIDE.get(way, ("", ""))
+            assert warning in edge.warning and (warning or edge.warning == EDGES[way].warning)
+            assert refused in edge.refused and bool(refused) == bool(edge.refused)
+            assert (
+                edge == EDGES[way] or f"Kannader (PID {daemon.pid})" in edge.warning + edge.refused
+            )
 
 
 def test_a_kannader_comes_and_goes(kannader: Path, open_kannader: Opener) -> None:
@@ -581,11 +577,11 @@ def test_ours_are_no_kannader(kannader: Path, open_kannader: Opener) -> None:
 
 
 def test_two_engines_send_each_mail_once(kannader: Path, open_kannader: Opener) -> None:
-    """Two processes on one spool of 120 mails send each of them, and none of them twice."""
+    """Two processes on one spool of 45 mails send each of them, and none of them twice."""
     filler = open_kannader()
     ids = {
         ident
-        for number in range(40)
+        for number in range(15)
         for ident in filler.enqueue("", [f"{n}@{number}.example" for n in range(3)], [TEXT])
     }
 
@@ -723,28 +719,29 @@ def binary(path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
 
 
-@pytest.mark.parametrize("name", ["schedule", "metadata"])
-@pytest.mark.parametrize("make", [loop, fifo, huge, deep, doubled, folder, binary])
-def test_a_hostile_file_is_a_problem(
-    kannader: Path, open_kannader: Opener, name: str, make: Callable[[Path], None]
-) -> None:
+def test_a_hostile_file_is_a_problem(tmp_path: Path, open_kannader: Opener) -> None:
     """Whatever lies in a recipient's folder neither blocks nor ends a look, is never claimed, and
     the mail behind it comes all the same.
     """
-    store = open_kannader()
-    bad, good = send(store), send(store)
-    make(kannader / "queue" / bad.id / name)
+    makers = (loop, fifo, huge, deep, doubled, folder, binary)
+    for name, make in itertools.product(("schedule", "metadata"), makers):
+        root = tmp_path / f"{name}-{make.__name__}"
+        make_spool(str(root))
+        with naming(name, make.__name__):
+            store = open_kannader(root=root)
+            bad, good = send(store), send(store)
+            make(root / "queue" / bad.id / name)
 
-    shown = problems_in(store)
+            shown = problems_in(store)
 
-    assert [where for where in shown if where.startswith("queue/")] == [f"queue/{bad.id}"]
-    assert name in shown[f"queue/{bad.id}"]
-    assert [task.id for task in store.take(NOW, "me", 9)] == [good.id]
-    with pytest.raises(Gone):
-        store.swap(bad, verbs.hold(bad, NOW))
-    store.recover()
-    assert (name == "metadata") == (names(kannader / ".spooldeck" / "aside") != set())
-    assert not any(word in "".join(store.recover()) for word in ("aside", "deleted"))
+            assert [w for w in shown if w.startswith("queue/")] == [f"queue/{bad.id}"]
+            assert name in shown[f"queue/{bad.id}"]
+            assert [task.id for task in store.take(NOW, "me", 9)] == [good.id]
+            with pytest.raises(Gone):
+                store.swap(bad, verbs.hold(bad, NOW))
+            store.recover()
+            assert (name == "metadata") == (names(root / ".spooldeck" / "aside") != set())
+            assert not any(word in "".join(store.recover()) for word in ("aside", "deleted"))
 
 
 @pytest.mark.parametrize("which", ["mail", "dest"])
@@ -768,51 +765,47 @@ def test_a_link_in_the_place_of_a_folder_is_not_followed(
     assert every_file(outside) == before
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("outside", "/etc"),
-        ("up", "../data/../../outside"),
-        ("loop", "loop"),
-        ("mail", "../data/11111111-1111-4111-8111-111111111111"),
-        ("long", "../data/" + "x" * 3000),
-        ("control", "../data/\x1b[2J"),
-    ],
-)
-@pytest.mark.parametrize("word", ["queue", "inflight", "cleanup", "hold"])
-def test_a_link_that_leads_elsewhere_is_set_aside(
-    kannader: Path, open_kannader: Opener, word: str, name: str, text: str
-) -> None:
+def test_a_link_that_leads_elsewhere_is_set_aside(kannader: Path, open_kannader: Opener) -> None:
     """It is named for what it says, in printable characters, never followed, and kept aside."""
     (kannader / "hold").mkdir(exist_ok=True)
-    (kannader / word / name).symlink_to(text)
-    store = open_kannader()
+    texts = {
+        "outside": "/etc",
+        "up": "../data/../../outside",
+        "loop": "loop",
+        "mail": "../data/11111111-1111-4111-8111-111111111111",
+        "long": "../data/" + "x" * 3000,
+        "control": "../data/\x1b[2J",
+    }
+    for word, name in itertools.product(("queue", "inflight", "cleanup", "hold"), texts):
+        (kannader / word / f"{word}-{name}").symlink_to(texts[name])
+        store = open_kannader()
 
-    ((where, what),) = problems_in(store).items()
-    assert where == f"{word}/{name}" and what.isprintable()
-    store.recover()
+        with naming(word, name):
+            ((where, what),) = problems_in(store).items()
+            assert where == f"{word}/{word}-{name}" and what.isprintable()
+            store.recover()
 
-    kept = kannader / ".spooldeck" / "aside" / f"{word}.{name}"
-    assert os.fspath(kept.readlink()) == text
-    (problem,) = (item for item in store.look() if isinstance(item, Problem))
-    assert store.glimpse(problem) == os.fsencode(text)
+            kept = kannader / ".spooldeck" / "aside" / f"{word}.{word}-{name}"
+            assert os.fspath(kept.readlink()) == texts[name]
+            (problem,) = (item for item in store.look() if isinstance(item, Problem))
+            assert store.glimpse(problem) == os.fsencode(texts[name])
+            kept.unlink()
 
 
-@pytest.mark.parametrize("name", [b"\xff\xfe", b"new\nline", b"\x1b[2J"])
-def test_a_link_that_cannot_be_named_is_left(
-    kannader: Path, open_kannader: Opener, name: bytes
-) -> None:
+def test_a_link_that_cannot_be_named_is_left(kannader: Path, open_kannader: Opener) -> None:
     """A whole mail under a name that nobody could type is shown, and not claimed or moved."""
     store = open_kannader()
-    task = send(store)
-    (kannader / "queue" / task.id).rename(kannader / "queue" / os.fsdecode(name))
+    for strange in map(os.fsdecode, (b"\xff\xfe", b"new\nline", b"\x1b[2J")):
+        task = send(store)
+        (kannader / "queue" / task.id).rename(kannader / "queue" / strange)
 
-    (where,) = problems_in(store)
+        (where,) = problems_in(store)
 
-    assert where.isprintable()
-    assert list(store.take(NOW, "me", 9)) == []
-    store.recover()
-    assert names(kannader / "queue") == {os.fsdecode(name)}
+        assert where.isprintable()
+        assert list(store.take(NOW, "me", 9)) == []
+        store.recover()
+        assert names(kannader / "queue") == {strange}
+        (kannader / "queue" / strange).unlink()
 
 
 def test_something_in_the_place_of_our_folder_is_named(
@@ -849,52 +842,59 @@ def nobodys() -> Iterator[Path]:
         yield root
 
 
-@pytest.mark.parametrize("name", ["schedule", "metadata", "", ".."])
-def test_what_may_not_be_read_is_a_problem(nobodys: Path, name: str) -> None:
+CLOSED = ("schedule", "metadata", "", "..")
+"""What of a mail may be closed to us, from its link."""
+
+
+def test_what_may_not_be_read_is_a_problem(nobodys: Path) -> None:
     """A file or a folder closed to us is named, and the mail behind it comes all the same."""
 
     def look() -> None:
         with closing(KannaderStore(str(nobodys), lambda: NOW)) as store:
-            bad, good = send(store), send(store)
-            closed = (nobodys / "queue" / bad.id / name).resolve()
-            closed.chmod(0)
+            for name in CLOSED:
+                bad, good = send(store), send(store)
+                closed = (nobodys / "queue" / bad.id / name).resolve()
+                closed.chmod(0)
 
-            shown = problems_in(store)
-            taken = [task.id for task in store.take(NOW, "me", 9)]
-            closed.chmod(0o700)
+                shown = problems_in(store)
+                taken = list(store.take(NOW, "me", 9))
+                closed.chmod(0o700)
 
-        assert f"queue/{bad.id}" in shown
-        assert taken == [good.id]
+                assert f"queue/{bad.id}" in shown, name
+                assert [task.id for task in taken] == [good.id], name
+                for task in (*taken, *store.take(NOW, "me", 9)):
+                    store.swap(task, None)
 
     by_nobody(look)
 
 
-@pytest.mark.parametrize("name", ["schedule", "metadata", "", ".."])
-@pytest.mark.parametrize("word", ["queue", "inflight", "hold"])
-def test_what_may_not_be_read_is_left_by_recovery(nobodys: Path, name: str, word: str) -> None:
+def test_what_may_not_be_read_is_left_by_recovery(nobodys: Path) -> None:
     """A right that is missing is no damage: it is said, dry or not, and nothing is moved."""
 
-    def recover() -> None:
-        with closing(KannaderStore(str(nobodys), lambda: NOW)) as store:
+    def recover(name: str, word: str) -> None:
+        root = nobodys.with_name(f"{word}{CLOSED.index(name)}")
+        make_spool(str(root))
+        with naming(name, word), closing(KannaderStore(str(root), lambda: NOW)) as store:
             store.swap(task := send(store), verbs.hold(task, NOW))
-            (nobodys / "hold" / task.id).rename(nobodys / word / task.id)
-            closed = (nobodys / word / task.id / name).resolve()
+            where = f"{word}/{task.id}"
+            (root / "hold" / task.id).rename(root / where)
+            closed = (root / where / name).resolve()
             closed.chmod(0)
 
             dry, done = store.recover(dry=True), store.recover()
             seen = problems_in(store)
             closed.chmod(0o700)
 
-            assert [f"{word}/{task.id}: " in said and "Permission" in said for said in dry] == [
-                True
-            ]
-            assert [f"{word}/{task.id}: " in said and "Permission" in said for said in done] == [
-                True
-            ]
-            assert "cannot be read now" in seen[f"{word}/{task.id}"]
+            for said in (dry, done):
+                assert [f"{where}: " in line and "Permission" in line for line in said] == [True]
+            assert "cannot be read now" in seen[where]
             assert again(store, task).destination == TO[0] and store.recover() == []
 
-    by_nobody(recover)
+    def recover_each() -> None:
+        for name, word in itertools.product(CLOSED, ("queue", "inflight", "hold")):
+            recover(name, word)
+
+    by_nobody(recover_each)
 
 
 def test_what_may_not_be_read_is_neither_orphan_nor_note(nobodys: Path) -> None:
@@ -1062,23 +1062,23 @@ def test_what_is_not_known_is_in_no_description(kannader: Path, open_kannader: O
     assert seen.destination.startswith('{"new":1,')
 
 
-@pytest.mark.parametrize("word", ["data", "queue", "inflight", "cleanup"])
-def test_what_may_not_be_written_is_refused(nobodys: Path, word: str) -> None:
+def test_what_may_not_be_written_is_refused(nobodys: Path) -> None:
     """A spool that we may only read is shown; every edge says why it is closed."""
 
     def change() -> None:
         with closing(KannaderStore(str(nobodys), lambda: NOW)) as store:
             task = send(store)
-        (nobodys / word).chmod(0o500)
+        for word in ("data", "queue", "inflight", "cleanup"):
+            (nobodys / word).chmod(0o500)
 
-        with closing(KannaderStore(str(nobodys), lambda: NOW)) as other:
-            refused = {edge.refused for edge in other.edges.values()}
-            seen = again(other, task)
-            with pytest.raises(Unsupported, match="not writable"):
-                other.swap(seen, verbs.hold(seen, NOW))
-        (nobodys / word).chmod(0o700)
+            with closing(KannaderStore(str(nobodys), lambda: NOW)) as other:
+                refused = {edge.refused for edge in other.edges.values()}
+                seen = again(other, task)
+                with pytest.raises(Unsupported, match="not writable"):
+                    other.swap(seen, verbs.hold(seen, NOW))
+            (nobodys / word).chmod(0o700)
 
-        assert refused == {f"{nobodys / word} is not writable for us"}
+            assert refused == {f"{nobodys / word} is not writable for us"}
 
     by_nobody(change)
 

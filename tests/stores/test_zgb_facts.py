@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from engine import verbs
 from engine.flow import Course, Drain
 from engine.forecast import drained
@@ -18,6 +16,7 @@ from engine.stores.zgb.facts import SILENT, Seen, look, told, usual_gap
 from engine.stores.zgb.log import Log, recent
 from engine.stores.zgb.page import Backlog, Figures
 from engine.stores.zgb.taking import Orphans
+from tests.stores.seen import naming
 
 Opener = Callable[..., ZgbStore]
 Sql = Callable[..., list[tuple[Any, ...]]]
@@ -88,72 +87,54 @@ def test_without_a_table_of_registrations_nothing_is_said_of_them() -> None:
     assert "registrations" not in rows
 
 
-@pytest.mark.parametrize(
-    ("changes", "warning"),
-    [
-        pytest.param(
+def test_what_should_worry_somebody() -> None:
+    """Each is one warning."""
+    for changes, warning in (
+        (
             {"settings": CONFIG._replace(refilled=str(int(NOW - SILENT - 1)))},
             "cron silent: no run for 3 min",
-            id="silent",
         ),
-        pytest.param(
-            {"settings": CONFIG._replace(refilled=None)}, "no run is known of", id="never ran"
-        ),
-        pytest.param(
+        ({"settings": CONFIG._replace(refilled=None)}, "no run is known of"),
+        (
             {
                 "settings": CONFIG._replace(enabled=False, refilled="0"),
                 "ended": NOW - 600,
                 "backlog": Backlog(0, 0, 0, 0),
             },
             "cron silent: no run for 10 min",
-            id="silent while paused",
         ),
-        pytest.param({"began": NOW - 200}, "cron silent: no run for 3 min", id="the log knows"),
-        pytest.param({"changed": (NOW - 59.4,)}, "no run is known of", id="only the rate was set"),
-        pytest.param(
-            {"settings": CONFIG._replace(enabled=False)}, "paused, 6 jobs waiting", id="paused"
-        ),
-        pytest.param(
+        ({"began": NOW - 200}, "cron silent: no run for 3 min"),
+        ({"changed": (NOW - 59.4,)}, "no run is known of"),
+        ({"settings": CONFIG._replace(enabled=False)}, "paused, 6 jobs waiting"),
+        (
             {"settings": CONFIG._replace(redirected=True), "way": redirect.Way.REDIRECTED},
             "redirect ON",
-            id="test mode",
         ),
-        pytest.param(
+        (
             {"settings": CONFIG._replace(redirected=True), "way": redirect.Way.UNDECIDABLE},
             "redirect guard undecidable",
-            id="undecidable",
         ),
-        pytest.param(
-            {"settings": CONFIG._replace(rate="160")}, "expected 1 to 60", id="an odd rate"
-        ),
-        pytest.param({"gap": 451.0}, "runs are 7 min apart", id="a slow cron"),
-        pytest.param({"beside": ("the log is public",)}, "the log is public", id="beside"),
-    ],
-)
-def test_what_should_worry_somebody(changes: dict[str, Any], warning: str) -> None:
-    """Each is one warning."""
-    (found,) = told(a_look(**changes)).warnings
+        ({"settings": CONFIG._replace(rate="160")}, "expected 1 to 60"),
+        ({"gap": 451.0}, "runs are 7 min apart"),
+        ({"beside": ("the log is public",)}, "the log is public"),
+    ):
+        with naming(changes, warning):
+            (found,) = told(a_look(**changes)).warnings
 
-    assert warning in found
+            assert warning in found
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        pytest.param({"settings": CONFIG._replace(refilled=str(int(NOW - SILENT)))}, id="3 min"),
-        pytest.param({"gap": 450.0}, id="as slow as 40 an hour allow"),
-        pytest.param({"began": NOW - 90, "changed": (NOW - 59.4,)}, id="the rate was set since"),
-        pytest.param({"changed": (NOW - 120,)}, id="a run refilled since the rate was set"),
-        pytest.param(
-            {"settings": CONFIG._replace(enabled=False), "backlog": Backlog(0, 0, 0, 3)},
-            id="paused, and nothing waits",
-        ),
-        pytest.param({"settings": CONFIG._replace(redirected=True)}, id="void within the period"),
-    ],
-)
-def test_what_should_worry_nobody(changes: dict[str, Any]) -> None:
+def test_what_should_worry_nobody() -> None:
     """Just within bounds there is no warning."""
-    assert told(a_look(**changes)).warnings == ()
+    for changes in (
+        {"settings": CONFIG._replace(refilled=str(int(NOW - SILENT)))},
+        {"gap": 450.0},
+        {"began": NOW - 90, "changed": (NOW - 59.4,)},
+        {"changed": (NOW - 120,)},
+        {"settings": CONFIG._replace(enabled=False), "backlog": Backlog(0, 0, 0, 3)},
+        {"settings": CONFIG._replace(redirected=True)},
+    ):
+        assert told(a_look(**changes)).warnings == ()
 
 
 def test_the_gap_between_runs_is_the_usual_one(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def all_that_can_be_done(store: ZgbStore) -> None:
     list(store.look())
 
 
-@examples(60)
+@examples(15)
 @given(
     st.lists(rows, min_size=1, max_size=5),
     st.dictionaries(st.sampled_from(KEYS), st.sampled_from(CELLS)),

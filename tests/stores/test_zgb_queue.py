@@ -16,7 +16,7 @@ from engine.stores.zgb.place import PARKED, schedule
 from engine.stores.zgb.redirect import UNDECIDABLE, Way
 from engine.stores.zgb.store import EDGES
 from tests.stores.children import at_once
-from tests.stores.seen import problems_in
+from tests.stores.seen import naming, problems_in
 
 Opener = Callable[..., ZgbStore]
 Sql = Callable[..., list[tuple[Any, ...]]]
@@ -157,9 +157,9 @@ def test_nothing_is_enqueued_for_nobody(open_queue: Opener) -> None:
         open_queue().enqueue(7)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_what_a_row_cannot_hold_is_refused(open_queue: Opener, sql: Sql) -> None:
+    """There is no column for it: never here, and nothing is stored."""
+    for change in (
         {"description": "mine"},
         {"payload": "/x"},
         {"priority": 1},
@@ -174,18 +174,14 @@ def test_nothing_is_enqueued_for_nobody(open_queue: Opener) -> None:
         {"due": None},
         {"due": -1.0},
         {"due": 1e18},
-    ],
-)
-def test_what_a_row_cannot_hold_is_refused(
-    open_queue: Opener, change: dict[str, object], sql: Sql
-) -> None:
-    """There is no column for it: never here, and nothing is stored."""
-    task = Task(USER, "user", State.PENDING, NOW)
+    ):
+        with naming(change):
+            task = Task(USER, "user", State.PENDING, NOW)
 
-    with pytest.raises(Unsupported):
-        open_queue().swap(None, replace(task, **change))  # type: ignore[arg-type]
+            with pytest.raises(Unsupported):
+                open_queue().swap(None, replace(task, **change))
 
-    assert sql("SELECT count(*) FROM mail_queue") == [(0,)]
+            assert sql("SELECT count(*) FROM mail_queue") == [(0,)]
 
 
 # ---- taking
@@ -603,36 +599,34 @@ def test_a_job_much_older_than_its_numbers_registration_waits(
     assert sql("SELECT registration_number FROM mail_queue") == [(1002,)]
 
 
-@pytest.mark.parametrize(
-    ("registered", "made"),
-    [
-        pytest.param("2026-11-20T11:20:00+01:00", "2026-11-20 10:20:00", id="a zone behind it"),
-        pytest.param("2026-11-29T10:20:00Z", "2026-11-20 10:20:00", id="another sign between"),
-        pytest.param("2026-11-29 10:20:00.123", "2026-11-20 10:20:00", id="a fraction"),
-        pytest.param("2026-11-20 11:20:00", "2026-11-20 10:20:00", id="local time"),
-        pytest.param("2026-11-21 12:20:00", "2026-11-20 10:20:00", id="zones farthest apart"),
-        pytest.param("2026-13-45 10:20:00", "2026-11-20 10:20:00", id="no day"),
-        pytest.param(b"\xff\xfe", "2026-11-20 10:20:00", id="no text at all"),
-        pytest.param(None, "2026-11-20 10:20:00", id="nothing"),
-        pytest.param(int(NOW) * 1000, int(NOW), id="milliseconds"),
-        pytest.param(int(NOW) + 40 * 86_400, "2026-11-20 10:20:00", id="a number and a text"),
-        pytest.param(int(NOW) + 40 * 86_400, 1, id="a time that is none"),
-        pytest.param(int(NOW) + 26 * 3600, int(NOW), id="a clock that was set"),
-    ],
-)
-def test_times_that_cannot_be_compared_make_no_stranger(
-    open_queue: Opener, sql: Sql, registered: object, made: object
-) -> None:
+def test_times_that_cannot_be_compared_make_no_stranger(open_queue: Opener, sql: Sql) -> None:
     """Another form, unit or zone says nothing about which came first: the job is sent."""
-    open_queue().enqueue(1001, ["user"])
-    sql("UPDATE mail_queue SET created_at = ?", made)
-    sql("UPDATE registrations SET created_at = coalesce(?, '')", registered)
-    store = open_queue()
-    assert problems_in(store) == {}
+    text, number = "2026-11-20 10:20:00", int(NOW)
+    for registered, made in (
+        ("2026-11-20T11:20:00+01:00", text),
+        ("2026-11-29T10:20:00Z", text),
+        ("2026-11-29 10:20:00.123", text),
+        ("2026-11-20 11:20:00", text),
+        ("2026-11-21 12:20:00", text),  # the zones farthest apart
+        ("2026-13-45 10:20:00", text),
+        (b"\xff\xfe", text),
+        (None, text),
+        (number * 1000, number),
+        (number + 40 * 86_400, text),
+        (number + 40 * 86_400, 1),
+        (number + 26 * 3600, number),  # a clock that was set
+    ):
+        open_queue().enqueue(1001, ["user"])
+        sql("UPDATE mail_queue SET created_at = ?", made)
+        sql("UPDATE registrations SET created_at = coalesce(?, '')", registered)
+        store = open_queue()
+        with naming(registered, made):
+            assert problems_in(store) == {}
 
-    assert [task.id for task in store.take(NOW, "me", 9)] == [USER]
+            assert [task.id for task in store.take(NOW, "me", 9)] == [USER]
 
-    assert store.kept.orphans == ()
+            assert store.kept.orphans == ()
+        sql("DELETE FROM mail_queue")
 
 
 # ---- held and trashed, beside theirs

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from engine.checks import At, ConfigError
 from engine.stores.zgb.place import Place
 from engine.stores.zgb.settings import HANDOVER, LETTERS, Letter, Settings, said
+from tests.stores.seen import naming
 
 AT = At("some.yaml", "stores.zgb", "/etc/spooldeck")
 
@@ -61,9 +60,9 @@ def test_everything_can_be_said() -> None:
     assert settings.enqueued == ("user",)
 
 
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
+def test_what_cannot_be_meant_is_said() -> None:
+    """Each error names its key, and what was expected."""
+    for value, words in (
         ({"leas": 3}, "stores.zgb.leas: unknown key, .*did you mean lease"),
         ({"lease": 0}, "stores.zgb.lease: .*at least 1"),
         ({"zone": "Nowhere/Land"}, "stores.zgb.zone: no time zone 'Nowhere/Land'"),
@@ -74,12 +73,9 @@ def test_everything_can_be_said() -> None:
         ({"types": {"user": {"to": "a\nb"}}}, "stores.zgb.types.user.to: expected text on one"),
         ({"types": {"user": "x"}}, "stores.zgb.types.user: expected a mapping"),
         ("x", "stores.zgb: expected a mapping"),
-    ],
-)
-def test_what_cannot_be_meant_is_said(value: Any, words: str) -> None:
-    """Each error names its key, and what was expected."""
-    with pytest.raises(ConfigError, match=words):
-        said(value, AT)
+    ):
+        with naming(value, words), pytest.raises(ConfigError, match=words):
+            said(value, AT)
 
 
 def test_a_lease_must_outlast_a_mail() -> None:
