@@ -180,12 +180,16 @@ IN_USE = ("nftban-durable", "kannader-in-use", "zgb-in-use")
 """Places with each change synced, or used by another program at the same time."""
 
 
-@pytest.fixture(
-    params=[
-        *("memory", "nftban", "kannader", "zgb"),
-        *(pytest.param(name, marks=pytest.mark.deep) for name in IN_USE),
-    ]
+STORES = ("memory", "nftban", "kannader", "zgb")
+also_in_use = pytest.mark.parametrize(
+    "open_store",
+    [*STORES, *(pytest.param(name, marks=pytest.mark.deep) for name in IN_USE)],
+    indirect=True,
 )
+"""For rules about rivals, claims and lots: they hold for places in use as well."""
+
+
+@pytest.fixture(params=STORES)
 def open_store(
     request: pytest.FixtureRequest,
     open_spool: Callable[..., NftbanStore],

@@ -14,10 +14,10 @@ import pytest
 
 from engine import verbs
 from engine.model import Edge, Missing, Move, Problem, State, Task
-from engine.store import GUARDED, Gone, Store, StoreError, Unsupported
+from engine.store import GUARDED, Gone, Store, Unsupported
 from engine.stores.nftban import Spool
 from tests.stores.children import TAKER, at_once
-from tests.stores.conftest import IN_USE
+from tests.stores.conftest import IN_USE, also_in_use
 from tests.stores.seen import tasks_in
 
 Opener = Callable[[], Store]
@@ -245,6 +245,7 @@ def test_what_was_looked_at_again_is_nobodys_for_long(open_store: Opener, a_task
 # ---- edges
 
 
+@also_in_use
 def test_an_edge_leads_where_it_says(open_store: Opener, a_task: Factory) -> None:
     """A swap along an edge moves the task there, under its id, with all its other fields."""
     store = open_store()
@@ -379,6 +380,7 @@ def test_an_id_may_come_back_after_it_left(open_store: Opener, a_task: Factory) 
 # ---- rivals
 
 
+@also_in_use
 def test_of_two_rivals_one_wins(open_store: Opener, a_task: Factory) -> None:
     """A swap of a task that another process has moved raises Gone and changes nothing."""
     ours, theirs = open_store(), open_store()
@@ -580,6 +582,7 @@ def test_nothing_more_is_claimed_than_was_asked_for(open_store: Opener, a_task: 
     assert {t.id for t in tasks_in(store).values() if t.state is State.ACTIVE} == {first.id}
 
 
+@also_in_use
 def test_two_takers_in_turns_share_nothing(open_store: Opener, a_task: Factory) -> None:
     """Two instances that take in turns get every task, and none of them both."""
     for number in range(20):
@@ -597,6 +600,7 @@ def in_turns(*sources: Iterator[Task]) -> Iterator[Task]:
         yield from (task for task in turn if task is not None)
 
 
+@also_in_use
 def test_threads_share_no_task(open_store: Opener, a_task: Factory) -> None:
     """Threads with an instance each get every task, and none of them twice."""
     filler = open_store()
@@ -635,6 +639,7 @@ def test_processes_share_no_task(spool: Spool, open_spool: Callable[..., Store])
 # ---- many at once
 
 
+@also_in_use
 def test_many_moves_answer_one_by_one(open_store: Opener, a_task: Factory) -> None:
     """A mixed lot of moves yields an outcome for each, in order; one failing harms no other."""
     store = open_store()
@@ -677,11 +682,13 @@ def test_the_same_task_moves_once_in_a_lot(open_store: Opener, a_task: Factory) 
 
     first, second = store.swap_all(moves)
 
+    assert list(store.swap_all([])) == []
     assert first.error is None
     assert isinstance(second.error, Gone)
     assert found(open_store(), seen).state is State.HELD
 
 
+@also_in_use
 def test_a_great_many_moves_keep_their_order(open_store: Opener, a_task: Factory) -> None:
     """However many moves there are, outcomes come in their order and account for each."""
     store = open_store()
@@ -703,11 +710,6 @@ def test_a_great_many_moves_keep_their_order(open_store: Opener, a_task: Factory
     ]
 
 
-def test_no_moves_are_no_outcomes(open_store: Opener) -> None:
-    """An empty lot is done at once."""
-    assert list(open_store().swap_all([])) == []
-
-
 # ---- looking
 
 
@@ -727,12 +729,15 @@ def test_a_whole_look_ends_in_order(open_store: Opener, a_task: Factory) -> None
 
 
 def test_a_look_at_names_shows_only_those(open_store: Opener, a_task: Factory) -> None:
-    """Asked for some ids, a look shows these tasks, and for each that is nowhere says so."""
+    """Asked for some ids, a look shows these tasks, for each that is nowhere says so, and for none
+    shows nothing.
+    """
     store = open_store()
     for number in (1, 2, 3):
         put(store, a_task(number))
 
     seen = set(store.look({a_task(1).id, a_task(3).id, a_task(9).id}))
+    assert list(store.look(set())) == []
 
     assert {item.id for item in seen if isinstance(item, Task)} == {a_task(1).id, a_task(3).id}
     assert seen - set(tasks_in(store).values()) == {Missing(a_task(9).id)}
@@ -761,14 +766,7 @@ def test_a_look_at_a_states_word_shows_that_state(open_store: Opener, a_task: Fa
         assert set(store.look({word})) == there
 
 
-def test_a_look_at_nothing_shows_nothing(open_store: Opener, a_task: Factory) -> None:
-    """Asked for no names at all, a look shows nothing."""
-    store = open_store()
-    put(store, a_task())
-
-    assert list(store.look(set())) == []
-
-
+@also_in_use
 def test_a_look_goes_on_while_tasks_move(open_store: Opener, a_task: Factory) -> None:
     """A task that moves during a whole look neither ends it nor makes a Problem of itself."""
     store, other = open_store(), open_store()
@@ -785,24 +783,26 @@ def test_a_look_goes_on_while_tasks_move(open_store: Opener, a_task: Factory) ->
 
 
 def test_looking_and_reading_write_nothing(
-    spool: Spool, open_spool: Callable[..., Store], tmp_path: Path
+    open_store: Opener, a_task: Factory, spool: Spool, kannader: Path, tmp_path: Path
 ) -> None:
-    """No look and no read changes a name, a time or a byte, or makes a folder."""
-    a_task = factory(SHAPES["nftban"])
-    put(open_spool(), a_task(1))
-    put(open_spool(), a_task(2, due=NOW + 50), State.HELD)
+    """No look and no read changes a name, a time or a byte, or makes a file or a folder."""
+    filler = open_store()
+    put(filler, a_task(1))
+    put(filler, a_task(2, due=NOW + 50), State.HELD)
     (Path(spool.pending) / "broken.task").write_text("nothing\n")
     (Path(spool.pending) / "README").write_text("not ours\n")
+    (kannader / "queue" / "strange").symlink_to("/etc/passwd")
+    (kannader / "data" / "README").write_text("not ours")
     before = every_file(tmp_path)
-    store = open_spool()
+    store = open_store()
 
     seen = list(store.look())
-    seen += store.look({"pending", "work", "held", "trash", "dlq", a_task(1).id, "nobody"})
+    seen += store.look({*store.states.values(), a_task(1).id, "nobody"})
     for item in seen:
         if isinstance(item, Task):
-            store.read(item)
-            with pytest.raises(StoreError):
-                store.read(replace(item, state=State.TRASH))
+            store.size(item)
+            for part in store.parts(item):
+                store.read(item, part.name)
 
     assert every_file(tmp_path) == before
 
@@ -844,6 +844,7 @@ def test_what_has_moved_cannot_be_read(open_store: Opener, a_task: Factory) -> N
 # ---- the trash
 
 
+@also_in_use
 def test_what_was_purged_comes_back_as_it_was(
     open_store: Opener, a_task: Factory, shape: Shape
 ) -> None:
@@ -909,20 +910,12 @@ def test_the_first_part_is_the_task(open_store: Opener, a_task: Factory) -> None
     store = open_store()
     task = put(store, a_task())
 
-    first = next(store.parts(task))
+    first, *others = store.parts(task)
 
+    assert len({part.name for part in (first, *others)}) == 1 + len(others), "named twice"
     assert store.read(task, first.name) == store.read(task)
     assert first.size == len(store.read(task))
     assert not first.refused
-
-
-def test_no_part_is_named_twice(open_store: Opener, a_task: Factory) -> None:
-    """Each can be asked for by its name."""
-    store = open_store()
-
-    names = [part.name for part in store.parts(put(store, a_task()))]
-
-    assert len(names) == len(set(names))
 
 
 def test_a_task_that_has_left_has_no_parts(open_store: Opener, a_task: Factory) -> None:
@@ -931,10 +924,9 @@ def test_a_task_that_has_left_has_no_parts(open_store: Opener, a_task: Factory) 
     task = put(store, a_task())
     store.swap(task, verbs.hold(task, NOW))
 
-    with pytest.raises(Gone):
-        list(store.parts(task))
-    with pytest.raises(Gone):
-        store.read(task)
+    for ask in (store.read, store.size, lambda seen: list(store.parts(seen))):
+        with pytest.raises(Gone):
+            ask(task)
 
 
 def test_a_part_that_is_not_there(open_store: Opener, a_task: Factory) -> None:
@@ -962,16 +954,6 @@ def test_a_task_has_a_size(open_store: Opener, a_task: Factory) -> None:
     now = found(store, task)
 
     assert store.size(now) == sum(part.size or 0 for part in store.parts(now)) > 0
-
-
-def test_what_has_left_has_no_size(open_store: Opener, a_task: Factory) -> None:
-    """The size of a task that is not there any more is asked in vain."""
-    store = open_store()
-    task = put(store, a_task(), State.TRASH)
-    store.swap(task, None)
-
-    with pytest.raises(Gone):
-        store.size(task)
 
 
 def test_the_doorbell_says_where_to_look(open_store: Opener, a_task: Factory) -> None:

@@ -6,29 +6,20 @@ import sys
 from array import array
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import verbs
-from engine.model import Missing, Problem, State, Task
+from engine.model import Missing, Problem, State
 from engine.stores.zgb import Place, ZgbStore, bell
 from engine.stores.zgb.bell import Prints
 from engine.stores.zgb.walk import PLACES
+from tests.examples import examples
+from tests.stores.queued import NOW, ORGANIZER, USER, Sql, there
 
 Opener = Callable[..., ZgbStore]
-Sql = Callable[..., list[tuple[Any, ...]]]
-
-NOW = 1_795_170_000.0
-USER, ORGANIZER = "1001-user", "1001-organizer"
-
-
-def there(store: ZgbStore, ident: str = USER) -> Task:
-    """One job as it stands now."""
-    (task,) = (item for item in store.look({ident}) if isinstance(item, Task))
-    return task
 
 
 def listening(store: ZgbStore) -> Callable[[], Collection[str] | None]:
@@ -193,6 +184,7 @@ _tables = st.dictionaries(
 )
 
 
+@examples(40)
 @given(st.lists(_tables, max_size=6))
 def test_the_rows_that_differ_are_found(tables: list[Table]) -> None:
     """Of each table after another, exactly the rows that came, left or changed are told."""
@@ -211,16 +203,16 @@ def test_the_rows_that_differ_are_found(tables: list[Table]) -> None:
 
 
 def test_a_row_takes_few_bytes() -> None:
-    """A hundred thousand rows are known in less than three megabytes."""
+    """Twenty thousand rows are known in less than 600 kilobytes."""
     prints = Prints(1000)
 
     prints.compare(
-        lambda after: [(key,) for key in range(max(after + 1, 0), 100_000)][:1000], lambda row: 1
+        lambda after: [(key,) for key in range(max(after + 1, 0), 20_000)][:1000], lambda row: 1
     )
 
     kept = [value for value in vars(prints).values() if isinstance(value, array)]
-    assert [len(one) for one in kept] == [100_000] * 3
-    assert sum(map(sys.getsizeof, kept)) < 3_000_000
+    assert [len(one) for one in kept] == [20_000] * 3
+    assert sum(map(sys.getsizeof, kept)) < 600_000
 
 
 @pytest.mark.parametrize("number", [b"9" * 5000, b"007", b"-1", b"", b"1e3"])

@@ -14,9 +14,9 @@ import pytest
 
 from engine import verbs
 from engine.model import Missing, Move, Problem, State, Task
-from engine.store import Gone, Unavailable, Unsupported
+from engine.store import Gone, Unavailable
 from engine.stores import open_store
-from engine.stores.zgb import Pace, Place, ZgbStore, create
+from engine.stores.zgb import Place, ZgbStore, create
 from engine.stores.zgb.place import PARKED
 from engine.stores.zgb.times import Form, read, zone_of
 from tests.stores.seen import naming, problems_in, tasks_in
@@ -239,16 +239,6 @@ def test_a_new_one_is_whole_and_off(tmp_path: Path) -> None:
         assert list(store.take(NOW, "me", 9)) == []
     with pytest.raises(FileExistsError):
         create(path)
-
-
-def test_a_place_that_is_a_database_is_recognised(place: Place, open_queue: Opener) -> None:
-    """Opened by its path alone, it is the same queue, with the format's own limits."""
-    open_queue().enqueue(1001)
-
-    with closing(open_store(place.path, lambda: NOW)) as store:
-        assert {item.id for item in store.look() if isinstance(item, Task)} == {
-            *(USER, "1001-organizer"),
-        }
 
 
 @pytest.mark.parametrize(
@@ -552,11 +542,6 @@ def test_who_waits_too_long_says_so(place: Place, open_queue: Opener) -> None:
     store.swap(task, verbs.hold(task, NOW))
 
 
-def test_everybodys_patience_is_five_seconds(place: Place) -> None:
-    """Unless it is said otherwise, a lock is waited for as long as the format asks."""
-    assert Place(place.path).patience == 5.0
-
-
 def test_a_reader_hinders_no_writer(place: Place, open_queue: Opener, sql: Sql) -> None:
     """Half-way through a look, everybody may write: no transaction is left open."""
     store = open_queue()
@@ -691,20 +676,6 @@ def test_their_settings_may_be_put_back(open_queue: Opener, sql: Sql) -> None:
     task = tasks_in(store)[USER]
     store.swap(task, verbs.release(task, NOW))
     assert tasks_in(store)[USER].state is State.PENDING
-
-
-def test_no_more_than_it_may_hold(open_queue: Opener, place: Place) -> None:
-    """Where we may not write, what was there can be looked at, and the reason is told."""
-    store = open_queue()
-    store.enqueue(1001, ["user"])
-    store.swap(tasks_in(store)[USER], verbs.hold(tasks_in(store)[USER], NOW))
-
-    only = open_queue(read_only=True, pace=Pace())
-
-    held = tasks_in(only)[USER]
-    assert held.state is State.HELD
-    with pytest.raises(Unsupported, match="read only"):
-        only.swap(held, verbs.release(held, NOW))
 
 
 def test_a_folder_of_ours_beside_it_harms_nothing(place: Place, open_queue: Opener) -> None:

@@ -28,18 +28,9 @@ from engine.stores.zgb.times import Cell
 from tests.examples import examples
 from tests.stores.children import running
 from tests.stores.nobody import by_nobody, nobodys_folder
+from tests.stores.queued import NOW, Sql, there
 
 Opener = Callable[..., ZgbStore]
-Sql = Callable[..., list[tuple[Any, ...]]]
-
-NOW = 1_795_170_000.0
-USER = "1001-user"
-
-
-def there(store: ZgbStore, ident: str = USER) -> Task:
-    """One job as it stands now."""
-    (task,) = (item for item in store.look({ident}) if isinstance(item, Task))
-    return task
 
 
 # ---- what may stand in a row, and in the settings

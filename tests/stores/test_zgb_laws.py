@@ -6,7 +6,7 @@ import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import hypothesis.strategies as st
 import pytest
@@ -14,9 +14,9 @@ from hypothesis import given
 
 from engine.stores.zgb import Pace, Place, ZgbStore, create
 from tests.examples import examples
+from tests.stores.queued import Sql, config, settle
 
 Opener = Callable[..., ZgbStore]
-Sql = Callable[..., list[tuple[Any, ...]]]
 
 NOW = 1_795_170_000
 JOBS = 400
@@ -89,32 +89,7 @@ def backlog(tokens: float) -> Iterator[Backlog]:
         yield queue
 
 
-@examples(25)
-@given(
-    st.integers(1, 60),
-    st.lists(st.one_of(st.integers(0, 90), st.integers(0, 7200)), min_size=2, max_size=25),
-    st.integers(0, BURST),
-)
-def test_no_hour_of_any_worker_is_above_its_rate_and_cap(
-    rate: int, gaps: list[int], had: int
-) -> None:
-    """Whenever it runs, what a worker claims in any 3600 s is at most the rate and the cap; its
-    tokens are never below 0 or above the cap, and those that were spent are the jobs it claimed.
-    """
-    now, runs, cap = NOW, [], min(rate, BURST)
-    with backlog(float(had)) as queue:
-        for gap in gaps:
-            now += gap
-            ran = queue.run(now, rate)
-            assert 0 <= ran.tokens <= cap
-            runs.append((now, ran.sent))
-        assert queue.claimed == sum(sent for _, sent in runs)
-
-    for start, _ in runs:
-        assert sum(sent for at, sent in runs if start <= at < start + 3600) <= rate + cap
-
-
-@examples(25)
+@examples(10)
 @given(
     st.lists(
         st.tuples(
@@ -140,17 +115,6 @@ def test_no_step_of_a_clock_brings_more_than_a_cap(steps: list[tuple[int, int]],
             assert ran.sent + ran.tokens == pytest.approx(due)
             assert 0 <= ran.tokens < 1
             before = ran.tokens
-
-
-def config(sql: Sql) -> dict[str, str]:
-    """Their settings."""
-    return dict(sql("SELECT key, value FROM config"))
-
-
-def settle(sql: Sql, **values: object) -> None:
-    """Put settings of theirs."""
-    for key, value in values.items():
-        sql("INSERT OR REPLACE INTO config VALUES (?, ?)", key, str(value))
 
 
 @pytest.mark.parametrize(
@@ -199,40 +163,6 @@ def test_a_rest_while_it_was_off_is_worth_a_cap(open_queue: Opener, sql: Sql) ->
     settle(sql, mailQueueEnabled=1)
 
     assert len(list(store.take(NOW + 86_400.0, "me", 99))) == 5
-
-
-def test_a_slow_cron_sends_a_cap_at_a_time(open_queue: Opener, sql: Sql) -> None:
-    """At 60 an hour and a run every ten minutes, 30 mails go in an hour: saving has an end."""
-    settle(sql, mailMaxPerHour=60, mailTokens=0, mailLastRefill=NOW)
-    store = open_queue(pace=Pace())
-    for number in range(1001, 1041):
-        store.enqueue(number)
-
-    sent = [len(list(store.take(NOW + run * 600.0, "me", 99))) for run in range(1, 7)]
-
-    assert sent == [5] * 6
-
-
-def test_a_worker_that_never_sent_costs_its_tokens_and_nothing_else(
-    open_queue: Opener, sql: Sql
-) -> None:
-    """Killed between claiming and sending: the tokens are spent, and the jobs come back once their
-    lease is over, each with an attempt more, to be sent once.
-    """
-    settle(sql, mailMaxPerHour=60, mailTokens=2, mailLastRefill=NOW)
-    dead, store = open_queue(pace=Pace()), open_queue(pace=Pace())
-    store.enqueue(1001)
-    assert len(list(dead.take(float(NOW), "dead", 99))) == 2
-
-    assert list(store.take(NOW + 300.0, "me", 99)) == []
-    assert list(store.take(NOW + 301.0, "me", 99)) == []
-    taken = list(store.take(NOW + 361.0, "me", 99))
-
-    assert [task.attempts for task in taken] == [1, 1]
-    assert float(config(sql)["mailTokens"]) == 5 - 2
-    for task in taken:
-        store.swap(task, None)
-    assert sql("SELECT count(*) FROM mail_queue") == [(0,)]
 
 
 def test_orphans_of_a_table_that_is_emptied_meanwhile_are_asked_about(

@@ -16,21 +16,13 @@ from engine.stores.zgb.place import PARKED, schedule
 from engine.stores.zgb.redirect import UNDECIDABLE, Way
 from engine.stores.zgb.store import EDGES
 from tests.stores.children import at_once
+from tests.stores.queued import NOW, ORGANIZER, USER, Sql, config, settle, there
 from tests.stores.seen import naming, problems_in
 
 Opener = Callable[..., ZgbStore]
-Sql = Callable[..., list[tuple[Any, ...]]]
 
-NOW = 1_795_170_000.0
 DAY = 86_400.0
-USER, ORGANIZER = "1001-user", "1001-organizer"
 REAL = Pace()
-
-
-def there(store: ZgbStore, ident: str = USER) -> Task:
-    """One job as it stands now."""
-    (task,) = (item for item in store.look({ident}) if isinstance(item, Task))
-    return task
 
 
 def retried(task: Task) -> Task:
@@ -38,17 +30,6 @@ def retried(task: Task) -> Task:
     new = verbs.along(EDGES, task, verbs.retry(task, NOW))
     assert new is not None
     return new
-
-
-def config(sql: Sql) -> dict[str, str]:
-    """Their settings."""
-    return dict(sql("SELECT key, value FROM config"))
-
-
-def settle(sql: Sql, **values: object) -> None:
-    """Put settings of theirs."""
-    for key, value in values.items():
-        sql("INSERT OR REPLACE INTO config VALUES (?, ?)", key, value)
 
 
 def row(sql: Sql, number: int = 1001, kind: str = "user") -> dict[str, Any]:
@@ -238,28 +219,6 @@ def test_nothing_due_refills_all_the_same(open_queue: Opener, sql: Sql) -> None:
     assert list(open_queue(pace=REAL).take(NOW, "me", 9)) == []
 
     assert (config(sql)["mailTokens"], config(sql)["mailLastRefill"]) == ("3.0", str(int(NOW)))
-
-
-def test_a_clock_that_was_set_back_starves_nobody(open_queue: Opener, sql: Sql) -> None:
-    """It goes on from the new time, and that is told for the log."""
-    settle(sql, mailMaxPerHour="40", mailTokens="1.5", mailLastRefill=str(int(NOW + 1000)))
-    store = open_queue(pace=REAL)
-    store.enqueue(1001)
-
-    assert len(list(store.take(NOW, "me", 9))) == 1
-
-    assert store.kept.turned_back
-    assert config(sql)["mailLastRefill"] == str(int(NOW))
-
-
-def test_a_broken_bucket_is_told(open_queue: Opener, sql: Sql) -> None:
-    """What cannot be read begins anew with one token, and that is told for the log."""
-    settle(sql, mailMaxPerHour="40", mailTokens="plenty")
-    store = open_queue(pace=REAL)
-    store.enqueue(1001)
-
-    assert len(list(store.take(NOW, "me", 9))) == 1
-    assert store.kept.reset
 
 
 def test_a_take_that_goes_on_refills_nothing_twice(open_queue: Opener, sql: Sql) -> None:
@@ -923,27 +882,6 @@ def test_the_bell_waits_as_long_as_it_is_told(place: Place) -> None:
 
 
 # ---- what stands where
-
-
-def test_a_whole_look_writes_nothing(open_queue: Opener, place: Place, sql: Sql) -> None:
-    """Neither file is changed by looking and reading, and none is made."""
-    store = open_queue()
-    for number in (1001, 1002):
-        store.enqueue(number)
-    folder = Path(place.path).parent
-
-    def files() -> dict[str, tuple[bytes, int]]:
-        return {p.name: (p.read_bytes(), p.stat().st_mtime_ns) for p in folder.glob("zgb.db*")}
-
-    before = files()
-    looking = open_queue()
-    for item in looking.look():
-        if isinstance(item, Task):
-            looking.read(item)
-    list(looking.look({*looking.states.values(), USER, "9-user"}))
-
-    assert files() == before
-    assert set(before) == {"zgb.db"}
 
 
 def test_it_shows_which_way_a_name_is_none(open_queue: Opener) -> None:
