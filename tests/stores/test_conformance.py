@@ -299,16 +299,17 @@ def test_a_field_that_no_edge_names_is_refused(open_store: Opener, a_task: Facto
 def test_where_no_edge_leads_nothing_goes(open_store: Opener, a_task: Factory) -> None:
     """A swap along no edge is Unsupported and changes nothing, from whatever state."""
     store = open_store()
-    for start, end in set(itertools.product(PLACES, PLACES)) - set(store.edges):
-        with case(store, start, end):
+    for start in PLACES:
+        with case(store, start):
             here = start if start is not None and start in store.states else State.PENDING
             seen = put(store, a_task(), here)
             before = tasks_in(store)
             old = None if start is None else replace(seen, state=start)
-            new = None if end is None else replace(a_task(2) if old is None else seen, state=end)
-
-            with pytest.raises(Unsupported):
-                store.swap(old, new)
+            for end in PLACES:
+                if (start, end) not in store.edges:
+                    stays = a_task(2) if old is None else seen
+                    with pytest.raises(Unsupported):
+                        store.swap(old, None if end is None else replace(stays, state=end))
 
             assert tasks_in(open_store()) == before
 
@@ -604,7 +605,7 @@ def in_turns(*sources: Iterator[Task]) -> Iterator[Task]:
 def test_threads_share_no_task(open_store: Opener, a_task: Factory) -> None:
     """Threads with an instance each get every task, and none of them twice."""
     filler = open_store()
-    list(filler.swap_all(Move(None, a_task(number)) for number in range(60)))
+    list(filler.swap_all(Move(None, a_task(number)) for number in range(32)))
     start = threading.Barrier(4)
     taken: list[str] = []
 
@@ -622,7 +623,7 @@ def test_threads_share_no_task(open_store: Opener, a_task: Factory) -> None:
     for thread in threads:
         thread.join(60)
 
-    assert sorted(taken) == [a_task(number).id for number in range(60)]
+    assert sorted(taken) == [a_task(number).id for number in range(32)]
 
 
 def test_processes_share_no_task(spool: Spool, open_spool: Callable[..., Store]) -> None:

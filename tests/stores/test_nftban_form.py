@@ -153,22 +153,6 @@ def test_a_tasks_life_in_golden_files(open_spool: Callable[..., NftbanStore]) ->
     ]
 
 
-def test_claiming_changes_no_byte(spool: Spool, open_spool: Callable[..., NftbanStore]) -> None:
-    """A claim moves the file and leaves it as it is, inode and all."""
-    data = golden("work.task")
-    name = f"{ident_in(data)}.task"
-    pending, work = Path(spool.pending, name), Path(spool.work, name)
-    pending.write_bytes(data)
-    inode = pending.stat().st_ino
-
-    (task,) = open_spool().take(2e9, "me", 1)
-
-    assert task.description == "orphan"
-    assert work.read_bytes() == data
-    assert work.stat().st_ino == inode
-    assert not pending.exists()
-
-
 # ---- laws
 
 PLAIN = st.text("ABCXYZabcxyz0189 _.-:/", max_size=40)
