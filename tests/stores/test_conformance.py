@@ -466,7 +466,10 @@ def test_what_is_taken_is_claimed(open_store: Opener, a_task: Factory, shape: Sh
     assert task.state is State.ACTIVE
     assert task.lease is not None
     assert (task.lease.owner, task.lease.since) == ("me", NOW)
-    assert replace(task, state=State.PENDING, lease=None, rev=waiting.rev) == waiting
+    assert set(task.extra) - set(waiting.extra) <= {"attempt"}, "the number of the one under way"
+    assert replace(task, state=State.PENDING, lease=None, rev=waiting.rev, extra=waiting.extra) == (
+        waiting
+    )
     assert found(open_store(), task).rev == task.rev
 
 
