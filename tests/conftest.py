@@ -1,8 +1,9 @@
-"""What all tests share: Hypothesis settings, no mail program of this machine, a summary."""
+"""What all tests share: Hypothesis settings, UTC, no mail program of this machine, a summary."""
 
 from __future__ import annotations
 
 import os
+import time
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,6 +17,10 @@ settings.load_profile("spooldeck")
 
 # Tests that send mail name the way.
 os.environ["NFTBAN_MAIL_METHOD"] = "none"
+
+# Logs are written in local time. Tests of other time zones set them.
+os.environ["TZ"] = "UTC"
+time.tzset()
 
 
 def pytest_terminal_summary(

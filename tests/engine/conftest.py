@@ -3,10 +3,18 @@
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from blockbuster import blockbuster_ctx
 
-from engine.stores.nftban import NftbanStore
+from engine.journal import Journal
+from engine.reader import Reader
+from engine.store import Store
+from engine.stores.memory import Memory, MemoryStore
+from engine.stores.nftban import NftbanStore, Spool
+from engine.writer import Writer
+from tests.engine.builders import clock, new_spool
 
 Child = subprocess.Popen[str]
 
@@ -47,3 +55,55 @@ def closed_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for store in opened:
         store.close()
+
+
+@pytest.fixture
+def nothing_blocks() -> Iterator[None]:
+    """A call of the engine that blocks on the event loop's thread raises an error."""
+    with blockbuster_ctx("engine"):
+        yield
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Spool:
+    """A spool with nothing in it."""
+    return new_spool(tmp_path)
+
+
+@pytest.fixture
+def journal(spool: Spool) -> Journal:
+    """The journal of the spool."""
+    return Journal(f"{spool.desk}/journal", clock=clock)
+
+
+@pytest.fixture(params=["memory", "nftban"])
+def open_store(request: pytest.FixtureRequest, spool: Spool) -> Callable[[], Store]:
+    """Open a further store on the same tasks: in memory, and on the spool."""
+    memory = Memory()
+    openers: dict[str, Callable[[], Store]] = {
+        "memory": lambda: MemoryStore(memory),
+        "nftban": lambda: NftbanStore(spool, clock),
+    }
+    return openers[request.param]
+
+
+@pytest.fixture
+def index_path(tmp_path: Path) -> str:
+    """Where an index may be made."""
+    return str(tmp_path / "index")
+
+
+@pytest.fixture
+def writer(index_path: str) -> Iterator[Writer]:
+    """A new index's writer."""
+    writer = Writer(index_path)
+    yield writer
+    writer.close()
+
+
+@pytest.fixture
+def reader(index_path: str, writer: Writer) -> Iterator[Reader]:
+    """A reader of the same index."""
+    reader = Reader(index_path)
+    yield reader
+    reader.close()

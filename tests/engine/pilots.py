@@ -1,8 +1,9 @@
-"""A process that records for all it is worth, and says of each moment that it is written down."""
+"""A process that records one moment after another, and names each that is written down."""
 
 from __future__ import annotations
 
 import sys
+import time
 from itertools import count
 from pathlib import Path
 
@@ -11,12 +12,13 @@ from tests.engine.moments import NOW, a_sample, a_spot
 
 
 def main(folder: str) -> None:
-    """Record moment after moment, as if ten seconds lay between two."""
+    """Record moment after moment, as if ten seconds were between two."""
     recorder = Recorder(a_spot(Path(folder)))
     for number in count():
         told = recorder.write(a_sample(NOW + PERIOD * number, pending=number))
         sys.stdout.write(f"{number} {told.role} {told.words}\n")
         sys.stdout.flush()
+        time.sleep(0.005)  # without a pause at all, SQLite lets no reader have a turn
 
 
 if __name__ == "__main__":

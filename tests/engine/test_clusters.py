@@ -1,9 +1,5 @@
 """Errors by what they have in common."""
 
-from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
-
 import pytest
 
 from engine import clusters, fingerprint
@@ -13,37 +9,14 @@ from engine.index import Query
 from engine.model import State, Task
 from engine.reader import Reader
 from engine.writer import Writer
-
-NOW = 1_795_170_000.0
+from tests.engine.builders import NOW, a_row
 
 
 def a_task(number: int, error: str, died: float | None = None, **changes: object) -> Task:
     """A dead task; numbers go by the order of ids."""
     extra = {} if died is None else {"dead_since": str(died)}
-    task = Task(f"task-{number:06}", "mail", State.DEAD, NOW, error=error, extra=extra)
-    return replace(task, **changes)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    """Where an index may be made."""
-    return str(tmp_path / "index")
-
-
-@pytest.fixture
-def writer(path: str) -> Iterator[Writer]:
-    """A new index's writer."""
-    writer = Writer(path)
-    yield writer
-    writer.close()
-
-
-@pytest.fixture
-def reader(path: str, writer: Writer) -> Iterator[Reader]:
-    """A reader of the same index."""
-    reader = Reader(path)
-    yield reader
-    reader.close()
+    fields = {"kind": "mail", "state": State.DEAD, "error": error, "extra": extra}
+    return a_row(number, **{**fields, **changes})
 
 
 TASKS = [
@@ -59,44 +32,27 @@ TASKS = [
 def test_errors_that_are_alike_are_one_cluster(
     writer: Writer, reader: Reader, arranged: bool
 ) -> None:
-    """Count, first and last death, kinds and an example are told; no error is no cluster."""
+    """Count, first and last death, kinds and an example are told; no error is no cluster; a state
+    and a filter leave their own errors; a mark, or a pattern, as a filter finds its tasks."""
     writer.see(TASKS)
     if arranged:
         assert list(writer.arrange())
 
     timeout, user = clusters.ask(reader, Query(), NOW)
+    dead = clusters.ask(reader, Query(State.DEAD), NOW)
+    fed = clusters.ask(reader, Query(filter=parse("kind=feed")), NOW)
 
     pattern = fingerprint.fold("timeout after 30 s")
     mark, kinds = fingerprint.mark(pattern), ("feed", "mail")
     assert timeout.example in {task.id for task in TASKS[:3]}
     assert timeout == Cluster(mark, pattern, 3, NOW - 90, NOW - 50, kinds, timeout.example)
     assert (user.count, user.first, user.last, user.example) == (1, None, None, TASKS[3].id)
-
-
-@pytest.mark.parametrize("arranged", [False, True])
-def test_clusters_of_a_part_are_told(writer: Writer, reader: Reader, arranged: bool) -> None:
-    """A state and a filter leave their own errors, with counts of their own."""
-    writer.see(TASKS)
-    if arranged:
-        assert list(writer.arrange())
-
-    dead = clusters.ask(reader, Query(State.DEAD), NOW)
-    fed = clusters.ask(reader, Query(filter=parse("kind=feed")), NOW)
-    nothing = clusters.ask(reader, Query(State.HELD), NOW)
-
     assert [cluster.count for cluster in dead] == [2]
     assert [(c.count, c.kinds, c.example) for c in fed] == [(1, ("feed",), TASKS[1].id)]
-    assert nothing == ()
-
-
-def test_a_mark_finds_its_tasks(writer: Writer, reader: Reader) -> None:
-    """What is counted as a cluster is what its mark, or its pattern, typed as a filter shows."""
-    writer.see(TASKS)
-
-    for cluster in clusters.ask(reader, Query(), NOW):
+    assert clusters.ask(reader, Query(State.HELD), NOW) == ()
+    for cluster in (timeout, user):
         for typed in (cluster.mark, f'"{cluster.pattern}"'):
-            query = Query(filter=parse(f"cluster={typed}"))
-            assert reader.count(query, NOW) == cluster.count
+            assert reader.count(Query(filter=parse(f"cluster={typed}")), NOW) == cluster.count
 
 
 def test_what_our_smtp_writes_is_found_by_its_code(writer: Writer, reader: Reader) -> None:

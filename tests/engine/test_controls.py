@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, closing
 from errno import ENOSPC
 from pathlib import Path
 
 import pytest
-from blockbuster import blockbuster_ctx
 
 from engine import controls, undo
 from engine.controls import Order
@@ -20,6 +19,7 @@ from engine.model import State
 from engine.store import Control, Store, Unavailable, Unsupported
 from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.memory import Memory, MemoryStore
+from engine.stores.zgb import Place, ZgbStore
 from tests.tui.journals import ANA
 from tests.tui.spools import NOW
 from tests.tui.wholes import PAUSE, RATE, REDIRECT, RETRY, Whole
@@ -28,13 +28,7 @@ PATIENCE = 60
 """Seconds after which a test gives up; nothing here takes one when all is well."""
 
 US = Intent(controls.VERB, ANA, "mx7 is down")
-
-
-@pytest.fixture(autouse=True)
-def nothing_blocks() -> Iterator[None]:
-    """Whatever the engine does on the event loop's thread raises if it blocks."""
-    with blockbuster_ctx("engine"):
-        yield
+pytestmark = pytest.mark.usefixtures("nothing_blocks")
 
 
 @pytest.fixture
@@ -67,7 +61,8 @@ async def until(inspector: Inspector, wanted: Callable[[], bool]) -> None:
 
 
 async def test_what_a_store_can_be_told_is_known(whole: Whole) -> None:
-    """The inspector has the store's controls as they stand: with values, and with reasons."""
+    """The inspector has the store's controls as they are: with values, and with reasons; of a store
+    without any nothing is offered, and asking for one says so."""
     whole.in_earnest()
     async with inspecting(whole.open) as inspector:
         found = inspector.controls
@@ -80,12 +75,7 @@ async def test_what_a_store_can_be_told_is_known(whole: Whole) -> None:
     assert [name for name, each in found.items() if each.pauses] == [PAUSE]
     assert found[REDIRECT].refused.startswith("registration period 2026-11-01 to 2026-12-31")
     assert not found[PAUSE].refused
-
-
-async def test_a_store_without_controls_has_none() -> None:
-    """Nothing is offered where there is nothing, and asking for it says so."""
-    memory = Memory()
-    async with inspecting(lambda: MemoryStore(memory)) as inspector:
+    async with inspecting(lambda: MemoryStore(Memory())) as inspector:
         assert inspector.controls == {}
         with pytest.raises(Unsupported, match=r"no control 'pause' here: this queue has none"):
             await inspector.control(Order("pause"))
@@ -118,76 +108,31 @@ async def test_its_tasks_are_looked_at_anew(whole: Whole) -> None:
     assert (dead, done.said) == ({"dead": 2}, "2 jobs failed or parked: due now")
 
 
-@pytest.mark.parametrize(
-    ("order", "why"),
-    [
-        (Order("no such thing"), "no control 'no such thing' here: expected one of mailQueueEn"),
-        (Order(PAUSE, value="2"), "mailQueueEnabled is '2', expected 1 or 0"),
-        (Order(PAUSE), "mailQueueEnabled is nothing, expected 1 or 0"),
-        (Order(PAUSE, "x", "0"), "mailQueueEnabled takes no target"),
-        (Order(RATE, value="0"), "mailMaxPerHour is '0', expected a whole number from 1 to"),
-        (Order(RATE, value="9" * 99), "expected a whole number from 1 to"),
-        (Order(RATE), "mailMaxPerHour is nothing, expected a whole number from 1 to"),
-        (Order(RETRY, value="now"), "retryFailed takes no value"),
-        (Order(PAUSE, value="0", before="0"), "has changed since it was seen: 1 now"),
-        (Order(REDIRECT, value="1"), "registration period 2026-11-01 to 2026-12-31"),
-    ],
-)
-async def test_what_is_refused_changes_and_writes_nothing(
-    whole: Whole, order: Order, why: str
-) -> None:
+async def test_what_is_refused_changes_and_writes_nothing(whole: Whole) -> None:
     """A wrong word is said before anything is touched, and stands in no journal."""
     whole.in_earnest()
     before = await asyncio.to_thread(whole.sql, "SELECT * FROM config ORDER BY key")
     async with inspecting(whole.open, whole.journal) as inspector:
-        with pytest.raises(Unsupported, match=why.replace("(", r"\(")):
-            await inspector.control(order, US)
+        for order, why in (
+            (
+                Order("no such thing"),
+                "no control 'no such thing' here: expected one of mailQueueEn",
+            ),
+            (Order(PAUSE, value="2"), "mailQueueEnabled is '2', expected 1 or 0"),
+            (Order(PAUSE), "mailQueueEnabled is nothing, expected 1 or 0"),
+            (Order(PAUSE, "x", "0"), "mailQueueEnabled takes no target"),
+            (Order(RATE, value="0"), "mailMaxPerHour is '0', expected a whole number from 1 to"),
+            (Order(RATE, value="9" * 99), "expected a whole number from 1 to"),
+            (Order(RATE), "mailMaxPerHour is nothing, expected a whole number from 1 to"),
+            (Order(RETRY, value="now"), "retryFailed takes no value"),
+            (Order(PAUSE, value="0", before="0"), "has changed since it was seen: 1 now"),
+            (Order(REDIRECT, value="1"), "registration period 2026-11-01 to 2026-12-31"),
+        ):
+            with pytest.raises(Unsupported, match=why):
+                await inspector.control(order, US)
         assert await inspector.operations() == ()
 
     assert await asyncio.to_thread(whole.sql, "SELECT * FROM config ORDER BY key") == before
-
-
-def test_without_a_journal_it_is_done_all_the_same(whole: Whole) -> None:
-    """Where nothing is written down, nothing is, and what was asked for happens."""
-    with closing(whole.open()) as store:
-        done = controls.carry_out(store, None, Order(PAUSE, value="0"), US, lambda: NOW)
-
-    assert done == controls.Done("paused: jobs wait")
-    assert whole.setting(PAUSE) == "0"
-
-
-def test_what_cannot_be_written_down_is_not_done(whole: Whole) -> None:
-    """No intent, no deed: the queue stays as it was."""
-    folder = Path(whole.journal.folder)
-    folder.parent.mkdir()
-    folder.write_text("not a folder")
-
-    with closing(whole.open()) as store, pytest.raises(Unavailable, match="cannot be written"):
-        controls.carry_out(store, whole.journal, Order(PAUSE, value="0"), US, lambda: NOW)
-
-    assert whole.setting(PAUSE) == "1"
-
-
-class Failing(MemoryStore):
-    """A store whose one control cannot be done just now."""
-
-    controls: Mapping[str, Control] = {"flush": Control("send what waits")}
-
-    def control(self, name: str, target: str = "", value: str = "") -> str:
-        """Say why not."""
-        raise Unavailable("the disk is full")
-
-
-def test_what_the_store_could_not_do_is_written_down_as_such(tmp_path: Path) -> None:
-    """The error is the caller's, and the journal says that it was not done, and why."""
-    journal = Journal(str(tmp_path / "journal"), clock=lambda: NOW)
-
-    with pytest.raises(Unavailable, match="the disk is full"):
-        controls.carry_out(Failing(Memory()), journal, Order("flush"), US, lambda: NOW)
-
-    (told,) = journal.operations()
-    assert (controls.outcome(told), controls.failed(told)) == ("the disk is full", True)
-    assert not told.interrupted
 
 
 def test_what_no_store_keeps_is_written_down_alike(tmp_path: Path) -> None:
@@ -218,11 +163,13 @@ def test_what_no_store_keeps_is_written_down_alike(tmp_path: Path) -> None:
     assert controls.no_undo(told.intent.values) == said
 
 
-class Dying(Failing):
+class Dying(MemoryStore):
     """A store whose process ends in the middle of a control."""
 
+    controls: Mapping[str, Control] = {"flush": Control("send what waits")}
+
     def control(self, name: str, target: str = "", value: str = "") -> str:
-        """As a kill does: nothing behind it runs."""
+        """End as a kill does: nothing behind it runs."""
         raise KeyboardInterrupt
 
 
@@ -241,16 +188,6 @@ def test_one_that_was_cut_off_is_settled_as_unknown(tmp_path: Path) -> None:
     assert (settled.interrupted, controls.outcome(settled)) == (False, None)
     with pytest.raises(Unavailable, match="flush cannot be taken back"):
         undo.undo(store, journal, settled, NOW, 7.0)
-
-
-def test_an_undo_names_the_value_before(whole: Whole) -> None:
-    """What had a value is set back by the same control; the journal's undo says to which."""
-    with closing(whole.open()) as store:
-        controls.carry_out(store, whole.journal, Order(RATE, value="9"), US, lambda: NOW)
-        (told,) = whole.journal.operations()
-
-        with pytest.raises(Unavailable, match="set back by itself: mailMaxPerHour was 60 before"):
-            undo.undo(store, whole.journal, told, NOW, 7.0)
 
 
 def test_a_store_that_can_say_what_it_would_do_is_asked(tmp_path: Path) -> None:
@@ -299,13 +236,28 @@ def test_a_switch_is_offered_the_other_way() -> None:
     assert (controls.meaning(switch, "0"), controls.meaning(switch, "7")) == ("0 (off)", "7")
 
 
-def test_a_locked_database_is_said(whole: Whole) -> None:
-    """While another program has it for itself nothing is done, and the journal says so."""
+def test_what_cannot_be_done_or_written_down_changes_nothing(whole: Whole) -> None:
+    """While another program has the database for itself nothing is done, and the journal says so;
+    where no intent can be written the queue stays as it was; without a journal it is done; the undo
+    of a journal's operation names the value before."""
+    impatient = Place(whole.path, patience=0.05, durable=False)
+    order = Order(PAUSE, value="0")
     with closing(sqlite3.connect(whole.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        with closing(whole.open()) as store, pytest.raises(Unavailable, match="locked"):
-            controls.carry_out(store, whole.journal, Order(PAUSE, value="0"), US, lambda: NOW)
-
+        with closing(ZgbStore(impatient)) as store, pytest.raises(Unavailable, match="locked"):
+            controls.carry_out(store, whole.journal, order, US, lambda: NOW)
     (told,) = whole.journal.operations()
     assert controls.failed(told)
-    assert whole.setting(PAUSE) == "1"
+    blocked = Journal(f"{whole.path}/journal", clock=lambda: NOW)
+    with closing(whole.open()) as store:
+        with pytest.raises(Unavailable, match="cannot be written"):
+            controls.carry_out(store, blocked, order, US, lambda: NOW)
+        assert whole.setting(PAUSE) == "1"
+        done = controls.carry_out(store, None, order, US, lambda: NOW)
+        assert done == controls.Done("paused: jobs wait")
+        assert whole.setting(PAUSE) == "0"
+
+        controls.carry_out(store, whole.journal, Order(RATE, value="9"), US, lambda: NOW)
+        told = next(one for one in whole.journal.operations() if not controls.failed(one))
+        with pytest.raises(Unavailable, match="set back by itself: mailMaxPerHour was 60 before"):
+            undo.undo(store, whole.journal, told, NOW, 7.0)

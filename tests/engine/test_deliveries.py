@@ -14,8 +14,8 @@ from engine.deliveries import READ, Deliveries, failures
 from engine.delivery import FAILED, SPOOLED, SUCCESS, Delivery
 from engine.mailwatch import LAST, together
 from engine.transports import Failure
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "nftban"
+from tests.engine.builders import GOLDEN
+from tests.examples import examples
 
 NOON = 1_795_176_000.0
 """2026-11-20T12:00:00Z."""
@@ -48,6 +48,7 @@ def test_what_is_written_is_what_is_read(told: Delivery) -> None:
     assert line[:-1].decode().isprintable()
 
 
+@examples(40)
 @given(
     st.binary(max_size=300)
     | st.recursive(ANY | st.none() | st.integers(), st.lists).map(
@@ -93,20 +94,13 @@ def test_what_is_no_record_is_passed_by() -> None:
     ((failure,),) = failures(data).values()
 
     assert failure.word == "x" * 200
-
-
-def test_of_many_the_latest_are_kept() -> None:
-    """However long the file is, what is held of it is not."""
-    data = b"".join(record(n % 60, f"e{n}") for n in range(500))
-
-    (kept,) = failures(data).values()
-
-    assert len(kept) == LAST
-    assert kept[0].word == "e499"
+    many = b"".join(record(n % 60, f"e{n}") for n in range(500))
+    assert (len(failures(many)["curl"]), failures(many)["curl"][0].word) == (LAST, "e499")
 
 
 def test_the_file_is_followed_by_its_name(tmp_path: Path) -> None:
-    """It is put in place anew when it is cut; nothing is told twice, and nothing stale stays."""
+    """It is put in place anew when it is cut; nothing is told twice, and nothing stale stays; of a
+    long file only the end is read, and a FIFO or a folder tells nothing."""
     path = tmp_path / "delivery.jsonl"
     deliveries = Deliveries(str(path))
     assert deliveries.look() == {}
@@ -116,23 +110,12 @@ def test_the_file_is_followed_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "new").write_bytes(record(1, "a") + record(2, "b"))
     (tmp_path / "new").rename(path)
     assert [f.word for f in deliveries.look()["curl"]] == ["b", "a"]
+    path.write_bytes(record(1, "old") + b" " * READ + b"\n" + record(2, "new"))
+    assert [f.word for f in deliveries.look()["curl"]] == ["new"]
     path.unlink()
     assert deliveries.look() == {}
-
-
-def test_only_the_end_of_a_long_file_is_read(tmp_path: Path) -> None:
-    """A file that nobody cuts costs no more than one that is cut."""
-    path = tmp_path / "delivery.jsonl"
-    path.write_bytes(record(1, "old") + b"\n" * READ + record(2, "new"))
-
-    assert [f.word for f in Deliveries(str(path)).look()["curl"]] == ["new"]
-
-
-def test_what_is_no_file_tells_nothing(tmp_path: Path) -> None:
-    """A FIFO, a folder: nobody waits for it."""
-    os.mkfifo(tmp_path / "fifo")
-
-    assert Deliveries(str(tmp_path / "fifo")).look() == {}
+    os.mkfifo(path)
+    assert deliveries.look() == {}
     assert Deliveries(str(tmp_path)).look() == {}
 
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import pytest
@@ -26,6 +27,7 @@ from engine.model import Problem, State, Task, Verdict
 from engine.store import Store
 from engine.stores import format_of
 from engine.supervisor import Ran
+from tests import command
 from tests.engine.lockers import later
 from tui.cli import console
 from tui.cli.sites import setup_for
@@ -61,12 +63,20 @@ def end(process: subprocess.Popen[bytes]) -> None:
     process.stdout.close()
 
 
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[psutil.Process]:
-    """A demo in the folder `demo`, which stays."""
-    process, places = start(str(tmp_path / "demo"))
-    assert [place.parent for place in places] == [tmp_path / "demo"] * 4
-    yield psutil.Process(process.pid)
+class RunningDemo(NamedTuple):
+    """A demo at work: its folder and its process."""
+
+    folder: Path
+    process: psutil.Process
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDemo]:
+    """A demo in a folder that stays; the tests look at it one after another."""
+    folder = tmp_path_factory.mktemp("running") / "demo"
+    process, places = start(str(folder))
+    assert [place.parent for place in places] == [folder] * 4
+    yield RunningDemo(folder, psutil.Process(process.pid))
     end(process)
 
 
@@ -104,20 +114,21 @@ def names(root: Path) -> Counter[str]:
     return found
 
 
-def test_killed_at_any_moment_it_has_every_task_under_one_name_or_done(
-    tmp_path: Path, running: psutil.Process
-) -> None:
+@pytest.mark.deep
+def test_killed_at_any_moment_it_has_every_task_under_one_name_or_done(tmp_path: Path) -> None:
     """SIGKILL to all of it: each task that was added is done, or stands under exactly one name."""
-    flowing, wedged = tmp_path / "demo" / "flowing", tmp_path / "demo" / "wedged"
+    demo = tmp_path / "demo"
+    process, _ = start(str(demo))
+    flowing, wedged = demo / "flowing", demo / "wedged"
     until(lambda: len(completed(flowing)) >= 10, flowing / "log")
 
-    everybody = [*running.children(recursive=True)]
-    for process in everybody:
+    everybody = psutil.Process(process.pid).children(recursive=True)
+    for child in everybody:
         with suppress(psutil.NoSuchProcess):  # of a handler, which ended by itself meanwhile
-            process.kill()
+            child.kill()
     until(lambda: all(map(ended, everybody)), flowing)
 
-    added = set((tmp_path / "demo" / "added").read_text().split())
+    added = set((demo / "added").read_text().split())
     standing = names(flowing) + names(wedged)
     assert max(standing.values()) == 1
     vanished = added - set(standing)
@@ -127,36 +138,41 @@ def test_killed_at_any_moment_it_has_every_task_under_one_name_or_done(
     assert len(in_hand) <= 4
     assert all(f"Processing task: {ident} " in log for ident in in_hand)
 
-    again = subprocess.run(
-        [
-            *(sys.executable, "-m", "tui.cli", "--root", str(flowing)),
-            *("--config", str(tmp_path / "demo" / "spooldeck.yaml"), "queue", "process-next"),
-        ],
-        check=False,
-    )
+    words = ("--root", str(flowing), "--config", str(demo / "spooldeck.yaml"))
+    again = command.run([*words, "queue", "process-next"])
 
     assert again.returncode in (0, 1, 3)
     assert max(names(flowing).values()) == 1
     assert list((flowing / "queue" / "work").iterdir()) == []
     assert set(names(flowing)) | completed(flowing) | in_hand >= added - set(names(wedged))
+    end(process)
 
 
-def test_one_spool_flows_and_one_is_stuck(tmp_path: Path, running: psutil.Process) -> None:
+def test_one_spool_flows_and_one_is_stuck(running: RunningDemo) -> None:
     """Failures, successes and mail move in one; in the other a live process has the lock, which is
-    stuck without a doubt after a minute and a half.
-    """
-    flowing, wedged = tmp_path / "demo" / "flowing", tmp_path / "demo" / "wedged"
+    stuck without a doubt after a minute and a half. Whatever is installed here, mail goes to the
+    demo's own server and its own program."""
+    demo, process = running
+    flowing, wedged = demo / "flowing", demo / "wedged"
     until(lambda: (flowing / "metrics" / "mail.prom").exists(), flowing / "metrics")
 
     evidence = locks.examine(str(wedged / "run" / "queue.lock"), STUCK_AFTER, **later(STUCK_AFTER))
 
     assert (evidence.verdict, evidence.doubt) == (Verdict.STUCK, "")
-    assert evidence.pid in {process.pid for process in running.children(recursive=True)}
+    assert evidence.pid in {child.pid for child in process.children(recursive=True)}
     assert len(list((wedged / "queue" / "work").iterdir())) == 1
     dead = [p.read_text() for p in (flowing / "queue" / "dlq").iterdir()]
     errors = {re.sub(r"\d+", "#", re.findall('LAST_ERROR="(.*)"', text)[0]) for text in dead}
     assert len(errors) == 5
     assert locks.examine(str(flowing / "run" / "queue.lock"), 1200.0).verdict is Verdict.HELD
+    loaded = config.load(str(demo / CONFIG), os.environ)
+    assert loaded.mail["method"] == "sendmail"
+    assert loaded.mail["programs"] == {"sendmail": str(demo / "sendmail")}
+    site = setup_for(loaded, str(demo / "kannader"), {}).site
+    assert site is not None
+    assert site.settings.host == "127.0.0.1"
+    # The queues' mail is sent by a program of theirs, as before.
+    assert loaded.handlers["mail_send"].command[0] == "/bin/sh"
 
 
 def test_the_mail_counters_agree_with_the_metrics(tmp_path: Path) -> None:
@@ -189,9 +205,10 @@ ENDS = {
 """Exit codes of what is dead in the demo: run again, once more, and after the cause was mended."""
 
 
-def test_what_is_dead_ends_in_five_ways(tmp_path: Path, running: psutil.Process) -> None:
+@pytest.mark.deep
+def test_what_is_dead_ends_in_five_ways(running: RunningDemo) -> None:
     """Two groups succeed at once, one the second time, one when mended, and one never."""
-    demo = tmp_path / "demo"
+    demo = running.folder
     dead = [path.read_text() for path in (demo / "flowing" / "queue" / "dlq").iterdir()]
     fields = [dict(re.findall(r'^(TASK_\w+)="(.*)"$', text, re.MULTILINE)) for text in dead]
 
@@ -216,11 +233,9 @@ def test_what_is_dead_ends_in_five_ways(tmp_path: Path, running: psutil.Process)
     assert found == ENDS
 
 
-def test_its_mail_obeys_suspensions_and_is_logged_where_it_is(
-    tmp_path: Path, running: psutil.Process
-) -> None:
+def test_its_mail_obeys_suspensions_and_is_logged_where_it_is(running: RunningDemo) -> None:
     """A handler sends by no suspended transport, and writes into the log of its own place."""
-    demo = tmp_path / "demo"
+    demo = running.folder
     wedged = demo / "wedged"
     Suspensions(f"{wedged}/queue/.spooldeck/suspended").suspend("sendmail", 1.0, "ana", "why")
     task = {"TASK_ID": "1-of-mine", "TASK_TYPE": "mail_send", "TASK_RETRIES": "0"}
@@ -252,28 +267,25 @@ def tasks_in(store: Store) -> dict[str, Task]:
     return {item.id: item for item in store.look() if isinstance(item, Task)}
 
 
-def test_all_places_can_be_read(tmp_path: Path) -> None:
+@pytest.mark.deep
+def test_all_places_can_be_read(running: RunningDemo) -> None:
     """Four places in three formats; the command says of each what is in it."""
-    process, places = start(str(tmp_path / "demo"))
-    try:
-        for place in places:
-            said = subprocess.run(
-                [*PROGRAM, "--config", str(place.parent / CONFIG), "status", str(place)],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert said.returncode in (0, 1), said.stderr
-            assert str(place) in said.stdout
-        assert [place.name for place in places] == ["flowing", "wedged", "kannader", "zgb.db"]
-        assert [format_of(str(place)) for place in places] == ["", "", "kannader", "zgb"]
-    finally:
-        end(process)
+    places = [running.folder / name for name in ("flowing", "wedged", "kannader", "zgb.db")]
+    for place in places:
+        said = command.run(
+            ["--config", str(running.folder / CONFIG), "status", str(place)],
+            capture_output=True,
+            text=True,
+        )
+        assert said.returncode in (0, 1), said.stderr
+        assert str(place) in said.stdout
+    assert [format_of(str(place)) for place in places] == ["", "", "kannader", "zgb"]
 
 
-def test_the_mail_spool_has_every_sort_of_mail(tmp_path: Path, running: psutil.Process) -> None:
+@pytest.mark.deep
+def test_the_mail_spool_has_every_sort_of_mail(running: RunningDemo) -> None:
     """Deferred, held, left in flight by the dead, and two damaged; more come, and are sent."""
-    place = tmp_path / "demo" / "kannader"
+    place = running.folder / "kannader"
     with closing(open_in(place)) as store:
         tasks = tasks_in(store)
     deferred = [task for task in tasks.values() if task.attempts and task.state is State.PENDING]
@@ -309,10 +321,11 @@ def words(folder: Path, said: str) -> int:
     return log.read_text().count(said) if log.exists() else 0
 
 
-def test_the_registrations_wait_for_their_turn(tmp_path: Path, running: psutil.Process) -> None:
+@pytest.mark.deep
+def test_the_registrations_wait_for_their_turn(running: RunningDemo) -> None:
     """Jobs pending, backing off and parked; a few are sent at once, the others one by one."""
-    place = tmp_path / "demo" / "zgb.db"
-    until(lambda: any((tmp_path / "demo" / "sent").iterdir()), tmp_path / "demo")
+    place = running.folder / "zgb.db"
+    until(lambda: any((place.parent / "sent").iterdir()), place.parent)
     with closing(open_in(place)) as store:
         tasks = tasks_in(store)
         control = store.controls
@@ -328,13 +341,14 @@ def test_the_registrations_wait_for_their_turn(tmp_path: Path, running: psutil.P
     assert control["mailMaxPerHour"].now == "40"
     assert control["mailRedirectToSchumbi"].now == "0"
     assert "registration period" in control["mailRedirectToSchumbi"].refused
-    mails = [path.read_text() for path in (tmp_path / "demo" / "sent").iterdir()]
+    mails = [path.read_text() for path in (place.parent / "sent").iterdir()]
     assert any("egistration" in mail for mail in mails)
 
 
-def test_the_past_failed_as_the_present_does(tmp_path: Path, running: psutil.Process) -> None:
+@pytest.mark.deep
+def test_the_past_failed_as_the_present_does(running: RunningDemo) -> None:
     """What is written of an attempt before the demo is what one comes to that is made now."""
-    demo = tmp_path / "demo"
+    demo = running.folder
     with closing(open_in(demo / "zgb.db")) as store:
         tasks = [task for task in tasks_in(store).values() if task.error]
     addresses = {"1-user": "full1@example.net", "3-user": "later3@example.net"}
@@ -350,45 +364,27 @@ def test_the_past_failed_as_the_present_does(tmp_path: Path, running: psutil.Pro
     assert not addresses
 
 
-def test_nothing_is_sent_elsewhere(tmp_path: Path, running: psutil.Process) -> None:
-    """Whatever is installed here, mail of the demo goes to its own server and its own program."""
-    loaded = config.load(str(tmp_path / "demo" / CONFIG), os.environ)
-
-    assert loaded.mail["method"] == "sendmail"
-    assert loaded.mail["programs"] == {"sendmail": str(tmp_path / "demo" / "sendmail")}
-    site = setup_for(loaded, str(tmp_path / "demo" / "kannader"), {}).site
-    assert site is not None
-    assert site.settings.host == "127.0.0.1"
-    # The queues' mail is sent by a program of theirs, as before.
-    assert loaded.handlers["mail_send"].command[0] == "/bin/sh"
-
-
-def test_left_it_leaves_nothing(tmp_path: Path) -> None:
-    """When the demo ends, its processes and its folder are gone."""
-    process, places = start("")
-    ours = psutil.Process(process.pid).children(recursive=True)
-    assert places[0].joinpath("queue", "pending").is_dir()
-
-    end(process)
-
-    assert len(ours) >= 5
-    assert not places[0].parent.exists()
-    until(lambda: all(map(ended, ours)), tmp_path)
-
-
-@pytest.mark.parametrize("victim", ["console", "keeper"])
-def test_killed_it_leaves_nothing(victim: str, tmp_path: Path) -> None:
-    """SIGKILL to the console's process, or to the keeper: the rest ends, and the folder goes."""
+@pytest.mark.deep
+@pytest.mark.parametrize("victim", ["nobody", "console", "keeper"])
+def test_left_or_killed_it_leaves_nothing(victim: str, tmp_path: Path) -> None:
+    """When the demo ends, or its console's process or its keeper is killed, its processes and its
+    folder are gone."""
     process, places = start("")
     console = psutil.Process(process.pid)
     (keeper,) = console.children()
-    ours = keeper.children(recursive=True)
+    ours = [keeper, *keeper.children(recursive=True)]
+    assert len(ours) >= 5
+    assert places[0].joinpath("queue", "pending").is_dir()
 
-    (console if victim == "console" else keeper).kill()
+    if victim == "nobody":
+        end(process)
+    else:
+        (console if victim == "console" else keeper).kill()
 
-    until(lambda: all(map(ended, [keeper, *ours])), tmp_path)
+    until(lambda: all(map(ended, ours)), tmp_path)
     assert not places[0].parent.exists()
-    end(process)
+    if victim != "nobody":
+        end(process)
 
 
 def test_what_cannot_be_made_is_said(tmp_path: Path) -> None:
@@ -406,9 +402,7 @@ def test_a_folder_with_a_demo_is_not_used_again(tmp_path: Path) -> None:
     """`demo --keep DIR` where one is says so, and how to open it; nothing in it is changed."""
     (tmp_path / CONFIG).write_text("queue: {}\n")
 
-    said = subprocess.run(
-        [*PROGRAM, "demo", "--keep", str(tmp_path)], capture_output=True, text=True, check=False
-    )
+    said = command.run(["demo", "--keep", str(tmp_path)], capture_output=True, text=True)
 
     assert said.returncode == 64
     assert f"{tmp_path} already holds a demo: remove it, or open it: spooldeck" in said.stderr

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,8 +13,8 @@ from engine.events import Event
 from engine.fates import GRACE, Change, Fate, Fates, Known, Sent, judge, mark_of
 from engine.logtail import LogLine
 from engine.model import Missing, Problem, State, Task
+from tests.engine.builders import NOW
 
-NOW = 1_795_170_000.0
 ERROR = "421 4.7.0 try again later"
 MARK = mark_of(ERROR)
 
@@ -56,207 +55,117 @@ TOKENLESS = "waits: no token for domain example.com"
 AGAIN: dict[str, Any] = {"attempts": 1, "error": ERROR}
 DEAD_NOW = {"dead_since": f"{NOW + 1:.0f}"}
 
-SEEN: Sequence[tuple[str, Task | Missing | None, Known]] = (
-    (
-        "not looked at",
+
+def dead(**fields: Any) -> Task:
+    """It, dead since it was sent."""
+    return a_task(
+        State.DEAD, **{"error": ERROR, "extra": {"dead_since": f"{NOW + 1:.0f}"}, **fields}
+    )
+
+
+GAVE_UP = "failed, and was given up on again"
+TRIED = Known(Fate.FAILED, f"failed, and is to be tried again: {ERROR}", MARK)
+SEEN: dict[str, tuple[Task | Missing | None, Known]] = {
+    "not looked at": (
         None,
         Known(Fate.WAITING, "was sent, and not looked at since", untouched=True),
     ),
-    (
-        "pending as it was sent",
+    "pending as it was sent": (
         a_task(State.PENDING, rev="r1"),
         Known(Fate.WAITING, "waits to be run", untouched=True),
     ),
-    (
-        "pending, claimed and given back, or promoted",
+    "pending, claimed and given back, or promoted": (
         a_task(State.PENDING),
         Known(Fate.WAITING, "waits to be run; somebody touched it since it was sent"),
     ),
-    (
-        "pending with an attempt counted",
-        a_task(State.PENDING, **AGAIN),
-        Known(Fate.FAILED, f"failed, and is to be tried again: {ERROR}", MARK),
-    ),
-    (
-        "pending, of a store that does not count attempts",
+    "pending with an attempt counted": (a_task(State.PENDING, **AGAIN), TRIED),
+    "pending, of a store that does not count attempts": (
         a_task(State.PENDING, attempts=None, error=ERROR),
-        Known(Fate.FAILED, f"failed, and is to be tried again: {ERROR}", MARK),
+        TRIED,
     ),
-    (
-        "pending, taken up and given back until it has a token",
+    "pending, taken up and given back until it has a token": (
         a_task(State.PENDING, attempts=0, error=TOKENLESS),
         Known(Fate.WAITING, f"was not attempted: {TOKENLESS}"),
     ),
-    (
-        "claimed after it had to wait for a token",
+    "claimed after it had to wait for a token": (
         a_task(State.ACTIVE, attempts=0, error=TOKENLESS),
         Known(Fate.RUNNING, "is being run"),
     ),
-    ("claimed", a_task(State.ACTIVE), Known(Fate.RUNNING, "is being run")),
-    (
-        "claimed once more",
+    "claimed": (a_task(State.ACTIVE), Known(Fate.RUNNING, "is being run")),
+    "claimed once more": (
         a_task(State.ACTIVE, **AGAIN),
         Known(Fate.RUNNING, "is being run again", MARK),
     ),
-    (
-        "dead again",
-        a_task(State.DEAD, error=ERROR, extra=DEAD_NOW),
-        Known(Fate.FAILED, f"failed, and was given up on again: {ERROR}", MARK, final=True),
+    "dead again": (dead(), Known(Fate.FAILED, f"{GAVE_UP}: {ERROR}", MARK, final=True)),
+    "dead again with an error that holds what no terminal must see": (
+        dead(error="bad \x1b[2J"),
+        Known(Fate.FAILED, f"{GAVE_UP}: bad \ufffd[2J", mark_of("bad \x1b[2J"), final=True),
     ),
-    (
-        "dead again with an error that holds what no terminal must see",
-        a_task(State.DEAD, error="bad \x1b[2J", extra=DEAD_NOW),
-        Known(
-            Fate.FAILED,
-            "failed, and was given up on again: bad �[2J",
-            mark_of("bad \x1b[2J"),
-            final=True,
-        ),
-    ),
-    (
-        "dead since long before it was sent",
-        a_task(State.DEAD, error=ERROR, extra={"dead_since": f"{NOW - 1:.0f}"}),
+    "dead since long before it was sent": (
+        dead(extra={"dead_since": f"{NOW - 1:.0f}"}),
         Known(Fate.TAKEN, "somebody put it back where it was", final=True),
     ),
-    (
-        "dead without an error",
-        a_task(State.DEAD, extra=DEAD_NOW),
+    "dead without an error": (
+        dead(error=""),
         Known(Fate.TAKEN, "somebody gave up on it; no run of it failed", final=True),
     ),
-    ("held", a_task(State.HELD), Known(Fate.TAKEN, "somebody holds it", final=True)),
-    ("purged", a_task(State.TRASH), Known(Fate.TAKEN, "somebody purged it", final=True)),
-    (
-        "done",
-        a_task(State.DONE),
-        Known(Fate.DELIVERED, "its store has it as done", final=True),
-    ),
-)
+    "held": (a_task(State.HELD), Known(Fate.TAKEN, "somebody holds it", final=True)),
+    "purged": (a_task(State.TRASH), Known(Fate.TAKEN, "somebody purged it", final=True)),
+    "done": (a_task(State.DONE), Known(Fate.DELIVERED, "its store has it as done", final=True)),
+}
 
 
-@pytest.mark.parametrize(("seen", "known"), [row[1:] for row in SEEN], ids=[r[0] for r in SEEN])
-def test_where_it_stands_says_what_became_of_it(seen: Task | Missing | None, known: Known) -> None:
-    """What a task that stands somewhere says of itself is believed."""
-    assert judge(a_sent(), seen, ()) == known
+def test_where_it_stands_says_what_became_of_it() -> None:
+    """What a task that is somewhere says of itself is believed, no line of a log gainsays it."""
+    for name, (seen, known) in SEEN.items():
+        assert judge(a_sent(), seen, ()) == known, name
+        if seen is not None:
+            assert judge(a_sent(), seen, said(BEGUN, DONE)) == known, name
 
 
-@pytest.mark.parametrize("seen", [row[1] for row in SEEN if row[1]], ids=[r[0] for r in SEEN[1:]])
-def test_a_log_does_not_gainsay_where_it_stands(seen: Task) -> None:
-    """Of a task that is there no line says that it is done."""
-    assert judge(a_sent(), seen, said(BEGUN, DONE)) == judge(a_sent(), seen, ())
-
-
-TOLD: Sequence[tuple[str, list[Event], Fate, str, str, bool]] = (
-    ("done", said(BEGUN, DONE), Fate.DELIVERED, "the log says that it succeeded", "", True),
-    ("mailed", said(SENT_OK), Fate.DELIVERED, "the log says that it succeeded", "", True),
-    (
-        "undated",
-        said(BEGUN, DONE, when=None),
-        Fate.DELIVERED,
-        "the log says that it succeeded",
-        "",
-        True,
-    ),
-    (
-        "failed, then done",
-        said(BEGUN, FAILED, WAITS, BEGUN, DONE),
-        Fate.DELIVERED,
-        "the log says that it succeeded",
-        "",
-        True,
-    ),
-    (
-        "failed, to be tried again",
+OK = Known(Fate.DELIVERED, "the log says that it succeeded", final=True)
+NOT_YET = "has left; nothing says yet what became of it"
+NOTHING = Known(Fate.WAITING, NOT_YET)
+RUNNING = Known(Fate.RUNNING, f"was begun, and {NOT_YET}")
+TOLD: dict[str, tuple[list[Event], Known]] = {
+    "done": (said(BEGUN, DONE), OK),
+    "mailed": (said(SENT_OK), OK),
+    "undated": (said(BEGUN, DONE, when=None), OK),
+    "failed, then done": (said(BEGUN, FAILED, WAITS, BEGUN, DONE), OK),
+    "failed, to be tried again": (
         said(BEGUN, FAILED, WAITS),
-        Fate.FAILED,
-        f"the log says that it failed and is to be tried again: {ERROR}",
-        MARK,
-        False,
+        Known(Fate.FAILED, f"the log says that it failed and is to be tried again: {ERROR}", MARK),
     ),
-    (
-        "failed",
+    "failed": (
         said(BEGUN, FAILED),
-        Fate.FAILED,
-        f"the log says that it failed: {ERROR}",
-        MARK,
-        False,
+        Known(Fate.FAILED, f"the log says that it failed: {ERROR}", MARK),
     ),
-    (
-        "buried, and purged from there",
+    "buried, and purged from there": (
         said(BEGUN, FAILED, BURIED),
-        Fate.FAILED,
-        f"the log says that it failed and was given up on: {ERROR}",
-        MARK,
-        False,
+        Known(Fate.FAILED, f"the log says that it failed and was given up on: {ERROR}", MARK),
     ),
-    (
-        "begun",
-        said(BEGUN),
-        Fate.RUNNING,
-        "was begun, and has left; nothing says yet what became of it",
-        "",
-        False,
-    ),
-    (
-        "run, but its outcome was not stored",
-        said(BEGUN, UNSETTLED),
-        Fate.RUNNING,
-        "was begun, and has left; nothing says yet what became of it",
-        "",
-        False,
-    ),
-    ("nothing", [], Fate.WAITING, "has left; nothing says yet what became of it", "", False),
-    (
-        "only what was before it was sent",
-        said(BEGUN, DONE, when=NOW - 1),
-        Fate.WAITING,
-        "has left; nothing says yet what became of it",
-        "",
-        False,
-    ),
-    (
-        "only of another task",
-        said(BEGUN, DONE, number=2),
-        Fate.WAITING,
-        "has left; nothing says yet what became of it",
-        "",
-        False,
-    ),
-)
+    "begun": (said(BEGUN), RUNNING),
+    "run, but its outcome was not stored": (said(BEGUN, UNSETTLED), RUNNING),
+    "nothing": ([], NOTHING),
+    "only what was before it was sent": (said(BEGUN, DONE, when=NOW - 1), NOTHING),
+    "only of another task": (said(BEGUN, DONE, number=2), NOTHING),
+}
 
 
-@pytest.mark.parametrize(
-    ("told", "fate", "why", "mark", "final"), [r[1:] for r in TOLD], ids=[r[0] for r in TOLD]
-)
-def test_of_what_is_nowhere_the_log_is_believed(
-    told: list[Event], fate: Fate, why: str, mark: str, final: bool
-) -> None:
-    """That a task is gone says nothing; what the log says since it was sent says what became."""
-    assert judge(a_sent(), MISSING, told, silent=1) == Known(fate, why, mark, final)
-
-
-LATE: tuple[tuple[list[Event], str], ...] = (
-    ([], "has left; neither a log nor a counter says what became of it"),
-    (said(BEGUN), "was begun and has left; neither a log nor a counter says what became of it"),
-)
-
-
-@pytest.mark.parametrize(("told", "why"), LATE, ids=["no line", "begun"])
-def test_what_nothing_speaks_for_is_unknown_in_the_end(told: list[Event], why: str) -> None:
-    """A task that is nowhere, and of which nothing says how it ended, is unknown after a while."""
-    assert judge(a_sent(), MISSING, told, silent=120, timeout=120) == Known(Fate.UNKNOWN, why)
-
-
-def test_a_line_is_believed_however_late() -> None:
-    """What was unknown becomes known when its line comes after all."""
-    late = judge(a_sent(), MISSING, said(BEGUN, DONE), silent=1e6)
-
-    assert late.fate is Fate.DELIVERED
-
-
-def test_a_counter_speaks_for_what_left_without_a_line() -> None:
-    """Where the counter rose for it, a task without a line was delivered, but not beyond doubt."""
+def test_of_what_is_nowhere_the_log_is_believed() -> None:
+    """That a task is gone says nothing; what the log says since it was sent says what became of it,
+    however late; without a line it is unknown after a while, unless the counter rose for it."""
+    for name, (told, known) in TOLD.items():
+        assert judge(a_sent(), MISSING, told, silent=1) == known, name
+    assert judge(a_sent(), MISSING, said(BEGUN, DONE), silent=1e6) == OK
+    neither = "neither a log nor a counter says what became of it"
+    for told, why in (
+        ([], f"has left; {neither}"),
+        (said(BEGUN), f"was begun and has left; {neither}"),
+    ):
+        unknown = judge(a_sent(), MISSING, told, silent=120, timeout=120)
+        assert unknown == Known(Fate.UNKNOWN, why)
     why = "left without a line in the log; the counter rose for it"
-
     assert judge(a_sent(), MISSING, (), counted=True) == Known(Fate.DELIVERED, why)
 
 
@@ -283,31 +192,17 @@ def gone(fates: Fates, *numbers: int, now: float = NOW) -> None:
 
 
 def test_what_is_settled_is_looked_at_no_more() -> None:
-    """Of what is final nothing more is asked; of the others each in its turn."""
+    """Of what is final nothing more is asked; of the others each in its turn, and one that a line
+    speaks of before its turn."""
     fates = followed(a_sent(1), a_sent(2), a_sent(3))
     fates.hear(said(BEGUN, DONE, number=2))
     gone(fates, 2)
 
     assert fates_of(list(fates.settle(NOW))) == {2: Fate.DELIVERED}
     assert [fates.ask(1), fates.ask(1), fates.ask(1)] == [(ident(1),), (ident(3),), (ident(1),)]
-
-
-def test_what_was_heard_of_is_looked_at_first() -> None:
-    """A task that a line speaks of is looked at before its turn."""
-    fates = followed(*(a_sent(number) for number in range(50)))
-    fates.hear(said(BEGUN, number=40))
-
-    assert fates.ask(2) == (ident(40), ident(0))
-
-
-def test_each_change_is_told_once() -> None:
-    """The same finding a second time is no news."""
-    fates = followed(a_sent())
-    for _ in range(2):
-        fates.see({ident()}, [a_task(State.ACTIVE)], NOW)
-        news = list(fates.settle(NOW))
-
-    assert news == []
+    many = followed(*(a_sent(number) for number in range(50)))
+    many.hear(said(BEGUN, number=40))
+    assert many.ask(2) == (ident(40), ident(0))
 
 
 def test_the_first_outcome_is_told_apart() -> None:
@@ -337,46 +232,6 @@ def test_what_is_on_its_way_stays_as_it_was() -> None:
     assert list(fates.settle(NOW + 1e6)) == []
 
 
-def test_what_comes_back_is_given_its_time_anew() -> None:
-    """A task that was nowhere for a while, and stood somewhere since, is not unknown at once."""
-    fates = followed(a_sent())
-    gone(fates, 1, now=NOW)
-    fates.see({ident()}, [a_task(State.ACTIVE)], NOW + 100)
-    gone(fates, 1, now=NOW + 110)
-    list(fates.settle(NOW + 200))
-
-    assert fates_of(list(fates.settle(NOW + 229))) == {}
-    assert fates_of(list(fates.settle(NOW + 230))) == {1: Fate.UNKNOWN}
-
-
-def test_the_counter_accounts_for_no_more_than_it_rose() -> None:
-    """Of three that left without a line, a counter that rose by two speaks for two."""
-    fates = followed(a_sent(1), a_sent(2), a_sent(3))
-    fates.count(100)
-    gone(fates, 1, 2, 3)
-    fates.count(102)
-
-    assert list(fates.settle(NOW + GRACE - 1)) != []  # has left; nothing says yet
-    news = fates_of(list(fates.settle(NOW + GRACE)))
-    later = fates_of(list(fates.settle(NOW + 120)))
-
-    assert news == {1: Fate.DELIVERED, 2: Fate.DELIVERED}
-    assert later == {3: Fate.UNKNOWN}
-
-
-def test_what_a_log_tells_is_not_counted_again() -> None:
-    """The counter rose for those that have a line, whosever they are, and not for the others."""
-    fates = followed(a_sent(1), a_sent(2))
-    fates.count(100)
-    fates.hear([*said(BEGUN, DONE, number=1), *said(BEGUN, DONE, number=77)])
-    gone(fates, 1, 2)
-    fates.count(102)
-
-    news = fates_of(list(fates.settle(NOW + 120)))
-
-    assert news == {1: Fate.DELIVERED, 2: Fate.UNKNOWN}
-
-
 def test_a_counter_that_begins_anew_takes_nothing_back() -> None:
     """A counter that fell counts from there."""
     fates = followed(a_sent(1), a_sent(2))
@@ -385,20 +240,6 @@ def test_a_counter_that_begins_anew_takes_nothing_back() -> None:
     gone(fates, 1, 2)
 
     assert fates_of(list(fates.settle(NOW + GRACE))) == {1: Fate.DELIVERED, 2: Fate.DELIVERED}
-
-
-def test_a_line_that_comes_after_the_counter_is_the_better_evidence() -> None:
-    """When a line names who was done, the counter speaks for the other one no longer."""
-    fates = followed(a_sent(1), a_sent(2))
-    fates.count(100)
-    gone(fates, 1, 2)
-    fates.count(101)
-    assert fates_of(list(fates.settle(NOW + GRACE)))[1] is Fate.DELIVERED
-
-    fates.hear(said(BEGUN, DONE, number=2))
-    news = fates_of(list(fates.settle(NOW + 120)))
-
-    assert news == {1: Fate.UNKNOWN, 2: Fate.DELIVERED}
 
 
 def test_what_we_took_back_is_followed_no_more() -> None:
@@ -498,16 +339,12 @@ def test_nothing_that_comes_due_is_missed(happened: list[tuple[int, str, float]]
 @given(
     st.lists(
         st.tuples(
-            st.integers(0, 4),
-            st.sampled_from(["gone", "line", "count", *State]),
-            st.floats(0, 100),
+            st.integers(0, 4), st.sampled_from(["gone", "line", "count", *State]), st.floats(0, 100)
         ),
         max_size=40,
     )
 )
-def test_a_settled_task_is_never_told_of_again(
-    happened: list[tuple[int, str, float]],
-) -> None:
+def test_a_settled_task_is_never_told_of_again(happened: list[tuple[int, str, float]]) -> None:
     """Whatever is seen, heard and counted: what was final stays, and each has one first outcome."""
     fates, now, finished = followed(*(a_sent(n) for n in range(5))), NOW, 10
     final: set[int] = set()

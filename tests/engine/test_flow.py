@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.flow import SPAN, Course, Drain, Flow, Rates, roughly, spell
+from engine.flow import SPAN, Course, Flow, Rates, roughly, spell
 from engine.model import State
 
 NOW = 1_795_167_600.0
@@ -28,20 +28,17 @@ def a_flow(
     return flow
 
 
-@pytest.mark.parametrize(
-    ("seconds", "came", "left", "rates"),
-    [
-        (0, 0, 0, None),
-        (2, 5, 5, None),
-        (60, 9, 7, Rates(9, 7)),
-        (300, 2, 0, Rates(2, 0)),
-    ],
-)
-def test_rates_are_those_of_the_last_minute(
-    seconds: int, came: float, left: float, rates: Rates | None
-) -> None:
-    """What came and left in a minute, a second; nothing is said before there is a history."""
-    assert a_flow(seconds, 1000, came, left).rates(NOW) == rates
+def test_rates_are_those_of_the_last_minute() -> None:
+    """What came and left in a minute, a second; nothing is said before there is a history, nor of
+    now by what was seen an hour ago."""
+    assert a_flow(0, 1000).rates(NOW) is None
+    assert a_flow(2, 1000, 5, 5).rates(NOW) is None
+    assert a_flow(60, 1000, 9, 7).rates(NOW) == Rates(9, 7)
+    flow = a_flow(300, 1000, 2, 0)
+    assert flow.rates(NOW) == Rates(2, 0)
+    assert flow.rates(NOW + 3600) is None
+    assert flow.drain(NOW + 3600).words == "?"
+    assert set(flow.spark(NOW + 3600, 10)) == {None}
 
 
 def test_a_counter_that_begins_again_loses_nothing() -> None:
@@ -53,24 +50,18 @@ def test_a_counter_that_begins_again_loses_nothing() -> None:
     assert flow.rates(NOW + 30) == Rates(24 / 30, 0)
 
 
-@pytest.mark.parametrize(
-    ("flow", "drain", "words"),
-    [
-        (Flow(), Drain(Course.UNKNOWN), "?"),
-        (a_flow(5, 10), Drain(Course.UNKNOWN), "?"),
-        (a_flow(120, 0), Drain(Course.EMPTY), "-"),
-        (a_flow(120, 7), Drain(Course.STEADY), "steady"),
-        (a_flow(120, 1204, came=9, left=7), Drain(Course.GROWS), "grows"),
-        (a_flow(120, 102, came=4, left=5), Drain(Course.DRAINS, 102.0), "1m42s"),
-    ],
-)
-def test_a_backlog_drains_grows_or_stays(flow: Flow, drain: Drain, words: str) -> None:
+def test_a_backlog_drains_grows_or_stays() -> None:
     """How the backlog went for two minutes says when it will be gone, or that it will not."""
-    got = flow.drain(NOW)
-
-    assert got.course is drain.course
-    assert got.seconds == (None if drain.seconds is None else pytest.approx(drain.seconds, 0.01))
-    assert got.words == words
+    for flow, course, seconds, words in (
+        (Flow(), Course.UNKNOWN, None, "?"),
+        (a_flow(5, 10), Course.UNKNOWN, None, "?"),
+        (a_flow(120, 0), Course.EMPTY, None, "-"),
+        (a_flow(120, 7), Course.STEADY, None, "steady"),
+        (a_flow(120, 1204, came=9, left=7), Course.GROWS, None, "grows"),
+        (a_flow(120, 102, came=4, left=5), Course.DRAINS, pytest.approx(102.0, 0.01), "1m42s"),
+    ):
+        got = flow.drain(NOW)
+        assert (got.course, got.seconds, got.words) == (course, seconds, words)
 
 
 @pytest.mark.parametrize(
@@ -134,15 +125,6 @@ def test_a_clock_set_back_empties_it() -> None:
     assert [cell for cell in flow.spark(NOW - 3600, 10) if cell is not None] == [1.0]
 
 
-def test_what_is_long_past_is_no_rate() -> None:
-    """A console that slept for an hour says nothing of now by what it saw before."""
-    flow = a_flow(300, 100, came=5)
-
-    assert flow.rates(NOW + 3600) is None
-    assert flow.drain(NOW + 3600).words == "?"
-    assert set(flow.spark(NOW + 3600, 10)) == {None}
-
-
 @given(st.lists(st.tuples(st.floats(0.0, 30.0), st.integers(0, 10_000)), max_size=300))
 def test_it_stays_small_and_never_stumbles(steps: list[tuple[float, int]]) -> None:
     """Whatever is counted whenever: ten minutes are held, and every question is answered."""
@@ -158,36 +140,23 @@ def test_it_stays_small_and_never_stumbles(steps: list[tuple[float, int]]) -> No
     assert len(flow._samples) <= SPAN / 0.5 + 62
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (0, "0s"),
-        (3.2, "3s"),
-        (102, "1m42s"),
-        (59.6, "1m00s"),
-        (4620, "1h17m"),
-        (525_600, "6d02h"),
-        (1e12, "99999d"),
-        (-5, "0s"),
-    ],
-)
-def test_a_duration_in_six_cells(seconds: float, words: str) -> None:
-    """A duration is spelled so that it fits a narrow column."""
-    assert spell(seconds) == words
+SPELLED = {
+    0: "0s",
+    3.2: "3s",
+    102: "1m42s",
+    59.6: "1m00s",
+    4620: "1h17m",
+    525_600: "6d02h",
+    1e12: "99999d",
+    -5: "0s",
+}
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (0, "0s"),
-        (59, "59s"),
-        (59.9, "59s"),
-        (60, "1m"),
-        (119, "1m"),
-        (2820, "47m"),
-        (7980, "2h13m"),
-    ],
-)
-def test_a_rough_duration_has_no_seconds_from_a_minute_on(seconds: float, words: str) -> None:
-    """What stands on a screen for long does not change with each second."""
-    assert roughly(seconds) == words
+ROUGH = {0: "0s", 59: "59s", 59.9: "59s", 60: "1m", 119: "1m", 2820: "47m", 7980: "2h13m"}
+
+
+def test_a_duration_fits_six_cells() -> None:
+    """A duration is spelled so that it fits a narrow column; a rough one has no seconds from a
+    minute on: what is on a screen for long does not change with each second."""
+    assert {seconds: spell(seconds) for seconds in SPELLED} == SPELLED
+    assert {seconds: roughly(seconds) for seconds in ROUGH} == ROUGH

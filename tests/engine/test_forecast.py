@@ -29,83 +29,50 @@ SLOW = a_bucket(60)
 FAST = a_bucket(36_000)
 
 
-@pytest.mark.parametrize(
-    ("waiting", "pace", "tokens", "seconds", "words"),
-    [
-        (0, DRAINS, (), 0.0, "nothing waits"),
-        (0, UNKNOWN, (SLOW,), 0.0, "nothing waits"),
-        (0, DRAINS, (a_bucket(60, name="mail_send"),), 0.0, "nothing waits"),
-        (120, DRAINS, (), 90.0, "empty in 1m at the present rate"),
-        (
-            120,
-            DRAINS,
-            (FAST,),
-            90.0,
-            "empty in 1m at the present rate; the bucket of all kinds alone takes 12s",
-        ),
-        (
-            120,
-            DRAINS,
-            (SLOW,),
-            7200.0,
-            "empty in 2h00m at best: the bucket of all kinds lets no more through",
-        ),
-        (
-            120,
-            DRAINS,
-            (a_bucket(60, 5),),
-            6900.0,
-            "empty in 1h55m at best: the bucket of all kinds lets no more through",
-        ),
-        (3, DRAINS, (a_bucket(60, 5),), 90.0, "empty in 1m at the present rate"),
-        (
-            120,
-            UNKNOWN,
-            (SLOW,),
-            7200.0,
-            "empty in 2h00m at best: the bucket of all kinds lets no more through",
-        ),
-        (120, GROWS, (), None, "what waits grows at the present rate"),
-        (
-            120,
-            GROWS,
-            (SLOW,),
-            None,
-            "what waits grows at the present rate; the bucket of all kinds alone takes 2h00m",
-        ),
-        (120, STEADY, (), None, "what waits neither grows nor drains at the present rate"),
-        (
-            20,
-            STEADY,
-            (a_bucket(40),),
-            1800.0,
-            "empty in 30m at best: the bucket of all kinds lets no more through",
-        ),
-        (
-            120,
-            STEADY,
-            (FAST,),
-            None,
-            "what waits neither grows nor drains at the present rate; "
-            "the bucket of all kinds alone takes 12s",
-        ),
-        (
-            120,
-            DRAINS,
-            (a_bucket(0),),
-            None,
-            "never empty: the bucket of all kinds lets nothing through",
-        ),
-        (3, DRAINS, (a_bucket(0, 5),), 90.0, "empty in 1m at the present rate"),
-    ],
+WHOLE_ALONE = "the bucket of all kinds alone takes"
+AT_BEST = "at best: the bucket of all kinds lets no more through"
+AT_PRESENT = "at the present rate"
+NEITHER = f"what waits neither grows nor drains {AT_PRESENT}"
+DRAINED: tuple[tuple[int, Drain, tuple[Left, ...], float | None, str], ...] = (
+    (0, DRAINS, (), 0.0, "nothing waits"),
+    (0, UNKNOWN, (SLOW,), 0.0, "nothing waits"),
+    (0, DRAINS, (a_bucket(60, name="mail_send"),), 0.0, "nothing waits"),
+    (120, DRAINS, (), 90.0, f"empty in 1m {AT_PRESENT}"),
+    (120, DRAINS, (FAST,), 90.0, f"empty in 1m {AT_PRESENT}; {WHOLE_ALONE} 12s"),
+    (120, DRAINS, (SLOW,), 7200.0, f"empty in 2h00m {AT_BEST}"),
+    (120, DRAINS, (a_bucket(60, 5),), 6900.0, f"empty in 1h55m {AT_BEST}"),
+    (3, DRAINS, (a_bucket(60, 5),), 90.0, f"empty in 1m {AT_PRESENT}"),
+    (120, UNKNOWN, (SLOW,), 7200.0, f"empty in 2h00m {AT_BEST}"),
+    (120, GROWS, (), None, f"what waits grows {AT_PRESENT}"),
+    (120, GROWS, (SLOW,), None, f"what waits grows {AT_PRESENT}; {WHOLE_ALONE} 2h00m"),
+    (120, STEADY, (), None, NEITHER),
+    (20, STEADY, (a_bucket(40),), 1800.0, f"empty in 30m {AT_BEST}"),
+    (120, STEADY, (FAST,), None, f"{NEITHER}; {WHOLE_ALONE} 12s"),
+    (
+        *(120, DRAINS, (a_bucket(0),), None),
+        "never empty: the bucket of all kinds lets nothing through",
+    ),
+    (3, DRAINS, (a_bucket(0, 5),), 90.0, f"empty in 1m {AT_PRESENT}"),
 )
-def test_when_nothing_waits_any_more(
-    waiting: int, pace: Drain, tokens: tuple[Left, ...], seconds: float | None, words: str
-) -> None:
-    """At the present pace or at the slowest bucket's, whichever takes longer."""
-    found = drained(waiting, pace, tokens)
 
-    assert (found.seconds, found.sentence, found.unknown) == (seconds, words, "")
+
+def test_when_nothing_waits_any_more() -> None:
+    """At the present pace or at the slowest bucket's, whichever takes longer; where something it
+    takes is not known there is no number, and the reason is given."""
+    for waiting, pace, tokens, seconds, words in DRAINED:
+        found = drained(waiting, pace, tokens)
+        assert (found.seconds, found.sentence, found.unknown) == (seconds, words, "")
+    escape: tuple[Left, ...] = (a_bucket(60, name=ESCAPE),)
+    for found, why in (
+        (drained(120, UNKNOWN, ()), "it was not watched for long enough"),
+        (
+            drained(120, DRAINS, "Permission denied"),
+            "the buckets cannot be read: Permission denied",
+        ),
+        (drained(120, DRAINS, escape), f"how many wait of {shown(ESCAPE)} is not counted"),
+    ):
+        assert (found.seconds, found.unknown) == (None, why)
+        assert found.sentence == f"not known when nothing waits any more: {why}"
 
 
 def test_a_bucket_of_a_kind_holds_up_that_kind_alone() -> None:
@@ -120,35 +87,7 @@ def test_a_bucket_of_a_kind_holds_up_that_kind_alone() -> None:
     assert "the bucket of mail_send lets no more through" in found.sentence
 
 
-@pytest.mark.parametrize(
-    ("pace", "tokens", "why"),
-    [
-        (UNKNOWN, (), "it was not watched for long enough"),
-        (DRAINS, "Permission denied", "the buckets cannot be read: Permission denied"),
-        (
-            DRAINS,
-            (a_bucket(60, name=ESCAPE),),
-            f"how many wait of {shown(ESCAPE)} is not counted",
-        ),
-    ],
-)
-def test_when_it_is_empty_is_not_guessed(
-    pace: Drain, tokens: tuple[Left, ...] | str, why: str
-) -> None:
-    """Where something it takes is not known there is no number, and the reason is given."""
-    found = drained(120, pace, tokens)
-
-    assert found.seconds is None
-    assert found.sentence == f"not known when nothing waits any more: {found.unknown}"
-    assert found.unknown == why
-
-
-@given(
-    st.integers(0, 10**6),
-    st.floats(0.1, 1e7),
-    st.integers(1, 10**6),
-    st.integers(0, 100),
-)
+@given(st.integers(0, 10**6), st.floats(0.1, 1e7), st.integers(1, 10**6), st.integers(0, 100))
 def test_no_bucket_is_outrun(waiting: int, seconds: float, per_hour: int, tokens: int) -> None:
     """It never takes less than the bucket needs, nor less than the present pace."""
     found = drained(waiting, Drain(Course.DRAINS, seconds), (a_bucket(per_hour, tokens),))
@@ -159,84 +98,42 @@ def test_no_bucket_is_outrun(waiting: int, seconds: float, per_hour: int, tokens
         assert found.seconds * per_hour / 3600 + tokens >= waiting - 1e-3
 
 
-@pytest.mark.parametrize(
-    ("dead", "growth", "seconds", "words"),
-    [
+def test_when_the_dead_are_too_many() -> None:
+    """It is over when there is one more than the threshold, as the alert has it; a minute is needed
+    to tell how they grow."""
+    for dead, growth, seconds, words in (
         (11, None, 0.0, "dlq has 11, over its threshold of 10"),
         (10, Growth(1, 60), 60.0, "dlq passes 10 in 1m: it has 10, +1 in 1m"),
         (4, Growth(7, 600), 600.0, "dlq passes 10 in 10m: it has 4, +7 in 10m"),
         (4, Growth(0, 600), None, "dlq does not pass 10: it has not grown in 10m"),
         (4, Growth(-3, 600), None, "dlq does not pass 10: it has not grown in 10m"),
-    ],
-)
-def test_when_the_dead_are_too_many(
-    dead: int, growth: Growth | None, seconds: float | None, words: str
-) -> None:
-    """It is over when there is one more than the threshold, as the alert has it."""
-    found = filled(dead, 10, growth)
-
-    assert (found.seconds, found.sentence, found.unknown) == (seconds, words, "")
-    assert found.grave is (seconds is not None)
+    ):
+        found = filled(dead, 10, growth)
+        assert (found.seconds, found.sentence, found.unknown) == (seconds, words, "")
+        assert found.grave is (seconds is not None)
+    for growth in (None, Growth(5, 59)):
+        found = filled(4, 10, growth)
+        assert (found.seconds, found.unknown) == (None, "it was not watched for a minute yet")
 
 
-@pytest.mark.parametrize("growth", [None, Growth(5, 59)])
-def test_a_minute_is_not_enough_to_tell_how_the_dead_grow(growth: Growth | None) -> None:
-    """Before that nothing is said."""
-    found = filled(4, 10, growth)
-
-    assert (found.seconds, found.unknown) == (None, "it was not watched for a minute yet")
-
-
-@pytest.mark.parametrize(
-    ("dead", "died", "days", "seconds", "words"),
-    [
+def test_when_retention_deletes_the_oldest() -> None:
+    """So many days after it died, with the first run from then on; without its date or the setting
+    there is no number."""
+    deletes = "retention deletes the oldest of dlq for good in"
+    gone = "the next run deletes the oldest of dlq for good: it is dead for over 7 days"
+    for dead, died, days, seconds, words in (
         (0, None, 7, None, "retention deletes nothing: dlq is empty"),
-        (
-            3,
-            NOW - 4 * DAY,
-            7,
-            3 * DAY,
-            "retention deletes the oldest of dlq for good in 3d00h, 7 days after it died",
-        ),
-        (
-            3,
-            NOW - 7 * DAY,
-            7,
-            0.0,
-            "the next run deletes the oldest of dlq for good: it is dead for over 7 days",
-        ),
-        (
-            3,
-            NOW - 60,
-            0.5,
-            DAY / 2 - 60,
-            "retention deletes the oldest of dlq for good in 11h59m, 0.5 days after it died",
-        ),
-    ],
-)
-def test_when_retention_deletes_the_oldest(
-    dead: int, died: float | None, days: float, seconds: float | None, words: str
-) -> None:
-    """So many days after it died, with the first run from then on."""
-    found = retired(dead, died, days, NOW)
-
-    assert (found.seconds, found.sentence, found.unknown) == (seconds, words, "")
-
-
-@pytest.mark.parametrize(
-    ("died", "days", "why"),
-    [
-        (None, 7.0, "no dead task says when it died"),
-        (NOW, None, "no configuration is known here"),
-    ],
-)
-def test_when_it_is_deleted_is_not_guessed(
-    died: float | None, days: float | None, why: str
-) -> None:
-    """Without its date or the setting there is no number."""
-    found = retired(3, died, days, NOW)
-
-    assert (found.seconds, found.unknown) == (None, why)
+        (3, NOW - 4 * DAY, 7, 3 * DAY, f"{deletes} 3d00h, 7 days after it died"),
+        (3, NOW - 7 * DAY, 7, 0.0, gone),
+        (3, NOW - 60, 0.5, DAY / 2 - 60, f"{deletes} 11h59m, 0.5 days after it died"),
+    ):
+        found = retired(dead, died, days, NOW)
+        assert (found.seconds, found.sentence, found.unknown) == (seconds, words, "")
+    for found, why in (
+        (retired(3, None, 7.0, NOW), "no dead task says when it died"),
+        (retired(3, NOW, None, NOW), "no configuration is known here"),
+    ):
+        assert (found.seconds, found.unknown) == (None, why)
 
 
 def test_all_of_them_for_programs() -> None:

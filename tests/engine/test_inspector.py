@@ -17,11 +17,11 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from blockbuster import BlockingError, blockbuster_ctx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import mirror, verbs
+from engine import inspector as inspector_module
+from engine import mirror, verbs, watch
 from engine.filters import parse
 from engine.index import Query
 from engine.inspector import Changed, Inspector
@@ -33,25 +33,14 @@ from engine.stores import open_store
 from engine.stores.memory import Memory, MemoryStore
 from engine.stores.nftban.form import new_record, render
 from engine.waiting import Standing
+from tests.engine.builders import NOW, Clock, a_task, clock
 from tests.examples import examples
 
-NOW = 1_795_170_000.0
+pytestmark = pytest.mark.usefixtures("nothing_blocks")
+
 FOLDERS = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"}
 PATIENCE = 60
 """Seconds after which a test gives up; nothing here takes one when all is well."""
-
-
-@pytest.fixture(autouse=True)
-def nothing_blocks() -> Iterator[None]:
-    """Whatever the engine does on the event loop's thread raises if it blocks."""
-    with blockbuster_ctx("engine"):
-        yield
-
-
-def a_task(number: int = 1, **changes: object) -> Task:
-    """A waiting task; numbers go by the order of ids."""
-    task = Task(f"20261120T094115Z-job-{number:08x}", "job", State.PENDING, NOW - 60)
-    return replace(task, description="a job", **changes)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -94,10 +83,10 @@ def listed(folder: Path) -> list[str]:
 
 @asynccontextmanager
 async def inspecting(
-    opener: Callable[[], Store], folder: Path | None = None
+    opener: Callable[[], Store], folder: Path | None = None, clock: Callable[[], float] = clock
 ) -> AsyncIterator[Inspector]:
     """An inspector from its start to its close, and no test that hangs."""
-    inspector = Inspector(opener, clock=lambda: NOW, folder=None if folder is None else str(folder))
+    inspector = Inspector(opener, clock=clock, folder=None if folder is None else str(folder))
     async with asyncio.timeout(PATIENCE):
         await inspector.start()
         try:
@@ -146,12 +135,12 @@ def stored(opener: Callable[[], Store]) -> list[Task]:
 
 async def test_everything_is_seen(place: Path) -> None:
     """What lies in a spool is counted and listed, and the store's words are known."""
-    for number in range(1_200):
+    for number in range(600):
         write(place / "pending", a_task(number))
     write(place / "dlq", a_task(5_000))
 
     async with inspecting(lambda: open_store(str(place))) as inspector:
-        await until(inspector, counts(pending=1_200, dead=1))
+        await until(inspector, counts(pending=600, dead=1))
 
         assert inspector.states[State.DEAD] == "dlq"
         assert (State.DEAD, State.PENDING) in inspector.edges
@@ -159,74 +148,65 @@ async def test_everything_is_seen(place: Path) -> None:
         assert here == await asyncio.to_thread(stored, lambda: open_store(str(place)))
 
 
-async def test_rows_are_shown_before_everything_is_seen() -> None:
-    """The first report with rows comes while most of the spool is still to be looked at."""
-    memory, going = many(300), threading.Semaphore(120)
-    async with inspecting(lambda: Slow(memory, going)) as inspector:
-        first = await until(inspector, lambda changed: sum(changed.counts.values()) > 0)
+class SlowStore(MemoryStore):
+    """A store whose whole look yields a task for each release of a semaphore."""
 
+    def __init__(self, memory: Memory, going: threading.Semaphore) -> None:
+        super().__init__(memory)
+        self._going = going
+
+    def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+        """Yield when it is allowed."""
+        for item in super().look(touched):
+            if touched is None:
+                self._going.acquire()
+            yield item
+
+
+async def test_rows_are_shown_before_a_first_look_ends_and_it_can_be_stopped() -> None:
+    """Rows are reported while most of the spool is still to be looked at. Stopped, the look says
+    so and shows a part; asked again, it ends with all there is."""
+    memory, going = Memory(), threading.Semaphore(120)
+    with memory.changed:
+        for at in range(300):
+            memory.put(("", f"t{at:04}"), a_task(at, id=f"t{at:04}"))
+    async with inspecting(lambda: SlowStore(memory, going)) as inspector:
+        first = await until(inspector, lambda changed: sum(changed.counts.values()) > 0)
         assert not first.complete
         assert (await inspector.window(Query(State.PENDING), 0, 40)).tasks
+
+        inspector.halt()
+        going.release(110)  # a part of it, after which it is heard, is at most 100
+        stopped = await until(inspector, lambda changed: changed.halted)
+        assert 0 < sum(stopped.counts.values()) < 300
+        assert not stopped.complete
+
         going.release(1000)
+        await inspector.refresh()
+        assert inspector.latest.complete
+        assert not inspector.latest.halted
+        assert sum(inspector.latest.counts.values()) == 300
+        assert inspector.latest.came == 0
 
 
-async def test_a_rename_is_followed(place: Path) -> None:
-    """A task that another program moves stands elsewhere, and has neither come nor left."""
-    write(place / "pending", a_task())
+async def test_tasks_that_come_leave_or_move_are_counted(place: Path) -> None:
+    """A task that enters the store has come, one that ends has left; a move is neither."""
+    write(place / "pending", a_task(1))
 
     async with inspecting(lambda: open_store(str(place))) as inspector:
         await until(inspector, counts(pending=1))
         file_of(place, 1).rename(file_of(place, 1, State.ACTIVE))
         changed = await until(inspector, counts(active=1))
-
         assert (changed.came, changed.left) == (0, 0)
-
-
-async def test_what_comes_and_leaves_is_counted(place: Path) -> None:
-    """Tasks that enter the store have come, those that end have left; the first are neither."""
-    write(place / "pending", a_task(1))
-
-    async with inspecting(lambda: open_store(str(place))) as inspector:
-        await until(inspector, counts(pending=1))
         write(place / "pending", a_task(2))
         write(place / "pending", a_task(3))
-        await until(inspector, counts(pending=3))
-        file_of(place, 1).unlink()
+        await until(inspector, counts(pending=2, active=1))
+        file_of(place, 1, State.ACTIVE).unlink()
         changed = await until(inspector, lambda changed: changed.left == 1)
 
         assert (changed.came, changed.counts[State.PENDING]) == (2, 2)
         await inspector.refresh()
         assert (inspector.latest.came, inspector.latest.left) == (2, 1)
-
-
-async def test_a_bell_without_folders_is_heard() -> None:
-    """A store that rings by itself is followed as one with folders is."""
-    memory = Memory()
-    store = MemoryStore(memory)
-
-    async with inspecting(lambda: MemoryStore(memory)) as inspector:
-        await until(inspector, is_complete)
-        await asyncio.to_thread(store.swap, None, a_task(1))
-        await until(inspector, counts(pending=1))
-        (task,) = await all_of(inspector)
-        await asyncio.to_thread(store.swap, task, verbs.hold(task, NOW))
-
-        await until(inspector, counts(held=1))
-
-
-async def test_a_folder_that_is_made_later_is_followed(place: Path) -> None:
-    """What is held for the first time, in a folder that was not there, is seen."""
-    write(place / "pending", a_task(1))
-
-    async with inspecting(lambda: open_store(str(place))) as inspector:
-        await until(inspector, counts(pending=1))
-        plan = await inspector.plan("hold", None, Query())
-        await inspector.apply(plan)
-        await until(inspector, counts(held=1))
-        held = place / ".spooldeck" / "held"
-        write(place / "pending", a_task(2)).rename(held / f"{a_task(2).id}.task")
-
-        await until(inspector, counts(held=2))
 
 
 async def test_problems_come_and_go(place: Path) -> None:
@@ -247,18 +227,6 @@ async def test_problems_come_and_go(place: Path) -> None:
         assert [task.id for task in await all_of(inspector)] == [a_task(1).id]
 
 
-async def test_nothing_new_is_no_news(place: Path) -> None:
-    """A second look at an unchanged spool changes neither generation nor counts."""
-    for number in range(700):
-        write(place / "pending", a_task(number))
-
-    async with inspecting(lambda: open_store(str(place))) as inspector:
-        before = await until(inspector, counts(pending=700))
-        await inspector.refresh()
-
-        assert inspector.latest == before
-
-
 async def test_reports_keep_their_distance(place: Path) -> None:
     """However much happens, two reports are at least a tenth of a second apart."""
     async with inspecting(lambda: open_store(str(place))) as inspector:
@@ -277,6 +245,7 @@ MOVES = st.lists(
 )
 
 
+@pytest.mark.deep
 @given(rounds=st.lists(MOVES, min_size=1, max_size=3), initially=st.integers(0, 5))
 @examples(8)
 def test_whatever_others_do_is_followed(
@@ -338,6 +307,7 @@ STOPPED = """
 """
 
 
+@pytest.mark.deep
 def test_lost_events_are_made_up_for(tmp_path: Path) -> None:
     """A console that was stopped while more happened than the kernel keeps sees all of it."""
     place = a_spool(tmp_path / "spool", 9_000)
@@ -357,8 +327,12 @@ def test_lost_events_are_made_up_for(tmp_path: Path) -> None:
 # ---- what can go wrong
 
 
-async def test_a_place_that_is_not_there_yet(tmp_path: Path) -> None:
-    """A place that cannot be opened is said to be so, and followed once it can be."""
+async def test_a_place_that_is_missing_or_vanishes_is_reported_and_followed_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A place that cannot be opened, or goes away, is reported so, and followed once it is there;
+    acting on it meanwhile does nothing and raises Unavailable."""
+    monkeypatch.setattr(mirror, "RETRY", 0.1)
     place = tmp_path / "spool"
 
     async with inspecting(lambda: open_store(str(place))) as inspector:
@@ -366,18 +340,10 @@ async def test_a_place_that_is_not_there_yet(tmp_path: Path) -> None:
         empty = await inspector.window(Query(), 0, 10)
         a_spool(place, 3)
         await until(inspector, counts(pending=3))
-
-    assert str(place) in changed.unavailable
-    assert (empty.tasks, empty.total) == ((), 0)
-
-
-async def test_a_folder_that_vanishes(place: Path) -> None:
-    """A place that goes away while it is looked at is said to be gone, until it is back."""
-    write(place / "pending", a_task(1))
-
-    async with inspecting(lambda: open_store(str(place))) as inspector:
-        await until(inspector, counts(pending=1))
+        plan = await inspector.plan("purge", None, Query())
         vanish(place)
+        with pytest.raises(Unavailable):
+            await inspector.apply(plan)
         await until(inspector, lambda changed: bool(changed.unavailable))
         a_spool(place, 5)
 
@@ -385,9 +351,15 @@ async def test_a_folder_that_vanishes(place: Path) -> None:
         write(place / "pending", a_task(7))
         await until(inspector, counts(pending=6))
 
+    assert str(place) in changed.unavailable
+    assert (empty.tasks, empty.total) == ((), 0)
 
-async def test_no_temporary_folder_is_said_in_words(place: Path, tmp_path: Path) -> None:
+
+async def test_no_temporary_folder_is_said_in_words(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where the index cannot be made, a report says so, and it is made once that is mended."""
+    monkeypatch.setattr(mirror, "RETRY", 0.1)
     write(place / "pending", a_task(1))
     folder = tmp_path / "temporary"
     folder.write_text("in the way")
@@ -424,6 +396,7 @@ FULL = """
 """
 
 
+@pytest.mark.deep
 def test_a_full_disk_is_said_in_words(tmp_path: Path) -> None:
     """When the index cannot grow, a report says so; once there is room it is filled again."""
     place = a_spool(tmp_path / "spool", 3_000)
@@ -458,8 +431,11 @@ async def test_a_bug_is_raised_to_who_waits() -> None:
 # ---- ending
 
 
-async def test_nothing_is_left_behind(place: Path, tmp_path: Path) -> None:
+async def test_nothing_is_left_behind(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After the close there is no temporary folder and no thread."""
+    monkeypatch.setattr(watch, "CHECK", 0.1)
     folder = tmp_path / "temporary"
     folder.mkdir()
     async with inspecting(lambda: open_store(str(place)), folder) as inspector:
@@ -497,8 +473,11 @@ async def test_a_look_is_ended_by_the_close(tmp_path: Path) -> None:
     assert listed(tmp_path) == []
 
 
-async def test_a_store_that_hangs_holds_nobody_up(tmp_path: Path) -> None:
+async def test_a_store_that_hangs_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A store that does not come back from opening is left to itself; its thread ends later."""
+    monkeypatch.setattr(inspector_module, "PATIENCE", 0.1)
     released = threading.Event()
     opening = threading.Event()
 
@@ -532,7 +511,7 @@ async def test_who_waits_is_told_of_the_close(place: Path) -> None:
 
 
 async def test_a_task_is_found_by_its_id(place: Path) -> None:
-    """A task can be had by id, with its place in a result and the file it is."""
+    """A task can be had by id, with its place in a result and its file, until it has gone."""
     for number in range(100):
         write(place / "pending", a_task(number))
 
@@ -546,18 +525,9 @@ async def test_a_task_is_found_by_its_id(place: Path) -> None:
         assert await inspector.find(Query(order="created", descending=True), ident) == 69
         assert await inspector.find(Query(State.DEAD), ident) is None
         assert await inspector.task("nobody") is None
+        assert await inspector.among(Query(), {ident, "nobody"}) == {ident}
         assert await inspector.read(task) == file_of(place, 30).read_bytes()
-
-
-async def test_what_has_gone_cannot_be_read(place: Path) -> None:
-    """The full text of a task that has moved on is not there."""
-    write(place / "pending", a_task())
-
-    async with inspecting(lambda: open_store(str(place))) as inspector:
-        await until(inspector, counts(pending=1))
-        (task,) = await all_of(inspector)
-        file_of(place, 1).unlink()
-
+        file_of(place, 30).unlink()
         with pytest.raises(Gone):
             await inspector.read(task)
 
@@ -580,24 +550,6 @@ async def test_a_question_that_nobody_waits_for_ends(place: Path) -> None:
 
         assert (await searches[-1]).total == 2_000
         assert (await inspector.window(Query(filter=parse("0000002a")), 0, 10)).total == 1
-
-
-async def test_a_filter_is_counted_and_explained(place: Path) -> None:
-    """How many match, and what left nothing, is told for any query."""
-    for number in range(30):
-        write(place / "dlq", a_task(number))
-
-    async with inspecting(lambda: open_store(str(place))) as inspector:
-        nothing = await inspector.count(Query())
-        await until(inspector, counts(dead=30))
-        dead = Query(State.DEAD, parse("age>30s id:0000001"))
-
-        assert nothing in range(31)
-        assert await inspector.count(dead) == 15
-        assert (await inspector.window(dead, 0, 5)).total == 15
-        assert await inspector.explain(dead) == ""
-        old = Query(State.DEAD, parse("age>1h job"))
-        assert await inspector.explain(old) == "age>1h leaves 0; without it 30"
 
 
 @pytest.mark.parametrize("statement", ["PRAGMA journal_mode=WAL", "CREATE TABLE block"])
@@ -636,18 +588,15 @@ async def test_a_question_before_there_is_an_index_is_answered(
 async def test_ages_go_along_with_the_clock(place: Path) -> None:
     """A result by age is another one when enough time has passed, though nothing happened."""
     write(place / "pending", a_task(1))
-    now = [NOW]
-    inspector = Inspector(lambda: open_store(str(place)), clock=lambda: now[0])
-    query = Query(State.PENDING, parse("age>2m"))
-    async with asyncio.timeout(PATIENCE):
-        await inspector.start()
+    clock = Clock()
+    query = Query(State.PENDING, parse("age>61m"))
+    async with inspecting(lambda: open_store(str(place)), clock=clock) as inspector:
         await until(inspector, counts(pending=1))
 
         before = (await inspector.window(query, 0, 9)).total
-        now[0] += 66
+        clock.now += 66
         after = (await inspector.window(query, 0, 9)).total
         plan = await inspector.plan("hold", None, query)
-        await inspector.close()
 
     assert (before, after, len(plan.rows)) == (0, 1, 1)
 
@@ -674,6 +623,9 @@ async def test_a_whole_queue_is_tallied(place: Path) -> None:
         assert (cluster.count, cluster.example) == (1, a_task(9).id)
         assert standing == Standing(NOW - 1200, 3, NOW - 1200)
         assert await inspector.ahead(last, NOW) == 2
+        old = Query(State.DEAD, parse("age>9d job"))
+        assert await inspector.count(old) == 0
+        assert await inspector.explain(old) == "age>9d leaves 0; without it 1"
 
 
 async def test_a_tally_is_made_sparingly() -> None:
@@ -698,39 +650,18 @@ async def test_a_tally_is_made_sparingly() -> None:
 
 
 async def test_a_harvest_runs_beside_everything_else(place: Path) -> None:
-    """All that matches is handed over on a thread of its own; questions are answered meanwhile."""
+    """All that matches is handed over on a thread of its own while questions are answered; after a
+    cancel nothing more is handed over, and what `take` raises is raised."""
     for number in range(1_100):
         write(place / "dlq", a_task(number))
     seen: list[str] = []
-    threads = set()
-    go = threading.Event()
+    threads, calls = set(), []
+    go, begun = threading.Event(), threading.Event()
 
     def take(tasks: Sequence[Task], done: int, total: int) -> bool:
         seen.extend(task.id for task in tasks)
-        threads.add(threading.current_thread().name)
-        go.wait()
-        return True
-
-    async with inspecting(lambda: open_store(str(place))) as inspector:
-        await until(inspector, counts(dead=1_100))
-        harvest = asyncio.ensure_future(inspector.harvest(Query(State.DEAD), take))
-        assert (await inspector.window(Query(State.DEAD, parse("job")), 0, 9)).total == 1_100
-        go.set()
-
-        assert await harvest == 1_100
-        assert seen == sorted(a_task(number).id for number in range(1_100))
-        assert threads == {"spooldeck-harvest"}
-
-
-async def test_a_harvest_that_is_left_takes_nothing_more(place: Path) -> None:
-    """Once whoever wanted it has left, nothing is handed over; what `take` raises is raised."""
-    for number in range(1_100):
-        write(place / "dlq", a_task(number))
-    begun, go = threading.Event(), threading.Event()
-    calls = []
-
-    def take(tasks: Sequence[Task], done: int, total: int) -> bool:
         calls.append(done)
+        threads.add(threading.current_thread().name)
         begun.set()
         go.wait()
         return True
@@ -741,6 +672,16 @@ async def test_a_harvest_that_is_left_takes_nothing_more(place: Path) -> None:
     async with inspecting(lambda: open_store(str(place))) as inspector:
         await until(inspector, counts(dead=1_100))
         harvest = asyncio.ensure_future(inspector.harvest(Query(State.DEAD), take))
+        assert (await inspector.window(Query(State.DEAD, parse("job")), 0, 9)).total == 1_100
+        go.set()
+        assert await harvest == 1_100
+        assert seen == sorted(a_task(number).id for number in range(1_100))
+        assert threads == {"spooldeck-harvest"}
+
+        for event in (go, begun):
+            event.clear()
+        calls.clear()
+        harvest = asyncio.ensure_future(inspector.harvest(Query(State.DEAD), take))
         await asyncio.to_thread(begun.wait)
         harvest.cancel()
         asyncio.get_running_loop().call_later(0.1, go.set)
@@ -750,12 +691,6 @@ async def test_a_harvest_that_is_left_takes_nothing_more(place: Path) -> None:
             await inspector.harvest(Query(State.DEAD), broken)
 
     assert calls == [500]
-
-
-async def test_the_event_loop_is_watched() -> None:
-    """These tests would notice a blocking call of the engine's on the event loop."""
-    with pytest.raises(BlockingError):
-        open_store("/nowhere")
 
 
 # ---- acting
@@ -779,90 +714,15 @@ async def test_what_was_seen_is_acted_on(place: Path) -> None:
     assert plan.made == NOW
 
 
-async def test_a_plan_for_some_tasks(place: Path) -> None:
-    """A plan for named tasks has those that the query matches, and no others."""
-    write(place / "dlq", a_task(1))
-    write(place / "dlq", a_task(2))
-    write(place / "pending", a_task(3))
-    ids = {a_task(number).id for number in (1, 3, 4)}
-
-    async with inspecting(lambda: open_store(str(place))) as inspector:
-        await until(inspector, counts(dead=2, pending=1))
-        plan = await inspector.plan("purge", ids, Query(State.DEAD))
-        among = await inspector.among(Query(State.DEAD), ids)
-        hidden = await inspector.plan("purge", ids, Query(State.DEAD, parse("id:nobody")))
-
-    assert [row.id for row in plan.rows] == [a_task(1).id]
-    assert among == {a_task(1).id}
-    assert hidden.rows == ()
-
-
-async def test_a_place_that_has_gone_is_not_acted_on(place: Path) -> None:
-    """Acting on a place that cannot be opened says so, and nothing is done."""
-    write(place / "dlq", a_task(1))
-
-    async with inspecting(lambda: open_store(str(place))) as inspector:
-        await until(inspector, counts(dead=1))
-        plan = await inspector.plan("purge", None, Query())
-        vanish(place)
-
-        with pytest.raises(Unavailable):
-            await inspector.apply(plan)
-
-
-async def test_a_first_look_that_is_stopped_goes_on_when_told() -> None:
-    """Stopped, it says so and shows a part; asked again at once, it ends with all there is."""
-    memory, going = many(300), threading.Semaphore(120)
-    async with inspecting(lambda: Slow(memory, going)) as inspector:
-        await until(inspector, lambda changed: sum(changed.counts.values()) > 0)
-
-        inspector.halt()
-        going.release(110)  # a part of it, after which it is heard, is at most 100
-        stopped = await until(inspector, lambda changed: changed.halted)
-        assert 0 < sum(stopped.counts.values()) < 300
-        assert not stopped.complete
-
-        going.release(1000)
-        await inspector.refresh()
-        assert inspector.latest.complete
-        assert not inspector.latest.halted
-        assert sum(inspector.latest.counts.values()) == 300
-        assert inspector.latest.came == 0
-
-
-def many(number: int) -> Memory:
-    """So many tasks."""
-    memory = Memory()
-    with memory.changed:
-        for at in range(number):
-            memory.put(("", f"t{at:04}"), a_task(at, id=f"t{at:04}"))
-    return memory
-
-
-class Slow(MemoryStore):
-    """A store that says its next task only when it is let."""
-
-    def __init__(self, memory: Memory, going: threading.Semaphore) -> None:
-        super().__init__(memory)
-        self._going = going
-
-    def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
-        """As soon as it is let."""
-        for item in super().look(touched):
-            if touched is None:
-                self._going.acquire()
-            yield item
-
-
-class Looked(MemoryStore):
-    """A store that tells what of it was looked at: names, or None for everything."""
+class RecordingStore(MemoryStore):
+    """A store that notes each look: the names that it was asked for, or None for everything."""
 
     def __init__(self, memory: Memory, looks: SimpleQueue[Collection[str] | None]) -> None:
         super().__init__(memory)
         self._looks = looks
 
     def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
-        """As ever, and told."""
+        """Look, and note it."""
         self._looks.put(touched)
         return super().look(touched)
 
@@ -874,7 +734,7 @@ async def test_what_the_doorbell_names_is_all_that_is_looked_at() -> None:
     rival = MemoryStore(memory)
     for number in range(3):
         rival.swap(None, a_task(number))
-    async with inspecting(lambda: Looked(memory, looks)) as inspector:
+    async with inspecting(lambda: RecordingStore(memory, looks)) as inspector:
         await until(inspector, counts(pending=3))
         wholes = [looks.get() for _ in range(looks.qsize())].count(None)
 
@@ -887,8 +747,8 @@ async def test_what_the_doorbell_names_is_all_that_is_looked_at() -> None:
         assert {seen.id} in later and None not in later
 
 
-class Silent(MemoryStore):
-    """A store that is never heard of."""
+class SilentStore(MemoryStore):
+    """A store that reports no changes."""
 
     def __init__(self, memory: Memory) -> None:
         super().__init__(memory)
@@ -896,12 +756,12 @@ class Silent(MemoryStore):
 
 
 async def test_what_is_on_the_screen_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What somebody rewrites in place, of which no bell tells, is seen soon where it is shown."""
+    """A task that is rewritten in place, of which no event comes, is seen where it is shown."""
     monkeypatch.setattr(mirror, "AGAIN", 0.05)
     memory = Memory()
     rival = MemoryStore(memory)
     rival.swap(None, a_task(1))
-    async with inspecting(lambda: Silent(memory)) as inspector:
+    async with inspecting(lambda: SilentStore(memory)) as inspector:
         await until(inspector, counts(pending=1))
         (seen,) = await all_of(inspector)
 
@@ -912,44 +772,38 @@ async def test_what_is_on_the_screen_is_looked_at_again(monkeypatch: pytest.Monk
             generation = (await inspector.changed(generation)).generation
 
 
-async def test_what_may_be_done_changes_with_time_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing happens and nothing is shown, what may be done is found out all the same."""
-    monkeypatch.setattr(mirror, "AGAIN", 0.05)
-    memory = Memory()
-    async with inspecting(lambda: Changeable(memory)) as inspector:
-        await until(inspector, is_complete)
-        monkeypatch.setattr(Changeable, "pausable", True)
-
-        await until(inspector, lambda changed: bool(inspector.controls))
-
-        assert set(inspector.controls) == {"pause"}
-
-
-class Changeable(MemoryStore):
-    """A store that finds out what may be done there when it is looked at."""
+class PausableStore(MemoryStore):
+    """A store that finds out which controls it has when it is looked at."""
 
     pausable = False
 
     def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
-        """As ever, and then it knows."""
+        """Look, and then know it."""
         yield from super().look(touched)
         self.controls = {"pause": Control("stop")} if self.pausable else {}
 
 
-async def test_what_may_be_done_is_known_from_the_latest_look(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("happens", ["nothing", "a task comes"])
+async def test_the_controls_are_those_of_the_latest_look(
+    happens: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A look at a name finds out what may be done now, and an older look does not unsay it."""
+    """A look at a name finds out which controls there are now, an older look does not undo it, and
+    where nothing happens they are found out with time alone."""
+    if happens == "nothing":
+        monkeypatch.setattr(mirror, "AGAIN", 0.05)
     memory = Memory()
-    async with inspecting(lambda: Changeable(memory)) as inspector:
+    async with inspecting(lambda: PausableStore(memory)) as inspector:
         changed = await until(inspector, is_complete)
         assert inspector.controls == {}
 
-        monkeypatch.setattr(Changeable, "pausable", True)
-        MemoryStore(memory).swap(None, a_task(1))
-        changed = await until(inspector, counts(pending=1))
-        known = dict(inspector.controls)
-        MemoryStore(memory).swap(None, a_task(2))
-        await inspector.changed(changed.generation)
+        monkeypatch.setattr(PausableStore, "pausable", True)
+        if happens == "nothing":
+            await until(inspector, lambda changed: bool(inspector.controls))
+        else:
+            MemoryStore(memory).swap(None, a_task(1))
+            changed = await until(inspector, counts(pending=1))
+            assert set(inspector.controls) == {"pause"}
+            MemoryStore(memory).swap(None, a_task(2))
+            await inspector.changed(changed.generation)
 
-        assert set(known) == set(inspector.controls) == {"pause"}
+        assert set(inspector.controls) == {"pause"}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from engine import foreign, mailconf
+from engine import config, foreign, mailconf
 from engine.checks import At, ConfigError
 from engine.mailconf import MailSettings
 from engine.policy import Rate
@@ -59,7 +58,8 @@ def test_yaml_says_all_of_it() -> None:
 
 
 def test_the_other_program_is_understood_in_its_own_words() -> None:
-    """YES and nothing else is yes, lists have colons or commas, sizes are KiB (nftban.conf)."""
+    """YES and nothing else is yes, lists have colons or commas, sizes are KiB
+    (nftban.conf); the password is never in the text of the settings."""
     got = settings(
         {
             "NFTBAN_MAIL_USE_HTML": "yes",
@@ -79,12 +79,6 @@ def test_the_other_program_is_understood_in_its_own_words() -> None:
     assert (got.backoff, got.max_file_size) == ((1, 2, 3), 10240)
     assert (got.host, got.method) == ("mx.example.org", "msmtp")
     assert (got.programs, got.templates) == ({"sendmail": "/opt/s"}, "/opt/share/templates/mail")
-
-
-def test_the_password_is_never_represented() -> None:
-    """Whatever prints the settings prints stars."""
-    got = settings({"NFTBAN_SMTP_PASS": "s3cret"})
-
     assert got.password == "s3cret"
     assert "s3cret" not in repr(got) + str(got) + f"{got}"
 
@@ -111,54 +105,40 @@ def test_files_of_an_installation_count_where_it_is(
     assert (elsewhere.recipient, elsewhere.sender) == ("", "")
 
 
-def test_yaml_goes_before_the_environment() -> None:
-    """What the operator wrote for this program counts before what another one was told."""
-    got = settings({"NFTBAN_MAIL_RECIPIENT": "theirs@x.org"}, recipient="ours@x.org")
-
-    assert got.recipient == "ours@x.org"
-
-
-@pytest.mark.parametrize(
-    ("said", "words"),
-    [
-        ({"methode": "curl"}, "mail.methode: unknown key, expected one of method"),
-        ({"method": "smtp"}, "mail.method: expected one of"),
-        ({"relay": {"host": "-x"}}, "mail.relay.host: expected the name or the address of a host"),
-        ({"relay": {"host": "a b"}}, "mail.relay.host"),
-        ({"relay": {"port": 65536}}, "mail.relay.port: expected a port from 1 to 65535"),
-        ({"relay": {"password": "x"}}, "mail.relay.password: unknown key"),
-        ({"attempts": 0}, "mail.attempts: expected a whole number of attempts, at least 1"),
-        ({"backoff": "5,15"}, "mail.backoff: expected a list of seconds"),
-        ({"backoff": [5, -1]}, "mail.backoff.1: expected a number of seconds"),
-        ({"rates": {"smtp": {"per_hour": 1}}}, "mail.rates.smtp: unknown key"),
-        ({"rates": {"curl": 4}}, "mail.rates.curl: expected a mapping like"),
-        ({"domains": {"a b": {"per_hour": 1}}}, "mail.domains.a b: expected the name"),
-        ({"from_name": "a\nBcc: x"}, "mail.from_name: expected text on one line"),
-        ({"programs": {"perl": "/usr/bin/perl"}}, "mail.programs.perl: unknown key"),
-        ({"html": "YES"}, "mail.html: expected true or false"),
-    ],
+NOT_MEANT: tuple[tuple[dict[str, object], str], ...] = (
+    ({"methode": "curl"}, "mail.methode: unknown key, expected one of method"),
+    ({"method": "smtp"}, "mail.method: expected one of"),
+    ({"method": "pigeon"}, "expected one of postfix, sendmail"),
+    ({"relay": {"host": "-x"}}, "mail.relay.host: expected the name or the address of a host"),
+    ({"relay": {"host": "a b"}}, "mail.relay.host"),
+    ({"relay": {"port": 65536}}, "mail.relay.port: expected a port from 1 to 65535"),
+    ({"relay": {"password": "x"}}, "mail.relay.password: unknown key"),
+    ({"attempts": 0}, "mail.attempts: expected a whole number of attempts, at least 1"),
+    ({"backoff": "5,15"}, "mail.backoff: expected a list of seconds"),
+    ({"backoff": [5, -1]}, "mail.backoff.1: expected a number of seconds"),
+    ({"rates": {"smtp": {"per_hour": 1}}}, "mail.rates.smtp: unknown key"),
+    ({"rates": {"curl": 4}}, "mail.rates.curl: expected a mapping like"),
+    ({"domains": {"a b": {"per_hour": 1}}}, "mail.domains.a b: expected the name"),
+    ({"from_name": "a\nBcc: x"}, "mail.from_name: expected text on one line"),
+    ({"programs": {"perl": "/usr/bin/perl"}}, "mail.programs.perl: unknown key"),
+    ({"html": "YES"}, "mail.html: expected true or false"),
 )
-def test_what_cannot_be_meant_is_one_line(said: dict[str, object], words: str) -> None:
-    """With where it stands, and what was expected."""
-    with pytest.raises(ConfigError) as caught:
-        settings(None, **said)
-
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
-def test_what_may_be_said_is_listed_without_the_empty_word() -> None:
-    """Whoever reads the names of the methods reads names; nothing at all is still no method."""
-    with pytest.raises(ConfigError, match="expected one of postfix, sendmail"):
-        settings(None, method="pigeon")
-
-    assert settings(None, method="").method == ""
-
-
-def test_a_key_of_the_relay_says_where_it_belongs() -> None:
-    """One level too high, it is not taken for a misspelt one."""
+def test_what_cannot_be_meant_is_one_line(tmp_path: Path) -> None:
+    """With where it is, and what was expected, also when a whole file is loaded; a key of the relay
+    that is one level too high says where it belongs; no method at all is still no method."""
+    for said, words in NOT_MEANT:
+        with pytest.raises(ConfigError) as caught:
+            settings(None, **said)
+        assert words in str(caught.value)
+        assert "\n" not in str(caught.value)
     with pytest.raises(ConfigError, match=r"mail\.connect_timeout: .*under mail\.relay$"):
         settings(None, connect_timeout=3)
+    assert settings(None, method="").method == ""
+    (tmp_path / "c.yaml").write_text("mail: {attempts: none}")
+    with pytest.raises(ConfigError, match=r"mail\.attempts"):
+        config.load(str(tmp_path / "c.yaml"), {})
 
 
 def test_what_is_planned_counts_as_the_last_of_the_files() -> None:
@@ -174,21 +154,18 @@ def test_what_is_planned_counts_as_the_last_of_the_files() -> None:
     assert recipient({}, recipient="yaml@example.com") == "yaml@example.com"
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
+def test_a_variable_that_cannot_be_meant_is_named() -> None:
+    """Whoever set it is told which one."""
+    for name, text in (
         ("NFTBAN_MAIL_METHOD", "pigeon"),
         ("NFTBAN_SMTP_PORT", "smtp"),
         ("NFTBAN_MAIL_RETRY_BACKOFF", "5;15"),
         ("NFTBAN_MAIL_ALLOWED_PATHS", "relative:/a"),
         ("NFTBAN_MAIL_MAX_FILE_SIZE", "10M"),
         ("NFTBAN_SENDMAIL_BIN", "sendmail"),
-    ],
-)
-def test_a_variable_that_cannot_be_meant_is_named(name: str, text: str) -> None:
-    """Whoever set it is told which one."""
-    with pytest.raises(ConfigError, match=f"environment: {name}: expected"):
-        settings({name: text})
+    ):
+        with pytest.raises(ConfigError, match=f"environment: {name}: expected"):
+            settings({name: text})
 
 
 def kept(**environ: str) -> MailSettings:
@@ -197,8 +174,9 @@ def kept(**environ: str) -> MailSettings:
     return mailconf.as_far_as_meant({"company": "ACME"}, ROOT, f"{ROOT}/log", environ)
 
 
-def test_what_can_be_meant_is_known_beside_what_cannot() -> None:
-    """Whom mail is for is known though the port, or the number of attempts, is not."""
+def test_what_can_be_meant_is_known_beside_what_cannot(tmp_path: Path) -> None:
+    """Whom mail is for is known though the port, or the number of tries, is not, or a file cannot
+    be read; of the folders that may be mailed from only the data folder is left."""
     known = {"NFTBAN_MAIL_RECIPIENT": "ops@example.com", "NFTBAN_MAIL_MAX_FILE_SIZE": "1"}
 
     got = kept(**known, NFTBAN_SMTP_PORT="abc", NFTBAN_MAIL_RETRY_ATTEMPTS="0")
@@ -206,49 +184,16 @@ def test_what_can_be_meant_is_known_beside_what_cannot() -> None:
     assert (got.recipient, got.max_file_size, got.company) == ("ops@example.com", 1024, "ACME")
     assert (got.port, got.attempts) == (587, 3)
     assert got == kept(**known)
-
-
-def test_folders_that_cannot_be_meant_open_no_others() -> None:
-    """Of the folders that may be mailed from only the data folder is left."""
     assert kept(NFTBAN_MAIL_ALLOWED_PATHS="reports").allowed_paths == (ROOT,)
     assert kept().allowed_paths == (ROOT, f"{ROOT}/log")
-
-
-def test_a_file_that_cannot_be_read_says_nothing(tmp_path: Path) -> None:
-    """What the environment says is known all the same."""
     (tmp_path / "conf.d" / "mail.conf").mkdir(parents=True)  # a folder, which nobody reads
-
     got = kept(NFTBAN_CONFIG_DIR=str(tmp_path), NFTBAN_MAIL_RECIPIENT="ops@example.com")
-
     assert (got.recipient, got.allowed_paths) == ("ops@example.com", (ROOT,))
 
 
 def test_every_field_can_be_said_somewhere() -> None:
-    """No setting is there that nobody can set."""
+    """No setting is there that nobody can set, and the secret is among the variables."""
     sayable = {*mailconf._MAIL, *mailconf._RELAY, "host", "password"} - {"relay"}
 
     assert {*MailSettings._fields} <= sayable | {"templates"}
-
-
-def test_a_file_is_checked_when_it_is_loaded(written: Callable[[str], object]) -> None:
-    """A mistake under `mail` is told at the start, not when the first mail is to be sent."""
-    with pytest.raises(ConfigError, match=r"mail\.attempts"):
-        written("mail: {attempts: none}")
-
-
-@pytest.fixture
-def written(tmp_path: Path) -> Callable[[str], object]:
-    """Writes a configuration file and reads it."""
-    from engine import config
-
-    def write(text: str) -> object:
-        path = tmp_path / "c.yaml"
-        path.write_text(text)
-        return config.load(str(path), {})
-
-    return write
-
-
-def test_the_secret_is_among_the_variables() -> None:
-    """Whoever hands variables on can tell which one must not be written down."""
     assert foreign.SECRET in mailconf.VARIABLES

@@ -9,13 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from engine import files, metrics
 from engine.metrics import BadMetrics, Counters, QueueGauges, Samples
-
-GOLDEN = Path(__file__).parent.parent / "golden" / "nftban"
+from tests.engine.builders import GOLDEN
 
 
 @pytest.fixture
@@ -79,89 +76,59 @@ def test_the_real_programs_mail_metrics_are_read(name: str, failures: int, last:
     assert len(got.values) == 23
 
 
-@pytest.mark.parametrize(
-    ("line", "key", "value"),
-    [
-        ("a 3", ("a", ()), 3.0),
-        ("a 3.0", ("a", ()), 3.0),
-        ("a 1e3", ("a", ()), 1000.0),
-        ("a -0.5 1700000000000", ("a", ()), -0.5),
-        ("a +Inf", ("a", ()), math.inf),
-        ("  a\t7 ", ("a", ()), 7.0),
-        ("a 1\r", ("a", ()), 1.0),
-        ('a{z="1",b="2"} 1', ("a", (("b", "2"), ("z", "1"))), 1.0),
-        ('a{b="x\\"y\\\\z\\nq"} 1', ("a", (("b", 'x"y\\z\nq'),)), 1.0),
-        ('a{b="}#{ "} 1', ("a", (("b", "}#{ "),)), 1.0),
-        ('a{b="Grüße"} 1', ("a", (("b", "Grüße"),)), 1.0),
-        ("# TYPE a counter\na 1", ("a", ()), 1.0),
-        ("# TYPE a nonsense\n#\na 1\na 2", ("a", ()), 2.0),
-    ],
-)
-def test_every_form_of_a_number_is_read(
-    said: Callable[[str | bytes], Samples],
-    line: str,
-    key: tuple[str, tuple[tuple[str, str], ...]],
-    value: float,
-) -> None:
-    """Numbers, labels and escapes mean what the format says; names stay as they stand."""
-    assert said(line + "\n").values == {key: value}
+FORMS = {
+    "a 3": (("a", ()), 3.0),
+    "a 3.0": (("a", ()), 3.0),
+    "a 1e3": (("a", ()), 1000.0),
+    "a -0.5 1700000000000": (("a", ()), -0.5),
+    "a +Inf": (("a", ()), math.inf),
+    "  a\t7 ": (("a", ()), 7.0),
+    "a 1\r": (("a", ()), 1.0),
+    'a{z="1",b="2"} 1': (("a", (("b", "2"), ("z", "1"))), 1.0),
+    'a{b="x\\"y\\\\z\\nq"} 1': (("a", (("b", 'x"y\\z\nq'),)), 1.0),
+    'a{b="}#{ "} 1': (("a", (("b", "}#{ "),)), 1.0),
+    'a{b="Grüße"} 1': (("a", (("b", "Grüße"),)), 1.0),
+    "# TYPE a counter\na 1": (("a", ()), 1.0),
+    "# TYPE a nonsense\n#\na 1\na 2": (("a", ()), 2.0),
+}
 
 
-def test_nothing_is_nothing(said: Callable[[str | bytes], Samples]) -> None:
-    """An empty file has no metrics."""
+def test_every_form_of_a_number_is_read(said: Callable[[str | bytes], Samples]) -> None:
+    """Numbers, labels and escapes mean what the format says; names stay as they are."""
+    for line, (key, value) in FORMS.items():
+        assert said(line + "\n").values == {key: value}
     assert said("").values == {}
 
 
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        ("a 1\n\nthis is no metric\n", "line 3: expected NAME"),
-        ("a\n", "line 1"),
-        ("a x\n", "line 1"),
-        ("a 0x10\n", "line 1"),
-        pytest.param(f"a {'9' * 400}\n", "line 1", id="huge"),
-        ('a{b="x} 1\n', "line 1"),
-        ("{} 3\n", "line 1"),
-        ("\x1b[31mred\x07\n", "line 1"),
-        (b"a 1\n\xff\n", "not UTF-8 at byte 4"),
-        pytest.param(b"x" * (4 << 20) + b"x", "at most 4,194,304 bytes", id="long"),
-    ],
-)
+REFUSED: dict[str | bytes, str] = {
+    "a 1\n\nthis is no metric\n": "line 3: expected NAME",
+    **dict.fromkeys(("a\n", "a x\n", "a 0x10\n", f"a {'9' * 400}\n", "{} 3\n"), "line 1"),
+    **dict.fromkeys(('a{b="x} 1\n', "\x1b[31mred\x07\n"), "line 1"),
+    b"a 1\n\xff\n": "not UTF-8 at byte 4",
+    b"x" * (4 << 20) + b"x": "at most 4,194,304 bytes",
+}
+
+
 def test_what_is_no_metrics_is_refused(
-    said: Callable[[str | bytes], Samples], text: str | bytes, what: str
+    said: Callable[[str | bytes], Samples], tmp_path: Path
 ) -> None:
-    """A file in another format is refused with the line, in text that is safe to show."""
-    with pytest.raises(BadMetrics) as refused:
-        said(text)
-
-    assert what in str(refused.value)
-    assert "some.prom: " in str(refused.value)
-    assert str(refused.value).isprintable()
-
-
-@given(st.text(st.sampled_from('a1{}="\\, \n#.eNn+-_:é\x00'), max_size=40))
-def test_no_text_is_a_surprise(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
-    """Whatever a file holds, it is metrics or it is refused."""
-    path = tmp_path_factory.mktemp("any") / "some.prom"
-    path.write_bytes(text.encode())
-    try:
-        metrics.read(str(path))
-    except BadMetrics as refused:
-        assert "line" in str(refused)
-
-
-def test_a_fifo_is_no_metrics_file(tmp_path: Path) -> None:
-    """What would block is not waited for."""
+    """A file in another format is refused with the line, in text that is safe to show; a FIFO is
+    not waited for, and a file that was never written is an ordinary error."""
+    for text, what in REFUSED.items():
+        with pytest.raises(BadMetrics) as refused:
+            said(text)
+        assert what in str(refused.value)
+        assert "some.prom: " in str(refused.value)
+        assert str(refused.value).isprintable()
     os.mkfifo(tmp_path / "pipe")
-
     with pytest.raises(BadMetrics, match="expected a file"):
         metrics.read(str(tmp_path / "pipe"))
-
-
-def test_a_missing_file_is_an_ordinary_error(tmp_path: Path) -> None:
-    """Metrics that were never written are not there."""
     with pytest.raises(FileNotFoundError):
         metrics.read(str(tmp_path / "none.prom"))
+    for value in ("NaN", "+Inf", "-Inf"):
+        samples = said(f"nftban_queue_last_run_timestamp {value}\nnftban_queue_tasks_dlq 3\n")
+        assert samples.get("nftban_queue_last_run_timestamp") is None
+        assert samples.get("nftban_queue_tasks_dlq") == 3
 
 
 def test_a_counter_is_a_decimal_in_a_file(tmp_path: Path) -> None:
@@ -177,17 +144,15 @@ def test_a_counter_is_a_decimal_in_a_file(tmp_path: Path) -> None:
     assert made == {"processed_total": "10\n", "processed_total.lock": ""}
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"abc\n", b"\xff\xfe", b"-5\n", b"1 2\n", b"9" * 400, b"1.5", b"0x10\n"]
-)
-def test_a_damaged_counter_counts_from_nothing(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_counter_counts_from_nothing(tmp_path: Path) -> None:
     """What is no number is 0, and the next count mends it."""
-    (tmp_path / "n").write_bytes(content)
     counters = Counters(str(tmp_path))
+    for content in (b"", b"abc\n", b"\xff\xfe", b"-5\n", b"1 2\n", b"9" * 400, b"1.5", b"0x10\n"):
+        (tmp_path / "n").write_bytes(content)
 
-    assert counters.read("n") == 0
-    assert counters.add("n", 3) == 3
-    assert (tmp_path / "n").read_bytes() == b"3\n"
+        assert counters.read("n") == 0
+        assert counters.add("n", 3) == 3
+        assert (tmp_path / "n").read_bytes() == b"3\n"
 
 
 def test_a_counter_is_no_way_to_other_files(tmp_path: Path) -> None:
@@ -200,50 +165,22 @@ def test_a_counter_is_no_way_to_other_files(tmp_path: Path) -> None:
     assert (tmp_path / "victim").read_text() == "41\n"
 
 
-COUNT = """
-import sys
-from engine.metrics import Counters
-counters = Counters(sys.argv[1])
-sys.stdin.readline()
-for _ in range(500):
-    counters.add("n")
-"""
-
-
-def test_rivals_lose_no_count(tmp_path: Path) -> None:
-    """Two processes that add 500 each come to 1000."""
-    rivals = [
-        subprocess.Popen([sys.executable, "-c", COUNT, str(tmp_path)], stdin=subprocess.PIPE)
-        for _ in range(2)
-    ]
-    for rival in rivals:
-        assert rival.stdin is not None
-        rival.stdin.write(b"\n")
-        rival.stdin.flush()
-    assert [rival.wait() for rival in rivals] == [0, 0]
-    for rival in rivals:
-        assert rival.stdin is not None
-        rival.stdin.close()
-
-    assert Counters(str(tmp_path)).read("n") == 1000
-
-
 @pytest.mark.skipif(shutil.which("flock") is None, reason="needs flock(1)")
 def test_a_shell_counts_beside_us(tmp_path: Path) -> None:
     """A shell that counts under flock, as the real program does, and we lose nothing."""
     script = """
-    for i in $(seq 100); do
+    for i in $(seq 50); do
         (flock -x 9; n=$(cat n 2>/dev/null || echo 0); echo $((n + 1)) > n) 9> n.lock
     done
     """
     shell = subprocess.Popen(["bash", "-c", script], cwd=tmp_path)
     counters = Counters(str(tmp_path))
-    for _ in range(300):
+    for _ in range(150):
         counters.add("n")
         assert counters.read("n") > 0
 
     assert shell.wait() == 0
-    assert counters.read("n") == 400
+    assert counters.read("n") == 200
 
 
 def test_it_costs_nothing_to_be_there() -> None:
@@ -257,15 +194,3 @@ def test_it_costs_nothing_to_be_there() -> None:
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
 
     assert (ran.stderr, ran.returncode) == ("", 0)
-
-
-@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf"])
-def test_what_is_no_number_says_nothing(tmp_path: Path, value: str) -> None:
-    """A figure that the format allows and nobody can show is as if it were not there."""
-    path = tmp_path / "queue.prom"
-    path.write_text(f"nftban_queue_last_run_timestamp {value}\nnftban_queue_tasks_dlq 3\n")
-
-    samples = metrics.read(str(path))
-
-    assert samples.get("nftban_queue_last_run_timestamp") is None
-    assert samples.get("nftban_queue_tasks_dlq") == 3

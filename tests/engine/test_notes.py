@@ -51,25 +51,23 @@ def writer(notes: Notes, name: str, amount: int) -> subprocess.Popen[bytes]:
 
 
 def test_a_note_is_there_for_whoever_looks(notes: Notes) -> None:
-    """What one wrote down, another reads: who, when and what, the oldest first."""
+    """What one wrote down, another reads: who, when and what, the oldest first; to look for notes
+    makes no file, and an answer is kept only as long as the file is the same one."""
+    assert notes.noted() == frozenset()
+    assert not Path(notes.folder).exists()
     notes.add("a", "asked the postmaster", "ana")
     notes.add("a", "he says purge", "bob")
-    notes.add("b", "mine", "ana")
+    assert notes.noted() == {"a"}
 
     others = Notes(notes.folder)
+    others.add("b", "mine", "ana")
 
     assert others.of("a") == (
         Note(NOW, "ana", "asked the postmaster"),
         Note(NOW, "bob", "he says purge"),
     )
-    assert others.noted() == {"a", "b"}
+    assert notes.noted() == {"a", "b"}
     assert others.of("c") == ()
-
-
-def test_where_nothing_was_written_nothing_is_made(notes: Notes) -> None:
-    """To look for notes makes no folder and no file."""
-    assert notes.noted() == frozenset()
-    assert not Path(notes.folder).exists()
 
 
 def test_an_empty_note_takes_those_before_it_away(notes: Notes) -> None:
@@ -83,68 +81,42 @@ def test_an_empty_note_takes_those_before_it_away(notes: Notes) -> None:
     assert [note.text for note in notes.of("a")] == ["wait after all"]
 
 
-def test_what_another_writes_is_seen_by_the_next_look(notes: Notes) -> None:
-    """An answer is kept only as long as the file is the same one."""
-    notes.add("a", "one", "ana")
-    before = notes.noted()
+def test_a_note_is_one_short_line_without_addresses(notes: Notes) -> None:
+    """However it was typed, it takes one line, names no whole mail address, and has an end; nothing
+    in the file could act on a terminal."""
+    hostile = '\x1b]0;x\x07 "} {"id": "b" \u202e \udcff'
+    for number, (typed, kept) in enumerate(
+        (
+            (
+                "tell ana@example.net, not bob@example.org",
+                "tell ...@example.net, not ...@example.org",
+            ),
+            ("two\nlines\tand a tab", "two lines and a tab"),
+            ("x" * 10_000, "x" * LONGEST),
+            (hostile, None),
+        ),
+        1,
+    ):
+        notes.add(f"{number}\n", typed, "a\x1b[na")
 
-    Notes(notes.folder).add("b", "two", "bob")
-
-    assert before == {"a"}
-    assert notes.noted() == {"a", "b"}
-
-
-@pytest.mark.parametrize(
-    ("typed", "kept"),
-    [
-        ("tell ana@example.net, not bob@example.org", "tell ...@example.net, not ...@example.org"),
-        ("two\nlines\tand a tab", "two lines and a tab"),
-        ("x" * 10_000, "x" * LONGEST),
-    ],
-    ids=["addresses", "lines", "long"],
-)
-def test_a_note_is_one_short_line_without_addresses(notes: Notes, typed: str, kept: str) -> None:
-    """However it was typed, it takes one line, names no whole mail address, and has an end."""
-    notes.add("a", typed, "ana")
-
-    assert [note.text for note in notes.of("a")] == [kept]
-    assert file_of(notes).read_bytes().count(b"\n") == 1
+        (note,) = notes.of(f"{number}\n")
+        data = file_of(notes).read_bytes()
+        assert kept is None or note.text == kept
+        assert data.count(b"\n") == number
+        assert all(32 <= byte < 127 or byte == 10 for byte in data)
 
 
-def test_control_characters_stay_inside_their_line(notes: Notes) -> None:
-    """Nothing that is typed ends a line early, or stands in the file as it would act."""
-    notes.add("a\nb", '\x1b]0;x\x07 "} {"id": "b" \u202e \udcff', "a\x1b[na")
-
-    data = file_of(notes).read_bytes()
-
-    assert all(32 <= byte < 127 for byte in data[:-1])
-    assert notes.noted() == {"a\nb"}
-
-
-@pytest.mark.parametrize(
-    "strange",
-    [
-        b"junk",
-        b"\xff\xfe",
-        b"[" * 100_000,
-        b"null",
-        b"{}",
-        line(id=7),
-        line(text=["x"]),
-        line(who=None),
-        line(when="now"),
-        line(when=-1),
-        line(when=10**400),
+def test_what_is_no_note_is_passed_by() -> None:
+    """A line of another kind spoils none of those around it."""
+    for strange in (
+        *(b"junk", b"\xff\xfe", b"[" * 100_000, b"null", b"{}", line(id=7), line(text=["x"])),
+        *(line(who=None), line(when="now"), line(when=-1), line(when=10**400)),
         line().replace(b"1795167728.0", b"NaN"),
         line().replace(b"1795167728.0", b"Infinity"),
-    ],
-    ids=str,
-)
-def test_what_is_no_note_is_passed_by(strange: bytes) -> None:
-    """A line of another kind spoils none of those around it."""
-    noted = understood(b"\n".join([line(id="b"), strange, line(id="c"), b""]))
+    ):
+        noted = understood(b"\n".join([line(id="b"), strange, line(id="c"), b""]))
 
-    assert set(noted) == {"b", "c"}
+        assert set(noted) == {"b", "c"}, strange[:40]
 
 
 def test_a_torn_last_line_counts_for_nothing(notes: Notes) -> None:
@@ -197,9 +169,8 @@ def test_when_dropping_fails_all_is_as_it_was(
         full.setattr(files, "write", refuse)
         with pytest.raises(Unavailable, match="not swept"):
             notes.drop({"a"})
-    unchanged = file_of(notes).read_bytes()
 
-    assert unchanged == before
+    assert file_of(notes).read_bytes() == before
     assert notes.drop({"a"}) == 1
     assert notes.noted() == {"b"}
 
@@ -246,21 +217,23 @@ def test_dropping_keeps_mode_and_owner_and_only_what_counts(notes: Notes) -> Non
     assert [path.name for path in Path(notes.folder).iterdir()] == [NAME]
 
 
-@pytest.mark.parametrize("lies_there", ["link", "fifo", "second name"])
-def test_what_lies_in_its_place_is_not_touched(
-    notes: Notes, tmp_path: Path, lies_there: str
-) -> None:
-    """A link, a FIFO or a second name for another file is neither read nor written, and said."""
+@pytest.mark.parametrize("what", ["a link", "a FIFO", "a second name", "too much"])
+def test_what_lies_in_its_place_is_not_touched(notes: Notes, tmp_path: Path, what: str) -> None:
+    """A link, a FIFO, a second name for another file or a file beyond the limit is neither read nor
+    written, and said."""
     other = tmp_path / "other"
     other.write_bytes(line() + b"\n")
     Path(notes.folder).mkdir()
-    match lies_there:
-        case "link":
+    match what:
+        case "a link":
             file_of(notes).symlink_to(other)
-        case "fifo":
+        case "a FIFO":
             os.mkfifo(file_of(notes))
-        case _:
+        case "a second name":
             file_of(notes).hardlink_to(other)
+        case _:
+            file_of(notes).touch()
+            os.truncate(file_of(notes), LIMIT + 1)
 
     with pytest.raises(Unavailable, match=NAME):
         notes.noted()
@@ -268,17 +241,6 @@ def test_what_lies_in_its_place_is_not_touched(
         notes.add("b", "x", "ana")
 
     assert other.read_bytes() == line() + b"\n"
-
-
-def test_too_much_is_neither_read_nor_added_to(notes: Notes) -> None:
-    """A file beyond its limit is said to be so, and not held in memory."""
-    notes.add("a", "x", "ana")
-    os.truncate(file_of(notes), LIMIT + 1)
-
-    with pytest.raises(Unavailable, match="expected at most"):
-        notes.noted()
-    with pytest.raises(Unavailable, match="expected at most"):
-        notes.add("b", "x", "ana")
 
 
 def test_a_sweep_keeps_the_notes_of_tasks_that_are_somewhere(tmp_path: Path) -> None:

@@ -1,9 +1,6 @@
 """Operations among rivals and on failing ground: every row is done once, and accounted for once."""
 
-import json
-import subprocess
-import sys
-import time
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -21,62 +18,38 @@ from engine.operations import Applying, End, Report
 from engine.plans import Plan
 from engine.store import Gone, Store, Unavailable
 from engine.stores.memory import Memory, MemoryStore
-from engine.stores.nftban import NftbanStore, Spool, make_spool
+from engine.stores.nftban import NftbanStore, Spool
+from tests.engine.builders import NOW, clock, dead_tasks, new_spool, tasks_in
 from tests.examples import examples
 
-NOW = 1_795_170_000.0
 US = Intent("", Who("ana", host="mx1", pid=1))
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def a_spool(root: Path | str) -> Spool:
-    """A spool with nothing in it."""
-    spool = Spool(f"{root}/queue/pending", f"{root}/queue/work", f"{root}/queue/dlq", durable=False)
-    make_spool(spool)
-    return spool
-
-
-def a_task(number: int) -> Task:
-    """A waiting task; numbers go by the order of ids."""
-    ident = f"20261120T094115Z-job-{number:08x}"
-    return Task(ident, "job", State.PENDING, NOW - 3600, description=f"job {number}")
-
-
-def tasks_in(store: Store, state: State | None = None) -> list[Task]:
-    """Everything in a store, or in one of its states, in the order of ids."""
-    seen = {task.id: task for task in store.look() if isinstance(task, Task)}
-    return [t for _, t in sorted(seen.items()) if state is None or t.state is state]
-
-
-def dead_tasks(store: Store, count: int) -> list[Task]:
-    """Put so many tasks into a store's dead-letter queue."""
-    for number in range(count):
-        store.swap(None, a_task(number))
-    for task in list(store.take(NOW, "a worker", count)):
-        store.swap(task, verbs.bury(task, "it broke", 3))
-    return tasks_in(store, State.DEAD)
 
 
 def carried_out(store: Store, journal: Journal, plan: Plan, **more: object) -> Report:
     """Carry a plan out and write it down."""
-    return deeds.carry_out(store, journal, plan, US, lambda: NOW, **more)  # type: ignore[arg-type]
+    return deeds.carry_out(store, journal, plan, US, clock, **more)  # type: ignore[arg-type]
 
 
 @contextmanager
 def a_place(kind: str) -> Iterator[tuple[Callable[[], Store], Journal]]:
     """What opens further stores on the same tasks, and their journal."""
     with TemporaryDirectory() as root, ExitStack() as stores:
-        spool, memory = a_spool(root), Memory()
+        spool, memory = new_spool(root), Memory()
 
-        def nftban() -> Store:
-            store = NftbanStore(spool, lambda: NOW)
+        def open_store() -> Store:
+            if kind == "memory":
+                return MemoryStore(memory)
+            store = NftbanStore(spool, clock)
             stores.callback(store.close)
             return store
 
-        opener: Callable[[], Store] = nftban
-        if kind == "memory":
-            opener = lambda: MemoryStore(memory)  # noqa: E731
-        yield opener, Journal(f"{spool.desk}/journal", clock=lambda: NOW)
+        yield open_store, Journal(f"{spool.desk}/journal", clock=clock)
+
+
+@pytest.fixture
+def store(spool: Spool) -> NftbanStore:
+    """A store on the spool."""
+    return NftbanStore(spool, clock)
 
 
 RIVALS = st.lists(
@@ -86,7 +59,7 @@ RIVALS = st.lists(
 
 
 @pytest.mark.parametrize("kind", ["memory", "nftban"])
-@examples(25)
+@examples(15)
 @given(
     rivals=RIVALS,
     verb=st.sampled_from(["retry", "purge", "hold", "expunge", "release"]),
@@ -107,7 +80,7 @@ def test_whatever_rivals_do_the_sums_add_up(
             taken_in=frozenset(ids), left_out=frozenset(ids[n] for n in left_out)
         )
         pen = journal.begin(US._replace(verb=verb), plan)
-        applying = Applying(ours, plan, lambda: NOW, pen)
+        applying = Applying(ours, plan, clock, pen)
         stolen: set[str] = set()
         for turn in range(4):
             for when, at, rival in rivals:
@@ -132,60 +105,8 @@ def test_whatever_rivals_do_the_sums_add_up(
         assert untouched <= {task.id for task in tasks_in(theirs, State.DEAD)}
 
 
-@pytest.mark.parametrize("verb", ["retry", "purge"])
-def test_two_consoles_and_a_worker(verb: str, tmp_path: Path) -> None:
-    """Two processes with one plan, and a worker that takes what they set free: each task is done by
-    exactly one of them, runs at most once, and none is lost.
-    """
-    spool = a_spool(tmp_path)
-    store = NftbanStore(spool)
-    ids = {task.id for task in dead_tasks(store, 120)}
-    plan = plans.freeze(verb, tasks_in(store, State.DEAD), time.time())
-    path = tmp_path / "plan"
-    path.write_text(json.dumps([verb, [row[:3] for row in plan.rows]]))
-    queue = str(Path(spool.pending).parent)
-    words = [[queue, str(path)], [queue, str(path)], [queue, "--worker"]]
-
-    with ExitStack() as running:
-        started = [
-            running.enter_context(
-                subprocess.Popen(
-                    [sys.executable, "-m", "tests.engine.planner", *word],
-                    cwd=ROOT,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                )
-            )
-            for word in words
-        ]
-        for process in started:
-            assert process.stdout is not None and process.stdout.readline() == "ready\n"
-        for process in started[:2]:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        (one, other), taken = (
-            [json.loads(process.communicate()[0]) for process in some]
-            for some in (started[:2], started[2:])
-        )
-
-    assert set(one[0]) | set(other[0]) == ids
-    assert not set(one[0]) & set(other[0])
-    for done, gone, failed in (one, other):
-        assert sorted([*done, *gone, *failed]) == sorted(ids) and not failed
-    left = {task.id for task in tasks_in(store)}
-    assert len(taken[0]) == len(set(taken[0]))
-    assert left | set(taken[0]) == ids and not left & set(taken[0])
-    counts = [o.counts for o in Journal(f"{spool.desk}/journal").operations()]
-    assert sum(count[End.DONE] for count in counts) == len(ids)
-    store.close()
-
-
-def test_an_undo_among_rivals_takes_nothing_from_them(tmp_path: Path) -> None:
+def test_an_undo_among_rivals_takes_nothing_from_them(store: NftbanStore, journal: Journal) -> None:
     """What somebody else moved, edited or ran since is not taken back, even after the dry run."""
-    spool = a_spool(tmp_path)
-    store, journal = NftbanStore(spool, lambda: NOW), Journal(f"{spool.desk}/journal")
     first = carried_out(store, journal, plans.freeze("retry", dead_tasks(store, 5), NOW))
     operation = journal.operation(first.op)
     assert operation is not None
@@ -215,24 +136,6 @@ def interrupted(store: Store, journal: Journal, plan: Plan, kept: bool = True) -
         seen = {task.id: task for task in tasks_in(store)}
         pen.keep([(row.id, store.read(seen[row.id])) for row in plan.rows])
     pen.close()
-
-
-@pytest.mark.parametrize("kind", ["memory", "nftban"])
-@pytest.mark.parametrize("verb", ["retry", "purge"])
-def test_what_another_operation_did_is_not_claimed(kind: str, verb: str) -> None:
-    """An interrupted operation does not count what somebody else's did to the same tasks."""
-    with a_place(kind) as (open_store, journal):
-        store = open_store()
-        plan = plans.freeze(verb, dead_tasks(store, 3), NOW)
-        interrupted(store, journal, plan)
-        (before,) = journal.operations()
-        report = carried_out(store, journal, plan)
-
-        settled = undo.settle(store, journal, before).operation
-
-        assert len(report.done) == 3
-        assert settled is not None
-        assert (settled.counts[End.DONE], settled.counts[End.GONE]) == (0, 3)
 
 
 class Keeping(MemoryStore):
@@ -284,10 +187,10 @@ def test_what_ran_since_is_not_taken_for_ours(kind: str) -> None:
         }
 
 
-def test_what_lies_on_the_desk_is_not_judged(tmp_path: Path) -> None:
+def test_what_lies_on_the_desk_is_not_judged(
+    spool: Spool, store: NftbanStore, journal: Journal
+) -> None:
     """A task that is being moved is neither gone nor expunged: its row stays open."""
-    spool = a_spool(tmp_path)
-    store, journal = NftbanStore(spool, lambda: NOW), Journal(f"{spool.desk}/journal")
     plan = plans.freeze("expunge", dead_tasks(store, 2), NOW)
     interrupted(store, journal, plan)
     (before,) = journal.operations()
@@ -300,10 +203,8 @@ def test_what_lies_on_the_desk_is_not_judged(tmp_path: Path) -> None:
     assert settled is not None and (settled.open, settled.ended) == (2, None)
 
 
-def test_only_once_what_stands_twice(tmp_path: Path) -> None:
+def test_only_once_what_stands_twice(spool: Spool, store: NftbanStore, journal: Journal) -> None:
     """A task that stands in two places is one row, and accounted for once."""
-    spool = a_spool(tmp_path)
-    store, journal = NftbanStore(spool, lambda: NOW), Journal(f"{spool.desk}/journal")
     (task,) = dead_tasks(store, 1)
     data = Path(spool.dlq, f"{task.id}.task").read_bytes()
     Path(spool.pending, f"{task.id}.task").write_bytes(data)
@@ -324,51 +225,77 @@ LOST: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("verb", ["retry", "purge"])
 @pytest.mark.parametrize("lost", LOST)
-@pytest.mark.parametrize("replaced", [False, True])
 def test_a_folder_lost_in_the_middle(
-    lost: str, verb: str, replaced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When a folder is gone from one batch to the next, or another lies there, what was done is
-    done, the rest is as it was, every row is accounted for, and one line says why.
-    """
+    done, the rest is as it was, every row is accounted for, and one line says why."""
     monkeypatch.setattr(operations, "GROUP", 3)
-    spool = a_spool(tmp_path)
-    store, journal = NftbanStore(spool, lambda: NOW), Journal(f"{spool.desk}/journal")
-    plan = plans.freeze(verb, dead_tasks(store, 9), NOW)
     word, said = LOST[lost]
-    folder = Path(spool.pending).parent / word
-    away = tmp_path / "away"
-    asked = iter(range(9))
+    for verb, replaced in itertools.product(("retry", "purge"), (False, True)):
+        root = tmp_path / f"{verb}{replaced}"
+        spool = new_spool(root)
+        store, journal = NftbanStore(spool, clock), Journal(f"{spool.desk}/journal")
+        plan = plans.freeze(verb, dead_tasks(store, 9), NOW)
+        folder = root / "queue" / word
+        asked = iter(range(9))
 
-    def lose() -> str:
-        if next(asked) == 1:
-            folder.rename(away)
-            if replaced:
-                folder.mkdir(mode=0o750)
-        return ""
+        def lose(
+            asked: Iterator[int] = asked, folder: Path = folder, replaced: bool = replaced
+        ) -> str:
+            if next(asked) == 1:
+                folder.rename(folder.parents[1] / "away")
+                if replaced:
+                    folder.mkdir(mode=0o750)
+            return ""
 
-    report = carried_out(store, journal, plan, allowed=lose)
+        report = carried_out(store, journal, plan, allowed=lose)
 
-    assert report.accounted == 9
-    assert len(report.done) >= 3
-    if replaced and word == "dlq":
-        assert len(report.gone) == 6
-    elif len(report.done) < 9:
-        reasons = {why for _, why in report.failed} | {report.trouble} - {""}
-        assert reasons and all(said in why and "\n" not in why for why in reasons), reasons
-    else:
-        assert word == "pending" and (replaced or verb == "purge")
+        assert report.accounted == 9
+        assert len(report.done) >= 3
+        if replaced and word == "dlq":
+            assert len(report.gone) == 6
+        elif len(report.done) < 9:
+            reasons = {why for _, why in report.failed} | {report.trouble} - {""}
+            assert reasons and all(said in why and "\n" not in why for why in reasons), reasons
+        else:
+            assert word == "pending" and (replaced or verb == "purge")
+
+
+def test_without_its_image_nothing_is_taken_back(store: NftbanStore, journal: Journal) -> None:
+    """What was swept between the dry run and the undo is not made up: the row fails; a plan to take
+    back what the journal does not know is not carried out."""
+    first = carried_out(store, journal, plans.freeze("retry", dead_tasks(store, 2), NOW))
+    operation = journal.operation(first.op)
+    assert operation is not None
+    back = undo.undo(store, journal, operation, NOW, 7.0).plan
+    Path(journal.folder, f"{first.op}.before").unlink()
+
+    report = carried_out(store, journal, back)
+
+    assert {why for _, why in report.failed} == {"what it was is not kept any more"}
+    assert len(tasks_in(store, State.PENDING)) == 2
+    unknown = Plan("undo", (), NOW, undoes="20261120T094115Z-00000000")
+    with pytest.raises(Unavailable, match="does not know what"):
+        carried_out(store, journal, unknown)
+
+
+def test_what_is_refused_is_put_down_again(spool: Spool, store: NftbanStore) -> None:
+    """A plan that moves nothing leaves no file locked for others."""
+    dead = dead_tasks(store, 3)
+
+    report = operations.apply(store, plans.freeze("promote", dead, NOW), clock)
+    others = operations.apply(NftbanStore(spool, clock), plans.freeze("purge", dead, NOW), clock)
+
+    assert (len(report.failed), len(others.done)) == (3, 3)
 
 
 def test_expunging_goes_on_without_a_journal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: NftbanStore, journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What makes room on a full disk is not stopped by a journal that cannot grow; it says so."""
     monkeypatch.setattr(operations, "GROUP", 3)
-    spool = a_spool(tmp_path)
-    store, journal = NftbanStore(spool, lambda: NOW), Journal(f"{spool.desk}/journal")
     plan = plans.freeze("expunge", dead_tasks(store, 9), NOW)
     asked = iter(range(9))
 
@@ -381,41 +308,3 @@ def test_expunging_goes_on_without_a_journal(
 
     assert len(report.done) == 9 and "removed meanwhile" in report.trouble
     assert tasks_in(store) == []
-
-
-def test_without_its_image_nothing_is_taken_back(tmp_path: Path) -> None:
-    """What was swept between the dry run and the undo is not made up: the row fails."""
-    spool = a_spool(tmp_path)
-    store, journal = NftbanStore(spool, lambda: NOW), Journal(f"{spool.desk}/journal")
-    first = carried_out(store, journal, plans.freeze("retry", dead_tasks(store, 2), NOW))
-    operation = journal.operation(first.op)
-    assert operation is not None
-    back = undo.undo(store, journal, operation, NOW, 7.0).plan
-    Path(journal.folder, f"{first.op}.before").unlink()
-
-    report = carried_out(store, journal, back)
-
-    assert {why for _, why in report.failed} == {"what it was is not kept any more"}
-    assert len(tasks_in(store, State.PENDING)) == 2
-
-
-def test_what_is_refused_is_put_down_again(tmp_path: Path) -> None:
-    """A plan that moves nothing leaves no file locked for others."""
-    spool = a_spool(tmp_path)
-    ours, theirs = NftbanStore(spool, lambda: NOW), NftbanStore(spool, lambda: NOW)
-    dead = dead_tasks(ours, 3)
-
-    report = operations.apply(ours, plans.freeze("promote", dead, NOW), lambda: NOW)
-    others = operations.apply(theirs, plans.freeze("purge", dead, NOW), lambda: NOW)
-
-    assert (len(report.failed), len(others.done)) == (3, 3)
-
-
-def test_an_undo_of_nothing_known_is_refused(tmp_path: Path) -> None:
-    """A plan to take back what the journal does not know is not carried out."""
-    spool = a_spool(tmp_path)
-    store, journal = NftbanStore(spool, lambda: NOW), Journal(f"{spool.desk}/journal")
-    plan = Plan("undo", (), NOW, undoes="20261120T094115Z-00000000")
-
-    with pytest.raises(Unavailable, match="does not know what"):
-        carried_out(store, journal, plan)

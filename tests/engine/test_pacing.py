@@ -1,6 +1,5 @@
 """The pace of a replay: canaries first, then the rate, and when it stops."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -25,8 +24,8 @@ from engine.pace import (
 from engine.pacing import MOST, ORDERS, Course, Finished, Send, Step, Stop, Wait, rules
 from engine.policy import HOUR, Bucket
 from engine.runs import Seen, Working, forecast, runs_apart, seen
+from tests.engine.builders import NOW
 
-NOW = 1_795_170_000.0
 NEVER = Stops(None, None)
 PLENTY = 1000
 
@@ -75,49 +74,35 @@ def test_it_goes_from_one_to_ten_to_the_rate() -> None:
 
 
 def test_without_canaries_it_begins_at_the_rate() -> None:
-    """An empty list of canaries means none; so does a canary of nothing."""
+    """An empty list of canaries means none, so does a canary of nothing; without a rate they go in
+    portions, so that an order is heard between two; a row that was gone is no canary."""
     assert begun(canary=()).next(NOW, PLENTY) == Send(100)
     assert begun(canary=(0,)).next(NOW, PLENTY) == Send(100)
-
-
-def test_not_too_many_are_sent_together() -> None:
-    """Without a rate they go in portions, so that an order is heard between two."""
     assert begun(10 * MOST, canary=(), rate=None).next(NOW, 10 * MOST) == Send(MOST)
-
-
-def test_a_row_that_was_gone_is_no_canary() -> None:
-    """A canary that could not be sent has the next row take its place."""
     assert begun().sent(0, 1, NOW).next(NOW, PLENTY) == Send(1)
 
 
-DOUBTS: tuple[tuple[str, Fate | None, str], ...] = (
-    ("unknown", Fate.UNKNOWN, "canary of 1: 1 outcome not known, which is no success"),
-    ("taken", Fate.TAKEN, "canary of 1: 1 outcome not known, which is no success"),
-    ("running", Fate.RUNNING, "canary of 1: still running after 2 min"),
-    ("waiting", None, "canary of 1: no worker has run it for 2 min"),
-)
-
-
-@pytest.mark.parametrize(("fate", "why"), [d[1:] for d in DOUBTS], ids=[d[0] for d in DOUBTS])
-def test_a_canary_in_doubt_is_no_success(fate: Fate | None, why: str) -> None:
-    """A canary without a real outcome in time makes the replay ask, and go on once it is told to;
-    where nobody is there to ask, it stops."""
-    course, alone = begun().sent(1, 0, NOW), begun(attended=False).sent(1, 0, NOW)
-    if fate is not None:
-        course, alone = became(course, 0, fate), became(alone, 0, fate)
-
+def test_a_canary_in_doubt_is_no_success() -> None:
+    """A canary without a real outcome in time makes the replay ask, and go on once it is told to,
+    or once the outcome comes after all; where nobody is there to ask, it stops."""
+    no_success = "canary of 1: 1 outcome not known, which is no success"
+    doubts: dict[Fate | None, str] = {
+        Fate.UNKNOWN: no_success,
+        Fate.TAKEN: no_success,
+        Fate.RUNNING: "canary of 1: still running after 2 min",
+        None: "canary of 1: no worker has run it for 2 min",
+    }
     later = NOW + 120
+    for fate, why in doubts.items():
+        course, alone = begun().sent(1, 0, NOW), begun(attended=False).sent(1, 0, NOW)
+        if fate is not None:
+            course, alone = became(course, 0, fate), became(alone, 0, fate)
 
-    assert course.next(later, PLENTY) == Wait(None, why, asks=True)
-    assert course.ordered("go_on", later).next(later, PLENTY) == Send(10)
-    assert alone.next(later, PLENTY) == Stop(why)
-
-
-def test_a_doubt_ends_when_the_outcome_comes_after_all() -> None:
-    """What was unknown and then turns out to be delivered needs nobody to say go on."""
-    course = became(begun().sent(1, 0, NOW), 0, Fate.UNKNOWN)
-
-    assert became(course, 0, Fate.DELIVERED, was=Fate.UNKNOWN).next(NOW, PLENTY) == Send(10)
+        assert course.next(later, PLENTY) == Wait(None, why, asks=True)
+        assert course.ordered("go_on", later).next(later, PLENTY) == Send(10)
+        assert alone.next(later, PLENTY) == Stop(why)
+        settled = became(course, 0, Fate.DELIVERED, was=fate or Fate.WAITING)
+        assert settled.next(NOW, PLENTY) == Send(10)
 
 
 def test_going_on_is_said_for_one_canary() -> None:
@@ -149,25 +134,19 @@ def test_a_canary_that_is_through_stays_so() -> None:
 
 
 def test_the_same_error_twice_stops_it() -> None:
-    """When the error that tasks had before comes back to two of them, nothing more is sent."""
+    """When the error that tasks had before comes back to two of them, nothing more is sent; that of
+    one task that is tried again and again came back once."""
     course = past_canaries(stops=Stops(share=None)).sent(5, 0, NOW)
 
     course = all_became(course, Fate.FAILED, 11, 12, mark="F-2")
     once = became(course, 13, Fate.FAILED, "F-1")
+    again = became(once, 13, Fate.FAILED, "F-1", was=Fate.FAILED)
     twice = became(once, 14, Fate.FAILED, "F-1")
 
     assert isinstance(once.next(NOW, PLENTY), Send)
+    assert again.again == {"F-1": 1}
     assert twice.next(NOW, PLENTY) == Stop("F-1 came back 2 times")
     assert [rule.words for rule in rules(twice)] == ["F-1 2 of 2"]
-
-
-def test_a_task_that_fails_again_and_again_is_one_return() -> None:
-    """The error of one task that is tried three times came back once."""
-    course = past_canaries(stops=Stops(share=None)).sent(1, 0, NOW)
-    course = became(course, 11, Fate.FAILED, "F-1")
-    course = became(course, 11, Fate.FAILED, "F-1", was=Fate.FAILED)
-
-    assert course.again == {"F-1": 1}
 
 
 SHARES: tuple[tuple[str, int, str, bool], ...] = (
@@ -182,19 +161,18 @@ SHARES: tuple[tuple[str, int, str, bool], ...] = (
 )
 
 
-@pytest.mark.parametrize(
-    ("planned", "outcomes", "stops"), [s[1:] for s in SHARES], ids=[s[0] for s in SHARES]
-)
-def test_too_large_a_share_of_failures_stops_it(planned: int, outcomes: str, stops: bool) -> None:
+def test_too_large_a_share_of_failures_stops_it() -> None:
     """More than a tenth of the last twenty, once that is certain, or of all if those are fewer."""
-    course = begun(planned, canary=(), stops=Stops(same=None)).sent(len(outcomes), 0, NOW)
-    for nth, outcome in enumerate(outcomes):
-        course = became(course, nth, Fate.FAILED if outcome == "x" else Fate.DELIVERED, "F-2")
+    for name, planned, outcomes, stops in SHARES:
+        course = begun(planned, canary=(), stops=Stops(same=None)).sent(len(outcomes), 0, NOW)
+        for nth, outcome in enumerate(outcomes):
+            fate = Fate.FAILED if outcome == "x" else Fate.DELIVERED
+            course = became(course, nth, fate, "F-2")
 
-    (rule,) = rules(course)
+        (rule,) = rules(course)
 
-    assert bool(rule.why) is stops
-    assert isinstance(course.next(NOW, PLENTY), Stop) is stops
+        assert bool(rule.why) is stops, name
+        assert isinstance(course.next(NOW, PLENTY), Stop) is stops, name
 
 
 def test_a_queue_that_grows_stops_it() -> None:
@@ -207,64 +185,37 @@ def test_a_queue_that_grows_stops_it() -> None:
 
 
 def test_what_stopped_does_not_send() -> None:
-    """Once stopped, only outcomes of what was sent are waited for; the first reason stays."""
+    """Once stopped, only outcomes of what was sent are waited for; the first reason stays. When all
+    is sent, or dropped, and nothing is waited for, it is over."""
     course = past_canaries().sent(2, 0, NOW).halted("why").halted("why not")
 
     assert course.stopped == "why"
     assert course.next(NOW, PLENTY) == Wait(NOW + 120, "all is sent; waits for 2 outcomes")
     assert course.next(NOW + 120, PLENTY) == Finished()
     assert course.ordered("leave", NOW).next(NOW, PLENTY) == Finished()
-
-
-def test_all_sent_and_settled_is_finished() -> None:
-    """When all is sent, or dropped, and nothing is waited for, it is over."""
     assert past_canaries(13).sent(0, 2, NOW).next(NOW, 0) == Finished()
     assert begun(0).next(NOW, 0) == Finished()
 
 
-def test_a_pause_holds_until_it_is_taken_back() -> None:
-    """While paused nothing is sent, however many tokens there are."""
+def test_every_order_is_followed() -> None:
+    """While paused nothing is sent, however many tokens there are; whoever stops it is named; each
+    order changes something, and no other is taken."""
     course = begun().ordered("pause", NOW, "ana")
 
     assert course.next(NOW, PLENTY) == Wait(None, "paused by ana")
     assert course.ordered("resume", NOW).next(NOW, PLENTY) == Send(1)
-
-
-def test_an_order_stops_it() -> None:
-    """Whoever stops it is named as the reason."""
     assert begun().ordered("stop", NOW, "ana").stopped == "stopped by ana"
-
-
-def test_an_order_that_there_is_not_is_an_error() -> None:
-    """Only what the table has may be ordered."""
+    for order in ORDERS:
+        before = begun() if order == "pause" else course
+        assert before.ordered(order, NOW + 1) != before, order
     with pytest.raises(ValueError, match="no such order"):
         begun().ordered("dance", NOW)
 
 
-def test_every_order_is_followed() -> None:
-    """Whatever the table has can be ordered at any time, and each order changes something."""
-    course = begun()._replace(paused="paused by ana")
-    for order in ORDERS:
-        before = begun() if order == "pause" else course
-        assert before.ordered(order, NOW + 1) != before, order
-
-
-SPEEDS: tuple[tuple[Callable[[float | None], float | None], float | None, float | None], ...] = (
-    (faster, 2.0, 4.0),
-    (faster, FASTEST, FASTEST),
-    (faster, None, None),
-    (slower, 2.0, 1.0),
-    (slower, SLOWEST, SLOWEST),
-    (slower, None, FASTEST),
-)
-
-
-@pytest.mark.parametrize(("change", "rate", "then"), SPEEDS)
-def test_the_rate_doubles_and_halves_within_bounds(
-    change: Callable[[float | None], float | None], rate: float | None, then: float | None
-) -> None:
+def test_the_rate_doubles_and_halves_within_bounds() -> None:
     """Faster is twice, slower is half; all at once is faster than any rate."""
-    assert change(rate) == then
+    assert [faster(rate) for rate in (2.0, FASTEST, None)] == [4.0, FASTEST, None]
+    assert [slower(rate) for rate in (2.0, SLOWEST, None)] == [1.0, SLOWEST, FASTEST]
 
 
 @given(st.floats(SLOWEST, FASTEST), st.integers(1, 200))
@@ -308,11 +259,11 @@ def test_phases_are_all_that_is_planned(pace: Pace, planned: int) -> None:
     assert unpacked(packed(pace)) == pace
 
 
-@pytest.mark.parametrize("values", [{}, {"stops": {"rest": "x"}}, {"pace": 1}])
-def test_what_is_no_pace_is_an_error(values: dict[str, object]) -> None:
+def test_what_is_no_pace_is_an_error() -> None:
     """Values of which no pace can be made are refused."""
-    with pytest.raises(ValueError, match="expected the values of a pace"):
-        unpacked(values)
+    for values in ({}, {"stops": {"rest": "x"}}, {"pace": 1}):
+        with pytest.raises(ValueError, match="expected the values of a pace"):
+            unpacked(values)
 
 
 # ---- laws
@@ -451,60 +402,36 @@ def test_when_all_goes_well_all_is_sent(canary: tuple[int, ...], planned: int) -
 
 # ---- beforehand
 
-WORKED: tuple[tuple[str, Pace, Working, tuple[str, ...], int | None, float | None], ...] = (
+TIMER = "only a timer works this queue, one task each 5 min"
+AT_2 = "at 2/s: 100 in 50 s"
+WORKED: tuple[tuple[Pace, Working, tuple[str, ...], float | None], ...] = (
+    # a worker stays; or is free often, but quick
+    (Pace(2.0, ()), Working(True, None), (AT_2,), None),
+    (Pace(2.0, ()), Working(False, 0.5), (AT_2,), None),
     (
-        "a worker stays",
-        Pace(2.0, ()),
-        Working(True, None),
-        ("at 2/s: 100 in 50 s",),
-        None,
-        None,
-    ),
-    (
-        "a worker that is free often, but quick",
-        Pace(2.0, ()),
-        Working(False, 0.5),
-        ("at 2/s: 100 in 50 s",),
-        None,
-        None,
-    ),
-    (
-        "only a timer",
         Pace(2.0, (1, 10)),
         Working(False, 300.0),
         (
-            "only a timer works this queue, one task each 5 min: the rate cannot be kept; "
-            "it takes 100 runs, 8 h 20 min",
-            "at 2/s: 100 in 50 s",
+            f"{TIMER}: the rate cannot be kept; it takes 100 runs, 8 h 20 min",
+            AT_2,
             "first 1, then 10; the outcomes of each are waited for",
         ),
-        100,
         30000.0,
     ),
     (
-        "a rate that a timer can keep",
         Pace(1 / 512, ()),
         Working(False, 300.0),
-        (
-            "only a timer works this queue, one task each 5 min; it takes 100 runs, 8 h 20 min",
-            "at one each 8 min: 100 in 14 h 13 min",
-        ),
-        100,
+        (f"{TIMER}; it takes 100 runs, 8 h 20 min", "at one each 8 min: 100 in 14 h 13 min"),
         30000.0,
     ),
     (
-        "nobody, as far as is known",
         Pace(None, ()),
         Working(False, None),
-        (
-            "nobody works this queue now: what is sent waits for the next worker",
-            "all 100 at once",
-        ),
-        None,
+        ("nobody works this queue now: what is sent waits for the next worker", "all 100 at once"),
         None,
     ),
+    # no log tells of a worker, and there is no lock
     (
-        "nobody that a log tells of, and no lock",
         Pace(None, ()),
         Working(None, None),
         (
@@ -513,56 +440,37 @@ WORKED: tuple[tuple[str, Pace, Working, tuple[str, ...], int | None, float | Non
             "all 100 at once",
         ),
         None,
-        None,
     ),
 )
 
 
-@pytest.mark.parametrize(
-    ("pace", "working", "sentences", "runs", "seconds"),
-    [row[1:] for row in WORKED],
-    ids=[row[0] for row in WORKED],
-)
-def test_it_is_said_beforehand_whether_the_rate_can_be_kept(
-    pace: Pace,
-    working: Working,
-    sentences: tuple[str, ...],
-    runs: int | None,
-    seconds: float | None,
-) -> None:
-    """How long a hundred tasks take, and, where only a timer works, in how many runs."""
-    said = forecast(100, pace, working)
+def test_it_is_said_beforehand_whether_the_rate_can_be_kept() -> None:
+    """How long a hundred tasks take, and, where only a timer works, in how many runs; from when
+    tasks were begun it is told how far apart runs are."""
+    for pace, working, sentences, seconds in WORKED:
+        said = forecast(100, pace, working)
 
-    assert (said.sentences, said.runs, said.working) == (sentences, runs, seconds)
-
-
-APART: tuple[tuple[list[float], float | None], ...] = (
-    ([], None),
-    ([0, 300], None),
-    ([0, 300, 600], 300),
-    ([600, 0, 1500, 300, 900], 300),
-    ([0, 0.2, 0.4, 0.6, 900], 0.2),
-)
+        assert (said.sentences, said.working) == (sentences, seconds)
+        assert said.runs == (100 if seconds else None)
+    for began, apart in (
+        ([], None),
+        ([0, 300], None),
+        ([0, 300, 600], 300),
+        ([600, 0, 1500, 300, 900], 300),
+        ([0, 0.2, 0.4, 0.6, 900], 0.2),
+    ):
+        assert runs_apart(began) == pytest.approx(apart)
 
 
-@pytest.mark.parametrize(("began", "apart"), APART)
-def test_the_time_between_runs_is_seen_in_the_log(began: list[float], apart: float | None) -> None:
-    """From when tasks were begun it is told how far apart runs are."""
-    assert runs_apart(began) == pytest.approx(apart)
-
-
-@pytest.mark.parametrize(
-    ("times", "runs"),
-    [
+def test_the_time_between_runs_is_the_longest_one_lately() -> None:
+    """Of the runs in ten minutes, the last and the longest time between two; None if too few."""
+    each_minute_five = [60.0 * minute + task for minute in range(3) for task in range(5)]
+    an_outage_before = [0.0, 5000.0, 5010.0, 5025.0]
+    for times, runs in (
         ([], Seen()),
         ([100.0, 40.0], Seen(100.0, None)),
         ([160.0, 40.0, 100.0], Seen(160.0, 60.0)),
-        # Each minute a run starts five tasks.
-        ([60.0 * minute + task for minute in range(3) for task in range(5)], Seen(124.0, 56.0)),
-        # An outage long before the last runs says nothing of these.
-        ([0.0, 5000.0, 5010.0, 5025.0], Seen(5025.0, 15.0)),
-    ],
-)
-def test_the_time_between_runs_is_the_longest_one_lately(times: list[float], runs: Seen) -> None:
-    """Of the runs in ten minutes, the last and the longest time between two; None if too few."""
-    assert seen(times) == runs
+        (each_minute_five, Seen(124.0, 56.0)),
+        (an_outage_before, Seen(5025.0, 15.0)),
+    ):
+        assert seen(times) == runs

@@ -59,9 +59,10 @@ def test_no_wait_is_beyond_the_ceiling(
             assert retries == 0 or wait >= (backoff(retries - 1) or 0)
 
 
-@pytest.mark.parametrize(
-    ("due", "written", "trusted"),
-    [
+def test_a_clock_that_jumped_parks_no_task() -> None:
+    """A due time further than a week away is not believed; the moment itself counts as due, and a
+    task without one is not held back."""
+    for due, written, trusted in (
         (0.0, NOW, 0.0),
         (NOW + 900, NOW, NOW + 900),
         (NOW + FURTHEST, NOW, NOW + FURTHEST),
@@ -70,25 +71,10 @@ def test_no_wait_is_beyond_the_ceiling(
         (NOW + 10 * FURTHEST, NOW + 9 * FURTHEST, NOW),
         (inf, NOW, NOW + FURTHEST),
         (nan, NOW, NOW + FURTHEST),
-    ],
-)
-def test_a_clock_that_jumped_parks_no_task(due: float, written: float, trusted: float) -> None:
-    """A due time further than a week away is not believed."""
-    assert policy.trusted_due(due, written, NOW) == trusted
-
-
-@given(st.floats(), st.floats(0, 4e9))
-def test_no_task_waits_longer_than_a_week(due: float, written: float) -> None:
-    """Whatever a file says and however old it is, its task is due within the week."""
-    assert policy.trusted_due(due, written, NOW) <= NOW + FURTHEST
-
-
-@pytest.mark.parametrize(
-    ("due", "is_due"), [(None, True), (0.0, True), (NOW, True), (NOW + 0.1, False)]
-)
-def test_a_task_is_due_from_its_moment_on(due: float | None, is_due: bool) -> None:
-    """The moment itself counts, and what is not known does not hold a task back."""
-    assert policy.is_due(replace(a_task(), due=due), NOW) is is_due
+    ):
+        assert policy.trusted_due(due, written, NOW) == trusted
+    for moment, is_due in ((None, True), (0.0, True), (NOW, True), (NOW + 0.1, False)):
+        assert policy.is_due(replace(a_task(), due=moment), NOW) is is_due
 
 
 def test_stuck_and_old_are_strict() -> None:
@@ -100,32 +86,32 @@ def test_stuck_and_old_are_strict() -> None:
     assert not policy.older_than(NOW, NOW, 0)
 
 
-@pytest.mark.parametrize(
-    ("rate", "bucket", "now", "tokens", "stamp"),
-    [
-        (Rate.of(40), Bucket(720, 0), 86400, 5, 86400),  # long idle
-        (Rate.of(2), Bucket(5 * HOUR, 1000), 1000, 2, 1000),  # cap follows rate
-        (Rate.of(40), Bucket(5400, 5000), 4000, 1, 4000),  # clock back
-        (Rate.of(40), Bucket(0, 1000), 1000 + 10 * 365 * 86400, 5, 1000 + 10 * 365 * 86400),
-        (Rate.of(40), Bucket(0, 0), 89, 0, 89),
-        (Rate.of(40), Bucket(0, 0), 90, 1, 90),
-        (Rate.of(40), Bucket(-9999, 0), 90, 1, 90),  # damaged
-        (Rate(0, 5), Bucket(0, 0), 10**9, 0, 10**9),
-        (Rate(60, 20), Bucket(0, 0), 86400, 20, 86400),
-    ],
-)
-def test_a_bucket_refills_by_the_time_passed(
-    rate: Rate, bucket: Bucket, now: float, tokens: int, stamp: int
-) -> None:
-    """Refilling gives what the time has brought, never more than the burst."""
-    refilled = policy.refill(bucket, rate, now)
+def test_a_bucket_refills_by_the_time_passed() -> None:
+    """Refilling gives what the time has brought, never more than the burst; spending more than
+    there is gives nothing at all, and no rate brings no token."""
+    years = 10 * 365 * 86400
+    for rate, bucket, now, tokens in (
+        (Rate.of(40), Bucket(720, 0), 86400, 5),  # long idle
+        (Rate.of(2), Bucket(5 * HOUR, 1000), 1000, 2),  # cap follows rate
+        (Rate.of(40), Bucket(5400, 5000), 4000, 1),  # clock back
+        (Rate.of(40), Bucket(0, 1000), 1000 + years, 5),
+        (Rate.of(40), Bucket(0, 0), 89, 0),
+        (Rate.of(40), Bucket(0, 0), 90, 1),
+        (Rate.of(40), Bucket(-9999, 0), 90, 1),  # damaged
+        (Rate(0, 5), Bucket(0, 0), 10**9, 0),
+        (Rate(60, 20), Bucket(0, 0), 86400, 20),
+    ):
+        refilled = policy.refill(bucket, rate, now)
+        assert (refilled.tokens, refilled.stamp) == (tokens, now), (rate, bucket)
+    assert policy.spend(Bucket(2 * HOUR, 7), 2) == Bucket(0, 7)
+    assert policy.spend(Bucket(2 * HOUR - 1, 7), 2) is None
+    assert policy.next_token(Bucket(0, 7), Rate(0, 5)) == inf
+    assert policy.next_token(Bucket(0, 7), Rate(5, 0)) == inf
 
-    assert (refilled.tokens, refilled.stamp) == (tokens, stamp)
 
-
-@pytest.mark.parametrize(
-    ("per_hour", "first", "window", "two_days"),
-    [
+def test_a_run_each_minute_spends_exactly_the_rate() -> None:
+    """Not one token is lost to rounding in 48 hours; after a rest an hour holds a burst more."""
+    for per_hour, first, window, two_days in (
         (1, 60, (1, 2), 48),
         (3, 20, (5, 6), 144),
         (5, 12, (9, 10), 240),
@@ -133,24 +119,15 @@ def test_a_bucket_refills_by_the_time_passed(
         (20, 3, (24, 25), 960),
         (40, 2, (44, 45), 1920),
         (60, 1, (64, 65), 2880),
-    ],
-)
-def test_a_run_each_minute_spends_exactly_the_rate(
-    per_hour: int, first: int, window: tuple[int, int], two_days: int
-) -> None:
-    """Not one token is lost to rounding in 48 hours; after a rest an hour holds a burst more."""
-    rate = Rate.of(per_hour)
+    ):
+        rate = Rate.of(per_hour)
 
-    fresh = spends(Bucket(0, 0), rate, minutes=48 * 60)
-    rested = spends(policy.full(rate, 0), rate, minutes=60)
+        fresh = spends(Bucket(0, 0), rate, minutes=48 * 60)
+        rested = spends(policy.full(rate, 0), rate, minutes=60)
 
-    assert sum(fresh) == two_days
-    assert next(minute for minute, n in enumerate(fresh) if n) == first
-    assert (sum(rested[:60]), sum(rested)) == window
-
-
-def test_forty_an_hour_are_two_in_three_minutes() -> None:
-    """The pattern of a minute's run is even."""
+        assert sum(fresh) == two_days
+        assert next(minute for minute, n in enumerate(fresh) if n) == first
+        assert (sum(rested[:60]), sum(rested)) == window
     assert spends(Bucket(0, 0), Rate.of(40), 12)[1:] == [0, 1, 1, 0, 1, 1, 0, 1, 1, 0, 1, 1]
 
 
@@ -168,25 +145,19 @@ RATES = st.builds(Rate, st.integers(1, 10**5), st.integers(1, 100))
 BUCKETS = st.builds(Bucket, st.integers(-(10**9), 10**12), st.integers(-(10**9), 10**10))
 
 
-@given(RATES, BUCKETS, st.lists(st.integers(-(10**9), 10**10), min_size=1))
-def test_a_bucket_never_holds_more_than_its_burst(
-    rate: Rate, bucket: Bucket, times: list[int]
+@given(RATES, BUCKETS, st.lists(st.integers(-(10**9), 10**10), min_size=1), st.integers(0, 10**9))
+def test_a_bucket_holds_no_more_than_its_burst_wherever_the_clock_jumps(
+    rate: Rate, bucket: Bucket, times: list[int], back: int
 ) -> None:
-    """Wherever the clock jumps, a bucket holds between nothing and its burst."""
+    """It holds between nothing and its burst; a clock that is set back brings nothing, and from
+    then on it brings what it always did."""
     for now in times:
         bucket = policy.refill(bucket, rate, now)
         assert 0 <= bucket.units <= rate.burst * HOUR
         assert bucket.stamp == now
 
-
-@given(RATES, BUCKETS, st.integers(0, 10**9))
-def test_a_clock_that_jumps_neither_refills_nor_starves(
-    rate: Rate, bucket: Bucket, back: int
-) -> None:
-    """Set back, it brings nothing; from then on it brings what it always did."""
-    before = policy.refill(bucket, rate, 2 * 10**9)
-    jumped = policy.refill(before, rate, 2 * 10**9 - back)
-
+    before = policy.refill(bucket, rate, 2 * 10**10)
+    jumped = policy.refill(before, rate, 2 * 10**10 - back)
     assert jumped.units == before.units
     wait = policy.next_token(jumped, rate) - jumped.stamp
     assert 0 <= wait <= -(-HOUR // rate.per_hour)
@@ -194,34 +165,20 @@ def test_a_clock_that_jumps_neither_refills_nor_starves(
 
 
 @given(RATES, BUCKETS, st.lists(st.integers(0, 1000)))
-def test_refilling_often_brings_no_more_than_refilling_once(
+def test_refilling_often_brings_what_refilling_once_does(
     rate: Rate, bucket: Bucket, steps: list[int]
 ) -> None:
-    """Nothing is lost or won by looking often."""
+    """Nothing is lost or won by looking often; at the second that is said there is a token, and a
+    second before there was none."""
     often = policy.refill(bucket, rate, bucket.stamp)
+    when = policy.next_token(often, rate)
+    assert policy.refill(often, rate, when).tokens >= 1
+    if when > bucket.stamp:
+        assert policy.refill(often, rate, when - 1).tokens == 0
     for step in steps:
         often = policy.refill(often, rate, often.stamp + step)
 
     assert often == policy.refill(bucket, rate, bucket.stamp + sum(steps))
-
-
-@given(RATES, BUCKETS)
-def test_the_next_token_comes_when_it_is_said(rate: Rate, bucket: Bucket) -> None:
-    """At the said second there is a token, and a second before there was none."""
-    bucket = policy.refill(bucket, rate, bucket.stamp)
-    when = policy.next_token(bucket, rate)
-
-    assert policy.refill(bucket, rate, when).tokens >= 1
-    if when > bucket.stamp:
-        assert policy.refill(bucket, rate, when - 1).tokens == 0
-
-
-def test_what_is_not_there_is_not_spent() -> None:
-    """Spending more than there is gives nothing at all, and no rate brings no token."""
-    assert policy.spend(Bucket(2 * HOUR, 7), 2) == Bucket(0, 7)
-    assert policy.spend(Bucket(2 * HOUR - 1, 7), 2) is None
-    assert policy.next_token(Bucket(0, 7), Rate(0, 5)) == inf
-    assert policy.next_token(Bucket(0, 7), Rate(5, 0)) == inf
 
 
 HELD = LockEvidence(Verdict.HELD, 77, NOW - 5, 5, "PID 77 is at work")
@@ -229,162 +186,103 @@ NOBODY = LockEvidence(Verdict.FREE, reason="no lock file")
 STUCK = LockEvidence(Verdict.STUCK, 77, NOW - 2820, 2820, "PID 77 lives, but ...")
 STALE = LockEvidence(Verdict.STALE, 77, NOW - 5, 5, "PID 77 is gone")
 ODD = LockEvidence(Verdict.UNKNOWN, reason="/run/queue.lock: Permission denied\x1b")
+NO_HANDLER = "no handler configured for mail_send"
+IS_HELD = "the lock is held by PID 77, who gave a sign of life 5 s ago"
+IS_STUCK = "the lock is stuck: PID 77 gave no sign of life for 47 min"
+UNSEEN = "but not seen by any worker"
+BACKOFF = "backoff until 08:04:00Z (in 4 min)"
 
 
-@pytest.mark.parametrize(
-    ("due", "about", "sentences"),
-    [
-        # what keeps the task itself
-        (0, Circumstances(paused="by ann"), ["the queue is paused: by ann"]),
-        (90, Circumstances(), ["backoff until 08:01:30Z (in 1 min)"]),
-        (90000, Circumstances(), ["backoff until 2027-01-16 09:00:00Z (in 1 d 1 h)"]),
-        (inf, Circumstances(), ["backoff until never"]),
-        (1e20, Circumstances(), ["backoff until epoch second 1e+20"]),
-        (0, Circumstances(handled=str.isdigit), ["no handler configured for mail_send"]),
-        (0, Circumstances(shut="no mail\x1b transport", ahead=2), ["no mail\ufffd transport"]),
-        (0, Circumstances(token_at=NOW + 1), ["no token until 08:00:01Z (in 1 s)"]),
-        (0, Circumstances(token_at=inf), ["no token until never"]),
-        # the lock
-        (
-            0,
-            Circumstances(lock=HELD, handled=str.islower, token_at=NOW),
-            ["next in line; the lock is held by PID 77, who gave a sign of life 5 s ago"],
-        ),
-        (
-            0,
-            Circumstances(lock=LockEvidence(Verdict.HELD, 77)),
-            ["next in line; the lock is held by PID 77"],
-        ),
-        (
-            0,
-            Circumstances(lock=LockEvidence(Verdict.HELD, None, NOW - 60, 60)),
-            [
-                "next in line; the lock is held by somebody, PID unknown, who gave a sign of life "
-                "1 min ago"
-            ],
-        ),
-        (
-            0,
-            Circumstances(lock=STUCK),
-            ["the lock is stuck: PID 77 gave no sign of life for 47 min"],
-        ),
-        (
-            0,
-            Circumstances(lock=STUCK._replace(pid=None)),
-            ["the lock is stuck: its holder gave no sign of life for 47 min"],
-        ),
-        (
-            0,
-            Circumstances(lock=STALE),
-            ["the lock is stale: PID 77 is gone; the next worker takes it over"],
-        ),
-        (
-            0,
-            Circumstances(lock=ODD),
-            ["the lock cannot be judged: /run/queue.lock: Permission denied\ufffd"],
-        ),
-        # others first
-        (0, Circumstances(ahead=1), ["1 older task first"]),
-        (0, Circumstances(ahead=15, by_id=False), ["15 other tasks first"]),
-        (
-            0,
-            Circumstances(paused="mailQueueEnabled is 0", token_at=NOW + 1, ahead=1, by_id=False),
-            [
-                "the queue is paused: mailQueueEnabled is 0",
-                "no token until 08:00:01Z (in 1 s)",
-                "1 other task first",
-            ],
-        ),
-        (
-            0,
-            Circumstances(lock=HELD, ahead=1200),
-            [
-                "1,200 older tasks first",
-                "the lock is held by PID 77, who gave a sign of life 5 s ago",
-            ],
-        ),
-        # nobody is there
-        (0, Circumstances(), ["due, but not seen by any worker"]),
-        (-2820, Circumstances(), ["due for 47 min, but not seen by any worker"]),
-        (
-            -7980,
-            Circumstances(lock=NOBODY, handled=str.islower, token_at=NOW, last_run=NOW - 200),
-            [
-                "due for 2 h 13 min, but not seen by any worker: the lock is free, "
-                "last run 3 min ago"
-            ],
-        ),
-        (0, Circumstances(lock=NOBODY, ahead=3, last_run=NOW - 900), ["3 older tasks first"]),
-        (
-            0,
-            Circumstances(lock=NOBODY, ahead=3, last_run=NOW - 901),
-            [
-                "3 older tasks first",
-                "due, but not seen by any worker: the lock is free, last run 15 min ago",
-            ],
-        ),
-        (
-            -3600,
-            Circumstances(ahead=3, by_id=False, idle=True),
-            ["3 other tasks first", "due for 1 h, but not seen by any worker"],
-        ),
-        (
-            -3600,
-            Circumstances(lock=HELD, ahead=3, idle=True),
-            [
-                "3 older tasks first",
-                "the lock is held by PID 77, who gave a sign of life 5 s ago",
-            ],
-        ),
-        # more than one thing
-        (
-            240,
-            Circumstances(handled=str.isdigit),
-            ["backoff until 08:04:00Z (in 4 min)", "no handler configured for mail_send"],
-        ),
-        (
-            240,
-            Circumstances(lock=HELD, token_at=NOW + 300, ahead=7),
-            ["backoff until 08:04:00Z (in 4 min)", "no token until 08:05:00Z (in 5 min)"],
-        ),
-        (240, Circumstances(token_at=NOW + 239), ["backoff until 08:04:00Z (in 4 min)"]),
-        (
-            240,
-            Circumstances(lock=NOBODY, last_run=NOW - 86400),
-            [
-                "backoff until 08:04:00Z (in 4 min)",
-                "no worker is at work, last run 1 d ago",
-            ],
-        ),
-        (
-            -1,
-            Circumstances(HELD._replace(verdict=Verdict.STUCK), str.isdigit, NOW + 60, "x", 4, 0.0),
-            [
-                "the queue is paused: x",
-                "no handler configured for mail_send",
-                "the lock is stuck: PID 77 gave no sign of life for 5 s",
-                "no token until 08:01:00Z (in 1 min)",
-            ],
-        ),
-        (
-            0,
-            Circumstances(STUCK, token_at=NOW + 60, ahead=2, last_run=0.0),
-            [
-                "the lock is stuck: PID 77 gave no sign of life for 47 min",
-                "no token until 08:01:00Z (in 1 min)",
-                "2 older tasks first",
-            ],
-        ),
-    ],
+WHY_PENDING: tuple[tuple[float, Circumstances, str], ...] = (
+    # what keeps the task itself
+    (0, Circumstances(paused="by ann"), "the queue is paused: by ann"),
+    (90, Circumstances(), "backoff until 08:01:30Z (in 1 min)"),
+    (90000, Circumstances(), "backoff until 2027-01-16 09:00:00Z (in 1 d 1 h)"),
+    (inf, Circumstances(), "backoff until never"),
+    (1e20, Circumstances(), "backoff until epoch second 1e+20"),
+    (0, Circumstances(handled=str.isdigit), NO_HANDLER),
+    (0, Circumstances(shut="no mail\x1b transport", ahead=2), "no mail\ufffd transport"),
+    (0, Circumstances(token_at=NOW + 1), "no token until 08:00:01Z (in 1 s)"),
+    (0, Circumstances(token_at=inf), "no token until never"),
+    # the lock
+    (0, Circumstances(HELD, str.islower, NOW), f"next in line; {IS_HELD}"),
+    (0, Circumstances(LockEvidence(Verdict.HELD, 77)), "next in line; the lock is held by PID 77"),
+    (
+        0,
+        Circumstances(LockEvidence(Verdict.HELD, None, NOW - 60, 60)),
+        "next in line; the lock is held by somebody, PID unknown, "
+        "who gave a sign of life 1 min ago",
+    ),
+    (0, Circumstances(STUCK), IS_STUCK),
+    (0, Circumstances(STUCK._replace(pid=None)), IS_STUCK.replace("PID 77", "its holder")),
+    (0, Circumstances(STALE), "the lock is stale: PID 77 is gone; the next worker takes it over"),
+    (0, Circumstances(ODD), "the lock cannot be judged: /run/queue.lock: Permission denied\ufffd"),
+    # others first
+    (0, Circumstances(ahead=1), "1 older task first"),
+    (0, Circumstances(ahead=15, by_id=False), "15 other tasks first"),
+    (
+        0,
+        Circumstances(paused="mailQueueEnabled is 0", token_at=NOW + 1, ahead=1, by_id=False),
+        "the queue is paused: mailQueueEnabled is 0 | no token until 08:00:01Z (in 1 s)"
+        " | 1 other task first",
+    ),
+    (0, Circumstances(HELD, ahead=1200), f"1,200 older tasks first | {IS_HELD}"),
+    # nobody is there
+    (0, Circumstances(), f"due, {UNSEEN}"),
+    (-2820, Circumstances(), f"due for 47 min, {UNSEEN}"),
+    (
+        -7980,
+        Circumstances(NOBODY, str.islower, NOW, last_run=NOW - 200),
+        f"due for 2 h 13 min, {UNSEEN}: the lock is free, last run 3 min ago",
+    ),
+    (0, Circumstances(NOBODY, ahead=3, last_run=NOW - 900), "3 older tasks first"),
+    (
+        0,
+        Circumstances(NOBODY, ahead=3, last_run=NOW - 901),
+        f"3 older tasks first | due, {UNSEEN}: the lock is free, last run 15 min ago",
+    ),
+    (
+        -3600,
+        Circumstances(ahead=3, by_id=False, idle=True),
+        f"3 other tasks first | due for 1 h, {UNSEEN}",
+    ),
+    (-3600, Circumstances(HELD, ahead=3, idle=True), f"3 older tasks first | {IS_HELD}"),
+    # more than one thing
+    (240, Circumstances(handled=str.isdigit), f"{BACKOFF} | {NO_HANDLER}"),
+    (
+        240,
+        Circumstances(HELD, token_at=NOW + 300, ahead=7),
+        f"{BACKOFF} | no token until 08:05:00Z (in 5 min)",
+    ),
+    (240, Circumstances(token_at=NOW + 239), BACKOFF),
+    (
+        240,
+        Circumstances(NOBODY, last_run=NOW - 86400),
+        f"{BACKOFF} | no worker is at work, last run 1 d ago",
+    ),
+    (
+        -1,
+        Circumstances(HELD._replace(verdict=Verdict.STUCK), str.isdigit, NOW + 60, "x", 4, 0.0),
+        f"the queue is paused: x | {NO_HANDLER} | the lock is stuck: PID 77 gave no sign of life "
+        "for 5 s | no token until 08:01:00Z (in 1 min)",
+    ),
+    (
+        0,
+        Circumstances(STUCK, token_at=NOW + 60, ahead=2, last_run=0.0),
+        f"{IS_STUCK} | no token until 08:01:00Z (in 1 min) | 2 older tasks first",
+    ),
 )
-def test_a_pending_task_is_told_what_keeps_it(
-    due: float, about: Circumstances, sentences: list[str]
-) -> None:
-    """What keeps it now comes first, then what will keep it after that."""
-    task = a_task(due=NOW + due if due else 0.0)
 
-    assert list(policy.why_waiting(task, NOW, about)) == sentences
-    assert policy.in_a_line(sentences) == "; ".join(sentences)
+
+def test_a_pending_task_is_told_what_keeps_it() -> None:
+    """What keeps it now comes first, then what will keep it after that."""
+    for due, about, sentences in WHY_PENDING:
+        task = a_task(due=NOW + due if due else 0.0)
+
+        found = list(policy.why_waiting(task, NOW, about))
+
+        assert " | ".join(found) == sentences, about
+        assert policy.in_a_line(found) == sentences.replace(" | ", "; ")
 
 
 def a_dead_task(attempts: int | None, **extra: str) -> Task:
@@ -399,130 +297,109 @@ GIVEN_BACK = "the next worker gives it back, and it counts as an attempt"
 BACK = "the next worker counts a failed attempt and gives it back"
 
 
-@pytest.mark.parametrize(
-    ("task", "about", "sentences"),
-    [
-        (a_task(State.HELD), Circumstances(paused="x"), ["held by an operator until released"]),
-        (
-            a_task(State.HELD, NOW + 60),
-            Circumstances(handled=str.isdigit),
-            [
-                "held by an operator until released",
-                "backoff until 08:01:00Z (in 1 min)",
-                "no handler configured for mail_send",
-            ],
-        ),
-        (CLAIMED, Circumstances(lock=HELD), ["being worked on by PID 77 for 1 min"]),
-        (CLAIMED, Circumstances(), ["being worked on for 1 min"]),
-        (a_task(State.ACTIVE), Circumstances(), ["being worked on"]),
-        (
-            TAKEN,
-            Circumstances(),
-            [f"its lease has lapsed 30 s ago: {GIVEN_BACK}", "claimed 1 min ago by worker \ufffd7"],
-        ),
-        (
-            replace(TAKEN, lease=Lease("worker \x1b7", NOW - 90, NOW + 30)),
-            Circumstances(),
-            [
-                "claimed 1 min ago by worker \ufffd7",
-                "its lease lapses at 08:00:30Z (in 30 s)",
-            ],
-        ),
-        (
-            replace(TAKEN, lease=Lease("", NOW - 90, NOW + 30)),
-            Circumstances(),
-            [
-                "claimed 1 min ago, by whom is not known",
-                "its lease lapses at 08:00:30Z (in 30 s)",
-            ],
-        ),
-        (
-            replace(TAKEN, lease=Lease("", 0.0, 0.0)),
-            Circumstances(),
-            [f"its lease has lapsed: {GIVEN_BACK}"],
-        ),
-        (
-            replace(TAKEN, lease=Lease("", NOW - 90, NOW + 30)),
-            Circumstances(lock=HELD),
-            ["being worked on by PID 77 for 1 min"],
-        ),
-        (
-            CLAIMED,
-            Circumstances(lock=NOBODY),
-            ["nobody works on it any more: nobody has the lock, taken 1 min ago", BACK],
-        ),
-        (
-            CLAIMED,
-            Circumstances(lock=STALE),
-            ["nobody works on it any more: PID 77 is gone, taken 1 min ago", BACK],
-        ),
-        (
-            CLAIMED,
-            Circumstances(lock=STUCK),
-            ["the lock is stuck: PID 77 gave no sign of life for 47 min, taken 1 min ago"],
-        ),
-        (
-            a_task(State.ACTIVE),
-            Circumstances(lock=ODD),
-            ["whether anybody works on it is not known: /run/queue.lock: Permission denied\ufffd"],
-        ),
-        (
-            a_dead_task(3, dead_since=str(NOW - 7980), dead_reason="max_retries_exceeded"),
-            Circumstances(paused="x"),
-            ["given up on after 3 attempts, 2 h 13 min ago (max_retries_exceeded)", RETRY],
-        ),
-        (a_dead_task(1), Circumstances(), ["given up on after 1 attempt", RETRY]),
-        (
-            a_dead_task(None, dead_since="soon"),
-            Circumstances(handled=str.isdigit),
-            ["given up on", RETRY, "no handler configured for mail_send"],
-        ),
-        (
-            replace(a_task(due=NOW + 60), error="waits: no token for domain example.com"),
-            Circumstances(lock=HELD),
-            ["waits: no token for domain example.com until 08:01:00Z (in 1 min)"],
-        ),
-        (a_task(State.DONE), Circumstances(), ["done; its store clears it away"]),
-        (
-            a_task(State.TRASH),
-            Circumstances(),
-            ["purged by an operator: no worker sees it, and it can still be had back"],
-        ),
-    ],
+BY_AN_OPERATOR = "held by an operator until released"
+LAPSES = "its lease lapses at 08:00:30Z (in 30 s)"
+AN_END = Lease("", NOW - 90, NOW + 30)
+NO_TOKEN = "waits: no token for domain example.com"
+WHY_OTHERS: tuple[tuple[Task, Circumstances, str], ...] = (
+    (a_task(State.HELD), Circumstances(paused="x"), BY_AN_OPERATOR),
+    (
+        a_task(State.HELD, NOW + 60),
+        Circumstances(handled=str.isdigit),
+        f"{BY_AN_OPERATOR} | backoff until 08:01:00Z (in 1 min) | {NO_HANDLER}",
+    ),
+    (CLAIMED, Circumstances(lock=HELD), "being worked on by PID 77 for 1 min"),
+    (CLAIMED, Circumstances(), "being worked on for 1 min"),
+    (a_task(State.ACTIVE), Circumstances(), "being worked on"),
+    (
+        TAKEN,
+        Circumstances(),
+        f"its lease has lapsed 30 s ago: {GIVEN_BACK} | claimed 1 min ago by worker \ufffd7",
+    ),
+    (
+        replace(TAKEN, lease=Lease("worker \x1b7", NOW - 90, NOW + 30)),
+        Circumstances(),
+        f"claimed 1 min ago by worker \ufffd7 | {LAPSES}",
+    ),
+    (
+        replace(TAKEN, lease=AN_END),
+        Circumstances(),
+        f"claimed 1 min ago, by whom is not known | {LAPSES}",
+    ),
+    (
+        replace(TAKEN, lease=Lease("", 0.0, 0.0)),
+        Circumstances(),
+        f"its lease has lapsed: {GIVEN_BACK}",
+    ),
+    (replace(TAKEN, lease=AN_END), Circumstances(lock=HELD), "being worked on by PID 77 for 1 min"),
+    (
+        CLAIMED,
+        Circumstances(lock=NOBODY),
+        f"nobody works on it any more: nobody has the lock, taken 1 min ago | {BACK}",
+    ),
+    (
+        CLAIMED,
+        Circumstances(lock=STALE),
+        f"nobody works on it any more: PID 77 is gone, taken 1 min ago | {BACK}",
+    ),
+    (CLAIMED, Circumstances(lock=STUCK), f"{IS_STUCK}, taken 1 min ago"),
+    (
+        a_task(State.ACTIVE),
+        Circumstances(lock=ODD),
+        "whether anybody works on it is not known: /run/queue.lock: Permission denied\ufffd",
+    ),
+    (
+        a_dead_task(3, dead_since=str(NOW - 7980), dead_reason="max_retries_exceeded"),
+        Circumstances(paused="x"),
+        f"given up on after 3 attempts, 2 h 13 min ago (max_retries_exceeded) | {RETRY}",
+    ),
+    (a_dead_task(1), Circumstances(), f"given up on after 1 attempt | {RETRY}"),
+    (
+        a_dead_task(None, dead_since="soon"),
+        Circumstances(handled=str.isdigit),
+        f"given up on | {RETRY} | {NO_HANDLER}",
+    ),
+    (
+        replace(a_task(due=NOW + 60), error=NO_TOKEN),
+        Circumstances(lock=HELD),
+        f"{NO_TOKEN} until 08:01:00Z (in 1 min)",
+    ),
+    (a_task(State.DONE), Circumstances(), "done; its store clears it away"),
+    (
+        a_task(State.TRASH),
+        Circumstances(),
+        "purged by an operator: no worker sees it, and it can still be had back",
+    ),
 )
-def test_any_other_task_is_told_how_it_stands(
-    task: Task, about: Circumstances, sentences: list[str]
-) -> None:
+
+
+def test_any_other_task_is_told_how_it_stands() -> None:
     """One that is held, worked on, put off, given up on or put away is told that, and the rest."""
-    assert list(policy.why_waiting(task, NOW, about)) == sentences
+    for task, about, sentences in WHY_OTHERS:
+        assert " | ".join(policy.why_waiting(task, NOW, about)) == sentences
+    assert {task.state for task, _, _ in WHY_OTHERS} == set(State)
 
 
-def test_every_state_has_its_words() -> None:
-    """Whatever state a task is in, there is something to say about it."""
-    assert all(policy.why_waiting(a_task(state), NOW, Circumstances()) for state in State)
+DURATIONS = {
+    -5: "0 s",
+    0: "0 s",
+    59.9: "59 s",
+    60: "1 min",
+    2820: "47 min",
+    3600: "1 h",
+    7980: "2 h 13 min",
+    86399: "23 h 59 min",
+    86400: "1 d",
+    525600: "6 d 2 h",
+    36525 * 86400: "36,525 d",
+    inf: "ages",
+    nan: "ages",
+}
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (-5, "0 s"),
-        (0, "0 s"),
-        (59.9, "59 s"),
-        (60, "1 min"),
-        (2820, "47 min"),
-        (3600, "1 h"),
-        (7980, "2 h 13 min"),
-        (86399, "23 h 59 min"),
-        (86400, "1 d"),
-        (525600, "6 d 2 h"),
-        (36525 * 86400, "36,525 d"),
-        (inf, "ages"),
-        (nan, "ages"),
-    ],
-)
-def test_a_duration_is_said_in_words(seconds: float, words: str) -> None:
+def test_a_duration_is_said_in_words() -> None:
     """No sentence leaves thousands of seconds to be divided by its reader."""
-    assert policy.lasting(seconds) == words
+    assert {seconds: policy.lasting(seconds) for seconds in DURATIONS} == DURATIONS
 
 
 @given(st.floats())

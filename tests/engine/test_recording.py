@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -19,33 +18,20 @@ from tests.engine.moments import NOW, a_sample, a_way, an_alert
 
 
 def test_a_moment_comes_back_as_it_was() -> None:
-    """Counts, rates, ages, lock, alerts, transports and tokens are what they were."""
+    """Counts, rates, ages, lock, alerts, transports and tokens are what they were; an alert is of
+    the place as it is called now; of a place that could not be read only the reason comes back."""
     seen = a_sample()
 
     again = unpack(pack(seen), "mail.out")
 
     assert again._replace(transports=()) == seen._replace(transports=())
     (way,), (before,) = again.transports, seen.transports
-    assert (way.name, way.totals, way.last_success) == (
-        before.name,
-        before.totals,
-        before.last_success,
-    )
+    assert way[:2] == before[:2]
+    assert way.last_success == before.last_success
     assert [w.tally for w in way.windows] == [w.tally for w in before.windows]
-
-
-def test_an_alert_is_of_the_place_as_it_is_called_now() -> None:
-    """Opened by another name, the place is not told apart from itself."""
-    again = unpack(pack(a_sample()), "/srv/mail.out")
-
-    assert again.alerts[0].leads_to.place == "/srv/mail.out"
-
-
-def test_what_was_not_known_is_not_known() -> None:
-    """Of a place that could not be read only the reason comes back."""
-    seen = sample(Sight("x", unavailable="No such file"), NOW, "a console", tokens="no limits file")
-
-    assert unpack(pack(seen), "x") == seen
+    assert unpack(pack(seen), "/srv/mail.out").alerts[0].leads_to.place == "/srv/mail.out"
+    lost = sample(Sight("x", unavailable="No such file"), NOW, "a console", tokens="no limits file")
+    assert unpack(pack(lost), "x") == lost
 
 
 @given(
@@ -87,53 +73,33 @@ def packed(row: Any) -> bytes:
     return deflate.compress(json.dumps(row).encode()) + deflate.flush()
 
 
-@dataclass
-class Spoilt:
-    """A field of a moment, and what is written into it."""
+SPOILT: list[tuple[int, Any]] = [
+    *((0, 2), (1, "soon"), (1, float("nan")), (1, 10**400), (7, [1e300, None, None])),
+    *(
+        (8, [0.0, 10**4299]),
+        (2, 7),
+        (3, [["pending", "pending", -1]]),
+        (3, [["elsewhere", "x", 1]]),
+    ),
+    *((3, [["pending", "pending", True]]), (6, 1 << 60), (7, [None, None]), (8, [0.1])),
+    (9, ["free", "x", None, 0, ""]),
+    (10, [["LOUD", "an old task", "", None, "queue", None, ""]]),
+    (11, [["postfix", [1, 2], None, None, []]]),
+    *((12, [["", 1]]), (12, 5)),
+]
+"""A field of a moment, and what is written into it."""
 
-    field: int
-    value: Any
 
-
-@pytest.mark.parametrize(
-    "spoilt",
-    [
-        Spoilt(0, 2),
-        Spoilt(1, "soon"),
-        Spoilt(1, float("nan")),
-        Spoilt(1, 10**400),
-        Spoilt(7, [1e300, None, None]),
-        Spoilt(8, [0.0, 10**4299]),
-        Spoilt(2, 7),
-        Spoilt(3, [["pending", "pending", -1]]),
-        Spoilt(3, [["elsewhere", "x", 1]]),
-        Spoilt(3, [["pending", "pending", True]]),
-        Spoilt(6, 1 << 60),
-        Spoilt(7, [None, None]),
-        Spoilt(8, [0.1]),
-        Spoilt(9, ["free", "x", None, 0, ""]),
-        Spoilt(10, [["LOUD", "an old task", "", None, "queue", None, ""]]),
-        Spoilt(11, [["postfix", [1, 2], None, None, []]]),
-        Spoilt(12, [["", 1]]),
-        Spoilt(12, 5),
-    ],
-    ids=repr,
-)
-def test_a_moment_with_a_field_that_cannot_be_is_refused(spoilt: Spoilt) -> None:
-    """One that is right in all but one field is not believed at all."""
+def test_a_moment_with_a_field_that_cannot_be_is_refused() -> None:
+    """One that is right in all but one field is not believed at all; bytes that unpack to megabytes
+    cost no more than a moment does."""
     inflate = zlib.decompressobj(wbits=-15, zdict=_USUAL)
     row = json.loads(inflate.decompress(pack(a_sample())))
     assert unpack(packed(row), "x")
 
-    row[spoilt.field] = spoilt.value
-
+    for field, value in SPOILT:
+        spoilt = [value if at == field else kept for at, kept in enumerate(row)]
+        with pytest.raises(BadSample):
+            unpack(packed(spoilt), "x")
     with pytest.raises(BadSample):
-        unpack(packed(row), "x")
-
-
-def test_a_little_that_would_become_a_lot_is_refused() -> None:
-    """Bytes that unpack to megabytes cost no more than a moment does."""
-    data = packed([1, " " * (64 << 20)])[:LARGEST]
-
-    with pytest.raises(BadSample):
-        unpack(data, "x")
+        unpack(packed([1, " " * (64 << 20)])[:LARGEST], "x")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,44 +20,33 @@ def a_tape(*seconds: float) -> Tape:
     )
 
 
-@pytest.mark.parametrize(
-    ("at", "found"),
-    [
-        (-100, -100),
-        (-99.9, -100),
-        (-90.1, -100),
-        (-90, -90),
-        (-90 + GAP, -90),
-        (-90 + GAP + 0.1, Gap(NOW - 90, NOW - 20)),
-        (-20.1, Gap(NOW - 90, NOW - 20)),
-        (-20, -20),
-        (500, Gap(NOW - 20, None)),
-        (-100.1, Gap(None, NOW - 100)),
-    ],
-)
-def test_what_was_so_at_a_moment(at: float, found: float | Gap) -> None:
+def test_what_was_so_at_a_moment() -> None:
     """The last that was written down until then, if that is recent; else a gap with its ends."""
-    there = a_tape(-100, -90, -20).at(NOW + at)
+    middle = Gap(NOW - 90, NOW - 20)
+    for at, found in (
+        *((-100, -100), (-99.9, -100), (-90.1, -100), (-90, -90), (-90 + GAP, -90), (-20, -20)),
+        *((-90 + GAP + 0.1, middle), (-20.1, middle)),
+        *((500, Gap(NOW - 20, None)), (-100.1, Gap(None, NOW - 100))),
+    ):
+        there = a_tape(-100, -90, -20).at(NOW + at)
 
-    if isinstance(found, Gap):
-        assert there == found
-    else:
-        assert isinstance(there, Sample)
-        assert (there.when, there.counts[State.PENDING]) == (NOW + found, abs(found))
+        if isinstance(found, Gap):
+            assert there == found
+        else:
+            assert isinstance(there, Sample)
+            assert (there.when, there.counts[State.PENDING]) == (NOW + found, abs(found))
 
 
 def test_what_cannot_be_read_is_a_gap() -> None:
-    """A moment whose bytes are none is as if nobody had written it down."""
+    """A moment whose bytes are none is as if nobody had written it down; where nothing was written
+    there is nothing to go to. A held key goes by minutes after its first steps."""
     tape = Tape([Moment(NOW, b"nonsense")], "x")
 
     assert tape.at(NOW) == Gap(NOW, None)
     assert tape.lately(NOW).spark(NOW, 9) == (None,) * 9
-
-
-def test_of_nothing_there_is_only_a_gap() -> None:
-    """Where nothing was written down there is nothing to go to."""
     assert Tape((), "x").at(NOW) == Gap(None, None)
     assert step([Tape((), "x")], NOW, -FINE) is None
+    assert [stride(run) for run in (1, HELD - 1, HELD, 500)] == [FINE, FINE, COARSE, COARSE]
 
 
 def test_a_gap_is_passed_in_two_steps() -> None:
@@ -104,11 +92,6 @@ def test_of_several_places_one_is_enough() -> None:
 
     assert step([quiet, busy], NOW - 30, -FINE) == NOW - 40
     assert step([quiet], NOW - 30, -FINE) == NOW - 100
-
-
-def test_a_key_that_is_held_goes_faster() -> None:
-    """The first steps are as fine as the recording, later ones are minutes."""
-    assert [stride(run) for run in (1, HELD - 1, HELD, 500)] == [FINE, FINE, COARSE, COARSE]
 
 
 def test_how_it_went_is_told_from_what_was_written_down() -> None:

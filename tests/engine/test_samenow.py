@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from itertools import count
 from typing import NamedTuple
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,187 +72,160 @@ REFUSED = (
 )
 
 
-@pytest.mark.parametrize(
-    ("errors", "lines", "words", "evidence"),
-    [
-        # nothing to go by
-        (
-            Errors(),
-            [],
-            "?",
-            ["no log says what became of such work", "neither a log nor the spool"],
-        ),
-        (
-            Errors(last=NOW - 60),
-            [],
-            "?",
-            ["no log says what became of such work", "last seen 1 min ago"],
-        ),
-        (Errors(), [done(5, ONE)], "?", ["neither a log nor the spool says when it was seen"]),
-        (
-            Errors(last=NOW - 7200),
-            [failed(60, an_id("x"), kind="x", error="other")],
-            "?",
-            ["last seen 2 h ago", "no mail_send has ended since"],
-        ),
-        # it goes on
-        (
-            Errors(),
-            [begun(3, ONE), failed(2, ONE)],
-            "yes",
-            [
-                "last seen 2 min ago",
-                "1 task failed so in the last 10 min, 1 of them new",
-                "while it lasted, 1 of 1 failed so",
-            ],
-        ),
-        (
-            Errors(),
-            [begun(90, ONE), failed(90, ONE), failed(4, ONE), failed(2, TWO), done(1, an_id())],
-            "yes",
-            [
-                "last seen 2 min ago",
-                "2 tasks failed so in the last 10 min, 1 of them new",
-                "1 fresh mail_send succeeded since",
-                "while it lasted, 2 of 2 failed so",
-                "too few for a no: it takes 10 successes",
-            ],
-        ),
-        # one in five has it, so four successes since are no news
-        (
-            Errors(),
-            [failed(30, ONE), *many(8, 10), failed(5, TWO), *many(4, 1)],
-            "yes",
-            [
-                "last seen 5 min ago",
-                "1 task failed so in the last 10 min, 1 of them new",
-                "4 fresh mail_send succeeded since",
-                "while it lasted, 2 of 10 failed so",
-                "too few for a no: it takes 15 successes",
-            ],
-        ),
-        # all of many had it, so few successes make a no; all of few does not say as much
-        (
-            Errors(),
-            [*(failed(40 - n, an_id()) for n in range(10)), *many(3, 1)],
-            "no (31m)",
-            ["last seen 31 min ago", "3 fresh", "while it lasted, 10 of 10 failed so"],
-        ),
-        (
-            Errors(),
-            [*(failed(40 - n, an_id()) for n in range(9)), *many(3, 1)],
-            "?",
-            ["last seen 32 min ago", "3 fresh", "while it lasted, 9 of 9", "too few for a no: it"],
-        ),
-        # it is over
-        (
-            Errors(),
-            [failed(30, ONE), failed(12, TWO), done(11, ONE), *many(34, 1)],
-            "no (12m)",
-            [
-                "last seen 12 min ago",
-                "34 fresh mail_send succeeded since",
-                "1 task that failed so succeeded later",
-                "while it lasted, 2 of 2 failed so",
-            ],
-        ),
-        (
-            Errors(last=NOW - 8000),
-            [*many(10, 5)],
-            "no (2h13m)",
-            ["last seen 2 h 13 min ago", "10 fresh mail_send succeeded since"],
-        ),
-        (Errors(last=NOW - 8000), [*many(9, 5)], "?", ["last seen", "9 fresh", "too few for a no"]),
-        # nobody knows: nothing of its kind has run, or it failed otherwise
-        (
-            Errors(),
-            [failed(40, ONE), *many(50, 1, kind="feeds_sync")],
-            "?",
-            ["last seen 40 min ago", "no mail_send has ended since", "while it lasted, 1 of 1"],
-        ),
-        (
-            Errors(),
-            [failed(40, ONE), failed(3, TWO, "550 5.1.1 user unknown"), failed(2, ONE, "boom")],
-            "?",
-            ["last seen 40 min ago", "2 failed otherwise since", "while it lasted, 1 of 1"],
-        ),
-        # any kind counts where the cluster names none
-        (
-            Errors(kinds=()),
-            [failed(40, ONE), *many(10, 1, "x")],
-            "no (40m)",
-            ["last", "10 fresh tasks succeeded", "while it"],
-        ),
-        # a mail that went another way says nothing of this one's way
-        (
-            Errors(),
-            [
-                line(40, REFUSED, "mail.log"),
-                *(line(n, SENT.format("postfix"), "mail.log") for n in range(9)),
-            ],
-            "?",
-            ["last seen 40 min ago", "no mail_send has ended since", "while it lasted, 1 of 1"],
-        ),
-        (
-            Errors(),
-            [
-                line(40, REFUSED, "mail.log"),
-                *(line(n, SENT.format("curl"), "mail.log") for n in range(10)),
-            ],
-            "no (40m)",
-            ["last seen 40 min ago", "10 fresh mail_send succeeded since", "while it lasted"],
-        ),
-        # clocks
-        (
-            Errors(last=NOW + 3600),
-            [failed(5, ONE), done(-90, TWO)],
-            "yes",
-            ["last seen 5 min ago", "1 task", "while", "left out for being dated"],
-        ),
-        (Errors(last=NOW + 3600), [], "?", ["no log says", "neither", "left out for being dated"]),
-        (Errors(), [failed(-0.5, ONE)], "yes", ["last seen just now", "1 task", "while"]),
-        (
-            Errors(last=NOW - 900),
-            [LogLine(None, "", f"Task completed: {ONE} (mail_send)", "x")],
-            "?",
-            ["no log says what became of such work", "last seen 15 min ago"],
-        ),
-        # what a log says of a task is safe to show
-        (
-            Errors(kinds=("a\x1b[1m",)),
-            [failed(40, ONE), failed(1, TWO, "boom", kind="a\x1b[1m")],
-            "?",
-            ["last seen 40 min ago", "1 failed otherwise since", "while it lasted"],
-        ),
-    ],
-)
-def test_the_answer_is_what_the_logs_tell(
-    errors: Errors, lines: list[LogLine], words: str, evidence: list[str]
-) -> None:
+NONE_TOLD = "no log says what became of such work"
+UNSEEN = "neither a log nor the spool"
+LASTED = "while it lasted,"
+SEEN_40 = "last seen 40 min ago"
+NONE_ENDED = "no mail_send has ended since"
+OTHERWISE = failed(3, TWO, "550 5.1.1 user unknown")
+MAILED = [line(40, REFUSED, "mail.log")]
+DATED = "left out for being dated"
+ESCAPED = "a\x1b[1m"
+CASES: list[tuple[Errors, list[LogLine], str, str]] = [
+    # nothing to go by
+    (Errors(), [], "?", f"{NONE_TOLD} | {UNSEEN}"),
+    (Errors(last=NOW - 60), [], "?", f"{NONE_TOLD} | last seen 1 min ago"),
+    (Errors(), [done(5, ONE)], "?", f"{UNSEEN} says when it was seen"),
+    (
+        Errors(last=NOW - 7200),
+        [failed(60, an_id("x"), kind="x", error="other")],
+        "?",
+        f"last seen 2 h ago | {NONE_ENDED}",
+    ),
+    # it goes on
+    (
+        Errors(),
+        [begun(3, ONE), failed(2, ONE)],
+        "yes",
+        "last seen 2 min ago | 1 task failed so in the last 10 min, 1 of them new"
+        f" | {LASTED} 1 of 1 failed so",
+    ),
+    (
+        Errors(),
+        [begun(90, ONE), failed(90, ONE), failed(4, ONE), failed(2, TWO), done(1, an_id())],
+        "yes",
+        "last seen 2 min ago | 2 tasks failed so in the last 10 min, 1 of them new"
+        f" | 1 fresh mail_send succeeded since | {LASTED} 2 of 2 failed so"
+        " | too few for a no: it takes 10 successes",
+    ),
+    # one in five has it, so four successes since are no news
+    (
+        Errors(),
+        [failed(30, ONE), *many(8, 10), failed(5, TWO), *many(4, 1)],
+        "yes",
+        "last seen 5 min ago | 1 task failed so in the last 10 min, 1 of them new"
+        f" | 4 fresh mail_send succeeded since | {LASTED} 2 of 10 failed so"
+        " | too few for a no: it takes 15 successes",
+    ),
+    # all of many had it, so few successes make a no; all of few does not say as much
+    (
+        Errors(),
+        [*(failed(40 - n, an_id()) for n in range(10)), *many(3, 1)],
+        "no (31m)",
+        f"last seen 31 min ago | 3 fresh | {LASTED} 10 of 10 failed so",
+    ),
+    (
+        Errors(),
+        [*(failed(40 - n, an_id()) for n in range(9)), *many(3, 1)],
+        "?",
+        f"last seen 32 min ago | 3 fresh | {LASTED} 9 of 9 | too few for a no: it",
+    ),
+    # it is over
+    (
+        Errors(),
+        [failed(30, ONE), failed(12, TWO), done(11, ONE), *many(34, 1)],
+        "no (12m)",
+        "last seen 12 min ago | 34 fresh mail_send succeeded since"
+        f" | 1 task that failed so succeeded later | {LASTED} 2 of 2 failed so",
+    ),
+    (
+        Errors(last=NOW - 8000),
+        [*many(10, 5)],
+        "no (2h13m)",
+        "last seen 2 h 13 min ago | 10 fresh mail_send succeeded since",
+    ),
+    (Errors(last=NOW - 8000), [*many(9, 5)], "?", "last seen | 9 fresh | too few for a no"),
+    # nothing of its kind has run, or it failed otherwise
+    (
+        Errors(),
+        [failed(40, ONE), *many(50, 1, kind="feeds_sync")],
+        "?",
+        f"{SEEN_40} | {NONE_ENDED} | {LASTED} 1 of 1",
+    ),
+    (
+        Errors(),
+        [failed(40, ONE), OTHERWISE, failed(2, ONE, "boom")],
+        "?",
+        f"{SEEN_40} | 2 failed otherwise since | {LASTED} 1 of 1",
+    ),
+    # any kind counts where the cluster names none
+    (
+        Errors(kinds=()),
+        [failed(40, ONE), *many(10, 1, "x")],
+        "no (40m)",
+        "last | 10 fresh tasks succeeded | while it",
+    ),
+    # a mail that went another way says nothing of this one's way
+    (
+        Errors(),
+        [*MAILED, *(line(n, SENT.format("postfix"), "mail.log") for n in range(9))],
+        "?",
+        f"{SEEN_40} | {NONE_ENDED} | {LASTED} 1 of 1",
+    ),
+    (
+        Errors(),
+        [*MAILED, *(line(n, SENT.format("curl"), "mail.log") for n in range(10))],
+        "no (40m)",
+        f"{SEEN_40} | 10 fresh mail_send succeeded since | while it lasted",
+    ),
+    # clocks
+    (
+        Errors(last=NOW + 3600),
+        [failed(5, ONE), done(-90, TWO)],
+        "yes",
+        f"last seen 5 min ago | 1 task | while | {DATED}",
+    ),
+    (Errors(last=NOW + 3600), [], "?", f"no log says | neither | {DATED}"),
+    (Errors(), [failed(-0.5, ONE)], "yes", "last seen just now | 1 task | while"),
+    (
+        Errors(last=NOW - 900),
+        [LogLine(None, "", f"Task completed: {ONE} (mail_send)", "x")],
+        "?",
+        f"{NONE_TOLD} | last seen 15 min ago",
+    ),
+    # what a log says of a task is safe to show
+    (
+        Errors(kinds=(ESCAPED,)),
+        [failed(40, ONE), failed(1, TWO, "boom", kind=ESCAPED)],
+        "?",
+        f"{SEEN_40} | 1 failed otherwise since | while it lasted",
+    ),
+]
+
+
+def test_the_answer_is_what_the_logs_tell() -> None:
     """Yes while it goes on, no when as many succeeded as must have met it, and else not known."""
-    now = same_now(errors, told(*lines), NOW)
+    for errors, lines, words, evidence in CASES:
+        now = same_now(errors, told(*lines), NOW)
 
-    assert now.words == words
-    assert len(now.evidence) == len(evidence), now.evidence
-    for said, start in zip(now.evidence, evidence, strict=True):
-        assert said.startswith(start), now.evidence
-        assert said.isprintable()
+        assert now.words == words, evidence
+        for said, start in zip(now.evidence, evidence.split(" | "), strict=True):
+            assert said.startswith(start), now.evidence
+            assert said.isprintable()
 
 
-@pytest.mark.parametrize(
-    ("errors", "counted", "words"),
-    [
-        (Errors(last=NOW - 900), Counted("mail_send", NOW - 800, 10, 0), "no (15m)"),
-        (Errors(last=NOW - 900), Counted("mail_send", NOW - 800, 9, 0), "?"),
-        (Errors(last=NOW - 900), Counted("mail_send", NOW - 901, 10, 0), "?"),
-        (Errors(last=NOW - 900), Counted("feeds_sync", NOW - 800, 10, 0), "?"),
+def test_metrics_count_where_no_log_tells() -> None:
+    """What was counted of the same kind since the error was seen stands in for a log."""
+    past = Errors(last=NOW - 900)
+    for errors, counted, words in (
+        (past, Counted("mail_send", NOW - 800, 10, 0), "no (15m)"),
+        (past, Counted("mail_send", NOW - 800, 9, 0), "?"),
+        (past, Counted("mail_send", NOW - 901, 10, 0), "?"),
+        (past, Counted("feeds_sync", NOW - 800, 10, 0), "?"),
         (Errors(last=NOW - 30), Counted("mail_send", NOW - 20, 0, 1), "yes"),
         (Errors(), Counted("mail_send", NOW - 20, 10, 0), "?"),
-    ],
-)
-def test_metrics_count_where_no_log_tells(errors: Errors, counted: Counted, words: str) -> None:
-    """What was counted of the same kind since the error was seen stands in for a log."""
-    assert same_now(errors, [], NOW, [counted]).words == words
+    ):
+        assert same_now(errors, [], NOW, [counted]).words == words, counted
 
 
 def test_many_clusters_are_answered_at_once() -> None:

@@ -14,7 +14,8 @@ from engine.operations import Report
 from engine.plans import Plan
 from engine.store import Store
 from engine.stores.memory import Memory, MemoryStore
-from engine.stores.nftban import NftbanStore, Spool, make_spool
+from engine.stores.nftban import NftbanStore, Spool
+from tests.engine.builders import new_spool, tasks_in
 
 NOW = time.time()
 """The kernel says since when something lies in the trash, so the time has to be its own."""
@@ -30,13 +31,9 @@ def clock() -> float:
 
 @pytest.fixture
 def spool(tmp_path: Path) -> Spool:
-    """A spool with nothing in it."""
-    pending, work, dlq = (str(tmp_path / "queue" / word) for word in ("pending", "work", "dlq"))
-    mail = str(tmp_path / "mailspool")
-    Path(mail).mkdir()
-    spool = Spool(pending, work, dlq, mail_spool=mail, durable=False)
-    make_spool(spool)
-    return spool
+    """A spool with nothing in it, and a mail spool."""
+    (tmp_path / "mailspool").mkdir()
+    return new_spool(tmp_path, mail_spool=f"{tmp_path}/mailspool")
 
 
 @pytest.fixture
@@ -63,12 +60,6 @@ def filled(store: Store, payload: str = "") -> None:
         store.swap(task, verbs.bury(task, "421 try again later", 3))
     for task in tasks_in(store, State.PENDING)[:2]:
         store.swap(task, verbs.hold(task, NOW))
-
-
-def tasks_in(store: Store, *states: State) -> list[Task]:
-    """Everything in a store, or in some of its states, in the order of ids."""
-    seen = {task.id: task for task in store.look() if isinstance(task, Task)}
-    return [task for _, task in sorted(seen.items()) if not states or task.state in states]
 
 
 def purged(
@@ -115,34 +106,6 @@ def test_what_was_purged_goes_back_where_it_stood(store: Store, journal: Journal
     assert {ident: state for ident, (state, _) in stand(store).items()} == before
 
 
-def test_a_restored_file_is_the_one_that_was_purged(spool: Spool, journal: Journal) -> None:
-    """Bytes, modes and owners are the same before the purge and after it was restored."""
-    store = NftbanStore(spool, clock)
-    filled(store)
-    for where in (spool.pending, spool.dlq):
-        for path in Path(where).iterdir():
-            path.write_bytes(b"# by hand\n" + path.read_bytes())
-            path.chmod(0o600)
-    before = folder(spool)
-    purged(store, journal, *EVERYWHERE)
-    between = folder(spool)
-
-    done(store, journal, back(store, journal).plan)
-
-    assert between == {}
-    assert folder(spool) == before
-
-
-def folder(spool: Spool) -> dict[str, tuple[bytes, int, int, int]]:
-    """Bytes, mode and owner of every task file outside the trash, by its path."""
-    found = {}
-    for where in (spool.pending, spool.dlq, f"{spool.desk}/held"):
-        for path in Path(where).iterdir():
-            seen = path.stat()
-            found[str(path)] = (path.read_bytes(), seen.st_mode, seen.st_uid, seen.st_gid)
-    return found
-
-
 def test_the_last_who_purged_it_is_believed(store: Store, journal: Journal) -> None:
     """A task that was purged twice goes back where the second purge found it."""
     filled(store)
@@ -179,51 +142,29 @@ def test_without_a_journal_a_task_says_itself_that_it_was_dead(store: Store) -> 
 
 
 def test_a_purge_that_was_killed_is_remembered(spool: Spool, journal: Journal) -> None:
-    """The intent alone says where a task came from that lies in the trash."""
-    store = NftbanStore(spool, clock)
-    filled(store)
-    plan = plans.freeze("purge", tasks_in(store, State.PENDING), NOW)
-    journal.begin(US._replace(verb="purge"), plan).close()
-    for task in tasks_in(store, State.PENDING):
-        store.swap(task, verbs.purge(task, NOW))
-
-    assert {row.end for row in back(store, journal).plan.rows} == {State.PENDING}
-
-
-def test_what_died_long_ago_comes_back_as_held(spool: Spool, journal: Journal) -> None:
-    """The next run would delete it among the dead, so it is put where it stays."""
+    """The intent alone says where a task came from that lies in the trash. A dead one that the next
+    run would delete for its age comes back as held."""
     store = NftbanStore(spool, clock)
     filled(store)
     dead = {task.id for task in tasks_in(store, State.DEAD)}
-    purged(store, journal, State.DEAD, State.PENDING)
+    plan = plans.freeze("purge", tasks_in(store, State.PENDING, State.DEAD), NOW)
+    journal.begin(US._replace(verb="purge"), plan).close()
+    for task in tasks_in(store, State.PENDING, State.DEAD):
+        store.swap(task, verbs.purge(task, NOW))
 
-    late = back(store, journal, NOW + 8 * DAY)
-    done(store, journal, late.plan)
+    soon, late = back(store, journal), back(store, journal, NOW + 8 * DAY)
 
+    assert {row.end for row in soon.plan.rows} == {State.PENDING, State.DEAD}
+    assert not soon.held
     assert late.held == dead
-    assert dead < {task.id for task in tasks_in(store, State.HELD)}
-    assert len(tasks_in(store, State.PENDING)) == 2
-
-
-def test_what_was_restored_can_be_purged_again_by_undo(store: Store, journal: Journal) -> None:
-    """A restore is an operation like any other: taken back, all lies in the trash again."""
-    filled(store)
-    purged(store, journal, State.HELD)
-    report = done(store, journal, back(store, journal).plan)
-    operation = journal.operation(report.op)
-    assert operation is not None
-
-    plan = undo.undo(store, journal, operation, NOW, RETENTION).plan
-    done(store, journal, plan)
-
-    assert len(list(trash.lying(store))) == len(report.done) == 2
 
 
 # ---- how much
 
 
 def test_a_purge_that_does_not_fit_says_so(store: Store, journal: Journal) -> None:
-    """The rows that fit are purged, the others stay where they are and say why."""
+    """The rows that fit are purged, the others stay where they are and say why; what lies in the
+    trash already takes its room."""
     filled(store)
     dead = tasks_in(store, State.DEAD)
     room = store.size(dead[0]) + store.size(dead[1]) - 1
@@ -234,18 +175,10 @@ def test_a_purge_that_does_not_fit_says_so(store: Store, journal: Journal) -> No
     assert report.failed == ((dead[1].id, trash.full(room)),)
     assert "the trash is full" in trash.full(room)
     assert [task.id for task in tasks_in(store, State.DEAD)] == [dead[1].id]
-
-
-def test_what_lies_there_already_takes_its_room(store: Store, journal: Journal) -> None:
-    """A second purge has the room that the first one left."""
-    filled(store)
-    purged(store, journal, State.DEAD)
     taken = trash.taken(store)
-
-    report = purged(store, journal, State.PENDING, quota=taken)
-
     assert taken == sum(store.size(task) for task in trash.lying(store)) > 0
-    assert (len(report.done), len(report.failed)) == (0, 2)
+    second = purged(store, journal, State.PENDING, quota=taken)
+    assert (len(second.done), len(second.failed)) == (0, 2)
 
 
 def test_payloads_are_weighed_with_their_tasks(spool: Spool) -> None:
@@ -291,12 +224,15 @@ def test_a_batch_is_weighed_and_not_read_again(
 
 
 def test_a_payload_lives_as_long_as_its_task_lies_there(spool: Spool, journal: Journal) -> None:
-    """Purged it stays, swept it goes together with its task, and not an hour before."""
+    """Purged it stays, swept it goes together with its task, and not an hour before; a file that is
+    no task stays."""
     store = NftbanStore(spool, clock)
     payload = Path(spool.mail_spool, "body")
     payload.write_text("hello")
     filled(store, str(payload))
     purged(store, journal, *EVERYWHERE)
+    strange = Path(spool.desk, "trash", "20261120T094115Z-job-000000ff.task")
+    strange.write_text("no task\n")
 
     early = list(trash.discarded(store, NOW + 23 * HOUR, 24))
     kept = payload.exists()
@@ -305,6 +241,7 @@ def test_a_payload_lives_as_long_as_its_task_lies_there(spool: Spool, journal: J
 
     assert (early, kept, len(late)) == ([], True, 6)
     assert not payload.exists()
+    assert strange.exists()
     assert tasks_in(store) == []
 
 
@@ -320,20 +257,6 @@ def test_what_is_restored_meanwhile_is_not_swept(spool: Spool, journal: Journal)
 
     assert all(outcome.error is not None for outcome in outcomes)
     assert len(tasks_in(store, State.DEAD)) == 2
-
-
-def test_what_is_no_task_stays_in_the_trash(spool: Spool, journal: Journal) -> None:
-    """A sweep deletes nothing of which nobody knows what it was."""
-    store = NftbanStore(spool, clock)
-    filled(store)
-    purged(store, journal, State.DEAD)
-    strange = Path(spool.desk, "trash", "20261120T094115Z-job-000000ff.task")
-    strange.write_text("no task\n")
-
-    late = [task.id for task in trash.discarded(store, NOW + 25 * HOUR, 24)]
-
-    assert len(late) == 2
-    assert strange.exists()
 
 
 def test_a_sweep_is_due_once_an_hour(spool: Spool, journal: Journal) -> None:
@@ -381,27 +304,9 @@ def test_an_operation_that_runs_is_not_swept(spool: Spool, journal: Journal) -> 
 
     assert (running, ended) == (0, 1)
     assert there(journal) == {"notes.jsonl"}
+    assert sweeping.sweep_journal(f"{journal.folder}/none", "", NOW, 24) == 0
 
 
 def there(journal: Journal) -> set[str]:
     """What lies in the journal's folder."""
     return {path.name for path in Path(journal.folder).iterdir()}
-
-
-def test_no_folder_is_nothing_to_sweep(tmp_path: Path) -> None:
-    """A spool that nobody ever did anything to has no journal, and needs none."""
-    assert sweeping.sweep_journal(str(tmp_path / "none"), "", NOW, 24) == 0
-
-
-def test_nothing_is_restored_beside_another_of_its_id(spool: Spool, journal: Journal) -> None:
-    """A task whose id stands somewhere else by now is left out of a restore, with the reason."""
-    store = NftbanStore(spool, clock)
-    filled(store)
-    purged(store, journal, State.DEAD)
-    first, second = tasks_in(store, State.TRASH)
-    Path(spool.pending, f"{first.id}.task").write_bytes(store.read(first))
-
-    report = done(store, journal, back(store, journal).plan)
-
-    assert report.excluded == ((first.id, "a task of this id stands in pending already"),)
-    assert report.done == (second.id,)

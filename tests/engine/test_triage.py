@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from engine import events, triage
-from engine.logtail import LogLine
 from engine.model import LockEvidence, Verdict
 from engine.triage import Certainty, Told, accepts, finding, on_record, runs_before, told
 from engine.vitals import Done, Vitals
+from tests.engine.builders import log_line
 
 NOW = 1_795_167_728.0
+a_line = partial(log_line, when=NOW - 60)
 ID = "20261120T022011Z-mail_send-7c01d2ab"
 STUCK = LockEvidence(
     *(Verdict.STUCK, 4711, NOW - 2820, 2820.0, "PID 4711 lives, but gave no sign of life"),
@@ -20,78 +23,74 @@ ASLEEP = Vitals(4711, 100.0, state="S", waits="do_wait", moved=(0, 0))
 STILL, BUSY = Done(5.0, 0.0, 0), Done(5.0, 3.2, 0)
 
 
-def a_line(text: str, when: float | None = NOW - 60) -> LogLine:
-    """A line of a log."""
-    return LogLine(when, "INFO", text, "queue.log")
+AT_WORK = LockEvidence(Verdict.HELD, 7, age=3.0, reason="PID 7 is at work")
+UNPROVEN = LockEvidence(Verdict.STALE, reason="it names no process", proven=False)
+VERDICTS: tuple[tuple[LockEvidence, Vitals | None, Done | None, str, str], ...] = (
+    (STUCK, ASLEEP, STILL, "sure", "for 47 min, and it does nothing: it hangs"),
+    (STUCK, ASLEEP, BUSY, "doubtful", "but it works: 3.20 s of CPU"),
+    (STUCK, ASLEEP, None, "likely", "gave no sign of life"),
+    (STUCK, ASLEEP, Done(5.0, 0.0, None), "likely", "it uses no CPU"),
+    (STUCK, ASLEEP._replace(state="T"), BUSY, "sure", "is stopped by a signal"),
+    (STUCK, ASLEEP._replace(state="D"), None, "sure", "waits for a disk or a server"),
+    (STUCK, None, None, "likely", "gave no sign of life"),
+    (STUCK._replace(proven=False), ASLEEP, STILL, "likely", "it hangs"),
+    (
+        *(STUCK._replace(doubt="PID 4711 is this process"), ASLEEP, STILL, "doubtful"),
+        "nobody is signalled: PID 4711 is this process",
+    ),
+    (
+        *(STUCK._replace(holders=(4712,)), ASLEEP._replace(pid=4712), STILL, "sure"),
+        "PID 4712 (left behind by PID 4711)",
+    ),
+    (LockEvidence(Verdict.FREE, reason="no lock file"), None, None, "sure", "nobody holds"),
+    (LockEvidence(Verdict.STALE, 7, reason="PID 7 is gone"), None, None, "sure", "is gone"),
+    (UNPROVEN, None, None, "likely", "it names no process"),
+    (AT_WORK, ASLEEP, None, "sure", "its last sign of life is 3 s old"),
+    (AT_WORK, ASLEEP._replace(pid=7, state="T"), None, "doubtful", "kill -CONT 7 lets it go on"),
+    (
+        *(LockEvidence(Verdict.UNKNOWN, reason="Permission denied"), None, None, "doubtful"),
+        "cannot be told: Permission denied",
+    ),
+)
 
 
-@pytest.mark.parametrize(
-    ("evidence", "holder", "done", "certainty", "words"),
-    [
-        (STUCK, ASLEEP, STILL, "sure", "for 47 min, and it does nothing: it hangs"),
-        (STUCK, ASLEEP, BUSY, "doubtful", "but it works: 3.20 s of CPU"),
-        (STUCK, ASLEEP, None, "likely", "gave no sign of life"),
-        (STUCK, ASLEEP, Done(5.0, 0.0, None), "likely", "it uses no CPU"),
-        (STUCK, ASLEEP._replace(state="T"), BUSY, "sure", "is stopped by a signal"),
-        (STUCK, ASLEEP._replace(state="D"), None, "sure", "waits for a disk or a server"),
-        (STUCK, None, None, "likely", "gave no sign of life"),
-        (STUCK._replace(proven=False), ASLEEP, STILL, "likely", "it hangs"),
-        (STUCK._replace(doubt="PID 4711 is this process"), ASLEEP, STILL, "doubtful",
-         "nobody is signalled: PID 4711 is this process"),
-        (STUCK._replace(holders=(4712,)), ASLEEP._replace(pid=4712), STILL, "sure",
-         "PID 4712 (left behind by PID 4711)"),
-        (LockEvidence(Verdict.FREE, reason="no lock file"), None, None, "sure", "nobody holds"),
-        (LockEvidence(Verdict.STALE, 7, reason="PID 7 is gone"), None, None, "sure", "is gone"),
-        (LockEvidence(Verdict.STALE, reason="it names no process", proven=False), None, None,
-         "likely", "it names no process"),
-        (LockEvidence(Verdict.HELD, 7, age=3.0, reason="PID 7 is at work"), ASLEEP, None, "sure",
-         "its last sign of life is 3 s old"),
-        (LockEvidence(Verdict.HELD, 7, age=3.0), ASLEEP._replace(pid=7, state="T"), None,
-         "doubtful", "kill -CONT 7 lets it go on"),
-        (LockEvidence(Verdict.UNKNOWN, reason="Permission denied"), None, None, "doubtful",
-         "cannot be told: Permission denied"),
-    ],
-)  # fmt: skip
-def test_a_verdict_with_its_certainty(
-    evidence: LockEvidence, holder: Vitals | None, done: Done | None, certainty: str, words: str
-) -> None:
+def test_a_verdict_with_its_certainty() -> None:
     """Each verdict says how sure it is, and why, in one sentence."""
-    found = finding(evidence, holder, done)
+    for evidence, holder, done, certainty, words in VERDICTS:
+        found = finding(evidence, holder, done)
 
-    assert found.certainty is Certainty(certainty)
-    assert words in found.words
-    assert found.words.startswith(f"{evidence.verdict.upper()} ({certainty}): ")
+        assert found.certainty is Certainty(certainty), words
+        assert words in found.words
+        assert found.words.startswith(f"{evidence.verdict.upper()} ({certainty}): ")
 
 
-@pytest.mark.parametrize(
-    ("text", "yes"),
-    [
-        (f"MAIL_SEND_RESULT task_id={ID} status=success transport=postfix retries=0", True),
-        (f"Task completed: {ID} (mail_send)", True),
-        (f"{ID}: 250 2.0.0 Ok: queued as 4F2A", True),
-        (f"{ID} message accepted for delivery", True),
-        (f"{ID} sent to mx7.example.net", True),
-        (f"MAIL_SEND_RESULT task_id={ID} status=failed transport=curl retries=1 last_error=250 no",
-         False),
-        (f"Task failed: {ID} (mail_send): not sent", False),
-        (f"Processing task: {ID} (mail_send: 250 mails to be sent)", False),
-        (f"{ID} was not accepted", False),
-        (f"{ID} 421 4.7.0 try again later", False),
-        (f"{ID} could not be delivered", False),
-        (f"{ID} asked for 2500 bytes", False),
-    ],
-)  # fmt: skip
-def test_what_a_line_says_of_a_repeat(text: str, yes: bool) -> None:
+RESULT = f"MAIL_SEND_RESULT task_id={ID} status"
+ACCEPTED = [
+    *(f"{RESULT}=success transport=postfix retries=0", f"Task completed: {ID} (mail_send)"),
+    *(f"{ID}: 250 2.0.0 Ok: queued as 4F2A", f"{ID} message accepted for delivery"),
+    f"{ID} sent to mx7.example.net",
+]
+NOT_ACCEPTED = [
+    f"{RESULT}=failed transport=curl retries=1 last_error=250 no",
+    f"Task failed: {ID} (mail_send): not sent",
+    *(f"Processing task: {ID} (mail_send: 250 mails to be sent)", f"{ID} was not accepted"),
+    *(f"{ID} 421 4.7.0 try again later", f"{ID} could not be delivered"),
+    f"{ID} asked for 2500 bytes",
+]
+
+
+def test_what_a_line_says_of_a_repeat() -> None:
     """A line that says that it was accepted, sent or completed; what takes that back does not."""
-    assert accepts(a_line(text)) is yes
+    assert [text for text in ACCEPTED if not accepts(a_line(text))] == []
+    assert [text for text in NOT_ACCEPTED if accepts(a_line(text))] == []
 
 
 def test_once_accepted_a_repeat_is_a_duplicate() -> None:
     """Whatever a log says later, what was accepted once is to be held, and the line is quoted."""
     lines = [
-        a_line(f"{ID}: 250 2.0.0 Ok", NOW - 2700),
-        a_line(f"{ID}: connection lost", NOW - 2600),
-        a_line("another: 421 later", NOW - 60),
+        a_line(f"{ID}: 250 2.0.0 Ok", when=NOW - 2700),
+        a_line(f"{ID}: connection lost", when=NOW - 2600),
+        a_line("another: 421 later", when=NOW - 60),
     ]
 
     found = told(lines, ID)
@@ -100,6 +99,8 @@ def test_once_accepted_a_repeat_is_a_duplicate() -> None:
     words = on_record(found, NOW)
     assert words.startswith(f'"{ID}: 250 2.0.0 Ok" at 08:57:08Z (45 min ago)')
     assert words.endswith("a repeat would be a duplicate")
+    red = on_record(told([a_line(f"{ID} \x1b[31mred")], ID), NOW)
+    assert red.isprintable() and "[31mred" in red
 
 
 def test_without_a_word_of_it_a_task_may_run_again() -> None:
@@ -110,17 +111,9 @@ def test_without_a_word_of_it_a_task_may_run_again() -> None:
     assert on_record(Told(unknown="EACCES"), NOW).startswith("? EACCES: whether a repeat")
 
 
-def test_foreign_words_are_inert() -> None:
-    """What a log says acts on no terminal."""
-    words = on_record(told([a_line(f"{ID} \x1b[31mred")], ID), NOW)
-
-    assert words.isprintable()
-    assert "[31mred" in words
-
-
 def a_run(when: float, text: str = "Processing task: {} (mail_send)") -> events.Event:
     """Something that a log says happened."""
-    found = events.event(a_line(text.format(ID), when))
+    found = events.event(a_line(text.format(ID), when=when))
     assert found is not None
     return found
 
@@ -136,17 +129,14 @@ def test_the_rate_before_it_got_stuck() -> None:
     assert rate == pytest.approx(59 / 600)
 
 
-@pytest.mark.parametrize("ago", [[], [20.0], [-10.0, -20.0]], ids=["none", "too few", "after it"])
-def test_no_rate_where_too_little_is_known(ago: list[float]) -> None:
-    """Without half a minute of the time before there is no rate, and that is said."""
-    assert runs_before([a_run(NOW - seconds) for seconds in ago], NOW) is None
-    assert triage.flows_again(34, None).startswith("? the rate")
-
-
 def test_how_long_it_would_take() -> None:
-    """What waits, at the rate from before; slow ones are told by the minute."""
+    """What waits, at the rate from before; slow ones are told by the minute. Without half a minute
+    of the time before there is no rate, and that is said."""
     assert triage.flows_again(182, 7.1) == (
         "it would flow again at about 7.1/s, as it did before, about 25 s until all is through"
     )
     assert "0.9 a minute" in triage.flows_again(0, 0.015)
     assert "through" not in triage.flows_again(0, 0.015)
+    for ago in ([], [20.0], [-10.0, -20.0]):
+        assert runs_before([a_run(NOW - seconds) for seconds in ago], NOW) is None
+    assert triage.flows_again(34, None).startswith("? the rate")

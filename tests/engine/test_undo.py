@@ -3,7 +3,6 @@
 import fcntl
 import zlib
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,50 +13,13 @@ from engine.model import Missing, Problem, State, Task
 from engine.operations import End, Report
 from engine.plans import Plan
 from engine.store import Store, Unavailable
-from engine.stores.memory import Memory, MemoryStore
-from engine.stores.nftban import NftbanStore, Spool, make_spool
+from engine.stores.memory import MemoryStore
+from engine.stores.nftban import NftbanStore, Spool
 from engine.verbs import moved
+from tests.engine.builders import NOW, a_task, clock, tasks_in
 
-NOW = 1_795_170_000.0
 RETENTION = 7.0
 US = Intent("", Who("ana", ssh="192.0.2.1 1 192.0.2.2 22", host="mx1", pid=1))
-
-
-def clock() -> float:
-    """The time in these tests."""
-    return NOW
-
-
-@pytest.fixture
-def spool(tmp_path: Path) -> Spool:
-    """A spool with nothing in it."""
-    pending, work, dlq = (str(tmp_path / "queue" / word) for word in ("pending", "work", "dlq"))
-    spool = Spool(pending, work, dlq, durable=False)
-    make_spool(spool)
-    return spool
-
-
-@pytest.fixture
-def journal(spool: Spool) -> Journal:
-    """Its journal."""
-    return Journal(f"{spool.desk}/journal", clock=clock)
-
-
-@pytest.fixture(params=["memory", "nftban"])
-def open_store(request: pytest.FixtureRequest, spool: Spool) -> Callable[[], Store]:
-    """Open a further store on the same tasks."""
-    memory = Memory()
-    openers: dict[str, Callable[[], Store]] = {
-        "memory": lambda: MemoryStore(memory),
-        "nftban": lambda: NftbanStore(spool, clock),
-    }
-    return openers[request.param]
-
-
-def a_task(number: int, **changes: object) -> Task:
-    """A waiting task; numbers go by the order of ids."""
-    task = Task(f"20261120T094115Z-job-{number:08x}", "job", State.PENDING, NOW - 3600)
-    return replace(task, description=f"job {number}", **changes)  # type: ignore[arg-type]
 
 
 def filled(store: Store) -> None:
@@ -68,12 +30,6 @@ def filled(store: Store) -> None:
         store.swap(task, verbs.bury(task, "421 try again later", 3))
     for task in tasks_in(store)[6:]:
         store.swap(task, verbs.hold(task, NOW))
-
-
-def tasks_in(store: Store, state: State | None = None) -> list[Task]:
-    """Everything in a store, or in one of its states, in the order of ids."""
-    seen = {task.id: task for task in store.look() if isinstance(task, Task)}
-    return [t for _, t in sorted(seen.items()) if state is None or t.state is state]
 
 
 def folder(spool: Spool) -> dict[str, tuple[bytes, int, int, int]]:
@@ -92,11 +48,32 @@ def done(store: Store, journal: Journal, plan: Plan) -> Report:
     return deeds.carry_out(store, journal, plan, intent, clock)
 
 
-def took_back(store: Store, journal: Journal, op: str) -> Report:
-    """Take an operation back."""
+def undo_of(store: Store, journal: Journal, op: str, now: float = NOW) -> undo.Back:
+    """The plan that takes an operation back."""
     operation = journal.operation(op)
     assert operation is not None
-    return done(store, journal, undo.undo(store, journal, operation, NOW, RETENTION).plan)
+    return undo.undo(store, journal, operation, now, RETENTION)
+
+
+@pytest.fixture
+def store(open_store: Callable[[], Store]) -> Store:
+    """A store of either kind, with nine tasks in it."""
+    store = open_store()
+    filled(store)
+    return store
+
+
+@pytest.fixture
+def on_disk(spool: Spool) -> NftbanStore:
+    """A store on a spool, with nine tasks in it."""
+    store = NftbanStore(spool, clock)
+    filled(store)
+    return store
+
+
+def took_back(store: Store, journal: Journal, op: str) -> Report:
+    """Take an operation back."""
+    return done(store, journal, undo_of(store, journal, op).plan)
 
 
 VERBS = [
@@ -115,31 +92,32 @@ VERBS = [
 
 @pytest.mark.parametrize(("verb", "state", "values"), VERBS)
 def test_what_is_taken_back_is_as_it_was(
-    verb: str, state: State, values: dict[str, object], spool: Spool, journal: Journal
+    verb: str,
+    state: State,
+    values: dict[str, object],
+    on_disk: NftbanStore,
+    spool: Spool,
+    journal: Journal,
 ) -> None:
     """Names, bytes, modes and owners are the same after an operation and its undo."""
-    store = NftbanStore(spool, clock)
-    filled(store)
     for where in (spool.pending, spool.dlq):
         for number, path in enumerate(sorted(Path(where).iterdir())):
             path.write_bytes(b"# by hand\n" + path.read_bytes())
             path.chmod((0o600, 0o644, 0o640)[number % 3])
     before = folder(spool)
-    plan = plans.freeze(verb, tasks_in(store, state), NOW)._replace(values=values)
+    plan = plans.freeze(verb, tasks_in(on_disk, state), NOW)._replace(values=values)
 
-    report = done(store, journal, plan)
+    report = done(on_disk, journal, plan)
     between = folder(spool)
-    back = took_back(store, journal, report.op)
+    back = took_back(on_disk, journal, report.op)
 
     assert len(report.done) == len(back.done) == len(plan.rows) > 0
     assert between != before
     assert folder(spool) == before
 
 
-def test_an_undo_can_be_taken_back(open_store: Callable[[], Store], journal: Journal) -> None:
+def test_an_undo_can_be_taken_back(store: Store, journal: Journal) -> None:
     """An undo is an operation like any other."""
-    store = open_store()
-    filled(store)
     first = done(store, journal, plans.freeze("retry", tasks_in(store, State.DEAD), NOW))
     retried = tasks_in(store)
     second = took_back(store, journal, first.op)
@@ -151,19 +129,13 @@ def test_an_undo_can_be_taken_back(open_store: Callable[[], Store], journal: Jou
     ]
 
 
-def test_what_ran_since_does_not_come_back(
-    open_store: Callable[[], Store], journal: Journal
-) -> None:
+def test_what_ran_since_does_not_come_back(store: Store, journal: Journal) -> None:
     """A task that is not as the operation left it stays, and the dry run says why."""
-    store = open_store()
-    filled(store)
     report = done(store, journal, plans.freeze("retry", tasks_in(store, State.DEAD), NOW))
     (first, *_) = store.take(NOW, "a worker", 1)
     store.swap(first, None)
-    operation = journal.operation(report.op)
-    assert operation is not None
 
-    plan = undo.undo(store, journal, operation, NOW, RETENTION).plan
+    plan = undo_of(store, journal, report.op).plan
     back = done(store, journal, plan)
 
     assert plan.excluded[0][1] == "left since: it ran, or somebody removed it"
@@ -171,28 +143,24 @@ def test_what_ran_since_does_not_come_back(
     assert back.accounted == len(plan.rows) == 4
 
 
-def test_what_died_long_ago_comes_back_as_held(spool: Spool, journal: Journal) -> None:
+def test_what_died_long_ago_comes_back_as_held(
+    on_disk: NftbanStore, spool: Spool, journal: Journal
+) -> None:
     """A dead task that the next run would delete is put where it stays, with its bytes."""
-    store = NftbanStore(spool, clock)
-    filled(store)
-    dead = tasks_in(store, State.DEAD)
-    bytes_of = {task.id: store.read(task) for task in dead}
-    report = done(store, journal, plans.freeze("purge", dead, NOW))
-    operation = journal.operation(report.op)
-    assert operation is not None
+    dead = tasks_in(on_disk, State.DEAD)
+    bytes_of = {task.id: on_disk.read(task) for task in dead}
+    report = done(on_disk, journal, plans.freeze("purge", dead, NOW))
 
-    back = undo.undo(store, journal, operation, NOW + 8 * 86400, RETENTION)
-    done(store, journal, back.plan)
+    back = undo_of(on_disk, journal, report.op, NOW + 8 * 86400)
+    done(on_disk, journal, back.plan)
 
     assert back.held == set(bytes_of)
-    held = [task for task in tasks_in(store, State.HELD) if task.id in bytes_of]
-    assert {task.id: store.read(task) for task in held} == bytes_of
+    held = [task for task in tasks_in(on_disk, State.HELD) if task.id in bytes_of]
+    assert {task.id: on_disk.read(task) for task in held} == bytes_of
 
 
-def test_the_journal_tells_what_was_done(open_store: Callable[[], Store], journal: Journal) -> None:
+def test_the_journal_tells_what_was_done(store: Store, journal: Journal) -> None:
     """Who, when, what, why, and what became of every row; no address in full."""
-    store = open_store()
-    filled(store)
     plan = plans.freeze("purge", tasks_in(store, State.DEAD), NOW)
     plan = plan._replace(left_out=frozenset({plan.rows[0].id}))
     rival = tasks_in(store, State.DEAD)[1]
@@ -210,12 +178,8 @@ def test_the_journal_tells_what_was_done(open_store: Callable[[], Store], journa
     assert operation.intent.filter == "to:...@example.org"
 
 
-def test_without_its_journal_nothing_is_done(
-    open_store: Callable[[], Store], spool: Spool, journal: Journal
-) -> None:
+def test_without_its_journal_nothing_is_done(store: Store, spool: Spool, journal: Journal) -> None:
     """Where the intent cannot be written down, no task moves; what is gone for good says so."""
-    store = open_store()
-    filled(store)
     Path(journal.folder).write_text("in the way")
     dead = tasks_in(store, State.DEAD)
 
@@ -226,65 +190,6 @@ def test_without_its_journal_nothing_is_done(
 
     assert len(report.done) == 4
     assert "journal" in report.trouble
-
-
-def test_an_interrupted_operation_is_settled_once(
-    open_store: Callable[[], Store], journal: Journal
-) -> None:
-    """What was moved is found out from where it stands; the rest stays open, to be gone on with."""
-    store = open_store()
-    filled(store)
-    plan = plans.freeze("retry", tasks_in(store, State.DEAD), NOW)
-    pen = journal.begin(US._replace(verb="retry"), plan)
-    (running,) = journal.operations()
-    moved = tasks_in(store, State.DEAD)[0]
-    pen.keep([(moved.id, store.read(moved))])
-    store.swap(moved, verbs.retry(moved, NOW))
-    pen.close()
-    (before,) = journal.operations()
-
-    once = undo.settle(store, journal, before).operation
-    twice = undo.settle(store, journal, before).operation
-
-    assert (running.running, before.interrupted) == (True, True)
-    assert once is not None and once == twice
-    assert (once.counts[End.DONE], once.open) == (1, 3)
-    assert undo.rest(store, journal, once, NOW).rows == plan.rows[1:]
-
-
-def test_what_is_given_up_on_is_over(open_store: Callable[[], Store], journal: Journal) -> None:
-    """An interrupted operation that nobody goes on with ends, every row accounted for."""
-    store = open_store()
-    filled(store)
-    plan = plans.freeze("retry", tasks_in(store, State.DEAD), NOW)
-    journal.begin(US._replace(verb="retry"), plan).close()
-    (operation,) = journal.operations()
-
-    undo.drop(store, journal, operation, "left as it is")
-
-    (operation,) = Journal(journal.folder).operations()
-    assert (operation.counts[End.EXCLUDED], operation.open) == (4, 0)
-    assert operation.ended is not None
-
-
-def test_a_torn_journal_counts_for_what_is_whole(
-    open_store: Callable[[], Store], journal: Journal
-) -> None:
-    """What a crash cut off counts for nothing, and what is written behind it is read."""
-    store = open_store()
-    filled(store)
-    plan = plans.freeze("purge", tasks_in(store, State.DEAD), NOW)
-    journal.begin(US._replace(verb="purge"), plan).close()
-    (path,) = Path(journal.folder).glob("*.jsonl")
-    with path.open("ab") as file:
-        file.write(b'{"line": "ends", "done": {"2026112')
-    (operation,) = journal.operations()
-    assert operation.open == 4
-
-    undo.drop(store, journal, operation, "left as it is")
-
-    (operation,) = Journal(journal.folder).operations()
-    assert (operation.open, operation.damaged) == (0, 1)
 
 
 # ---- what a crash left open
@@ -304,68 +209,68 @@ def put_on_the_desk(spool: Spool, ident: str) -> None:
     path.rename(f"{spool.desk}/D.{ident}.dlq.trash.{crc:08x}.1-0-1")
 
 
-def test_what_is_being_moved_is_not_said_to_be_left(spool: Spool, journal: Journal) -> None:
+def test_what_is_being_moved_is_not_said_to_be_left(
+    on_disk: NftbanStore, spool: Spool, journal: Journal
+) -> None:
     """While somebody moves one of its tasks an operation is not dropped; afterwards what was moved
     is done, and only the others are left as they are.
     """
-    store = NftbanStore(spool, clock)
-    filled(store)
-    operation = left_open(store, journal, "purge")
-    moving = tasks_in(store, State.DEAD)[0]
+    operation = left_open(on_disk, journal, "purge")
+    moving = tasks_in(on_disk, State.DEAD)[0]
     put_on_the_desk(spool, moving.id)
     (lies,) = Path(spool.desk).glob("D.*")
 
     with lies.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # as whoever moves it has it
         with pytest.raises(Unavailable, match=r"^1 task is being moved still: wait, or `spool"):
-            undo.drop(store, journal, operation, "left as it is")
+            undo.drop(on_disk, journal, operation, "left as it is")
         (refused,) = journal.operations()
-    left = undo.drop(store, journal, operation, "left as it is")
+    left = undo.drop(on_disk, journal, operation, "left as it is")
 
     (dropped,) = journal.operations()
     assert (refused.open, refused.interrupted) == (3, True)
     assert (left, dropped.counts[End.DONE], dropped.counts[End.EXCLUDED]) == (2, 1, 2)
-    assert took_back(store, journal, operation.op).done == (moving.id,)
+    assert took_back(on_disk, journal, operation.op).done == (moving.id,)
 
 
-def test_what_is_half_moved_does_not_stand_in_the_way(spool: Spool, journal: Journal) -> None:
+def test_what_is_half_moved_does_not_stand_in_the_way(
+    on_disk: NftbanStore, spool: Spool, journal: Journal
+) -> None:
     """What a crash left half moved is left where it lies by the plan to go on, and keeps nobody
     from the others; once they are gone on with it is finished, and counts as the first one's.
     """
-    store = NftbanStore(spool, clock)
-    filled(store)
-    first = left_open(store, journal, "purge")
-    half, *others = (task.id for task in tasks_in(store, State.DEAD)[:3])
+    first = left_open(on_disk, journal, "purge")
+    half, *others = (task.id for task in tasks_in(on_disk, State.DEAD)[:3])
     put_on_the_desk(spool, half)
 
-    rest = undo.rest(store, journal, first, NOW)
+    rest = undo.rest(on_disk, journal, first, NOW)
     looked_at = list(Path(spool.desk).glob("D.*"))
     intent = US._replace(verb="purge", follows=first.op)
-    report = deeds.carry_out(store, journal, rest, intent, clock)
-    undo.drop(store, journal, first, undo.FOLLOWED)
+    report = deeds.carry_out(on_disk, journal, rest, intent, clock)
+    undo.drop(on_disk, journal, first, undo.FOLLOWED)
 
     assert ([row.id for row in rest.rows], len(looked_at)) == (others, 1)
     assert report.done == tuple(others)
-    assert [task.id for task in tasks_in(store, State.TRASH)] == [half, *others]
+    assert [task.id for task in tasks_in(on_disk, State.TRASH)] == [half, *others]
     over = journal.operation(first.op)
     assert over is not None and over.ended is not None
     assert (over.counts[End.DONE], over.counts[End.EXCLUDED]) == (1, 2)
 
 
-def test_a_plan_finishes_what_lies_half_moved_of_its_tasks(spool: Spool, journal: Journal) -> None:
+def test_a_plan_finishes_what_lies_half_moved_of_its_tasks(
+    on_disk: NftbanStore, spool: Spool, journal: Journal
+) -> None:
     """A task that a crash left half moved is none of a later plan's, which brings it to where it
     belongs; no other's is touched.
     """
-    store = NftbanStore(spool, clock)
-    filled(store)
-    ours, others, *_ = tasks_in(store, State.DEAD)
+    ours, others, *_ = tasks_in(on_disk, State.DEAD)
     for task in (ours, others):
         put_on_the_desk(spool, task.id)
 
-    report = done(store, journal, plans.freeze("hold", [ours], NOW))
+    report = done(on_disk, journal, plans.freeze("hold", [ours], NOW))
 
     assert report.gone == (ours.id,)
-    assert [task.id for task in tasks_in(store, State.TRASH)] == [ours.id]
+    assert [task.id for task in tasks_in(on_disk, State.TRASH)] == [ours.id]
     assert [path.name.split(".")[1] for path in Path(spool.desk).glob("D.*")] == [others.id]
 
 
@@ -393,46 +298,46 @@ def test_nobody_is_said_to_carry_out_what_is_only_looked_at(journal: Journal) ->
 
 
 def test_why_it_does_not_come_back_is_said_in_its_stores_words(
-    spool: Spool, journal: Journal
+    on_disk: NftbanStore, spool: Spool, journal: Journal
 ) -> None:
     """Where a task stands by now is called as the store calls it."""
-    store = NftbanStore(spool, clock)
-    filled(store)
-    report = done(store, journal, plans.freeze("purge", tasks_in(store, State.HELD), NOW))
-    for task in tasks_in(store, State.TRASH):
-        back = tasks_in(store, State.HELD)
-        store.swap(task, moved(task, State.DEAD))
-        assert tasks_in(store, State.HELD) == back
-    operation = journal.operation(report.op)
-    assert operation is not None
+    report = done(on_disk, journal, plans.freeze("purge", tasks_in(on_disk, State.HELD), NOW))
+    for task in tasks_in(on_disk, State.TRASH):
+        back = tasks_in(on_disk, State.HELD)
+        on_disk.swap(task, moved(task, State.DEAD))
+        assert tasks_in(on_disk, State.HELD) == back
 
-    rows = undo.undo(store, journal, operation, NOW, RETENTION).plan.rows
+    rows = undo_of(on_disk, journal, report.op).plan.rows
 
     assert {row.odd for row in rows} == {"dlq now: it ran, or somebody moved it"}
 
 
-def test_what_is_dropped_is_settled_first(
-    open_store: Callable[[], Store], journal: Journal
-) -> None:
-    """What an operation moved before it was killed is done, not left as it is."""
-    store = open_store()
-    filled(store)
+def test_what_is_dropped_is_settled_first(store: Store, journal: Journal) -> None:
+    """What an operation moved before it was killed is found out from where it stands and counts as
+    done, once; the rest stays open to be gone on with, and ends when it is dropped."""
     operation = left_open(store, journal, "purge")
+    rows = [task.id for task in tasks_in(store, State.DEAD)]
     moved = tasks_in(store, State.DEAD)[0]
     store.swap(moved, verbs.purge(moved, NOW))
 
+    once = undo.settle(store, journal, operation).operation
+    twice = undo.settle(store, journal, operation).operation
+    assert once is not None and once == twice
+    assert operation.interrupted
+    assert (once.counts[End.DONE], once.open) == (1, 2)
+    assert [row.id for row in undo.rest(store, journal, once, NOW).rows] == rows[1:3]
+    with Path(journal.folder, f"{operation.op}.jsonl").open("ab") as file:
+        file.write(b'{"line": "ends", "done": {"2026112')  # cut off by a crash
     assert undo.drop(store, journal, operation, "left as it is") == 2
 
-    (dropped,) = journal.operations()
+    (dropped,) = Journal(journal.folder).operations()
+    assert dropped.damaged == 1
     assert (dropped.counts[End.DONE], dropped.counts[End.EXCLUDED]) == (1, 2)
+    assert dropped.ended is not None
 
 
-def test_what_is_gone_on_with_is_handed_over(
-    open_store: Callable[[], Store], journal: Journal
-) -> None:
+def test_what_is_gone_on_with_is_handed_over(store: Store, journal: Journal) -> None:
     """What another operation goes on with is no more the first one's, wherever it stands by now."""
-    store = open_store()
-    filled(store)
     first = left_open(store, journal, "purge")
     rest = undo.rest(store, journal, first, NOW)
     pen = journal.begin(US._replace(verb="purge", follows=first.op), rest)
@@ -448,14 +353,10 @@ def test_what_is_gone_on_with_is_handed_over(
     pen.close()
 
 
-def test_what_somebody_moves_just_now_is_not_claimed(
-    open_store: Callable[[], Store], journal: Journal
-) -> None:
+def test_what_somebody_moves_just_now_is_not_claimed(store: Store, journal: Journal) -> None:
     """Of a task that a running operation has in work nothing is known until that has written down
     what it did; then it is that one's.
     """
-    store = open_store()
-    filled(store)
     ours = left_open(store, journal, "purge")
     plan = plans.freeze("purge", tasks_in(store, State.DEAD)[:1], NOW)
     pen = journal.begin(US._replace(verb="purge", who=Who("ben")), plan)
@@ -473,12 +374,8 @@ def test_what_somebody_moves_just_now_is_not_claimed(
     assert said == [f"another operation did it ({pen.op})"]
 
 
-def test_what_is_nowhere_was_not_surely_removed_by_us(
-    open_store: Callable[[], Store], journal: Journal
-) -> None:
+def test_what_is_nowhere_was_not_surely_removed_by_us(store: Store, journal: Journal) -> None:
     """A task that ran since an interrupted expunge looked at it is not said to be expunged."""
-    store = open_store()
-    filled(store)
     operation = left_open(store, journal, "expunge", 1)
     (task,) = tasks_in(store, State.DEAD)[:1]
     store.swap(task, verbs.retry(task, NOW))
@@ -493,14 +390,10 @@ def test_what_is_nowhere_was_not_surely_removed_by_us(
     assert said == ["nowhere any more; whether this did it is not known"]
 
 
-def test_what_another_brought_there_later_is_its_own(
-    open_store: Callable[[], Store], journal: Journal
-) -> None:
+def test_what_another_brought_there_later_is_its_own(store: Store, journal: Journal) -> None:
     """A task that came where an interrupted operation would have brought it by another one that
     began later is that one's, even when it has been touched since.
     """
-    store = open_store()
-    filled(store)
     ours = left_open(store, journal, "hold", 1)
     (task,) = tasks_in(store, State.DEAD)[:1]
     theirs = done(store, journal, plans.freeze("hold", [task], NOW))
@@ -519,12 +412,12 @@ def test_what_another_brought_there_later_is_its_own(
 
 
 @pytest.mark.parametrize("word", ["pending", "dlq"])
-def test_the_trash_rewrites_nothing(word: str, spool: Spool, journal: Journal) -> None:
+def test_the_trash_rewrites_nothing(
+    word: str, on_disk: NftbanStore, spool: Spool, journal: Journal
+) -> None:
     """Purged and taken back a file is byte for byte itself, whether or not it says when its task
     died, and whatever that means where it stands.
     """
-    store = NftbanStore(spool, clock)
-    filled(store)
     dead = b'TASK_DLQ_EPOCH="1795160000"\nTASK_DLQ_REASON="by hand"\n'
     paths = sorted(Path(spool.pending).parent.joinpath(word).iterdir())
     for path in paths:
@@ -532,36 +425,34 @@ def test_the_trash_rewrites_nothing(word: str, spool: Spool, journal: Journal) -
         path.write_bytes(alive + dead if word == "pending" else alive)
     before = folder(spool)
     state = {"pending": State.PENDING, "dlq": State.DEAD}[word]
-    plan = plans.freeze("purge", tasks_in(store, state), NOW)
+    plan = plans.freeze("purge", tasks_in(on_disk, state), NOW)
 
-    report = done(store, journal, plan._replace(taken_in=frozenset(r.id for r in plan.rows)))
+    report = done(on_disk, journal, plan._replace(taken_in=frozenset(r.id for r in plan.rows)))
     texts = {path.name: path.read_bytes() for path in Path(spool.desk, "trash").iterdir()}
-    took_back(store, journal, report.op)
+    took_back(on_disk, journal, report.op)
 
     assert len(report.done) == len(paths) > 0
     assert texts == {path.name: before[str(path)][0] for path in paths}
     assert folder(spool) == before
 
 
-def test_nothing_is_taken_back_beside_another_of_its_id(spool: Spool, journal: Journal) -> None:
+def test_nothing_is_taken_back_beside_another_of_its_id(
+    on_disk: NftbanStore, spool: Spool, journal: Journal
+) -> None:
     """A task whose id stands somewhere else by now is left out, and the dry run says why."""
-    store = NftbanStore(spool, clock)
-    filled(store)
-    report = done(store, journal, plans.freeze("purge", tasks_in(store, State.DEAD)[:2], NOW))
+    report = done(on_disk, journal, plans.freeze("purge", tasks_in(on_disk, State.DEAD)[:2], NOW))
     first = report.done[0]
     Path(spool.pending, f"{first}.task").write_bytes(
         Path(spool.desk, "trash", f"{first}.task").read_bytes()
     )
-    operation = journal.operation(report.op)
-    assert operation is not None
 
-    plan = undo.undo(store, journal, operation, NOW, RETENTION).plan
-    back = done(store, journal, plan)
-    forced = done(store, journal, plan._replace(taken_in=frozenset({first})))
+    plan = undo_of(on_disk, journal, report.op).plan
+    back = done(on_disk, journal, plan)
+    forced = done(on_disk, journal, plan._replace(taken_in=frozenset({first})))
 
     assert [why for _, why in plan.excluded] == ["a task of this id stands in pending already"]
     assert (back.done, forced.done) == (report.done[1:], ())
-    assert [t.state for t in store.look({first}) if isinstance(t, Task)] == [
+    assert [t.state for t in on_disk.look({first}) if isinstance(t, Task)] == [
         State.PENDING,
         State.TRASH,
     ]

@@ -5,13 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-
-import pytest
 
 from engine import vitals
 from engine.vitals import FILES, Done, Files, Proc, Vitals, between, doing, facts, take
@@ -41,23 +37,6 @@ print(child.pid, flush=True)
 sys.stdin.readline()
 child.kill()
 """
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    """Start a Python program with pipes to it; it is killed when the test is over."""
-    children: list[Child] = []
-
-    def starter(code: str, *args: str) -> Child:
-        pipe = subprocess.PIPE
-        argv = [sys.executable, "-c", code, *args]
-        children.append(subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True))
-        return children[-1]
-
-    yield starter
-    for child in children:
-        child.kill()
-        child.communicate()
 
 
 def each(seconds: float = 5.0) -> Proc:
@@ -210,13 +189,8 @@ def test_what_may_not_be_read_is_unknown_with_its_reason() -> None:
     assert told["open files"] == told["children"] == "? permission denied"
     assert "what it read and wrote is hidden from us (permission denied)" in told["lately"]
     assert told["it does"] in ("runs", "sleeps")
-
-
-def test_one_that_is_hidden_altogether() -> None:
-    """Where /proc shows nothing of a process, nothing is made up."""
-    seen = take(os.getpid(), proc=refusing("/stat"))
-
-    assert facts(seen, None) == (("it does", f"? PID {os.getpid()}: permission denied"),)
+    hidden = take(os.getpid(), proc=refusing("/stat"))
+    assert facts(hidden, None) == (("it does", f"? PID {os.getpid()}: permission denied"),)
 
 
 def test_many_open_files_are_capped() -> None:
@@ -259,56 +233,40 @@ def test_foreign_words_are_inert() -> None:
 # ---- between two readings
 
 
-@pytest.mark.parametrize(
-    "before",
-    [
-        a_reading(when=99.9),
-        a_reading(when=90.0, started=49),
-        a_reading(when=90.0, unknown="it is gone"),
-    ],
-    ids=["too close", "the number was another's", "not seen then"],
-)
-def test_no_difference_without_two_readings(before: Vitals) -> None:
-    """Too close to one another, or of two processes: nothing is said of what was done."""
-    assert between(before, a_reading()) is None
-
-
-def test_what_children_do_counts() -> None:
-    """A worker that waits for its busy handler is at work; what an older child did does not."""
+def test_what_was_done_between_two_readings() -> None:
+    """A worker that waits for its busy handler is at work; what an older child did does not count,
+    nor does waking up now and then. Too close to one another, or of two processes, two readings say
+    nothing of what was done."""
     hz = os.sysconf("SC_CLK_TCK")
     old = a_reading(pid=8, cpu=500 * hz, moved=(7, 7))
     young = a_reading(pid=9, started=9999, cpu=2 * hz, moved=(100, 50))
     before, now = a_reading(when=90.0, kin=(old,)), a_reading(when=100.0, kin=(old, young))
 
     assert between(before, now) == Done(10.0, 2.0, 150)
-
-
-@pytest.mark.parametrize(
-    ("done", "works"),
-    [
+    for other in (
+        a_reading(when=99.9),
+        a_reading(when=90.0, started=49),
+        a_reading(when=90.0, unknown="it is gone"),
+    ):
+        assert between(other, a_reading()) is None
+    for done, works in (
         (Done(5.0, 0.05, 400), False),
         (Done(5.0, 0.2, 0), True),
         (Done(5.0, 0.0, 5 * 65536), True),
         (Done(5.0, 0.0, None), False),
-    ],
-)
-def test_waking_up_is_no_work(done: Done, works: bool) -> None:
-    """Who only wakes up now and then does not work."""
-    assert done.works is works
+    ):
+        assert done.works is works
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
+def test_the_state_in_words() -> None:
+    """The kernel's letters and symbols are told in words, and kept where there is no word."""
+    disk = "waits for a disk or a server, and hears no signal meanwhile (io_schedule)"
+    for fields, words in (
         ({}, "sleeps, waits for a child to end (do_wait)"),
         ({"waits": "new_in_7_1"}, "sleeps, waits in the kernel (new_in_7_1)"),
         ({"waits": ""}, "sleeps"),
-        ({"state": "D", "waits": "io_schedule"}, "waits for a disk or a server, and hears no "
-         "signal meanwhile (io_schedule)"),
+        ({"state": "D", "waits": "io_schedule"}, disk),
         ({"state": "R"}, "runs"),
-        ({"state": "Q"}, "is in the state Q, waits"),
-    ],
-)  # fmt: skip
-def test_the_state_in_words(fields: dict[str, object], words: str) -> None:
-    """The kernel's letters and symbols are told in words, and kept where there is no word."""
-    assert doing(a_reading(**fields)).startswith(words.removesuffix(", waits"))
+        ({"state": "Q"}, "is in the state Q"),
+    ):
+        assert doing(a_reading(**fields)).startswith(words)

@@ -21,12 +21,14 @@ from engine.watch import Watch
 
 PATIENCE = 60.0
 EVERYTHING = "everything"
+NO_TEXT = os.fsdecode(b"\xff\n")
 MOST = Path("/proc/sys/fs/inotify/max_queued_events")
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder to be heard."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to be heard, by watches that end soon."""
+    monkeypatch.setattr(watch, "CHECK", 0.1)
     made = tmp_path / "pending"
     made.mkdir()
     return made
@@ -54,37 +56,31 @@ def read(folder: Path) -> None:
         path.read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("act", "names"),
-    [
-        (moved, {"task"}),
-        (lambda folder: (folder / "one").unlink(), {"one"}),
-        (lambda folder: (folder / "one").chmod(0), {"one"}),
-        (lambda folder: os.link(folder / "one", folder / "two"), {"two"}),
-        (lambda folder: (folder / os.fsdecode(b"\xff\n")).touch(), {os.fsdecode(b"\xff\n")}),
-        (read, None),
-    ],
-    ids=["moved", "removed", "chmod", "linked", "no name of text", "read"],
-)
-def test_what_is_heard(folder: Path, act: Callable[[Path], object], names: set[str] | None) -> None:
-    """Whatever changes a task is heard by its name; that somebody looks and reads is not."""
+HEARD: dict[str, tuple[Callable[[Path], object], set[str] | None]] = {
+    "moved": (moved, {"task"}),
+    "removed": (lambda folder: (folder / "one").unlink(), {"one"}),
+    "chmod": (lambda folder: (folder / "one").chmod(0), {"one"}),
+    "linked": (lambda folder: os.link(folder / "one", folder / "two"), {"two"}),
+    "no name of text": (lambda folder: (folder / NO_TEXT).touch(), {NO_TEXT}),
+    "read": (read, None),
+}
+
+
+@pytest.mark.parametrize("what", HEARD)
+def test_what_is_heard(folder: Path, what: str) -> None:
+    """Whatever changes a task is heard by its name; that somebody looks and reads is not. Who may
+    look into a folder changes without a name, so it is news of everything; a folder that is removed
+    is named."""
+    act, names = HEARD[what]
     (folder / "one").write_text("1")
 
     heard = heard_of(folder, lambda: act(folder))
 
     assert heard == Heard({str(folder): names} if names else {})
-
-
-def test_a_folder_that_ends_is_named(folder: Path) -> None:
-    """A folder that is removed says that nothing more will be heard of it."""
-    heard = heard_of(folder, folder.rmdir)
-
-    assert heard.ended == {str(folder)}
-
-
-def test_a_folder_that_others_may_see_is_news_of_everything(folder: Path) -> None:
-    """Who may look into a folder can change without a name; any task may have changed with it."""
     assert heard_of(folder, lambda: folder.chmod(0o700)).lost
+    for path in folder.iterdir():
+        path.unlink()
+    assert heard_of(folder, folder.rmdir).ended == {str(folder)}
 
 
 def test_more_than_the_kernel_keeps_is_known_to_be_lost(folder: Path) -> None:
@@ -96,12 +92,6 @@ def test_more_than_the_kernel_keeps_is_known_to_be_lost(folder: Path) -> None:
             (folder / "task").unlink()
 
     assert heard_of(folder, storm).lost
-
-
-def test_a_folder_that_is_not_there_is_left_out(folder: Path) -> None:
-    """What is not there yet is no reason not to hear the rest."""
-    with closing(Ear([str(folder / "none"), str(folder)])) as ear:
-        assert ear.folders == {str(folder)}
 
 
 @contextmanager
@@ -118,15 +108,14 @@ def no_more_files() -> Iterator[None]:
 
 
 def test_no_hearing_is_an_error(folder: Path) -> None:
-    """Where the kernel refuses, whoever asked is told."""
+    """Where the kernel refuses, or a path cannot be one, an error is raised; a folder that is not
+    there yet is no reason not to hear the rest."""
     with no_more_files(), pytest.raises(OSError, match="inotify"):
         Ear([str(folder)])
-
-
-def test_a_folder_that_may_not_be_heard_is_an_error() -> None:
-    """A path that cannot be one is not taken for a folder that is not there yet."""
     with pytest.raises(OSError, match="too long"):
         Ear(["/" + "x" * 300])
+    with closing(Ear([str(folder / "none"), str(folder)])) as ear:
+        assert ear.folders == {str(folder)}
 
 
 class Told:

@@ -1,4 +1,4 @@
-"""What every test of the console rests on: nothing blocks its loop, and the time zone is known."""
+"""What every test of the console rests on: nothing blocks its loop, and keys have acted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from blockbuster import blockbuster_ctx
 from textual.events import Event
 from textual.pilot import Pilot
 
-from tests.tui.spools import acted, in_utc
+from tests.tui.spools import acted
 from tui.guarded import Guarded
 
 READING = 3600.0
@@ -71,10 +71,3 @@ def keys_come_after_reading(monkeypatch: pytest.MonkeyPatch) -> None:
         await act(app, event)
 
     monkeypatch.setattr(Guarded, "_act", act_later)
-
-
-@pytest.fixture(autouse=True)
-def utc() -> Iterator[None]:
-    """Times of day do not depend on where the tests run."""
-    with in_utc():
-        yield
