@@ -210,7 +210,7 @@ HOSTILE = {
 }
 
 
-SOME = {"10,000 mails in one another", "a header of a megabyte", "deep lists, again and again"}
+SOME = {"10,000 mails in one another", "a header of a megabyte"}
 
 
 @pytest.mark.parametrize("some", [SOME, pytest.param({*HOSTILE} - SOME, marks=pytest.mark.deep)])

@@ -60,7 +60,7 @@ def locale_named(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], fu
     return named
 
 
-@pytest.mark.parametrize("locale", deep_but(("C", "GBK"), ("C", "C.UTF-8", *fuzz.CHARMAPS)))
+@pytest.mark.parametrize("locale", deep_but(("C",), ("C", "C.UTF-8", *fuzz.CHARMAPS)))
 def test_every_shell_reads_what_we_read_and_runs_nothing(
     tmp_path: Path,
     shells: dict[str, tuple[str, ...]],
@@ -80,23 +80,30 @@ def test_every_shell_reads_what_we_read_and_runs_nothing(
         assert wrong == [], f"{law}, FUZZ_SEED={SEED}"
 
 
+RUNS = {
+    "C": [
+        b'K0="$(touch pwned)"\n',
+        b'K0="a"; touch pwned; #"\n',
+        b'K0="a" > pwned\n',
+        b'K0="a"\n\xef\xbb\xbfK1="b"\n',
+    ],
+    "GBK": ['K0="\u4f60\\"; touch pwned; #"\n'.encode()],
+}
+
+
+@pytest.mark.parametrize("locale", deep_but(("C",), RUNS))
 def test_the_yard_sees_what_a_shell_runs(
-    tmp_path: Path, shells: dict[str, tuple[str, ...]], locale_named: Callable[[str], fuzz.Locale]
+    tmp_path: Path,
+    shells: dict[str, tuple[str, ...]],
+    locale_named: Callable[[str], fuzz.Locale],
+    locale: str,
 ) -> None:
     """A text that makes bash run or say anything does not pass, and our reader refuses it."""
-    for number, (locale, line) in enumerate(
-        (
-            ("C", b'K0="$(touch pwned)"\n'),
-            ("C", b'K0="a"; touch pwned; #"\n'),
-            ("C", b'K0="a" > pwned\n'),
-            ("C", b'K0="a"\n\xef\xbb\xbfK1="b"\n'),
-            ("GBK", 'K0="\u4f60\\"; touch pwned; #"\n'.encode()),
-        )
-    ):
-        yard, chosen = fuzz.Yard(tmp_path / f"yard{number}"), locale_named(locale)
-
+    chosen = locale_named(locale)
+    for number, line in enumerate(RUNS[locale]):
         assert fuzz.parse(line, fuzz.KEYS) is None
         with pytest.raises(fuzz.Ran):
+            yard = fuzz.Yard(tmp_path / f"yard{number}")
             yard.sourced(shells["bash"], chosen, [line], fuzz.KEYS)
 
 
