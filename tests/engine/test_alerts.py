@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import files, locks
+from engine import files
 from engine.alerts import (
     ROOM,
     Alert,
@@ -32,8 +32,8 @@ from engine.metrics import QueueGauges, Samples, render_queue
 from engine.model import LockEvidence, State, Verdict
 from engine.runs import Seen
 from engine.transports import Heap, Routes, Stopped, Tally, Transport, Window
-from tests.engine.lockers import later
 from tests.engine.test_transports import attempt, given_up
+from tests.tables import each
 from tests.tui.mailrooms import Mailroom
 from tests.tui.spools import Clock, a_task, disk_place, make_spool, put_file
 from tests.tui.test_cli import Run, spooldeck
@@ -225,7 +225,7 @@ def told(alert: Alert) -> str:
     return f"{alert.level} {alert.what}: {alert.words} -> {goal}"
 
 
-@pytest.mark.parametrize(("sight", "expected"), TABLE)
+@each(("sight", "expected"), TABLE)
 def test_each_rule(sight: Sight, expected: str) -> None:
     """One thing that is wrong is one alert, and where nothing is wrong there is none."""
     got = [told(alert) for alert in alerts(sight, NOW, Thresholds())]
@@ -432,19 +432,6 @@ def test_a_task_added_since_the_metrics_is_no_contradiction(root: Path, spooldec
     assert spooldeck("status", str(root)).returncode == 0
 
 
-def test_a_stuck_lock_is_critical(tmp_path: Path) -> None:
-    """A lock that a live process holds and has not renewed for 47 min is critical."""
-    path = str(tmp_path / "queue.lock")
-    lock = locks.acquire(path, 1200)
-
-    evidence = locks.examine(path, 1200, **later(2820))
-    lock.release()
-
-    (alert,) = alerts(a_sight(lock=evidence, due=3, oldest_due=0.0), NOW, Thresholds())
-    assert (alert.level, alert.what) == (Level.CRIT, What.STUCK)
-    assert f"no sign of life from PID {os.getpid()} for 47m" in alert.words
-
-
 # ---- and what only shows to somebody who goes on looking
 
 
@@ -551,17 +538,6 @@ async def test_metrics_are_held_against_what_was_counted_then(tmp_path: Path) ->
             new.rename(path)
             alert = await place.until(What.CONTRADICTION, there=wrong)
             assert alert is None or alert.words == "queue.prom says pending 9, here 0"
-
-
-async def test_a_lock_that_is_no_file_is_unknown(tmp_path: Path) -> None:
-    """Where a folder lies in the lock's place, nobody can say who has it."""
-    async with Follower(tmp_path) as place:
-        (tmp_path / "run" / "queue.lock").mkdir()
-
-        alert = await place.until(What.UNKNOWN_LOCK)
-
-        assert alert is not None
-        assert alert.leads_to.where is Where.LOCK
 
 
 def test_a_clock_that_is_ahead_silences_nothing() -> None:

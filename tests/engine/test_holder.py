@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from engine import holder, lockfile
 from engine.holder import Here, Process, Scene, doubt
 from engine.lockfile import Claim, Mark, compose, parse
 from tests.engine.lockers import INNOCENT, said
+from tests.tables import each
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -46,7 +46,7 @@ def scene(**changes: object) -> Scene:
 # ---- the file
 
 
-@pytest.mark.parametrize("claim", [OURS, THEIRS])
+@each("claim", [OURS, THEIRS])
 def test_what_is_written_is_read(claim: Claim) -> None:
     """A lock file says what it was made from, with whatever a longer one left behind it."""
     assert parse(compose(claim)) == claim
@@ -70,7 +70,7 @@ def test_no_sign_of_life_changes_the_length(written: int, alive_at: int) -> None
     assert parse(compose(claim)) == claim
 
 
-@pytest.mark.parametrize(
+@each(
     ("up", "slept", "silent"),
     [
         (167_737 + 30, 60, 30),
@@ -132,7 +132,7 @@ def _beating_at(uptime: int) -> Claim:
     return OURS._replace(mark=OURS.mark._replace(alive_at=uptime))
 
 
-@pytest.mark.parametrize("heartbeat", [9_898, 9_900, 9_901])
+@each("heartbeat", [9_898, 9_900, 9_901])
 def test_a_heartbeat_may_be_as_old_as_its_process(heartbeat: int) -> None:
     """Both are whole seconds of CLOCK_BOOTTIME: one that equals the start is the first."""
     assert doubt(scene(claim=_beating_at(heartbeat))) == ""
@@ -182,15 +182,13 @@ FOREIGN_DOUBTS: list[tuple[dict[str, object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "why"), DOUBTS, ids=lambda v: v if isinstance(v, str) else "")
+@each(("changes", "why"), DOUBTS)
 def test_one_thing_that_does_not_fit_is_a_doubt(changes: dict[str, object], why: str) -> None:
     """Each single thing that is not as it should be keeps everybody from being signalled."""
     assert why in doubt(scene(**changes))
 
 
-@pytest.mark.parametrize(
-    ("changes", "why"), FOREIGN_DOUBTS, ids=lambda v: v if isinstance(v, str) else ""
-)
+@each(("changes", "why"), FOREIGN_DOUBTS)
 def test_so_with_the_real_programs_lock(changes: dict[str, object], why: str) -> None:
     """Of a lock that holds no more than a PID and a time, all the rest must fit."""
     theirs: dict[str, object] = {"claim": THEIRS, "named": BASH, "busy": False}
@@ -198,7 +196,7 @@ def test_so_with_the_real_programs_lock(changes: dict[str, object], why: str) ->
     assert why in doubt(scene(**(theirs | changes)))
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "program"),
     [
         ("/bin/bash /usr/sbin/nftban-queue-processor", "nftban-queue-processor"),
@@ -216,7 +214,7 @@ def test_a_command_line_names_one_program(line: str, program: str) -> None:
     assert holder.program_of(line.split(" ")) == program
 
 
-@pytest.mark.parametrize(
+@each(
     ("named", "said"),
     [
         (WORKER._replace(taker=None), "held by PID 4300 (/bin/sh handle.sh)"),
@@ -284,14 +282,6 @@ def test_a_thread_is_no_process(tmp_path: Path, start: Start) -> None:
     os.kill(thread, 0)
 
     assert holder.look(thread, tmp_path.stat()) is None
-
-
-def test_our_ancestors_are_known() -> None:
-    """Our parent and all above it, up to the first process."""
-    ancestors = holder.here().ancestors
-
-    assert os.getppid() in ancestors
-    assert os.getpid() not in ancestors
 
 
 def test_a_local_file_system_is_no_remote_one(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +25,7 @@ from tests.engine.lockers import (
     true_claim,
     written,
 )
+from tests.tables import each
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -45,10 +45,15 @@ else:
 """
 
 
+def lock_in(folder: Path) -> Path:
+    """Where the lock file is, or will be."""
+    return folder / "queue.lock"
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Where the lock file is, or will be."""
-    return tmp_path / "queue.lock"
+    return lock_in(tmp_path)
 
 
 @pytest.fixture
@@ -122,22 +127,20 @@ def test_the_lock_is_had_once(path: Path, start: Start) -> None:
 
 
 def test_of_many_processes_one_gets_it(path: Path, start: Start) -> None:
-    """Of processes that try at the same time exactly one gets the lock, whoever held it before."""
+    """Of processes that try at the same time to take over a stale lock exactly one gets it."""
     code = "import sys; print('ready', flush=True); sys.stdin.readline()\n" + HOLDER
-    for left_over in ("", "999999999\n0\n"):
-        if left_over:
-            written(path, left_over, age=60)
-        rivals = [start(code, str(path)) for _ in range(5)]
-        assert [said(rival) for rival in rivals] == ["ready"] * 5
+    written(path, "999999999\n0\n", age=60)
+    rivals = [start(code, str(path)) for _ in range(4)]
+    assert [said(rival) for rival in rivals] == ["ready"] * 4
 
-        for rival in rivals:
-            tell(rival)
-        answers = sorted(said(rival) for rival in rivals)
+    for rival in rivals:
+        tell(rival)
+    answers = sorted(said(rival) for rival in rivals)
 
-        assert answers == ["busy held"] * 4 + ["held"]
-        for rival in rivals:
-            rival.communicate("\n\n", timeout=60)
-        assert not path.exists()
+    assert answers == ["busy held"] * 3 + ["held"]
+    for rival in rivals:
+        rival.communicate("\n\n", timeout=60)
+    assert not path.exists()
 
 
 def test_the_lock_changes_hands_without_a_gap(path: Path, start: Start) -> None:
@@ -173,7 +176,9 @@ def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
 
 
 def test_renewal_is_a_sign_of_life(path: Path) -> None:
-    """After half a minute a holder writes the time anew, and its file counts as fresh."""
+    """After half a minute a holder writes the time again, and its file counts as fresh; so it does
+    when its clock was set back.
+    """
     now = [1_795_167_737.0]
     with acquire(str(path), THRESHOLD, lambda: now[0]) as lock:
         os.utime(path, (1000, 1000))
@@ -186,19 +191,12 @@ def test_renewal_is_a_sign_of_life(path: Path) -> None:
 
         assert path.read_bytes().startswith(b"%d\n1795167767\n" % os.getpid())
         assert path.stat().st_mtime > 1000
-
-
-def test_a_clock_set_back_does_not_stop_renewal(path: Path) -> None:
-    """A holder whose clock was set back far still gives signs of life."""
-    now = [1_795_167_737.0]
-    with acquire(str(path), THRESHOLD, lambda: now[0]) as lock:
         now[0] -= 86_400
         lock.renew()
+        assert path.read_bytes().startswith(b"%d\n1795081367\n" % os.getpid())
 
-        assert path.read_bytes().startswith(b"%d\n1795081337\n" % os.getpid())
 
-
-@pytest.mark.parametrize("how", ["removed", "replaced", "moved"])
+@each("how", ["removed", "replaced", "moved"], path=lock_in)
 def test_a_lock_that_was_taken_away_is_lost(path: Path, how: str) -> None:
     """Whose lock file is not its own any more is told so, and leaves the new one alone."""
     now = [1_795_167_737.0]
@@ -257,17 +255,6 @@ def test_a_lock_of_a_dead_process_is_taken_over(path: Path, gone: int) -> None:
     assert not path.exists()
 
 
-def test_a_killed_holders_lock_is_taken_over(path: Path, start: Start) -> None:
-    """After a kill -9 the lock is stale at once, and the next process has it."""
-    holder = start(HOLDER, str(path))
-    assert said(holder) == "held"
-    holder.send_signal(signal.SIGKILL)
-    holder.wait()
-
-    assert examine(str(path), THRESHOLD).verdict is Verdict.STALE
-    acquire(str(path), THRESHOLD).release()
-
-
 def test_longer_text_of_another_is_overwritten_whole(path: Path, gone: int) -> None:
     """Of a stale lock that said more than ours, nothing is left in it."""
     written(path, f"{gone}\n1795167737\nboot-id\nstart\nhost\n" + "x" * 5000)
@@ -278,7 +265,7 @@ def test_longer_text_of_another_is_overwritten_whole(path: Path, gone: int) -> N
         assert path.read_bytes() == lockfile.compose(claim)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         *(
@@ -308,7 +295,7 @@ def test_longer_text_of_another_is_overwritten_whole(path: Path, gone: int) -> N
             "none\n0\n",
         ),
     ],
-    ids=lambda text: repr(text[:20]),
+    path=lock_in,
 )
 def test_what_names_no_process_is_stale(path: Path, text: str) -> None:
     """An empty or garbled lock, or one that names a group or init, is nobody's; the number in it
@@ -439,36 +426,10 @@ def wait_for(happened: Callable[[], bool]) -> None:
         os.sched_yield()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
-def test_a_process_that_may_not_be_signalled_lives(start: Start) -> None:
-    """A holder of another user, whom we may not signal, is alive: EPERM is no ESRCH."""
-    holder = start("import sys; print('ready', flush=True); sys.stdin.readline()")
-    assert said(holder) == "ready"
-    code = (
-        "import os, sys\n"
-        "from engine import holder, locks\n"
-        "path, pid = sys.argv[1], int(sys.argv[2])\n"
-        "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-        "try:\n"
-        "    os.kill(pid, 0)\n"
-        "except PermissionError:\n"
-        "    print(locks.examine(path, 1200.0).verdict)\n"
-    )
-    with tempfile.TemporaryDirectory() as folder:  # which, unlike pytest's, others may enter
-        Path(folder).chmod(0o755)
-        path = Path(folder, "queue.lock")
-        written(path, f"{holder.pid}\n{int(time.time())}\n")
-        path.chmod(0o644)
-
-        other = start(code, str(path), str(holder.pid))
-
-        assert other.communicate(timeout=60)[0] == "held\n"
-
-
 # ---- what lies there instead of a lock
 
 
-@pytest.mark.parametrize("kind", ["symlink", "folder", "FIFO"])
+@each("kind", ["symlink", "folder", "FIFO"], path=lock_in)
 def test_what_is_no_file_is_unknown(path: Path, kind: str, gone: int) -> None:
     """Something else in the lock's place is neither followed, nor waited for, nor removed."""
     target = path.with_name("target")
@@ -502,31 +463,6 @@ def test_examining_changes_nothing(path: Path, gone: int) -> None:
     assert (after.st_ino, after.st_mtime_ns, after.st_size, after.st_ctime_ns) == (
         *(before.st_ino, before.st_mtime_ns, before.st_size, before.st_ctime_ns),
     )
-
-
-def test_a_look_does_not_keep_others_from_it(path: Path) -> None:
-    """Examining a lock again and again never makes a rival's attempt fail."""
-    for _ in range(50):
-        lock = acquire(str(path), THRESHOLD)
-        assert examine(str(path), THRESHOLD).verdict is Verdict.HELD
-        lock.release()
-
-
-def test_a_renewal_never_leaves_less_than_a_whole_file(path: Path) -> None:
-    """A sign of life is written over the one before in one piece of the same length, so that at
-    every instant the file names its holder.
-    """
-    now = [1_795_167_737.0]
-    up = [5.0]
-    with acquire(str(path), THRESHOLD, lambda: now[0], lambda: up[0]) as lock:
-        first = path.read_bytes()
-        for moment in (9e8, 0.0, 4.2e9):
-            now[0], up[0] = moment, up[0] * 1000
-            lock.renew()
-            assert len(path.read_bytes()) == len(first)
-            claim = lockfile.parse(path.read_bytes())
-            assert claim is not None and claim.mark is not None
-            assert (claim.written, claim.mark.alive_at) == (moment, up[0])
 
 
 def test_each_holder_has_another_token(path: Path) -> None:
@@ -639,7 +575,7 @@ def test_a_lock_belongs_to_its_folders_owner(path: Path) -> None:
 # ---- what the owner of the folder may plant there
 
 
-@pytest.mark.parametrize("text", ["", "junk\n", "1234\n1795167737\n"])
+@each("text", ["", "junk\n", "1234\n1795167737\n"], path=lock_in)
 def test_a_second_name_of_a_file_is_no_lock(path: Path, tmp_path: Path, text: str) -> None:
     """A lock file that is another file's second name is left as it is, whatever it says."""
     secret = tmp_path / "secret"

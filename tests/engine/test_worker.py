@@ -20,6 +20,7 @@ from engine.store import Store, Unavailable, Wants, anything
 from engine.stores.memory import Memory, MemoryStore
 from engine.stores.nftban import NftbanStore, Spool
 from engine.worker import RELIST, RESCUING, SLACK, Limits, Run, Services, Worker
+from tests.tables import each
 
 NOW = 1_795_170_000.0
 PATIENCE = 60.0
@@ -110,6 +111,11 @@ def desk() -> Desk:
     return Desk()
 
 
+def a_desk(folder: Path) -> Desk:
+    """Fresh surroundings for each row of a table."""
+    return Desk()
+
+
 def does(task: Task, context: Context) -> None:
     """Succeed."""
 
@@ -160,10 +166,10 @@ def test_the_handler_sees_its_claimed_task(desk: Desk) -> None:
     assert given.lease.owner == "the worker"
 
 
-@pytest.mark.parametrize(
+@each(
     ("policy", "waits", "attempts"),
     [(contract(), [60, 120, 240], 3), (shipped(), [60, 120], 3)],
-    ids=["contract", "shipped"],
+    desk=a_desk,
 )
 def test_what_fails_waits_longer_each_time_and_is_given_up(
     desk: Desk, policy: RetryPolicy, waits: list[int], attempts: int
@@ -235,7 +241,7 @@ def test_choosing_the_wait_does_not_prolong_a_life(desk: Desk) -> None:
     assert desk.now(task).state is State.DEAD
 
 
-@pytest.mark.parametrize(
+@each(
     ("error", "stored"),
     [
         (Failed("admin@example.net said $no\n"), "admin_example.net said _no"),
@@ -244,6 +250,7 @@ def test_choosing_the_wait_does_not_prolong_a_life(desk: Desk) -> None:
         (Failed("x" * 500), "x" * 200),
         (Failed(""), ""),
     ],
+    desk=a_desk,
 )
 def test_whatever_a_handler_raises_is_its_tasks_failure(
     desk: Desk, error: Exception, stored: str
@@ -325,7 +332,7 @@ def test_nothing_due_is_an_empty_run(desk: Desk) -> None:
     assert desk.now(task) == task
 
 
-@pytest.mark.parametrize("kind", sorted(CONTRACT_KINDS))
+@each("kind", sorted(CONTRACT_KINDS), desk=a_desk)
 def test_a_contract_kind_without_handler_is_never_claimed(desk: Desk, kind: str) -> None:
     """A kind whose meaning the contract fixes waits for its handler; what comes behind it does not
     wait for it.
@@ -340,7 +347,7 @@ def test_a_contract_kind_without_handler_is_never_claimed(desk: Desk, kind: str)
     assert run.refused == {kind: "no handler configured"}
 
 
-@pytest.mark.parametrize("kind", sorted(CONTRACT_KINDS))
+@each("kind", sorted(CONTRACT_KINDS), desk=a_desk)
 def test_a_contract_kind_never_runs_beside_itself(desk: Desk, kind: str) -> None:
     """With room for four, one task of a contract kind runs beside three others, and the next of
     its kind only when it is done.
@@ -513,13 +520,14 @@ def test_what_was_not_attempted_is_given_back_uncounted(desk: Desk) -> None:
     assert desk.log[-1] == ("INFO", f"Task {task.id} waits: no token for _here")
 
 
-@pytest.mark.parametrize(
+@each(
     ("before", "after"),
     [
         ("", "waits: no token"),
         ("waits: nobody is there", "waits: no token"),
         ("rejected_550: no such user", "rejected_550: no such user"),
     ],
+    desk=a_desk,
 )
 def test_the_error_of_an_attempt_is_not_lost_by_waiting(
     desk: Desk, before: str, after: str
@@ -553,18 +561,6 @@ def test_a_run_for_one_task_goes_on_to_one_that_can_be_done(desk: Desk) -> None:
     assert (run.done, run.failed, run.refused) == (1, 0, {"mail": "no token"})
     assert [desk.now(task).due for task in waiting] == [NOW + 60, NOW + 60]
     assert desk.now(left[1]) == left[1]
-
-
-def test_what_waits_is_done_when_its_time_has_come(desk: Desk) -> None:
-    """A task that was given back is taken up again like any other, its attempts as they were."""
-    task = desk.add()
-    desk.worker({"job": fails(Later(NOW + 60, "no token"))}).process_next()
-
-    desk.clock.now += 60
-    run = desk.worker({"job": does}).process_next()
-
-    assert run.done == 1
-    assert task.id not in desk.tasks()
 
 
 def test_a_shut_gate_keeps_its_kind_and_no_other(desk: Desk) -> None:
@@ -623,18 +619,6 @@ def test_orphans_are_rescued_once(desk: Desk) -> None:
     assert now.error.startswith("worker ended while it ran: ")
     assert (first.done, second.done) == (0, 0)
     assert len(desk.said("Moving orphaned work task back to pending: ")) == 1
-
-
-def test_an_orphan_that_was_tried_often_enough_is_dead(desk: Desk) -> None:
-    """A task that ended its worker for the fourth time is not tried again."""
-    task = desk.add(attempts=3)
-    list(desk.store.take(NOW, "the dead", 1))
-
-    desk.worker({"job": does}).process_next()
-
-    assert desk.now(task).state is State.DEAD
-    assert desk.tallies["dlq_total"] == 1
-    assert desk.said("moving") == [f"Task {task.id} exhausted retries (4/4), moving to DLQ"]
 
 
 def test_an_orphan_says_whose_it_was(desk: Desk, tmp_path: Path) -> None:
@@ -910,7 +894,7 @@ WAITS = [60, 120, 240, 480, 900, 900]
 """Seconds that a disk which goes on failing is let rest, one after the other."""
 
 
-@pytest.mark.parametrize("what", ["take", "look"])
+@each("what", ["take", "look"], desk=a_desk)
 def test_a_failing_disk_is_asked_less_and_less_often(desk: Desk, what: str) -> None:
     """60, 120, 240 s, ...: no look before its time, each refusal said; after a good round anew."""
     store = Refusing(desk.memory)
@@ -1063,26 +1047,6 @@ def refuse(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
         unlink(name, dir_fd=dir_fd)
 
     monkeypatch.setattr(files, "unlink", refused)
-
-
-def test_an_outcome_the_disk_refused_is_stored_later(
-    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A task that was done, but could not be removed, is removed when the disk lets it, once."""
-    store = a_spool(tmp_path, desk.clock)
-    store.swap(None, Task("20261120T094115Z-job-00000001", "job", State.PENDING, NOW))
-    ran = Counter[str]()
-
-    def handler(task: Task, context: Context) -> None:
-        ran[task.id] += 1
-        refuse(1, monkeypatch)
-
-    run = desk.worker({"job": handler}, store=store).work(until_idle=True)
-
-    assert (run.done, run.owed, ran.total()) == (1, 0, 1)
-    assert desk.tallies == {"processed_total": 1}
-    assert list(store.look()) == []
-    store.close()
 
 
 def test_an_outcome_that_cannot_be_stored_is_owed(

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from engine.mail.address import checked, domain_of
 from engine.mail.model import BadMail
+from tests.tables import each
 
 GOOD = (
     "admin@example.com",
@@ -74,14 +75,14 @@ HOSTILE = {
 """Nobody's address, wherever it would go, with words of the reason that is told."""
 
 
-@pytest.mark.parametrize("address", GOOD)
+@each("address", GOOD)
 def test_an_address_is_taken_as_it_is(address: str) -> None:
     """What is one address comes back unchanged, strict or not."""
     assert checked(address) == address
     assert checked(address, strict=False) == address
 
 
-@pytest.mark.parametrize("address", LOCAL)
+@each("address", LOCAL)
 def test_a_local_name_needs_leave(address: str) -> None:
     """Without a dot and letters behind it a name is an address only where that is allowed."""
     assert checked(address, strict=False) == address
@@ -89,8 +90,8 @@ def test_a_local_name_needs_leave(address: str) -> None:
         checked(address)
 
 
-@pytest.mark.parametrize("strict", [True, False])
-@pytest.mark.parametrize("address", HOSTILE)
+@each("strict", [True, False])
+@each("address", HOSTILE)
 def test_what_somebody_would_take_for_more_is_refused(address: str, strict: bool) -> None:
     """Line breaks, parameters, options, lists and pipes: one clear line, and no mail."""
     with pytest.raises(BadMail) as refused:

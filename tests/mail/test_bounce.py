@@ -11,7 +11,6 @@ import sys
 from email.message import EmailMessage, Message
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from engine.mail import bounce, wire
 from engine.mail.bounce import HEADERS_LIMIT, Undelivered
 from engine.mail.host import Host
 from engine.stores.kannader.form import wire as wired
+from tests.tables import each
 
 ROOT = Path(__file__).parents[2]
 HOST = Host("host.example.org", "192.0.2.7")
@@ -107,7 +107,7 @@ def test_the_status_is_that_of_the_last_attempt() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each(
     ("error", "status", "kind"),
     [
         ("unavailable_451: 451 4.7.1 later - RCPT", "4.7.1", "smtp"),
@@ -127,7 +127,7 @@ def test_what_no_server_said_is_not_said_to_be_a_servers(
     assert about_recipient["Diagnostic-Code"].startswith(f"{kind}; ")
 
 
-@pytest.mark.parametrize("sender", ["", "<>"])
+@each("sender", ["", "<>"])
 def test_nobody_is_told_of_a_bounce_that_was_not_delivered(sender: str) -> None:
     """What is from the null sender is answered by nothing, or it would go on for ever."""
     assert bounce.compose(MAIL._replace(sender=sender), HOST, NOW) is None
@@ -144,7 +144,7 @@ def test_addresses_beyond_ascii_stand_in_it_in_ascii() -> None:
     assert "@" not in message["To"]
 
 
-@pytest.mark.parametrize("created", [0.0, 1e13, -1e12, 1e19, float("nan"), float("inf")])
+@each("created", [0.0, 1e13, -1e12, 1e19, float("nan"), float("inf")])
 def test_a_time_that_no_calendar_has_is_left_out(created: float) -> None:
     """When a mail was taken over may not be known; its sender hears of it all the same."""
     mail = MAIL._replace(created=created)
@@ -196,7 +196,7 @@ def test_no_foreign_text_makes_a_header_or_a_part_of_its_own(
 # ---- the headers of a mail in wire form
 
 
-@pytest.mark.parametrize(
+@each(
     ("contents", "headers"),
     [
         (b"A: 1\r\nB: 2\r\n\r\nbody\r\n.\r\n", b"A: 1\nB: 2"),

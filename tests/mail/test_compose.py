@@ -11,7 +11,6 @@ import unicodedata
 from email.header import decode_header, make_header
 from email.headerregistry import Address, AddressHeader
 from email.message import EmailMessage
-from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias
 
@@ -20,12 +19,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.mail.compose import SUBJECT_LIMIT, compose
-from engine.mail.content import Content, of_body
+from engine.mail.content import Content
 from engine.mail.header import folded, phrase, pieces
 from engine.mail.host import Host
 from engine.mail.model import BadMail, Mail
 from engine.mailconf import MailSettings
 from engine.webpage import from_html
+from tests.tables import each
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "mail"
 
@@ -198,17 +198,6 @@ def test_a_mail_is_for_one_address(recipient: str) -> None:
     assert_well_formed(mail)
 
 
-@given(id=ANY_TEXT, said=ANY_TEXT, html=st.booleans())
-def test_the_same_mail_is_always_the_same_bytes(id: str, said: str, html: bool) -> None:
-    """Each attempt, by each process, hands over what the one before did."""
-    settings = HTML if html else PLAIN
-
-    first = made(said, "S", settings, id=id)
-    second = compose(Content(said, html=False), TO, "S", settings, HOST, NOW, id, "msmtp")
-
-    assert first == second
-
-
 def test_another_process_makes_the_same_bytes() -> None:
     """Neither the seed of hashes nor the zone of time is in a mail."""
     script = (
@@ -233,7 +222,7 @@ def test_another_process_makes_the_same_bytes() -> None:
     assert done.stdout == made(TEXT, "x", HTML).data
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "mail"),
     [
         ("text", made(TEXT, "[ALERT] Service failed", PLAIN)),
@@ -276,11 +265,6 @@ def test_a_message_id_has_no_colon() -> None:
     assert message["Message-ID"] == "<mail-2026-11-20T09-46-04Z-a96ebf3e@host.example.org>"
 
 
-def test_nobody_has_no_name() -> None:
-    """Without a name the sender is the bare address."""
-    assert b"From: nftban@host.example.org\n" in made(settings=PLAIN._replace(from_name="")).data
-
-
 def test_a_long_host_stays_whole() -> None:
     """No part of a Message-ID or an address is encoded or folded, however long."""
     host = Host(f"{'a' * 60}.{'b' * 60}.example.org")
@@ -291,7 +275,7 @@ def test_a_long_host_stays_whole() -> None:
     assert f"<nftban@{host.name}>".encode() in mail.data
 
 
-@pytest.mark.parametrize(
+@each(
     ("subject", "override", "prefix", "read_as"),
     [
         ("Given", "Override", "[P]", "Given"),
@@ -317,14 +301,6 @@ def test_a_subject_on_one_line_is_for_transports_without_headers() -> None:
     assert made(subject="é").subject == "=?utf-8?b?w6k=?="
 
 
-def test_a_subject_without_end_is_cut() -> None:
-    """A whole report as its own subject is a mistake; the mail goes out with what fits of it."""
-    whole, longer = "x" * SUBJECT_LIMIT, "x" * (SUBJECT_LIMIT + 1)
-
-    assert read(made(subject=whole))["Subject"] == whole
-    assert read(made(subject=longer))["Subject"] == "x" * (SUBJECT_LIMIT - 3) + "..."
-
-
 @given(ANY_TEXT)
 def test_a_header_is_of_short_lines(text: str) -> None:
     """At most 78 characters each, encoded words at most 75, and none is empty."""
@@ -336,7 +312,7 @@ def test_a_header_is_of_short_lines(text: str) -> None:
         assert all(len(word) <= 75 for word in words)
 
 
-@pytest.mark.parametrize("now", [float("nan"), float("inf"), 1e18, -1e18])
+@each("now", [float("nan"), float("inf"), 1e18, -1e18])
 def test_a_time_that_no_calendar_has_is_refused(now: float) -> None:
     """A spooled mail says when it was made, and anybody may have written that."""
     with pytest.raises(BadMail, match="expected seconds since 1970"):
@@ -456,15 +432,6 @@ def test_a_logo_goes_with_the_page(tmp_path: Path) -> None:
     assert '<img src="cid:logo@spooldeck.invalid" alt="A &amp; B"' in part(message, "text/html")
 
 
-def test_a_logo_of_the_web_is_referred_to() -> None:
-    """Its URL stands in the page, escaped, and nothing is fetched."""
-    settings = HTML._replace(logo="https://example.com/logo?a=1&b=2")
-
-    page = part(read(made(settings=settings)), "text/html")
-
-    assert '<img src="https://example.com/logo?a=1&amp;b=2" alt="" height="48">' in page
-
-
 def test_an_encoded_body_has_lines_of_76_characters() -> None:
     """RFC 2045 allows no more to quoted-printable and base64."""
     for said in ("é" + "x" * 1000, "é" * 1000, "x" * 10_000):
@@ -472,21 +439,10 @@ def test_an_encoded_body_has_lines_of_76_characters() -> None:
         assert max(map(len, body.split(b"\n"))) <= 76
 
 
-def test_a_large_mail_is_made() -> None:
-    """A MiB of anything, in one go."""
-    data = bytes(range(256)) * (1 << 12)
-    content = of_body(data, html=False)
-
-    mail = made(content)
-
-    assert_well_formed(mail)
-    assert part(read(mail), "text/plain") == lines_of(content.text)
-
-
 # ---- links in a page's text
 
 
-@pytest.mark.parametrize(
+@each(
     ("page", "text"),
     [
         ('<a href="https://x.example/">x</a>', "x (https://x.example/)"),
@@ -514,9 +470,3 @@ def test_a_page_of_nothing_but_odd_tags_is_read_to_its_end() -> None:
         assert "the end" in from_html(piece * 50_000 + "<p>the end</p>", links=True)
     for torn in ("<a href=", '<a href="https:', "<a " + " href" * 9):
         assert "the beginning" in from_html("<p>the beginning</p>" + torn * 50_000, links=True)
-
-
-def test_the_words_of_a_header_are_told_apart_by_their_length() -> None:
-    """Of the parts of a text each encoded word holds whole characters only."""
-    for before, after in pairwise(pieces("🚨é" * 50)):
-        assert before.startswith("=?utf-8?b?") and after.endswith("?=")

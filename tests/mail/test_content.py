@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from hypothesis import strategies as st
 from engine.mail.content import Content, given, is_one_line_of_html, looks_like_html, of_body
 from engine.mail.model import BadMail
 from engine.mailconf import MailSettings
+from tests.tables import each
 
 NOBODY = 65534
 
@@ -61,7 +60,7 @@ def allowed(tmp_path: Path) -> Allowed:
 # ---- words
 
 
-@pytest.mark.parametrize(
+@each(
     "said",
     [
         "Hello",
@@ -79,6 +78,7 @@ def allowed(tmp_path: Path) -> Allowed:
         "file:///etc/passwd",
         " /etc/passwd",
     ],
+    allowed=Allowed,
 )
 def test_what_is_no_path_is_text(said: str, allowed: Allowed) -> None:
     """Words that only look like a path say what they say."""
@@ -133,7 +133,7 @@ def test_a_file_elsewhere_is_refused(allowed: Allowed) -> None:
         assert f"outside of the folders that may be mailed from ({allowed.folder})" in line
 
 
-@pytest.mark.parametrize("detour", ["../secret", "a/../../secret", "./a.txt", "/a.txt", "a/"])
+@each("detour", ["../secret", "a/../../secret", "./a.txt", "/a.txt", "a/"], allowed=Allowed)
 def test_a_path_is_written_plainly(detour: str, allowed: Allowed) -> None:
     """With `..`, `.` or a double slash nobody can say at a glance where it leads."""
     (allowed.above / "secret").write_text("secret")
@@ -171,7 +171,7 @@ def test_a_second_name_of_a_file_is_refused(allowed: Allowed) -> None:
 
 
 def test_what_is_no_plain_file_is_refused_at_once(allowed: Allowed) -> None:
-    """A FIFO that nobody writes, a socket and a folder; nothing waits for them."""
+    """A FIFO without a writer, a socket, a folder, a device: the test does not wait for any."""
     os.mkfifo(allowed.folder / "fifo")
     (allowed.folder / "folder").mkdir()
     name = socket.socket(socket.AF_UNIX)
@@ -180,10 +180,6 @@ def test_what_is_no_plain_file_is_refused_at_once(allowed: Allowed) -> None:
 
     for path in ("fifo", "folder", "socket"):
         assert "no plain file" in allowed.refusal(allowed.folder / path)
-
-
-def test_a_device_is_refused_at_once() -> None:
-    """Zeros without end are not read, even where devices would be allowed."""
     for path in ("/dev/zero", "/dev/full", "/dev/null"):
         with pytest.raises(BadMail, match=f"content {path}: no plain file"):
             given(path, MailSettings(allowed_paths=("/dev",)))
@@ -230,34 +226,6 @@ def test_a_file_that_grows_while_it_is_read_ends_all_the_same(
     monkeypatch.setattr(os, "read", read_while_it_grows)
 
     assert "grew beyond 4,096 bytes while it was read" in allowed.refusal(path, limit=4096)
-
-
-def test_a_log_that_is_being_written_is_content(allowed: Allowed) -> None:
-    """What is there when its end is reached is mailed, though more follows."""
-    path = allowed.file("live.log", b"line\n")
-    stop = threading.Event()
-
-    def go_on() -> None:
-        with Path(path).open("ab", buffering=0) as log:
-            while not stop.is_set():
-                log.write(b"line\n")
-
-    writer = threading.Thread(target=go_on)
-    writer.start()
-    try:
-        for _ in range(20):
-            try:
-                text = given(path, allowed.settings(limit=1 << 16)).text
-            except BadMail as refused:
-                # By then it is too long already, or comes to be while it is read.
-                too_long = r" bytes(?: of text)?, expected at most 65,536$"
-                grew = r"grew beyond 65,536 bytes while it was read$"
-                assert re.search(f"{too_long}|{grew}", str(refused))
-                break
-            assert set(text.split("\n")) <= {"line", "lin", "li", "l", ""}
-    finally:
-        stop.set()
-        writer.join()
 
 
 DROPPED = """
@@ -340,7 +308,7 @@ def test_the_bytes_of_a_body_are_always_content(data: bytes, html: bool) -> None
 # ---- markup
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "<html><body>x</body></html>",
@@ -359,8 +327,8 @@ def test_what_begins_as_markup_is_markup(text: str) -> None:
     assert looks_like_html(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["Hello <b>world</b>", "3 banned<br/>see <code>nft list</code> now\n"]
+@each(
+    "text", ["Hello <b>world</b>", "3 banned<br/>see <code>nft list</code> now\n"], allowed=Allowed
 )
 def test_one_line_with_formatting_tags_is_markup(text: str, allowed: Allowed) -> None:
     """Said itself it is a fragment of HTML; in a file of text it is what a log quotes."""
@@ -370,7 +338,7 @@ def test_one_line_with_formatting_tags_is_markup(text: str, allowed: Allowed) ->
     assert not given(allowed.file("c.txt", text.encode()), settings).html
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",

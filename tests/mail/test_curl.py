@@ -26,6 +26,7 @@ from tests.mail.smtpd import (  # fmt: skip
     silent,
     swallowing,
 )
+from tests.tables import each
 
 SECRET = 's3cret-with "quotes" \\ and café'
 
@@ -61,7 +62,7 @@ def failure_of(transport: Curl, mail: Mail | None = None) -> NotSent:
     return caught.value
 
 
-@pytest.mark.parametrize("body", BODIES, ids=len)
+@each("body", BODIES)
 def test_a_mail_arrives_as_it_was(body: str) -> None:
     """Every byte arrives, dots and empty lines too, with the line ends that SMTP asks for, under
     our own name and to the one recipient."""
@@ -124,7 +125,7 @@ def test_a_password_comes_from_the_settings_or_from_a_file(
     assert [mail.login for mail in server.mails] == ["me", "me"]
 
 
-@pytest.mark.parametrize("kind", ["readable", "folder", "link", "missing", "empty", "lines"])
+@each("kind", ["readable", "folder", "link", "missing", "empty", "lines"])
 def test_a_password_file_that_is_no_secret_is_not_used(kind: str, tmp_path: Path) -> None:
     """One that others may read, that is no plain file or holds more than a line is told of; the
     relay is not asked, and what the file holds is not told."""
@@ -218,7 +219,7 @@ def test_what_others_left_for_curl_is_not_used(monkeypatch: Any, tmp_path: Path)
     assert server.mails[0].recipients == (RECIPIENT,)
 
 
-@pytest.mark.parametrize(
+@each(
     "address",
     [
         "b@example.com\r\nRCPT TO:<evil@example.com",
@@ -239,7 +240,7 @@ def test_an_address_that_is_more_than_one_reaches_nobody(address: str) -> None:
     assert server.connections == 0
 
 
-@pytest.mark.parametrize(
+@each(
     ("script", "word"),
     [
         ({"greeting": "554 5.3.2 go away"}, "unavailable_554"),
@@ -273,17 +274,6 @@ def test_what_a_server_does_is_understood(script: dict[str, Any], word: str) -> 
     assert server.mails == []
 
 
-def test_a_server_that_says_later_takes_it_later() -> None:
-    """450 once: the first attempt fails for now, the second arrives."""
-    with Server(rcpt=["450 4.2.1 busy"]) as server:
-        transport = a_curl(server.port)
-        failure = failure_of(transport)
-        transport.send(a_mail(), never)
-
-    assert not failure.permanent
-    assert len(server.mails) == 1
-
-
 def test_nobody_there_is_told_apart() -> None:
     """A port that refuses, a host that no name server is asked for, packets that get lost."""
     with refusing() as port:
@@ -311,7 +301,7 @@ def test_a_relay_that_says_nothing_is_left_in_time() -> None:
     assert not [p for p in children(os.getpid()) if (p / "comm").read_text() == "curl\n"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "why"),
     [
         ({"host": ""}, "no relay"),

@@ -20,9 +20,7 @@ from engine.mail.transports.postfix import Postfix
 from engine.mail.transports.sendmail import Sendmail
 from engine.mail.transports.system import System
 from engine.mailconf import MailSettings
-from tests.mail.programs import needs
-
-BODY = "first\n~!touch {folder}/pwned\n~r /etc/passwd\n.\n..\n.dot\nFrom here\n\nGr\u00fc\u00dfe\n"
+from tests.tables import each
 
 MAIL = Mail(
     id="mail-20260107T120102Z-a1b2c3d4",
@@ -97,7 +95,7 @@ def never() -> bool:
     return False
 
 
-@pytest.mark.parametrize("name", LIKE_SENDMAIL)
+@each("name", LIKE_SENDMAIL, place=Place)
 def test_a_program_like_sendmail_gets_envelope_and_mail(place: Place, name: str) -> None:
     """Sender and recipient are arguments, the mail comes as it is; no header names a recipient."""
     place.transport(name).send(MAIL, never)
@@ -117,7 +115,7 @@ def test_mailx_gets_subject_addresses_and_text(place: Place) -> None:
     assert place.given() == b"one\n ~!touch pwned\n ~~\n a ~ b\n.\n"
 
 
-@pytest.mark.parametrize("name", MADE)
+@each("name", MADE, place=Place)
 def test_a_program_finds_little_around_it(place: Place, name: str) -> None:
     """Neither our environment nor our files nor our folder: above all no password."""
     place.transport(name).send(MAIL, never)
@@ -164,8 +162,8 @@ HOSTILE = (
 )
 
 
-@pytest.mark.parametrize("address", HOSTILE)
-@pytest.mark.parametrize("name", ["sendmail", "mailx"])
+@each("address", HOSTILE)
+@each("name", ["sendmail", "mailx"], place=Place)
 def test_no_program_is_told_a_hostile_address(place: Place, name: str, address: str) -> None:
     """Whatever compose let through: what could be an option, a second address, a file or a
     command is refused for ever, as recipient and as sender, and is safe to show."""
@@ -180,7 +178,7 @@ def test_no_program_is_told_a_hostile_address(place: Place, name: str, address: 
     assert place.untouched()
 
 
-@pytest.mark.parametrize("address", ["+box@example.com", "%@example.com"])
+@each("address", ["+box@example.com", "%@example.com"], place=Place)
 def test_mailx_is_told_no_address_that_it_takes_for_a_file(place: Place, address: str) -> None:
     """What begins with + or % is a mailbox file to mailx, and an address to all others."""
     mail = MAIL._replace(recipient=address)
@@ -192,8 +190,8 @@ def test_mailx_is_told_no_address_that_it_takes_for_a_file(place: Place, address
     place.transport("sendmail").send(mail, never)
 
 
-@pytest.mark.parametrize("name", MADE)
-@pytest.mark.parametrize("size", [1, 1000, 1_000_000])
+@each("name", MADE)
+@each("size", [1, 1000, 1_000_000], place=Place)
 def test_who_does_not_read_the_mail_has_not_taken_it(place: Place, name: str, size: int) -> None:
     """Status 0 counts for nothing where part of the mail was never read, however small it is."""
     mail = MAIL._replace(data=b"x" * size, text="x" * size)
@@ -213,8 +211,8 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize("name", MADE)
-@pytest.mark.parametrize("script", FAILURES)
+@each("name", MADE)
+@each("script", FAILURES, place=Place)
 def test_a_failure_has_its_reason(place: Place, name: str, script: str) -> None:
     """What the program says and its status tell why the mail was not sent."""
     with pytest.raises(NotSent) as failure:
@@ -223,77 +221,10 @@ def test_a_failure_has_its_reason(place: Place, name: str, script: str) -> None:
     assert failure.value.reason is FAILURES[script]
 
 
-@pytest.mark.parametrize("name", MADE)
+@each("name", MADE, place=Place)
 def test_a_program_has_as_long_as_the_settings_say(place: Place, name: str) -> None:
     """An attempt takes no longer than max_time, whatever the program waits for."""
     with pytest.raises(NotSent, match=r"did not end within 0\.2 s") as failure:
         place.transport(name, "#!/bin/sh\nexec sleep 600\n", seconds=0.2).send(MAIL, never)
 
     assert failure.value.reason is Reason.TIMEOUT
-
-
-def test_an_attempt_can_be_stopped(place: Place) -> None:
-    """Whoever cancels ends the program, and the mail is not sent."""
-    with pytest.raises(NotSent, match="sendmail was stopped"):
-        place.transport("sendmail", "#!/bin/sh\nexec sleep 600\n").send(MAIL, lambda: True)
-
-
-def test_a_program_that_went_away_is_told(place: Place) -> None:
-    """What was there when it was looked for may be gone when it is run."""
-    transport = place.transport("msmtp")
-    (place.folder / "msmtp").unlink()
-
-    with pytest.raises(NotSent) as failure:
-        transport.send(MAIL, never)
-
-    assert failure.value.word == "unavailable_not_started"
-
-
-# bsd-mailx itself, with a program of ours in place of sendmail: only a file may tell it where.
-
-
-@pytest.fixture
-def bsd_mailx(place: Place) -> Transport:
-    """The real program; it hands its mail to a recorder."""
-    real = needs("bsd-mailx")
-    sendmail = place.folder / "sendmail"
-    sendmail.write_text(RECORDER.format(python=sys.executable, folder=place.folder))
-    sendmail.chmod(0o755)
-    (place.folder / "mailrc").write_text(f"set sendmail={sendmail}\n")
-    wrapper = "#!/bin/sh\nMAILRC={folder}/mailrc exec " + real + ' "$@"\n'
-    return place.transport("mailx", wrapper)
-
-
-def test_bsd_mailx_takes_every_line_for_text(bsd_mailx: Transport, place: Place) -> None:
-    """No line of a body is a command, reads a file or ends the mail."""
-    body = BODY.format(folder=place.folder)
-
-    bsd_mailx.send(MAIL._replace(text=body, subject="-s $(id) `id`"), never)
-
-    head, _, given = place.given().decode().partition("\n\n")
-    assert given == body.replace("\n~", "\n ~")
-    assert "Subject: -s $(id) `id`" in head.splitlines()
-    assert f"To: {MAIL.recipient}" in head.splitlines()
-    assert 'charset="UTF-8"' in head
-    assert not (place.folder / "pwned").exists()
-    argv = place.told()["argv"]
-    assert isinstance(argv, list)
-    assert argv[1:] == ["-i", "-t", "-f", MAIL.sender]
-
-
-@pytest.mark.parametrize("what", ["stays away", "is late"])
-def test_bsd_mailx_that_cannot_send_leaves_no_letter(
-    bsd_mailx: Transport, place: Place, what: str
-) -> None:
-    """Where sendmail fails so does mailx, however long it takes; dead.letter is not written."""
-    home = place.folder / "home"
-    home.mkdir()
-    late = "sleep 0.2" if what == "is late" else ""
-    (place.folder / "sendmail").write_text(f"#!/bin/sh\ncat > /dev/null\n{late}\nexit 75\n")
-    settings = MailSettings(programs={"mailx": str(place.folder / "mailx")})
-
-    with pytest.raises(NotSent):
-        Mailx(settings, System("", {"HOME": str(home)})).send(MAIL, never)
-
-    assert list(home.iterdir()) == []
-    assert Path("/dev/null").is_char_device()

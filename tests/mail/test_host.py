@@ -5,9 +5,8 @@ from __future__ import annotations
 import ipaddress
 from pathlib import Path
 
-import pytest
-
 from engine.mail.host import full_name, outgoing_ip, this_host
+from tests.tables import each
 
 
 def etc(folder: Path, hosts: str = "", mailname: str = "") -> str:
@@ -42,7 +41,7 @@ def test_without_it_the_name_is_that_of_mail(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["", "(none)", "a b", "a..b", "-x", "x\n", "a@b", "ü", "x" * 300])
+@each("name", ["", "(none)", "a b", "a..b", "-x", "x\n", "a@b", "ü", "x" * 300])
 def test_what_cannot_stand_in_an_address_is_no_name(name: str, tmp_path: Path) -> None:
     """A name that a header or an envelope could not carry is told as localhost."""
     assert full_name(name, etc(tmp_path)) == "localhost"

@@ -15,11 +15,12 @@ from engine import files, verbs
 from engine.handlers import Context, Later
 from engine.handlers.mail_send import MailSend
 from engine.model import State, Task
-from engine.policy import Rate, contract
+from engine.policy import contract
 from engine.stores.nftban import NftbanStore, Spool
 from engine.worker import Run, Services, Worker
 from tests.mail.office import NOW, Office, Recorder, busy, refusal
-from tests.mail.test_post import buckets, full_disk, marks, spooled
+from tests.mail.test_post import buckets, marks, spooled
+from tests.tables import each
 
 DESKS: list[Desk] = []
 """What a test has opened."""
@@ -107,22 +108,6 @@ def test_a_refused_mail_waits_and_is_delivered_later(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_refused_each_time_is_kept_in_the_dlq(tmp_path: Path) -> None:
-    """After its last attempt a task is dead, and its mail stays where it is."""
-    desk = Desk(tmp_path, *[busy() for _ in range(9)])
-    payload = spooled(tmp_path)
-    task = desk.add(payload)
-
-    for _ in range(4):
-        desk.run()
-        desk.office.now += 3600
-
-    assert desk.now(task).state is State.DEAD
-    assert len(desk.way.asked) == 4
-    assert Path(payload).exists()
-    assert marks(payload) == set()
-
-
 def test_a_refusal_for_good_is_given_up_on_at_once(tmp_path: Path) -> None:
     """A permanent refusal sends the task to the dead with its reason; the mail is kept."""
     desk = Desk(tmp_path, refusal())
@@ -136,7 +121,7 @@ def test_a_refusal_for_good_is_given_up_on_at_once(tmp_path: Path) -> None:
     assert Path(payload).exists()
 
 
-@pytest.mark.parametrize(
+@each(
     ("spoil", "error"),
     [
         (lambda meta: meta.unlink(), "Mail payload file not found: {meta}"),
@@ -172,18 +157,7 @@ def test_a_broken_mail_is_given_up_on_in_the_contracts_words(
     assert '"result":"failed","reason":"rejected_bad_mail: Mail ' in record
 
 
-def test_a_task_without_payload_is_given_up_on(tmp_path: Path) -> None:
-    """A task that names no mail cannot be delivered, ever."""
-    desk = Desk(tmp_path)
-    task = desk.add("")
-
-    desk.run()
-
-    assert desk.now(task).state is State.DEAD
-    assert desk.now(task).error.startswith("Mail payload file not found: ")
-
-
-@pytest.mark.parametrize("stamp", ["20260107T120102Z", "2026-11-20T09:46:04Z"])
+@each("stamp", ["20260107T120102Z", "2026-11-20T09:46:04Z"])
 def test_what_the_real_program_spooled_is_delivered(tmp_path: Path, stamp: str) -> None:
     """A mail of either form of id is delivered, also where its metadata names a body.html that is
     a body.txt, as the real program writes for every text.
@@ -250,61 +224,7 @@ def test_a_disk_without_room_for_the_mark_fails_the_attempt(
     assert desk.run().done == 1
 
 
-def test_an_acceptance_is_a_success_even_on_a_full_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A mail that was accepted and could not be marked so is done: its task leaves."""
-    desk = Desk(tmp_path)
-    desk.add(spooled(tmp_path))
-    desk.way.watch = lambda: full_disk(monkeypatch, "rename", "write", "fsync")
-
-    assert desk.run().done == 1
-    assert desk.tasks() == []
-    assert len(desk.way.accepted) == 1
-
-
 # ---- what is not begun
-
-
-def test_a_mail_without_a_token_waits_uncounted(tmp_path: Path) -> None:
-    """A mail whose recipient's domain has no token is given back: no attempt counts, and the task
-    says what it waits for. The run does the next one that may go.
-    """
-    desk = Desk(tmp_path, domains={"example.com": Rate(60, 1)})
-    first, second = (desk.add(spooled(tmp_path), number) for number in (1, 2))
-    other = desk.add(spooled(tmp_path, recipient="ops@example.org"), 3)
-    assert desk.run().done == 1
-
-    run = desk.run()
-
-    assert [task.id for task in desk.tasks()] == [second.id]
-    assert (run.done, run.failed) == (1, 0)
-    waits = desk.now(second)
-    assert (waits.state, waits.attempts, waits.due) == (State.PENDING, 0, NOW + 60)
-    assert waits.error == "waits: no token for domain example.com"
-    assert run.refused == {"mail_send": "no token for domain example.com"}
-    assert f"INFO Task {second.id} waits: no token for domain example.com" in desk.log
-    assert {first.id, other.id}.isdisjoint(task.id for task in desk.tasks())
-    desk.office.now += 60
-    assert desk.run().done == 1
-
-
-def test_while_nothing_can_be_sent_no_mail_is_claimed(tmp_path: Path) -> None:
-    """With all transports suspended a task stays as it is, byte for byte, and the run says why;
-    resumed, it is delivered.
-    """
-    desk = Desk(tmp_path)
-    task = desk.add(spooled(tmp_path))
-    desk.office.suspend("sendmail")
-
-    run = desk.run()
-
-    assert run == Run(
-        refused={"mail_send": "no mail transport: sendmail suspended by root@web1"},
-    )
-    assert desk.now(task) == task
-    desk.office.suspensions.resume("sendmail")
-    assert desk.run().done == 1
 
 
 def test_a_transport_suspended_after_the_claim_gives_the_task_back(tmp_path: Path) -> None:

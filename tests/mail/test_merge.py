@@ -10,6 +10,7 @@ import pytest
 from engine.mail.content import Content
 from engine.mail.merge import lacks, load, merged, places
 from engine.mail.model import BadMail
+from tests.tables import each
 
 VALUES = {"name": 'Hans <b>"&"', "number": "7", "note": "one\r\ntwo\x1b[2J", "größe": "XL"}
 
@@ -58,7 +59,7 @@ def test_a_subject_is_one_line() -> None:
     assert subject == "a Bcc: b@c.org"
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "subject", "words"),
     [
         ("{nobody} {also}", "x", "template /t.txt: nothing is there for {also}, {nobody}"),

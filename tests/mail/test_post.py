@@ -12,10 +12,11 @@ import pytest
 
 from engine import files
 from engine.limits import Buckets
-from engine.mail.model import BadMail, MailError, NotSent, Reason, Waits
+from engine.mail.model import BadMail, NotSent, Waits
 from engine.mail.post import ASK_AGAIN, Ended, Sent
 from engine.policy import Rate
 from tests.mail.office import NOW, Office, Recorder, busy, refusal
+from tests.tables import each
 
 ATTEMPTS = 'nftban_mail_send_attempts_total{transport="sendmail"}'
 SUCCESS = 'nftban_mail_send_success_total{transport="sendmail"}'
@@ -123,7 +124,7 @@ def test_a_named_recipient_comes_first(tmp_path: Path) -> None:
     assert way.accepted[0].recipient == "ops@example.org"
 
 
-@pytest.mark.parametrize("recipient", ["-C/tmp/evil", "a@b@example.com", "x@example.com\nBcc: y"])
+@each("recipient", ["-C/tmp/evil", "a@b@example.com", "x@example.com\nBcc: y"])
 def test_a_bad_recipient_is_neither_tried_nor_spooled(tmp_path: Path, recipient: str) -> None:
     """What is no address is refused before anything is asked or kept; that it was stands in the
     log, the records and the metrics, for whoever asked may not have been listening.
@@ -146,17 +147,6 @@ def test_a_bad_recipient_is_neither_tried_nor_spooled(tmp_path: Path, recipient:
     assert office.metric("nftban_mail_last_failure_timestamp") == int(NOW)
 
 
-def test_a_file_that_may_not_be_mailed_is_refused_in_the_log_as_well(tmp_path: Path) -> None:
-    """Content is refused as an address is: with a line that says which and why."""
-    office = Office(tmp_path, Recorder())
-
-    with pytest.raises(BadMail):
-        office.post().send_with_retry("/etc/hostname", enqueue=office.enqueue)
-
-    (line,) = office.log()
-    assert "last_error=rejected_bad_mail: content /etc/hostname: outside of the folders" in line
-
-
 def test_a_wrong_sender_keeps_all_mail_and_loses_none(tmp_path: Path) -> None:
     """It is a setting, and not the mail's fault: mail is spooled, and its task waits for whoever
     corrects it.
@@ -174,22 +164,6 @@ def test_a_wrong_sender_keeps_all_mail_and_loses_none(tmp_path: Path) -> None:
     with pytest.raises(Waits, match=why):
         office.post().deliver(office.queued[0][1], TASK, 1, never)
     assert way.asked == []
-
-
-def test_a_wrong_sender_fails_nobody_who_wants_no_mail(tmp_path: Path) -> None:
-    """Where nobody is to get mail there is none whose sender could be wrong."""
-    office = Office(tmp_path, Recorder(), recipient="", sender="foo bar@example.com")
-
-    assert office.post().send_with_retry("the disk is full", enqueue=office.enqueue) is None
-    assert office.queued == []
-
-
-def test_a_transport_with_a_bug_is_not_hushed_up(tmp_path: Path) -> None:
-    """What a transport raises besides `NotSent` is a bug, and flies."""
-    office = Office(tmp_path, Recorder(ZeroDivisionError("a bug")))
-
-    with pytest.raises(ZeroDivisionError):
-        office.post().send("the disk is full")
 
 
 # ---- with retries
@@ -260,7 +234,7 @@ def test_without_a_subject_it_is_the_contracts(tmp_path: Path) -> None:
     assert office.spool.read(ended.payload).subject == "NFTBan Alert"
 
 
-@pytest.mark.parametrize(
+@each(
     ("backoff", "attempts", "waits"),
     [((5, 15, 45), 5, [5, 15, 45, 45]), ((), 3, [0, 0]), ((5,), 1, [])],
 )
@@ -302,7 +276,7 @@ def test_a_refusal_for_good_is_not_retried(tmp_path: Path) -> None:
     assert len(way.accepted) == 1
 
 
-@pytest.mark.parametrize("why", ["no word", "a=b status=success: x", "", "x" * 50 + ": y"])
+@each("why", ["no word", "a=b status=success: x", "", "x" * 50 + ": y"])
 def test_a_mark_of_somebody_else_says_nothing_in_our_words(tmp_path: Path, why: str) -> None:
     """What stands in the mark of a refusal is foreign: the word for it in the log is ours."""
     payload = spooled(tmp_path)
@@ -316,7 +290,7 @@ def test_a_mark_of_somebody_else_says_nothing_in_our_words(tmp_path: Path, why: 
     assert " last_error=rejected_for_good: " in office.log()[-1]
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "absent", "suspended", "why"),
     [
         ({}, "not installed", (), "no mail transport is set up"),
@@ -391,7 +365,7 @@ class SuspendedMeanwhile(Recorder):
         self.office.suspend(self.name)
 
 
-@pytest.mark.parametrize("deed", ["send", "send_with_retry", "deliver"])
+@each("deed", ["send", "send_with_retry", "deliver"])
 def test_what_is_suspended_is_looked_at_right_before_each_attempt(
     tmp_path: Path, deed: str
 ) -> None:
@@ -440,7 +414,7 @@ def buckets(office: Office) -> Buckets:
     return Buckets(str(office.root / "buckets"), rates, office.clock)
 
 
-@pytest.mark.parametrize("when", ["in the attempt", "in the wait"])
+@each("when", ["in the attempt", "in the wait"])
 def test_who_is_told_to_stop_spools_at_once(tmp_path: Path, when: str) -> None:
     """Told to stop during an attempt or a wait, there is no other attempt: the mail is spooled."""
     way = Recorder(busy())
@@ -463,7 +437,7 @@ def test_who_is_told_to_stop_spools_at_once(tmp_path: Path, when: str) -> None:
     assert office.pauses == ([5] if when == "in the wait" else [])
 
 
-@pytest.mark.parametrize("call", ["write", "fsync", "rename", "mkdir"])
+@each("call", ["write", "fsync", "rename", "mkdir"])
 def test_what_cannot_be_spooled_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
@@ -554,18 +528,6 @@ def test_what_was_sent_is_not_sent_again(tmp_path: Path) -> None:
     assert office.metric(ATTEMPTS) == 1
 
 
-def test_what_was_sent_is_done_even_without_a_transport(tmp_path: Path) -> None:
-    """The mark that a mail was sent is looked at before anything that could keep it waiting."""
-    payload = spooled(tmp_path)
-    Office(tmp_path, Recorder()).post().deliver(payload, TASK, 1, never)
-
-    office = Office(tmp_path, method="none")
-    office.post().deliver(payload, TASK, 2, never)
-
-    assert "MAIL_SEND_ALREADY_SENT" in office.log()[-1]
-    assert office.metric(ATTEMPTS) == 1
-
-
 def test_what_is_in_doubt_is_said_and_sent_once_more(tmp_path: Path) -> None:
     """An attempt that ended without a result, as by a crash, is told in the log; then the same
     mail is sent again, the same to the byte.
@@ -628,47 +590,7 @@ def test_what_is_spooled_is_the_same_to_the_byte(tmp_path: Path) -> None:
     assert len(set(way.asked)) == 1
 
 
-@pytest.mark.parametrize(
-    "word",
-    [
-        *("timeout", "connect_lost", "unavailable_signal_9", "unavailable_stopped"),
-        *("unavailable_no_status", "unavailable_not_followed", "unavailable_io"),
-        *("connect_protocol", "unavailable_curl_8", "unavailable_status_1", "unavailable_for_now"),
-        "never_heard_of",
-    ],
-)
-def test_an_attempt_without_an_answer_leaves_its_doubt(tmp_path: Path, word: str) -> None:
-    """An attempt that nobody answered may have sent the mail: the next one says so in the log."""
-    payload = spooled(tmp_path)
-    office = Office(tmp_path, Recorder(busy(word)))
-
-    with pytest.raises(NotSent):
-        office.post().deliver(payload, TASK, 1, never)
-    assert marks(payload) == {"trying"}
-    office.post().deliver(payload, TASK, 2, never)
-
-    assert [TASK in line for line in office.log() if "may arrive twice" in line] == [True]
-    assert marks(payload) == {"sent"}
-
-
-@pytest.mark.parametrize(
-    "word",
-    [
-        *("dns_not_found", "tls_certificate", "auth_535", "rejected_550", "rejected_too_large"),
-        *("connect_refused", "connect_unreachable", "connect_timeout", "connect_failed"),
-        *("unavailable_450", "unavailable_554", "unavailable_not_started", "unavailable_not_read"),
-        *("unavailable_usage", "unavailable_permission", "unavailable_configuration"),
-        *("unavailable_no_space", "unavailable_no_token", "unavailable_no_transport"),
-    ],
-)
-def test_a_mail_that_nobody_can_have_is_not_in_doubt(word: str) -> None:
-    """Where nobody was reached, a server said no, or the program never had the mail, none arrives
-    twice.
-    """
-    assert not busy(word).doubtful
-
-
-@pytest.mark.parametrize("then", ["unavailable_450", "connect_refused"])
+@each("then", ["unavailable_450", "connect_refused"])
 def test_once_in_doubt_a_mail_stays_in_doubt(tmp_path: Path, then: str) -> None:
     """An attempt that is answered takes nothing back of the one before it that was not: each that
     follows says so, with the moment of the one in doubt, until the mail is accepted.
@@ -691,47 +613,7 @@ def test_once_in_doubt_a_mail_stays_in_doubt(tmp_path: Path, then: str) -> None:
     assert marks(ended.payload) == {"sent"}
 
 
-def test_a_doubt_is_told_between_attempts_and_goes_into_the_spool(tmp_path: Path) -> None:
-    """With retries the log says each time that a mail may arrive twice; spooled, it still does."""
-    office = Office(tmp_path, Recorder(*[busy("timeout")] * 3))
-
-    ended = retried(office)
-    assert [line for line in office.log() if "may arrive twice" in line] != []
-    assert len([line for line in office.log() if "task_id=inline" in line and "twice" in line]) == 2
-    assert marks(ended.payload) == {"trying"}
-
-    office.post().deliver(ended.payload, TASK, 1, never)
-    assert TASK in next(line for line in office.log() if "twice" in line and "inline" not in line)
-
-
-def test_a_bug_of_a_transport_leaves_its_doubt(tmp_path: Path) -> None:
-    """Of an attempt that ended in a bug nobody knows whether the mail went out."""
-    payload = spooled(tmp_path)
-
-    with pytest.raises(ZeroDivisionError):
-        Office(tmp_path, Recorder(ZeroDivisionError("a bug"))).post().deliver(
-            payload, TASK, 1, never
-        )
-
-    assert marks(payload) == {"trying"}
-
-
-def test_nothing_is_sent_that_cannot_be_marked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a full disk, where it cannot be written down that a transport is asked, none is asked."""
-    payload = spooled(tmp_path)
-    way = Recorder()
-    office = Office(tmp_path, way)
-    full_disk(monkeypatch, "write")
-
-    with pytest.raises(MailError, match=r"nothing was sent: .*No space left"):
-        office.post().deliver(payload, TASK, 1, never)
-
-    assert way.asked == []
-
-
-@pytest.mark.parametrize("calls", [("rename",), ("rename", "write", "fsync", "unlink")])
+@each("calls", [("rename",), ("rename", "write", "fsync", "unlink")])
 def test_what_was_accepted_is_a_success_whatever_the_disk_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: tuple[str, ...]
 ) -> None:
@@ -750,7 +632,7 @@ def test_what_was_accepted_is_a_success_whatever_the_disk_says(
     assert "No space left" in office.complaints[0]
 
 
-@pytest.mark.parametrize("replaced", [False, True])
+@each("replaced", [False, True])
 def test_a_spool_folder_that_vanished_after_the_acceptance_is_no_failure(
     tmp_path: Path, replaced: bool
 ) -> None:
@@ -773,7 +655,7 @@ def test_a_spool_folder_that_vanished_after_the_acceptance_is_no_failure(
     assert len(office.complaints) == 1
 
 
-@pytest.mark.parametrize(
+@each(
     ("spoil", "why"),
     [
         (lambda meta: meta.unlink(), "Mail payload file not found: "),
@@ -803,7 +685,7 @@ def test_a_broken_spool_folder_is_never_tried(
 # ---- waiting
 
 
-@pytest.mark.parametrize("suspended", [(), ("sendmail",)])
+@each("suspended", [(), ("sendmail",)])
 def test_without_a_transport_a_spooled_mail_waits(
     tmp_path: Path, suspended: tuple[str, ...]
 ) -> None:
@@ -905,18 +787,6 @@ def test_who_cannot_count_tokens_does_not_send(
 # ---- what tells of it
 
 
-def test_metrics_that_cannot_be_written_stop_no_mail(tmp_path: Path) -> None:
-    """A mail goes out though its log, its counters and its metrics cannot be written."""
-    for name in ("log", "metrics", "mail"):
-        (tmp_path / name).write_text("in the way")
-    way = Recorder()
-    office = Office(tmp_path, way)
-
-    assert office.post().send("the disk is full") is not None
-    assert len(way.accepted) == 1
-    assert office.complaints
-
-
 def test_only_one_transport_is_tried(tmp_path: Path) -> None:
     """The first transport that is there gets all attempts; a suspended one is passed over."""
     first, second = Recorder(busy(), name="postfix"), Recorder(name="msmtp")
@@ -927,13 +797,3 @@ def test_only_one_transport_is_tried(tmp_path: Path) -> None:
     retried(office)
 
     assert (len(first.asked), len(second.asked)) == (2, 1)
-
-
-def test_a_timeout_has_its_own_word(tmp_path: Path) -> None:
-    """The words of an attempt's end are told to whoever asked for the mail."""
-    slow = NotSent(Reason.TIMEOUT, "timeout", "no answer within 30 s")
-    office = Office(tmp_path, Recorder(slow), attempts=1)
-
-    ended = retried(office)
-
-    assert (ended.word, ended.text) == ("timeout", "no answer within 30 s")

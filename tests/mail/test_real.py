@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from engine.mail.model import Cause, Mail, NotSent, Transport, Unused
-from engine.mail.transports.curl import Curl
 from engine.mail.transports.mailx import Mailx
 from engine.mail.transports.msmtp import Msmtp
 from engine.mail.transports.postfix import Postfix
@@ -32,6 +31,7 @@ from tests.mail.letters import (
 from tests.mail.nullclient import NullClient
 from tests.mail.programs import a_script, needs
 from tests.mail.smtpd import CUT, DROP, HOST, STALL, Server, certificate, refusing
+from tests.tables import each
 
 each_body = pytest.mark.parametrize("body", BODIES, ids=len)
 
@@ -53,19 +53,6 @@ def failure_of(transport: Transport, mail: Mail | None = None) -> NotSent:
 
 
 # curl
-
-
-@each_body
-def test_curl_delivers_what_it_was_given(body: str) -> None:
-    """Each byte of a mail, over TLS or not, is what the server has in the end."""
-    needs("curl")
-    mail = a_mail(body)
-    with Server() as server:
-        Curl(MailSettings(host=HOST, port=server.port, plain_hosts=(HOST,))).send(mail, never)
-
-    (received,) = server.mails
-    assert received.data == on_the_wire(mail)
-    assert received[1:3] == (SENDER, (RECIPIENT,))
 
 
 # msmtp
@@ -92,7 +79,7 @@ def test_msmtp_delivers_what_it_was_given(body: str, tmp_path: Path) -> None:
     assert received[:3] == ("here.example.org", SENDER, (RECIPIENT,))
 
 
-@pytest.mark.parametrize(
+@each(
     ("script", "word"),
     [
         ({"greeting": "554 5.3.2 go away"}, "unavailable_554"),
@@ -179,9 +166,7 @@ def a_mailx(folder: Path, port: int) -> Mailx:
     return Mailx(MailSettings(programs={"mailx": run}, max_time=60), System(environ=home))
 
 
-@pytest.mark.parametrize(
-    "text", ["text\n", NASTY.replace("~", "!"), "Grüße, café €\n\n", MANY_DOTS], ids=len
-)
+@each("text", ["text\n", NASTY.replace("~", "!"), "Grüße, café €\n\n", MANY_DOTS])
 def test_mailx_delivers_the_text_it_was_given(text: str, tmp_path: Path) -> None:
     """The plain text arrives byte for byte, dots, long lines and letters beyond ASCII too, under
     the subject that was given, from whom and to whom it was."""
@@ -246,8 +231,8 @@ def postfix(relay: Server) -> Iterator[NullClient]:
             client.stop()
 
 
-@pytest.mark.parametrize("way", [Postfix, Sendmail])
-@pytest.mark.parametrize("body", BODIES[:-1], ids=len)
+@each("way", [Postfix, Sendmail])
+@each("body", BODIES[:-1])
 def test_postfix_delivers_what_it_was_given(
     body: str, way: type[Postfix | Sendmail], postfix: NullClient, relay: Server
 ) -> None:

@@ -16,6 +16,7 @@ from engine.mail.content import Content
 from engine.mail.letter import Mark
 from engine.mail.model import BadMail
 from engine.mail.spool import SENT_KEPT, Broken, MailSpool, Spooled
+from tests.tables import each
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "nftban"
 NOW = 1_795_170_000.0
@@ -24,10 +25,15 @@ THEIRS = "mail-2026-11-20T09:46:04Z-a96ebf3e"
 SUBJECT = "[ALERT] Service failed"
 
 
+def a_spool(folder: Path) -> MailSpool:
+    """An empty mail spool."""
+    return MailSpool(str(folder / "mailspool"), str(folder), lambda: NOW)
+
+
 @pytest.fixture
 def spool(tmp_path: Path) -> MailSpool:
     """An empty mail spool."""
-    return MailSpool(str(tmp_path / "mailspool"), str(tmp_path), lambda: NOW)
+    return a_spool(tmp_path)
 
 
 def kept(spool: MailSpool, id: str = ID, subject: str = SUBJECT, html: bool = False) -> Spooled:
@@ -115,13 +121,14 @@ def test_what_is_kept_comes_back(spool: MailSpool) -> None:
         spool.body(mail, 9)
 
 
-@pytest.mark.parametrize(
+@each(
     "subject",
     [
         *(SUBJECT, "", " ", "a\\", '"quoted" $(touch ran) `touch ran` $HOME ${x} \\$(id)'),
         *("';touch ran;'", "!! # % * ? ~", "\u00dcbung \u2014 \u4e2d\u6587", "=?utf-8?q?a?=", "=?"),
         *("\u00e9\\$(touch ran)", "x" * 5000),
     ],
+    spool=a_spool,
 )
 def test_a_shell_reads_what_we_read(spool: MailSpool, subject: str) -> None:
     """A real bash that sources meta.sh gets the same values, and runs nothing.
@@ -140,21 +147,19 @@ def test_a_shell_reads_what_we_read(spool: MailSpool, subject: str) -> None:
         assert re.fullmatch(r"=\?utf-8\?b\?[A-Za-z0-9+/=]+\?=", seen)
 
 
-@pytest.mark.parametrize("subject", ["a\nBcc: x@example.org", "a\r\n\x1b[2J\x85b", "\u00e9\nb"])
+@each("subject", ["a\nBcc: x@example.org", "a\r\n\x1b[2J\x85b", "\u00e9\nb"], spool=a_spool)
 def test_a_subject_is_one_line(spool: MailSpool, subject: str) -> None:
     """Control characters become spaces: no header follows, no terminal obeys."""
     assert kept(spool, subject=subject).subject == re.sub("[\x00-\x1f\x7f-\x9f]", " ", subject)
 
 
-@pytest.mark.parametrize("sign", ["x", '"', "\u4e2d", "\U0001f4e7"])
+@each("sign", ["x", '"', "\u4e2d", "\U0001f4e7"], spool=a_spool)
 def test_no_subject_is_too_long_to_be_read_again(spool: MailSpool, sign: str) -> None:
     """Of one that would fill more than is read of a meta.sh, the beginning is kept."""
     assert kept(spool, subject=sign * 50_000).subject == sign * 10_000
 
 
-@pytest.mark.parametrize(
-    "id", ["", "mail-", "mail-a/b", "../mail-1", "x", "mail-\n", "mail-\u00e9"]
-)
+@each("id", ["", "mail-", "mail-a/b", "../mail-1", "x", "mail-\n", "mail-\u00e9"], spool=a_spool)
 def test_a_mail_has_a_plain_name(spool: MailSpool, id: str) -> None:
     """Any other name is refused before anything is written."""
     with pytest.raises(BadMail, match="no name for a mail"):
@@ -259,7 +264,7 @@ def test_a_body_that_is_called_rightly_is_taken(spool: MailSpool) -> None:
     assert spool.body(mail, 100) == b"<p>this one</p>"
 
 
-@pytest.mark.parametrize(
+@each(
     ("id", "created"),
     [
         ("mail-20260107T120102Z-a1b2", 1_767_787_262.0),
@@ -267,6 +272,7 @@ def test_a_body_that_is_called_rightly_is_taken(spool: MailSpool) -> None:
         ("mail-xxx", 1_700_000_000.0),
         ("mail-20261399T120102Z-a1b2", 1_700_000_000.0),
     ],
+    spool=a_spool,
 )
 def test_when_a_mail_was_kept_is_known_without_its_word(
     spool: MailSpool, id: str, created: float
@@ -346,7 +352,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", BAD)
+@each("kind", BAD, spool=a_spool)
 def test_what_is_no_mail_is_refused_in_one_line(
     spool: MailSpool, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -397,7 +403,7 @@ def test_a_broken_mail_is_shown_as_it_lies_there(spool: MailSpool) -> None:
             spool.glimpse(id, name)
 
 
-@pytest.mark.parametrize(
+@each(
     "meta",
     [
         *("", "/etc/passwd", "{spool}/meta.sh", "{spool}/mail-1/body.txt", "mail-1/meta.sh"),
@@ -408,6 +414,7 @@ def test_a_broken_mail_is_shown_as_it_lies_there(spool: MailSpool) -> None:
             "{spool}/.new-1/meta.sh",
         ),
     ],
+    spool=a_spool,
 )
 def test_a_task_may_name_a_mail_of_this_spool_only(spool: MailSpool, meta: str) -> None:
     """Any other path is refused, whatever lies there."""
@@ -433,7 +440,7 @@ def broken(spool: MailSpool) -> list[Broken]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-@pytest.mark.parametrize("name", [".", "meta.sh", "body.txt"])
+@each("name", [".", "meta.sh", "body.txt"], spool=a_spool)
 def test_a_mail_of_a_stranger_is_not_sent(spool: MailSpool, name: str) -> None:
     """Who may put nothing into the spool has no mail in it."""
     os.chown(theirs(spool) / name, 12345, 12345)
@@ -442,7 +449,7 @@ def test_a_mail_of_a_stranger_is_not_sent(spool: MailSpool, name: str) -> None:
         spool.read(spool.meta_of(THEIRS))
 
 
-@pytest.mark.parametrize(
+@each(
     ("stored", "subject"),
     [
         ("=?utf-8?b?w5xidW5n?=", "Übung"),
@@ -451,6 +458,7 @@ def test_a_mail_of_a_stranger_is_not_sent(spool: MailSpool, name: str) -> None:
         ("=?utf-8?b?/w==?=", "=?utf-8?b?/w==?="),
         ("=?iso-8859-1?q?=DCbung?=", "=?iso-8859-1?q?=DCbung?="),
     ],
+    spool=a_spool,
 )
 def test_an_encoded_subject_is_ours_or_left_alone(
     spool: MailSpool, stored: str, subject: str
@@ -512,7 +520,7 @@ def test_what_was_sent_is_sent_even_without_a_beginning(spool: MailSpool) -> Non
     assert spool.read(mail.meta).sent == Mark("exim", NOW + 9)
 
 
-@pytest.mark.parametrize("content", [b"", b"\0", b"$(touch ran)\n", b'SINCE="soon"\n', b"x" * 100])
+@each("content", [b"", b"\0", b"$(touch ran)\n", b'SINCE="soon"\n', b"x" * 100], spool=a_spool)
 def test_a_mark_is_one_whatever_it_says(spool: MailSpool, content: bytes) -> None:
     """That it is there is what counts; its own time stands for the time it does not tell."""
     mail = kept(spool)
@@ -601,14 +609,6 @@ def test_what_waits_is_counted_truly(spool: MailSpool) -> None:
 
     assert spool.depth_and_oldest(nine + 90.0) == (2, 90.0)
     assert spool.depth_and_oldest(nine - 90.0) == (2, 0.0)
-
-
-def test_the_age_of_a_mail_without_a_time_is_its_folders(spool: MailSpool) -> None:
-    """Where the name does not say."""
-    mail = kept(spool, "mail-odd")
-    os.utime(mail.folder, (NOW - 5, NOW - 5))
-
-    assert spool.depth_and_oldest(NOW) == (1, 5.0)
 
 
 def test_a_full_spool_is_counted_without_opening_a_mail(

@@ -11,14 +11,20 @@ from pathlib import Path
 import pytest
 
 from engine.mail.suspended import Suspension, Suspensions
+from tests.tables import each
 
 NOW = 1_795_170_000.0
+
+
+def suspended_file(folder: Path) -> Path:
+    """Where it is written down; its folder is not there yet."""
+    return folder / "queue" / ".spooldeck" / "suspended"
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Where it is written down; its folder is not there yet."""
-    return tmp_path / "queue" / ".spooldeck" / "suspended"
+    return suspended_file(tmp_path)
 
 
 def opened(path: Path) -> Suspensions:
@@ -51,7 +57,7 @@ def test_who_suspended_first_stays_named(path: Path) -> None:
     assert opened(path).read()["curl"].who == "first"
 
 
-@pytest.mark.parametrize("name", ["", "smtp", "../x", "none"])
+@each("name", ["", "smtp", "../x", "none"], path=suspended_file)
 def test_only_a_transport_can_be_suspended(path: Path, name: str) -> None:
     """A name that none has is refused, with those that there are."""
     with pytest.raises(ValueError, match="expected one of postfix, sendmail"):
@@ -60,7 +66,7 @@ def test_only_a_transport_can_be_suspended(path: Path, name: str) -> None:
     assert not opened(path).resume(name)
 
 
-@pytest.mark.parametrize(
+@each(
     "content",
     [
         *(b"", b"{", b"[]", b"1", b'"curl"', b"\xff\xfe", b"[" * 60_000, b"{}" + b" " * 70_000),
@@ -69,6 +75,7 @@ def test_only_a_transport_can_be_suspended(path: Path, name: str) -> None:
         *(b'{"curl": {"since": 1%s}}' % (b"0" * n) for n in (12, 400, 5000)),
         *(b'{"curl": {"since": %s}}' % n for n in (b"NaN", b"-1", b"Infinity", b"1e300", b"1e999")),
     ],
+    path=suspended_file,
 )
 def test_a_damaged_file_is_never_taken_for_nothing(path: Path, content: bytes) -> None:
     """Nobody knows then what is suspended: everybody is told, and it is not written over."""
@@ -92,7 +99,7 @@ def _linked(path: Path) -> None:
     path.symlink_to("/dev/null")
 
 
-@pytest.mark.parametrize("make", [Path.mkdir, _linked, os.mkfifo])
+@each("make", [Path.mkdir, _linked, os.mkfifo], path=suspended_file)
 def test_what_is_no_file_is_an_error(path: Path, make: object) -> None:
     """Neither followed nor waited for, nor taken for nothing."""
     path.parent.mkdir(parents=True)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pytest
-
 from engine.mail import template
 from engine.mail.template import NAMES
 from engine.mailconf import MailSettings
+from tests.tables import each
 
 PNG = b"\x89PNG\r\n\x1a\n and so on"
 
@@ -66,7 +65,7 @@ def test_what_is_not_told_is_empty_and_other_braces_stay() -> None:
     assert page.endswith(" {color: red} {OTHER} {date}")
 
 
-@pytest.mark.parametrize(
+@each(
     ("html", "filled"),
     [
         (True, "a &lt;b&gt; {DATE} {SUBJECT} {x} <span>v&lt;1</span>"),
@@ -106,7 +105,7 @@ def test_a_file_that_cannot_be_used_is_told_and_ours_stands_in(tmp_path: Path) -
     )
 
 
-@pytest.mark.parametrize(
+@each(
     "logo", ["https://example.com/logo.png", "http://example.com/a?b=1&c=%20", "HTTPS://x.example/"]
 )
 def test_a_logo_may_be_had_from_the_web(logo: str, tmp_path: Path) -> None:
@@ -116,7 +115,7 @@ def test_a_logo_may_be_had_from_the_web(logo: str, tmp_path: Path) -> None:
     assert (found.logo, found.picture, found.troubles) == (logo, None, ())
 
 
-@pytest.mark.parametrize(
+@each(
     "logo",
     [
         *("javascript:alert(1)", "javascript://x.example/%0aalert(1)", "ftp://x.example/logo.png"),
@@ -131,7 +130,7 @@ def test_no_other_address_is_one(logo: str, tmp_path: Path) -> None:
     assert len(found.troubles) == 1
 
 
-@pytest.mark.parametrize("data", [PNG, b"\xff\xd8\xff\xe0", b"GIF89a"])
+@each("data", [PNG, b"\xff\xd8\xff\xe0", b"GIF89a"])
 def test_a_logo_on_disk_goes_with_the_mail(data: bytes, tmp_path: Path) -> None:
     """Whoever reads it has no access to our files."""
     (tmp_path / "logo").write_bytes(data)

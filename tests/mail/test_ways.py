@@ -21,6 +21,7 @@ from engine.mail.transports.memory import Memory
 from engine.mail.transports.system import System
 from engine.mailconf import METHODS, MailSettings
 from tests.mail.programs import needs_root
+from tests.tables import each
 
 TRAP = '#!/bin/sh\necho "$0" >> {folder}/run\n'
 """What every program of the machines below would do, were it run."""
@@ -81,6 +82,12 @@ class Machine:
         while self._held:
             os.close(self._held.pop())
 
+    def __enter__(self) -> Machine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop_postfix()
+
     def ways(
         self,
         method: str = "",
@@ -98,9 +105,8 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
     """A machine with nothing but its first process."""
-    machine = Machine(tmp_path)
-    yield machine
-    machine.stop_postfix()
+    with Machine(tmp_path) as machine:
+        yield machine
 
 
 def chosen(ways: Ways, suspended: Collection[str] = ()) -> str:
@@ -109,7 +115,7 @@ def chosen(ways: Ways, suspended: Collection[str] = ()) -> str:
     return transport.name if transport else ""
 
 
-@pytest.mark.parametrize(
+@each(
     ("things", "name"),
     [
         ((), ""),
@@ -140,6 +146,7 @@ def chosen(ways: Ways, suspended: Collection[str] = ()) -> str:
         ((*SENDMAIL, *EXIM4, *MSMTP, *MAILX), "sendmail"),
         (("/usr/sbin/exim4", "exim4", *MSMTP), "exim"),
     ],
+    machine=Machine,
 )
 def test_the_first_that_is_installed_and_runs_is_used(
     machine: Machine, things: Iterable[str], name: str
@@ -150,7 +157,7 @@ def test_the_first_that_is_installed_and_runs_is_used(
     assert chosen(machine.ways()) == name
 
 
-@pytest.mark.parametrize(
+@each(
     ("things", "settings", "name"),
     [
         (("/usr/bin/curl",), {}, "curl"),
@@ -161,6 +168,7 @@ def test_the_first_that_is_installed_and_runs_is_used(
         (POSTFIX, {"prefer_relay": True}, "postfix"),
         (("/usr/bin/curl", *POSTFIX), {"prefer_relay": True, "host": ""}, "postfix"),
     ],
+    machine=Machine,
 )
 def test_curl_is_fifth_or_first(
     machine: Machine, things: Iterable[str], settings: dict[str, Any], name: str
@@ -171,7 +179,7 @@ def test_curl_is_fifth_or_first(
     assert chosen(machine.ways(**{"host": "relay.example.com", **settings})) == name
 
 
-@pytest.mark.parametrize(
+@each(
     ("things", "method", "name"),
     [
         ((*POSTFIX, *MAILX), "mailx", "mailx"),
@@ -192,6 +200,7 @@ def test_curl_is_fifth_or_first(
         (POSTFIX, "memory", "memory"),
         ((), "memory", "memory"),
     ],
+    machine=Machine,
 )
 def test_a_forced_method_is_the_only_one(
     machine: Machine, things: Iterable[str], method: str, name: str
@@ -259,9 +268,10 @@ def test_why_each_is_not_used_is_told(machine: Machine) -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each(
     ("process", "name"),
     [({}, "exim"), ({"state": "Z"}, ""), ({"state": "X"}, ""), ({"within": "\t7"}, "")],
+    machine=Machine,
 )
 def test_a_daemon_lives_and_is_not_a_containers(
     machine: Machine, process: dict[str, str], name: str
@@ -273,13 +283,14 @@ def test_a_daemon_lives_and_is_not_a_containers(
     assert chosen(machine.ways()) == name
 
 
-@pytest.mark.parametrize(
+@each(
     ("said", "queue"),
     [
         ("", "/var/spool/postfix"),
         ("queue_directory = /srv/queue\n", "/srv/queue"),
         ("#queue_directory = /old\nqueue_directory=/a\nqueue_directory =  /srv/b \n", "/srv/b"),
     ],
+    machine=Machine,
 )
 def test_postfix_runs_while_the_lock_of_its_master_is_held(
     machine: Machine, said: str, queue: str
@@ -298,9 +309,10 @@ def test_postfix_runs_while_the_lock_of_its_master_is_held(
     assert chosen(machine.ways()) == ""
 
 
-@pytest.mark.parametrize(
+@each(
     ("process", "name"),
     [({}, "postfix"), ({"uid": 1000}, ""), ({"state": "Z"}, ""), ({"within": "\t1"}, "")],
+    machine=Machine,
 )
 def test_where_the_lock_is_not_for_us_its_process_counts(
     machine: Machine, process: dict[str, Any], name: str
@@ -315,7 +327,7 @@ def test_where_the_lock_is_not_for_us_its_process_counts(
     assert chosen(machine.ways()) == name
 
 
-@pytest.mark.parametrize("hidden", ["folders", "files", "all"])
+@each("hidden", ["folders", "files", "all"], machine=Machine)
 def test_where_processes_are_hidden_a_forced_postfix_is_believed(
     machine: Machine, hidden: str
 ) -> None:
@@ -338,7 +350,7 @@ def test_where_processes_are_hidden_a_forced_postfix_is_believed(
     assert machine.ways().absence("exim").startswith("Exim does not run")
 
 
-@pytest.mark.parametrize(
+@each(
     ("target", "name"),
     [
         ("sendmail.postfix", ""),
@@ -346,6 +358,7 @@ def test_where_processes_are_hidden_a_forced_postfix_is_believed(
         ("../bin/msmtp", "sendmail"),
         ("../../opt/dma/sendmail", "sendmail"),
     ],
+    machine=Machine,
 )
 def test_whose_sendmail_is_tells_the_end_of_its_link(
     machine: Machine, target: str, name: str
@@ -364,7 +377,7 @@ def test_whose_sendmail_is_tells_the_end_of_its_link(
 SOMEBODY = accounts.Account(4711, 4711, (4711, 4712), "somebody", "/home/somebody")
 
 
-@pytest.mark.parametrize(
+@each(
     ("owner", "group", "mode", "above", "name"),
     [
         (0, 0, 0o600, 0o755, ""),
@@ -375,6 +388,7 @@ SOMEBODY = accounts.Account(4711, 4711, (4711, 4712), "somebody", "/home/somebod
         (4711, 0, 0o400, 0o755, "msmtp"),
         (4711, 0, 0o044, 0o755, ""),
     ],
+    machine=Machine,
 )
 def test_root_asks_for_whom_it_runs_programs(
     machine: Machine, owner: int, group: int, mode: int, above: int, name: str
@@ -412,7 +426,7 @@ def test_a_program_may_lie_elsewhere(machine: Machine) -> None:
     assert str(machine.folder / "opt/bin/gone") in machine.ways(programs=gone).absence("sendmail")
 
 
-@pytest.mark.parametrize("spoil", ["folder", "mode", "unlink"])
+@each("spoil", ["folder", "mode", "unlink"], machine=Machine)
 def test_what_may_not_be_run_is_not_there(machine: Machine, spoil: str) -> None:
     """A folder, a file without the mode, a link to nowhere are no programs."""
     machine.has(MSMTP)
