@@ -221,24 +221,19 @@ def test_what_cannot_succeed_is_buried_at_once(desk: Desk) -> None:
 
 
 def test_a_handler_may_choose_the_wait(desk: Desk) -> None:
-    """A failure that says when the next attempt makes sense is waited for that long."""
-    task = desk.add()
+    """A failure that says when the next attempt makes sense is waited for that long; the fourth
+    failure buries all the same.
+    """
+    task, last = desk.add(), desk.add(kind="last", attempts=3)
 
-    desk.worker({"job": fails(Retry(7, "slow down"))}).process_next()
+    slow = fails(Retry(7, "slow down"))
+    desk.worker({"job": slow, "last": slow}).work(until_idle=True)
 
     now = desk.now(task)
     assert (now.state, now.due, now.attempts, now.error) == (
         *(State.PENDING, NOW + 7, 1, "slow down"),
     )
-
-
-def test_choosing_the_wait_does_not_prolong_a_life(desk: Desk) -> None:
-    """The fourth failure buries, whatever wait it asks for."""
-    task = desk.add(attempts=3)
-
-    desk.worker({"job": fails(Retry(7, "slow down"))}).process_next()
-
-    assert desk.now(task).state is State.DEAD
+    assert desk.now(last).state is State.DEAD
 
 
 @each(
@@ -323,15 +318,6 @@ def test_until_idle_does_all_that_is_due(desk: Desk) -> None:
     assert desk.tasks() == {later.id: State.PENDING}
 
 
-def test_nothing_due_is_an_empty_run(desk: Desk) -> None:
-    """With nothing due a run comes to nothing, and changes nothing."""
-    task = desk.add(due=NOW + 60)
-
-    assert desk.worker({"job": does}).process_next() == Run()
-    assert desk.worker({"job": does}).work(until_idle=True) == Run()
-    assert desk.now(task) == task
-
-
 @each("kind", sorted(CONTRACT_KINDS), desk=a_desk)
 def test_a_contract_kind_without_handler_is_never_claimed(desk: Desk, kind: str) -> None:
     """A kind whose meaning the contract fixes waits for its handler; what comes behind it does not
@@ -375,9 +361,14 @@ def test_a_contract_kind_never_runs_beside_itself(desk: Desk, kind: str) -> None
     assert most == {kind: 1, "zebra": 3}
 
 
-def test_no_more_run_than_there_is_room_for(desk: Desk) -> None:
-    """Tasks of other kinds run side by side, up to the concurrency and never beyond."""
-    together = threading.Barrier(3)
+@each(("concurrency", "slots", "room"), [(3, {}, 3), (4, {"job": 2}, 2)], desk=a_desk)
+def test_no_more_run_than_there_is_room_for(
+    desk: Desk, concurrency: int, slots: dict[str, int], room: int
+) -> None:
+    """Tasks run side by side up to the concurrency, of a kind with fewer slots up to those, and
+    never beyond.
+    """
+    together = threading.Barrier(room)
     running, most = [0], [0]
     guard = threading.Lock()
 
@@ -389,67 +380,37 @@ def test_no_more_run_than_there_is_room_for(desk: Desk) -> None:
         with guard:
             running[0] -= 1
 
-    for number in range(9):
+    for number in range(3 * room):
         desk.add(number=number)
 
-    run = desk.worker({"job": handler}, concurrency=3).work(until_idle=True)
+    worker = desk.worker({"job": handler}, concurrency=concurrency, slots=slots)
+    run = worker.work(until_idle=True)
 
-    assert (run.done, run.failed, most) == (9, 0, [3])
-
-
-def test_a_kind_may_have_fewer_slots(desk: Desk) -> None:
-    """A kind with a concurrency of its own never has more in hand than that."""
-    most, running = [0], [0]
-    guard = threading.Lock()
-    first = threading.Barrier(2)
-
-    def handler(task: Task, context: Context) -> None:
-        with guard:
-            running[0] += 1
-            most[0] = max(most[0], running[0])
-        if task.id.endswith(("1", "2")):
-            first.wait(PATIENCE)
-        with guard:
-            running[0] -= 1
-
-    for number in range(1, 7):
-        desk.add(number=number)
-
-    run = desk.worker({"job": handler}, concurrency=4, slots={"job": 2}).work(until_idle=True)
-
-    assert (run.done, run.failed, most) == (6, 0, [2])
+    assert (run.done, run.failed, most) == (3 * room, 0, [room])
 
 
 # ---- tokens
 
 
 def test_an_empty_bucket_holds_up_only_its_kind(desk: Desk, tmp_path: Path) -> None:
-    """When one kind has no token left, its tasks wait, and those of other kinds go on."""
+    """When one kind has no token left, its tasks wait until there is one, and those of other kinds
+    go on.
+    """
     rates = {"mail": Rate(per_hour=60, burst=1)}
     limits = Buckets(str(tmp_path / "buckets"), rates, desk.clock)
     for number in (1, 2):
         desk.add(kind="mail", number=number)
         desk.add(kind="zebra", number=number)
+    worker = desk.worker({"mail": does, "zebra": does}, limits=limits)
 
-    run = desk.worker({"mail": does, "zebra": does}, limits=limits).work(until_idle=True)
+    run = worker.work(until_idle=True)
 
     assert run.done == 3
     assert list(desk.tasks()) == ["20261120T094115Z-mail-00000002"]
     assert run.refused == {"mail": "no token"}
     assert run.token_at == NOW + 60
-
-
-def test_a_token_that_comes_lets_the_next_go(desk: Desk, tmp_path: Path) -> None:
-    """Once the bucket holds a token again, the next task of its kind is done."""
-    limits = Buckets(str(tmp_path / "buckets"), {"mail": Rate(60, 1)}, desk.clock)
-    for number in (1, 2):
-        desk.add(kind="mail", number=number)
-    worker = desk.worker({"mail": does}, limits=limits)
-    worker.work(until_idle=True)
-
     desk.clock.now += 60
-    worker.work(until_idle=True)
-
+    assert worker.work(until_idle=True).done == 4
     assert desk.tasks() == {}
 
 
@@ -477,26 +438,19 @@ class Contested:
 
 
 def test_a_token_lost_to_a_rival_costs_no_attempt(desk: Desk) -> None:
-    """When another process was faster with the last token, the task is given back uncounted, and
-    its handler never ran.
+    """When another process was faster with the last token, or the buckets cannot be written, the
+    task is given back uncounted, and its handler never ran.
     """
     task = desk.add()
+    handled = {"job": fails(Failed("ran"))}
 
-    run = desk.worker({"job": fails(Failed("ran"))}, limits=Contested()).work(until_idle=True)
-
-    now = desk.now(task)
-    assert replace(now, rev=task.rev) == task
+    run = desk.worker(handled, limits=Contested()).work(until_idle=True)
+    assert replace(desk.now(task), rev=task.rev) == task
     assert (run.done, run.failed) == (0, 0)
 
-
-def test_a_token_that_cannot_be_spent_costs_no_attempt(desk: Desk) -> None:
-    """When the buckets cannot be written, nothing is done, and the task is not left claimed."""
-    task = desk.add()
-    limits = Contested(OSError(28, "No space left on device"))
-
+    full = Contested(OSError(28, "No space left on device"))
     with pytest.raises(OSError, match="No space left"):
-        desk.worker({"job": fails(Failed("ran"))}, limits=limits).process_next()
-
+        desk.worker(handled, limits=full).process_next()
     assert replace(desk.now(task), rev=task.rev) == task
 
 
@@ -523,7 +477,6 @@ def test_what_was_not_attempted_is_given_back_uncounted(desk: Desk) -> None:
 @each(
     ("before", "after"),
     [
-        ("", "waits: no token"),
         ("waits: nobody is there", "waits: no token"),
         ("rejected_550: no such user", "rejected_550: no such user"),
     ],
@@ -532,7 +485,7 @@ def test_what_was_not_attempted_is_given_back_uncounted(desk: Desk) -> None:
 def test_the_error_of_an_attempt_is_not_lost_by_waiting(
     desk: Desk, before: str, after: str
 ) -> None:
-    """What keeps a task takes the place of what kept it before, never that of a real error."""
+    """What keeps a task replaces what kept it before, never a real error."""
     task = desk.add(error=before, attempts=2)
 
     desk.worker({"job": fails(Later(NOW + 90, "no token"))}).process_next()
@@ -923,22 +876,16 @@ def test_a_failing_disk_is_asked_less_and_less_often(desk: Desk, what: str) -> N
 
 
 def test_a_clock_set_back_keeps_no_worker_waiting(desk: Desk) -> None:
-    """What was to be asked again in a minute is, though the clock says that it is yesterday."""
+    """A store is asked again in a minute, though the clock now shows yesterday; a run until nothing
+    is due reports that the store could not be asked.
+    """
     store = Refusing(desk.memory)
     worker = desk.worker({"job": does}, store=store)
     store.refuses = frozenset({"take"})
     worker._try_claim(1, patient=True, rests=True)
     desk.clock.now -= 86400
-
     worker._try_claim(1, patient=True, rests=True)
-
     assert store.asked == 2
-
-
-def test_a_run_that_could_not_look_says_so(desk: Desk) -> None:
-    """Who works until nothing is due is told that it is not known whether anything is."""
-    store = Refusing(desk.memory)
-    store.refuses = frozenset({"take"})
 
     run = desk.worker({"job": does}, store=store).work(until_idle=True)
 

@@ -515,7 +515,9 @@ def test_the_marks_frame_the_attempt(tmp_path: Path) -> None:
 
 
 def test_what_was_sent_is_not_sent_again(tmp_path: Path) -> None:
-    """A mail that is marked as sent is done: no transport is asked, and the log says so."""
+    """A mail that is marked as sent is done, even where no transport is set up: none is asked, and
+    the log says so.
+    """
     payload = spooled(tmp_path)
     way = Recorder()
     office = Office(tmp_path, way)
@@ -526,6 +528,8 @@ def test_what_was_sent_is_not_sent_again(tmp_path: Path) -> None:
     assert len(way.asked) == 1
     assert TASK in office.log()[-1]
     assert office.metric(ATTEMPTS) == 1
+    Office(tmp_path, method="none").post().deliver(payload, TASK, 3, never)
+    assert "MAIL_SEND_ALREADY_SENT" in office.log()[-1]
 
 
 def test_what_is_in_doubt_is_said_and_sent_once_more(tmp_path: Path) -> None:
@@ -588,6 +592,50 @@ def test_what_is_spooled_is_the_same_to_the_byte(tmp_path: Path) -> None:
 
     assert len(way.asked) == 4
     assert len(set(way.asked)) == 1
+
+
+def test_only_an_attempt_without_an_answer_leaves_a_doubt() -> None:
+    """Where no server was reached, it said no, or the program never had the mail, it cannot arrive
+    twice; after any other failure, even one with an unknown word, it may.
+    """
+    doubtful = [
+        "timeout",
+        "connect_lost",
+        "unavailable_signal_9",
+        "unavailable_stopped",
+        "unavailable_no_status",
+        "unavailable_not_followed",
+        "unavailable_io",
+        "connect_protocol",
+        "unavailable_curl_8",
+        "unavailable_status_1",
+        "unavailable_for_now",
+        "never_heard_of",
+    ]
+    certain = [
+        "dns_not_found",
+        "tls_certificate",
+        "auth_535",
+        "rejected_550",
+        "rejected_too_large",
+        "connect_refused",
+        "connect_unreachable",
+        "connect_timeout",
+        "connect_failed",
+        "unavailable_450",
+        "unavailable_554",
+        "unavailable_not_started",
+        "unavailable_not_read",
+        "unavailable_usage",
+        "unavailable_permission",
+        "unavailable_configuration",
+        "unavailable_no_space",
+        "unavailable_no_token",
+        "unavailable_no_transport",
+    ]
+
+    assert [word for word in doubtful if not busy(word).doubtful] == []
+    assert [word for word in certain if busy(word).doubtful] == []
 
 
 @each("then", ["unavailable_450", "connect_refused"])
