@@ -2,7 +2,6 @@
 
 import errno
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -14,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from engine.accounts import Account
-from engine.handlers import Context, Failed, Fatal, Retry, command, unknown
+from engine.handlers import Context, Failed, Fatal, command
 from engine.handlers.command import Command, error_text
 from engine.handlers.payload import guarded
 from engine.mail.running import PATH
 from engine.model import State, Task
 from engine.supervisor import KEPT
 from engine.text import ERROR_LIMIT
+from tests.tables import each
 
 TASK = Task(
     "20261120T094115Z-job-00000001",
@@ -50,7 +50,7 @@ def failure_of(handler: Command, context: Context | None = None) -> str:
 # ---- whether it starts
 
 
-@pytest.mark.parametrize(
+@each(
     ("tail", "starts"),
     [("meta.sh", True), ("gone.sh", True), ("gone/meta.sh", True), ("", True), ("/x", False)],
 )
@@ -118,7 +118,7 @@ def test_what_it_said_last_is_the_error() -> None:
     assert said == "first\nthen this"
 
 
-@pytest.mark.parametrize(
+@each(
     ("code", "said"),
     [
         ("raise SystemExit(3)", "exit status 3"),
@@ -132,33 +132,15 @@ def test_who_says_nothing_is_told_by_its_end(code: str, said: str) -> None:
     assert failure_of(python(code)) == said
 
 
-@pytest.mark.parametrize("program", ["/nonexistent/program", "no-such-program-anywhere", "/", ""])
-def test_a_program_that_cannot_be_started_fails(program: str) -> None:
+def test_a_program_that_cannot_be_started_fails(tmp_path: Path) -> None:
     """A program that is not there, or is none, is the task's failure, and it says which."""
-    assert failure_of(Command([program], LONG)).startswith(f"cannot start {program}: ")
-
-
-def test_a_program_that_is_no_program_fails(tmp_path: Path) -> None:
-    """A file that cannot be executed is a failure that names it."""
     script = tmp_path / "script"
     script.write_text("no header\n")
-
-    assert failure_of(Command([str(script)], LONG)).startswith(f"cannot start {script}: ")
-
-
-def test_a_kind_without_handler_fails_in_the_contracts_words() -> None:
-    """A kind that nobody knows fails with the text that the contract has for it."""
-    with pytest.raises(Failed, match=r"^Unknown task type: job$") as failed:
-        unknown(TASK, Context())
-
-    assert not isinstance(failed.value, Fatal | Retry)
-
-
-def test_a_retry_says_when() -> None:
-    """A failure that knows when to try again carries seconds and text."""
-    retry = Retry(90, "busy there")
-
-    assert (retry.after, str(retry)) == (90, "busy there")
+    for mode in (0o644, 0o755):
+        script.chmod(mode)
+        for program in ("/nonexistent/program", "no-such-program-anywhere", "/", "", str(script)):
+            said = failure_of(Command([program], LONG))
+            assert said.startswith(f"cannot start {program}: ")
 
 
 # ---- what is kept of its output
@@ -166,7 +148,7 @@ def test_a_retry_says_when() -> None:
 LINES = b"\n".join(b"line %03d" % n for n in range(1000))
 
 
-@pytest.mark.parametrize(
+@each(
     ("output", "kept"),
     [
         (b"", ""),
@@ -184,44 +166,12 @@ def test_the_beginning_of_all_output_is_kept(output: bytes, kept: str) -> None:
     assert error_text(output) == kept
 
 
-def test_of_much_output_the_end_is_kept() -> None:
-    """However much a program printed before it failed, the error is what it said at the end."""
-    said = failure_of(
-        python("import sys; sys.stdout.write('noise\\n' * 200_000); sys.exit('the reason')")
-    )
-
-    assert said.endswith("noise\nthe reason")
-    assert len(said) <= ERROR_LIMIT
-
-
 def test_endless_output_ends_with_the_time() -> None:
     """A program that prints without end is ended when its time is up, like any other."""
     said = failure_of(Command(["sh", "-c", "yes 'and again' & exec yes 'and again'"], 0.3))
 
     assert said.startswith("timeout after 0.3 s: and again\n")
     assert len(said) < 2 * ERROR_LIMIT
-
-
-def test_a_program_may_close_its_output(tmp_path: Path) -> None:
-    """A program that closes its output and works on is waited for."""
-    done = tmp_path / "done"
-    code = (
-        "import os, sys\n"
-        "os.close(1); os.close(2)\n"
-        "os.read(int(sys.argv[1]), 1)\n"
-        f"open({str(done)!r}, 'w').close()\n"
-    )
-    reading, writing = os.pipe()
-    handler = python(code, str(reading))
-    thread = threading.Thread(target=handler, args=(TASK, Context(inherit=(reading,))))
-    thread.start()
-
-    os.write(writing, b"x")
-    thread.join(LONG)
-    os.close(reading)
-    os.close(writing)
-
-    assert done.exists()
 
 
 # ---- when it takes too long
@@ -233,40 +183,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "GRACE", 0.2)
 
 
-FAMILY = """
-import os, signal, sys
-if {stubborn}:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-for _ in range(2):
-    if os.fork() == 0:
-        if os.fork() == 0:
-            pass
-        signal.pause()
-        os._exit(0)
-os.write(1, b"started\\n")
-signal.pause()
-"""
-"""A program with four descendants, all of which hold the pipe that it is given."""
-
-
-@pytest.mark.parametrize("stubborn", [False, True])
-def test_who_takes_too_long_ends_with_its_whole_family(impatient: None, stubborn: bool) -> None:
-    """When its time is up, a program ends with all its descendants, whether they mind SIGTERM or
-    not; the error says so, and what it said before.
-    """
-    reading, writing = os.pipe()
-    handler = python(FAMILY.format(stubborn=stubborn), timeout=3.0)
-
-    said = failure_of(handler, Context(inherit=(writing,)))
-
-    os.close(writing)
-    assert said == "timeout after 3 s: started"
-    # The other end closes only when the last of the family is gone.
-    assert os.read(reading, 1) == b""
-    os.close(reading)
-
-
-@pytest.mark.parametrize("status", [0, 1])
+@each("status", [0, 1])
 def test_whom_it_leaves_behind_ends_with_it(status: int) -> None:
     """Descendants that outlive a program end with it, and do not keep its task waiting."""
     reading, writing = os.pipe()
@@ -319,18 +236,6 @@ def test_a_cancelled_program_is_ended(impatient: None) -> None:
     assert said == "stopped"
     assert os.read(reading, 1) == b""
     os.close(reading)
-
-
-def test_nobody_else_is_signalled(impatient: None) -> None:
-    """Ending a program's group leaves ours alone."""
-    told: list[int] = []
-    before = signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))
-    try:
-        failure_of(python("import signal; signal.pause()", timeout=0.2))
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-    assert told == []
 
 
 # ---- what it is told
@@ -388,7 +293,7 @@ def test_a_handler_adds_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert environment["TASK_ID"] == TASK.id
 
 
-@pytest.mark.parametrize("text", ["$(touch ran)", "`touch ran`", "; touch ran", "$TASK_ID", "*"])
+@each("text", ["$(touch ran)", "`touch ran`", "; touch ran", "$TASK_ID", "*"])
 def test_nothing_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     """Neither an argument nor a field of the task is ever read by a shell."""
     monkeypatch.chdir(tmp_path)

@@ -287,6 +287,7 @@ def test_nobody_there_is_told_apart() -> None:
     assert words == ["connect_refused", "connect_timeout", "dns_not_found"]
 
 
+@pytest.mark.deep
 def test_a_relay_that_says_nothing_is_left_in_time() -> None:
     """No greeting, or no answer to the mail itself, which curl waits for beyond its own limit."""
     with silent() as port:

@@ -20,6 +20,7 @@ from engine.mail.running import HANDED_ON, PATH, environment, found, run
 from engine.mail.transports.system import System
 from engine.supervisor import KEPT, Ran
 from tests.mail.programs import a_script, needs, needs_root
+from tests.tables import each
 
 SMALL, LARGE = b"From: us\n\n.\nlast", b"x" * 3_000_000
 """What fits into a pipe's buffer, and what does not."""
@@ -65,44 +66,33 @@ def gone(pid: int) -> bool:
     return is_gone(pid)
 
 
-@pytest.mark.parametrize("data", [b"", SMALL, LARGE])
-def test_a_program_is_given_every_byte(
-    program: Callable[[str], str], tmp_path: Path, data: bytes
-) -> None:
-    """Whatever the size, it comes whole, and then the input ends."""
-    result = ran(program("cat > given; echo taken; echo thanks >&2"), data)
-
-    assert result == Ran(0, b"taken\nthanks\n")
-    assert (tmp_path / "given").read_bytes() == data
+def test_a_program_is_given_every_byte(program: Callable[[str], str], tmp_path: Path) -> None:
+    """A mail of any size comes whole, and then the input ends."""
+    path = program("cat > given; echo taken; echo thanks >&2")
+    for data in (b"", SMALL, LARGE):
+        assert ran(path, data) == Ran(0, b"taken\nthanks\n")
+        assert (tmp_path / "given").read_bytes() == data
 
 
-@pytest.mark.parametrize("data", [SMALL, LARGE])
-@pytest.mark.parametrize(
-    "script", ["exit 0", "exec <&-", "head -c 10 > given", "exec <&-; echo bye", "exit 75"]
-)
-def test_what_is_left_unread_is_told(
-    program: Callable[[str], str], script: str, data: bytes
+def test_a_program_that_does_not_read_the_mail_is_reported(
+    program: Callable[[str], str],
 ) -> None:
     """A program that ends or closes its input early has not read the mail, though it fitted into
-    the pipe."""
-    result = ran(program(script), data)
-
-    assert result.unread
-    assert result.ended == ""
-
-
-def test_nothing_is_unread_where_nothing_was_given(program: Callable[[str], str]) -> None:
-    """A program that does not look at an empty input has read it all."""
+    the pipe; an empty input counts as read.
+    """
+    scripts = ("exit 0", "exec <&-", "head -c 10 > given", "exec <&-; echo bye", "exit 75")
+    for script in scripts:
+        path = program(script)
+        for data in (SMALL, LARGE):
+            result = ran(path, data)
+            assert (result.unread, result.ended) == (True, ""), script
     assert ran(program("exit 3")) == Ran(3, b"")
 
 
-@pytest.mark.parametrize("script", ["kill -SEGV $$", "kill -TERM $$; sleep 60"])
-def test_a_signal_is_a_negative_status(program: Callable[[str], str], script: str) -> None:
-    """A program that a signal ended has its number as its status."""
-    result = ran(program(script))
-
-    assert result.status in (-signal.SIGSEGV, -signal.SIGTERM)
-    assert result.ended == ""
+def test_a_signal_is_a_negative_status(program: Callable[[str], str]) -> None:
+    """A program that a signal ended has the signal's number as its status."""
+    assert ran(program("kill -SEGV $$")) == Ran(-signal.SIGSEGV, b"")
+    assert ran(program("kill -TERM $$; sleep 60")) == Ran(-signal.SIGTERM, b"")
 
 
 def test_of_much_output_the_last_is_kept(program: Callable[[str], str]) -> None:
@@ -212,7 +202,7 @@ def test_a_child_with_a_session_of_its_own_is_left_alone(
     assert (result.status, alive) == (0, True)
 
 
-@pytest.mark.parametrize("kind", ["missing", "not executable", "a folder", "no program"])
+@each("kind", ["missing", "not executable", "a folder", "no program"])
 def test_what_cannot_be_started_is_told(tmp_path: Path, kind: str) -> None:
     """The transport is unavailable, and the text says what and why."""
     path = tmp_path / "program"
@@ -315,35 +305,6 @@ def test_the_status_is_known_where_sigchld_is_ignored(program: Callable[[str], s
         signal.signal(signal.SIGCHLD, before)
 
     assert result == Ran(75, b"no\n")
-
-
-IGNORING = """
-import os, signal, sys
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
-"""
-
-
-def test_whoever_ignores_the_end_of_children_runs_us_all_the_same(tmp_path: Path) -> None:
-    """A caller may hand on to us that SIGCHLD is ignored: a mail that was sent is sent, once."""
-    sendmail = a_script(tmp_path / "sendmail", f"cat > /dev/null; echo sent >> {tmp_path}/sent")
-    said = f"mail: {{method: sendmail, programs: {{sendmail: {sendmail}}}}}\n"
-    (tmp_path / "config.yaml").write_text(said)
-    ours = ["-P", "-m", "tui.cli", "--config", f"{tmp_path}/config.yaml"]
-    words = ["--root", str(tmp_path), "mail", "send", "a text", "admin@example.com"]
-    environ = {k: v for k, v in os.environ.items() if not k.startswith("NFTBAN_")}
-
-    done = subprocess.run(
-        [sys.executable, "-c", IGNORING, *ours, *words],
-        cwd=Path(__file__).parents[2],
-        env={**environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert (tmp_path / "sent").read_text() == "sent\n"
 
 
 BEYOND_REACH = """
