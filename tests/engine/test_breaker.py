@@ -39,7 +39,6 @@ from tests.engine.lockers import (
     true_claim,
     written,
 )
-from tests.examples import deep_but
 from tests.tables import each
 
 Start: TypeAlias = Callable[..., subprocess.Popen[str]]
@@ -120,26 +119,23 @@ def test_a_stuck_holder_ends_at_sigterm(
     assert not path.exists()
 
 
-def test_who_ignores_sigterm_is_killed(path: Path, start: Start) -> None:
-    """A worker that is still there after the grace gets SIGKILL."""
-    worker = holding(start, path, DEAF)
+@pytest.mark.parametrize(("manner", "stopped"), [(DEAF, False), (PLAIN, True)])
+def test_a_holder_that_does_not_end_at_sigterm_is_killed(
+    path: Path, start: Start, manner: str, stopped: bool
+) -> None:
+    """A worker that ignores SIGTERM, or was stopped (SIGSTOP, Ctrl-Z) and cannot heed it, gets
+    SIGKILL after the grace.
+    """
+    worker = holding(start, path, manner)
+    if stopped:
+        worker.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, worker.pid, os.WSTOPPED)
     told: list[str] = []
 
     freed(path, told, Impatient()).release()
 
     who = f"PID {worker.pid}"
     assert told == [f"SIGTERM to {who}", f"SIGKILL to {who}", f"{who} has ended"]
-    assert worker.wait() == -signal.SIGKILL
-
-
-def test_a_stopped_holder_is_killed(path: Path, start: Start) -> None:
-    """A worker that was stopped (SIGSTOP, Ctrl-Z) cannot heed SIGTERM; SIGKILL ends it."""
-    worker = holding(start, path, PLAIN)
-    worker.send_signal(signal.SIGSTOP)
-    os.waitid(os.P_PID, worker.pid, os.WSTOPPED)
-
-    freed(path, [], Impatient()).release()
-
     assert worker.wait() == -signal.SIGKILL
 
 
@@ -260,41 +256,6 @@ def test_what_changes_after_sigterm_stays_sigkill(
     assert said(worker) == "released"
 
 
-@pytest.mark.parametrize("manner", deep_but([DEAF], [PLAIN, DEAF, POLITE]))
-def test_of_two_breakers_one_gets_the_lock(path: Path, start: Start, manner: str) -> None:
-    """Two that break one lock at the same time end its holder, never one another."""
-    worker = holding(start, path, manner)
-    code = (
-        "import sys\n"
-        "from engine.breaker import Doubt, free\n"
-        "from engine.locks import Busy\n"
-        "from tests.engine.lockers import AN_HOUR_ON\n"
-        "from tests.engine.test_breaker import Impatient\n"
-        "print('ready', flush=True)\n"
-        "sys.stdin.readline()\n"
-        "try:\n"
-        "    lock = free(sys.argv[1], 1200.0, say=len, wait=Impatient(), **AN_HOUR_ON)\n"
-        "except (Busy, Doubt):\n"
-        "    print('left alone', flush=True)\n"
-        "else:\n"
-        "    print('mine', flush=True)\n"
-        "    sys.stdin.readline()\n"
-        "    lock.release()\n"
-    )
-    rivals = [start(code, str(path)) for _ in range(3)]
-    assert [said(rival) for rival in rivals] == ["ready"] * 3
-
-    for rival in rivals:
-        tell(rival)
-    answers = sorted(said(rival) for rival in rivals)
-
-    assert answers == ["left alone", "left alone", "mine"]
-    for rival in rivals:
-        rival.communicate("\n", timeout=60)
-        assert rival.returncode == 0
-    worker.wait()
-
-
 # ---- children that keep the flock
 
 
@@ -354,25 +315,19 @@ def test_who_took_the_flock_since_is_not_a_child(path: Path, start: Start) -> No
 # ---- who must not be signalled
 
 
-def test_a_forged_lock_whose_flock_is_free_harms_nobody(
-    path: Path, innocent: subprocess.Popen[str]
-) -> None:
-    """A file that names an innocent process with all its true numbers proves nothing."""
-    written(path, lockfile.compose(true_claim(innocent.pid)))
-
-    freed(path, []).release()
-
-
-def test_a_forged_lock_whose_flock_is_held_by_another_harms_nobody(
+def test_a_forged_lock_harms_no_process(
     path: Path, start: Start, innocent: subprocess.Popen[str]
 ) -> None:
-    """Nor does it when the forger keeps the flock busy."""
+    """A file that names an innocent process with all its true numbers proves nothing, whether its
+    flock is free or the forger keeps it busy.
+    """
+    written(path, lockfile.compose(true_claim(innocent.pid)))
+    freed(path, []).release()
+
     written(path, lockfile.compose(true_claim(innocent.pid)))
     forger = start(INNOCENT, str(path))
     assert said(forger) == "ready"
-
     left_alone(path, f"PID {innocent.pid} does not hold the flock")
-
     assert is_unharmed(forger)
 
 

@@ -255,16 +255,6 @@ def test_a_lock_of_a_dead_process_is_taken_over(path: Path, gone: int) -> None:
     assert not path.exists()
 
 
-def test_longer_text_of_another_is_overwritten_whole(path: Path, gone: int) -> None:
-    """Of a stale lock that said more than ours, nothing is left in it."""
-    written(path, f"{gone}\n1795167737\nboot-id\nstart\nhost\n" + "x" * 5000)
-
-    with acquire(str(path), THRESHOLD, lambda: 7.0):
-        claim = lockfile.parse(path.read_bytes())
-        assert claim is not None and claim.pid == os.getpid()
-        assert path.read_bytes() == lockfile.compose(claim)
-
-
 @each(
     "text",
     [
@@ -321,6 +311,16 @@ def test_an_empty_lock_may_be_one_being_written(path: Path) -> None:
         acquire(str(path), THRESHOLD)
 
 
+def test_longer_text_of_another_is_overwritten_whole(path: Path) -> None:
+    """Of a stale lock file that is longer than ours, nothing is left in it."""
+    written(path, "999999999\n1795167737\nboot-id\nstart\nhost\n" + "x" * 5000, age=60)
+
+    with acquire(str(path), THRESHOLD):
+        claim = lockfile.parse(path.read_bytes())
+        assert claim is not None and claim.pid == os.getpid()
+        assert path.read_bytes() == lockfile.compose(claim)
+
+
 def test_our_own_number_in_a_lock_is_not_us(path: Path) -> None:
     """A lock that names our own PID while nobody has its flock was left by a namesake before us:
     in a container every worker may have the same PID.
@@ -355,15 +355,9 @@ def test_a_silent_holder_is_stuck(
         acquire(str(path), THRESHOLD, **later(age))
 
     assert evidence.verdict is busy.value.evidence.verdict is verdict
-    assert evidence.doubt == f"PID {living.pid} is no worker by its command line: {python(living)}"
+    assert evidence.doubt.startswith(f"PID {living.pid} is no worker by its command line: ")
     assert path.read_text() == text
     assert is_unharmed(living)
-
-
-def python(child: subprocess.Popen[str]) -> str:
-    """How a child's command line begins, on one line, as far as it is quoted."""
-    command = Path(f"/proc/{child.pid}/cmdline").read_text().replace("\0", " ")
-    return "".join(c if c.isprintable() else "\ufffd" for c in command[:80])
 
 
 def test_a_stuck_holder_of_ours_is_only_reported(path: Path, start: Start) -> None:
@@ -657,6 +651,7 @@ while True:
 """
 
 
+@pytest.mark.deep
 def test_a_lock_that_never_rests_is_judged_all_the_same(
     path: Path, gone: int, start: Start
 ) -> None:
@@ -665,6 +660,6 @@ def test_a_lock_that_never_rests_is_judged_all_the_same(
     assert said(holder) == "held"
     assert said(start(REWRITES, str(path), str(gone))) == "begun"
 
-    verdicts = {examine(str(path), THRESHOLD).verdict for _ in range(30)}
+    verdicts = {examine(str(path), THRESHOLD).verdict for _ in range(8)}
 
     assert verdicts <= {Verdict.HELD, Verdict.STUCK, Verdict.UNKNOWN}
