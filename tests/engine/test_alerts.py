@@ -320,14 +320,24 @@ def write_metrics(root: Path, pending: int, age: float = 0) -> None:
     os.utime(path, (now - age, now - age))
 
 
+def eleven_dead(root: Path) -> None:
+    """One dead task more than is accepted."""
+    for number in range(11):
+        write_task(root, "dlq", number)
+
+
+def a_stale_lock(root: Path) -> None:
+    """A lock of a process that is gone."""
+    gone = int(Path("/proc/sys/kernel/pid_max").read_text()) + 1
+    (root / "run" / "queue.lock").write_text(f"{gone}\n{int(time.time())}\n")
+
+
 def much_is_wrong(root: Path) -> None:
     """Seven things at once: each has its own alert."""
     write_task(root, "work", 59)
-    for number in range(11):
-        write_task(root, "dlq", number)
+    eleven_dead(root)
+    a_stale_lock(root)
     (root / "queue" / "pending" / "broken.task").write_text("TASK_ID=$(id)\n")
-    gone = int(Path("/proc/sys/kernel/pid_max").read_text()) + 1
-    (root / "run" / "queue.lock").write_text(f"{gone}\n{int(time.time())}\n")
     shift = NOW - time.time()
     lines = [attempt(shift + 60, "curl") + given_up(shift + 59, "421 later", "curl")] * 3
     said = "No mail system available, spooling for later"

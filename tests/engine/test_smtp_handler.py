@@ -139,24 +139,12 @@ def test_the_null_sender_and_odd_addresses_arrive_as_they_are_written() -> None:
 # ---- what is never sent
 
 
-@each(
-    "contents",
-    [
-        b"",
-        b"Subject: x\r\n\r\ntext\r\n",
-        b"Subject: x\n\ntext\n.\n",
-        b"text.\r\n",
-        b".\r\n.\r\n",
-        b"a\r\n.\r\nMAIL FROM:<x@example.org>\r\n.\r\n",
-        b"a\n.\nb\r\n.\r\n",
-        b"a\n.\r\nb\r\n.\r\n",
-        b"a\r.\r\nb\r\n.\r\n",
-        b"a\r\n.\rb\r\n.\r\n",
-        b"x" * (CHUNK - 2) + b"\r\n.\r\nb\r\n.\r\n",
-        b"x" * (CHUNK - 3) + b"\r\n.\r\nb\r\n.\r\n",
-        b"x" * (CHUNK - 4) + b"\n.\nb\r\n.\r\n",
-    ],
-)
+@each("contents", [
+    b"", b"Subject: x\r\n\r\ntext\r\n", b"Subject: x\n\ntext\n.\n", b"text.\r\n", b".\r\n.\r\n",
+    b"a\r\n.\r\nMAIL FROM:<x@example.org>\r\n.\r\n", b"a\n.\nb\r\n.\r\n", b"a\n.\r\nb\r\n.\r\n",
+    b"a\r.\r\nb\r\n.\r\n", b"a\r\n.\rb\r\n.\r\n", b"x" * (CHUNK - 2) + b"\r\n.\r\nb\r\n.\r\n",
+    b"x" * (CHUNK - 3) + b"\r\n.\r\nb\r\n.\r\n", b"x" * (CHUNK - 4) + b"\n.\nb\r\n.\r\n",
+])  # fmt: skip
 def test_what_is_not_in_wire_form_reaches_no_server(contents: bytes) -> None:
     """A mail that does not end as it must, or seems to end before, could smuggle in another."""
     with Server() as server:
@@ -166,26 +154,12 @@ def test_what_is_not_in_wire_form_reaches_no_server(contents: bytes) -> None:
     assert server.connections == 0
 
 
-@each(
-    "address",
-    [
-        "a@example.org>\r\nRCPT TO:<b@example.org",
-        "a@example.org\nx",
-        "a@example.org> SIZE=1",
-        "a@exa mple.org",
-        "a b@example.org",
-        "a@b@example.org",
-        "a\x00@example.org",
-        "a\x85@example.org",
-        "a\u2028@example.org",
-        '"a\r\nb"@example.org',
-        "a@[192.0.2.7]>",
-        "a@",
-        "@example.org",
-        "<a@example.org>",
-        '{"localpart":{"X":{"raw":"a"}},"hostname":null}',
-    ],
-)
+@each("address", [
+    "a@example.org>\r\nRCPT TO:<b@example.org", "a@example.org\nx", "a@example.org> SIZE=1",
+    "a@exa mple.org", "a b@example.org", "a@b@example.org", "a\x00@example.org",
+    "a\x85@example.org", "a\u2028@example.org", '"a\r\nb"@example.org', "a@[192.0.2.7]>", "a@",
+    "@example.org", "<a@example.org>", '{"localpart":{"X":{"raw":"a"}},"hostname":null}',
+])  # fmt: skip
 def test_no_address_holds_another_command(address: str) -> None:
     """Whatever is no address, as sender or recipient, is refused before anybody is called."""
     with Server() as server:

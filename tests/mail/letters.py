@@ -62,7 +62,7 @@ def on_the_wire(mail: Mail) -> bytes:
 
 
 def never() -> bool:
-    """Nobody cancels."""
+    """The attempt is not cancelled."""
     return False
 
 

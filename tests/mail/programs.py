@@ -2,6 +2,9 @@
 
 import os
 import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -37,3 +40,19 @@ def a_script(path: Path, text: str) -> str:
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
     return str(path)
+
+
+def start_rivals(script: str, target: str, names: Iterable[str]) -> list[subprocess.Popen[str]]:
+    """Python processes, one for each name, that are let go together once all have been started;
+    each waits for a line on its standard input first.
+    """
+    rivals = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, target, name], stdin=subprocess.PIPE, text=True
+        )
+        for name in names
+    ]
+    for rival in rivals:
+        assert rival.stdin is not None
+        rival.stdin.close()
+    return rivals

@@ -11,13 +11,9 @@ from engine.mail.model import BadMail
 from tests.tables import each
 
 GOOD = (
-    "admin@example.com",
-    "a.b_c%d+e-f@mail.example.org",
-    "x@x.yz",
-    f"{'l' * 64}@example.com",
-    f"x@{'d' * 63}.example",
-    "user@xn--bcher-kva.example",
-)
+    "admin@example.com", "a.b_c%d+e-f@mail.example.org", "x@x.yz", f"{'l' * 64}@example.com",
+    f"x@{'d' * 63}.example", "user@xn--bcher-kva.example",
+)  # fmt: skip
 
 LOCAL = ("root", "root@localhost", "ops+alerts", "root@host-1", "a@10.0.0.1")
 """Good enough where a recipient need not have a domain."""

@@ -196,20 +196,12 @@ def test_no_foreign_text_makes_a_header_or_a_part_of_its_own(
 # ---- the headers of a mail in wire form
 
 
-@each(
-    ("contents", "headers"),
-    [
-        (b"A: 1\r\nB: 2\r\n\r\nbody\r\n.\r\n", b"A: 1\nB: 2"),
-        (b"A: 1\r\n..b: 2\r\n\r\n.\r\n", b"A: 1\n.b: 2"),
-        (b"A: 1\r\n.\r\n", b"A: 1"),
-        (b"\r\nbody\r\n.\r\n", b""),
-        (b".\r\n", b""),
-        (b"", b""),
-        (b"A: 1\n\nbody\r\n.\r\n", b"A: 1"),
-        (b"A: caf\xe9\r\n\r\n.\r\n", b"A: caf\xe9"),
-        (b"A: 1\r\nB: torn", b"A: 1"),
-    ],
-)
+@each(("contents", "headers"), [
+    (b"A: 1\r\nB: 2\r\n\r\nbody\r\n.\r\n", b"A: 1\nB: 2"),
+    (b"A: 1\r\n..b: 2\r\n\r\n.\r\n", b"A: 1\n.b: 2"), (b"A: 1\r\n.\r\n", b"A: 1"),
+    (b"\r\nbody\r\n.\r\n", b""), (b".\r\n", b""), (b"", b""), (b"A: 1\n\nbody\r\n.\r\n", b"A: 1"),
+    (b"A: caf\xe9\r\n\r\n.\r\n", b"A: caf\xe9"), (b"A: 1\r\nB: torn", b"A: 1"),
+])  # fmt: skip
 def test_headers_are_taken_out_of_the_wire_form(contents: bytes, headers: bytes) -> None:
     """Up to the first empty line, without the dots that SMTP adds."""
     assert wire.headers(io.BytesIO(contents)) == headers

@@ -275,15 +275,11 @@ def test_a_long_host_stays_whole() -> None:
     assert f"<nftban@{host.name}>".encode() in mail.data
 
 
-@each(
-    ("subject", "override", "prefix", "read_as"),
-    [
-        ("Given", "Override", "[P]", "Given"),
-        ("", "Override", "[P]", "Override"),
-        (" \r\n ", "", "[P]", "[P] Report from host.example.org"),
-        ("", "", "", "Report from host.example.org"),
-    ],
-)
+@each(("subject", "override", "prefix", "read_as"), [
+    ("Given", "Override", "[P]", "Given"), ("", "Override", "[P]", "Override"),
+    (" \r\n ", "", "[P]", "[P] Report from host.example.org"),
+    ("", "", "", "Report from host.example.org"),
+])  # fmt: skip
 def test_the_subject_is_the_one_given(
     subject: str, override: str, prefix: str, read_as: str
 ) -> None:

@@ -60,26 +60,11 @@ def allowed(tmp_path: Path) -> Allowed:
 # ---- words
 
 
-@each(
-    "said",
-    [
-        "Hello",
-        "",
-        "/ is full",
-        "/no/such/file",
-        "/etc/passwd/too",
-        "/help\nand more",
-        "/var/\0",
-        "/\ud800",
-        "/" + "x" * 5000,
-        "relative/report.txt",
-        "../data/report.txt",
-        "~/report.txt",
-        "file:///etc/passwd",
-        " /etc/passwd",
-    ],
-    allowed=Allowed,
-)
+@each("said", [
+    "Hello", "", "/ is full", "/no/such/file", "/etc/passwd/too", "/help\nand more", "/var/\0",
+    "/\ud800", "/" + "x" * 5000, "relative/report.txt", "../data/report.txt", "~/report.txt",
+    "file:///etc/passwd", " /etc/passwd",
+], allowed=Allowed)  # fmt: skip
 def test_what_is_no_path_is_text(said: str, allowed: Allowed) -> None:
     """Words that only look like a path say what they say."""
     content = given(said, allowed.settings())
@@ -308,20 +293,12 @@ def test_the_bytes_of_a_body_are_always_content(data: bytes, html: bool) -> None
 # ---- markup
 
 
-@each(
-    "text",
-    [
-        "<html><body>x</body></html>",
-        "<!DOCTYPE html>\n<title>x</title>",
-        "\n  <p>x",
-        "<h1 class='a'>x</h1>",
-        "<div\nid=a>x</div>",
-        "<br/>x",
-        "<!-- made by a script --><table><tr><td>x</table>",
-        '<?xml version="1.0"?><!DOCTYPE html><html/>',
-        "<B>x</B>",
-    ],
-)
+@each("text", [
+    "<html><body>x</body></html>", "<!DOCTYPE html>\n<title>x</title>", "\n  <p>x",
+    "<h1 class='a'>x</h1>", "<div\nid=a>x</div>", "<br/>x",
+    "<!-- made by a script --><table><tr><td>x</table>",
+    '<?xml version="1.0"?><!DOCTYPE html><html/>', "<B>x</B>",
+])  # fmt: skip
 def test_what_begins_as_markup_is_markup(text: str) -> None:
     """Its first tag says so."""
     assert looks_like_html(text)
@@ -338,34 +315,15 @@ def test_one_line_with_formatting_tags_is_markup(text: str, allowed: Allowed) ->
     assert not given(allowed.file("c.txt", text.encode()), settings).html
 
 
-@each(
-    "text",
-    [
-        "",
-        "a < b",
-        "Failed login of user <b></b><!-- from 192.0.2.1",
-        "Report\n<html>",
-        "Report\n<b>x</b>\n",
-        "<s>x</s> <b>y</b>",
-        'Login of <b style="display:none">x</b>',
-        "1 > 0 <b>x</b>",
-        "x <b>" * 20_000 + "\n\n",
-        "x <b>" + " " * 100_000 + "<",
-        "<admin@example.com> wrote:",
-        "<b.smith@example.com> wrote:",
-        "<34>Oct 11 22:14:15 su: failed",
-        "<nil>",
-        "< p >",
-        "<p",
-        "<!-- " + "x" * 100_000,
-        "<!--" * 100_000,
-        "<?xml " * 100_000,
-        " " * 100_000,
-        "&lt;p&gt;",
-        "<script>alert(1)</script>",
-        "<<p>",
-    ],
-)
+@each("text", [
+    "", "a < b", "Failed login of user <b></b><!-- from 192.0.2.1", "Report\n<html>",
+    "Report\n<b>x</b>\n", "<s>x</s> <b>y</b>", 'Login of <b style="display:none">x</b>',
+    "1 > 0 <b>x</b>", "x <b>" * 20_000 + "\n\n", "x <b>" + " " * 100_000 + "<",
+    "<admin@example.com> wrote:", "<b.smith@example.com> wrote:",
+    "<34>Oct 11 22:14:15 su: failed", "<nil>", "< p >", "<p", "<!-- " + "x" * 100_000,
+    "<!--" * 100_000, "<?xml " * 100_000, " " * 100_000, "&lt;p&gt;", "<script>alert(1)</script>",
+    "<<p>",
+])  # fmt: skip
 def test_what_quotes_markup_is_text(text: str) -> None:
     """Somebody's name or a log line may hold tags; a report does not become a page by it."""
     assert not looks_like_html(text)

@@ -219,17 +219,10 @@ def test_what_others_left_for_curl_is_not_used(monkeypatch: Any, tmp_path: Path)
     assert server.mails[0].recipients == (RECIPIENT,)
 
 
-@each(
-    "address",
-    [
-        "b@example.com\r\nRCPT TO:<evil@example.com",
-        "<b@example.com> NOTIFY=NEVER",
-        "-o/tmp/x",
-        'b@example.com"\nurl = "smtp://127.0.0.1',
-        "a@example.com,b@example.com",
-        "",
-    ],
-)
+@each("address", [
+    "b@example.com\r\nRCPT TO:<evil@example.com", "<b@example.com> NOTIFY=NEVER", "-o/tmp/x",
+    'b@example.com"\nurl = "smtp://127.0.0.1', "a@example.com,b@example.com", "",
+])  # fmt: skip
 def test_an_address_that_is_more_than_one_reaches_nobody(address: str) -> None:
     """Sender or recipient: it is refused before curl is started."""
     with Server() as server:
@@ -240,26 +233,20 @@ def test_an_address_that_is_more_than_one_reaches_nobody(address: str) -> None:
     assert server.connections == 0
 
 
-@each(
-    ("script", "word"),
-    [
-        ({"greeting": "554 5.3.2 go away"}, "unavailable_554"),
-        ({"greeting": DROP}, "connect_lost_before_data"),
-        ({"rcpt": DROP}, "connect_lost_before_data"),
-        ({"data": DROP}, "connect_lost_before_data"),
-        ({"mail": "550 5.1.8 bad sender"}, "rejected_550"),
-        ({"mail": "530 5.7.0 who are you"}, "auth_530"),
-        ({"rcpt": "450 4.2.1 busy"}, "unavailable_450"),
-        ({"rcpt": "550 5.1.1 no such user"}, "rejected_550"),
-        ({"data": "452 4.3.1 no space"}, "unavailable_452"),
-        ({"data": "554 5.5.1 no"}, "rejected_554"),
-        ({"data": CUT}, "connect_lost"),
-        ({"body": "451 4.7.1 greylisted"}, "unavailable_451"),
-        ({"body": "554 5.7.1 spam"}, "rejected_554"),
-        ({"body": DROP}, "connect_lost"),
-        ({"body": "999 what"}, "connect_lost"),
-    ],
-)
+@each(("script", "word"), [
+    ({"greeting": "554 5.3.2 go away"}, "unavailable_554"),
+    ({"greeting": DROP}, "connect_lost_before_data"),
+    ({"rcpt": DROP}, "connect_lost_before_data"), ({"data": DROP}, "connect_lost_before_data"),
+    ({"mail": "550 5.1.8 bad sender"}, "rejected_550"),
+    ({"mail": "530 5.7.0 who are you"}, "auth_530"),
+    ({"rcpt": "450 4.2.1 busy"}, "unavailable_450"),
+    ({"rcpt": "550 5.1.1 no such user"}, "rejected_550"),
+    ({"data": "452 4.3.1 no space"}, "unavailable_452"),
+    ({"data": "554 5.5.1 no"}, "rejected_554"), ({"data": CUT}, "connect_lost"),
+    ({"body": "451 4.7.1 greylisted"}, "unavailable_451"),
+    ({"body": "554 5.7.1 spam"}, "rejected_554"), ({"body": DROP}, "connect_lost"),
+    ({"body": "999 what"}, "connect_lost"),
+])  # fmt: skip
 def test_what_a_server_does_is_understood(script: dict[str, Any], word: str) -> None:
     """At whatever stage it says no or breaks off: the word is right, only a no to the mail itself
     is for ever, and the server's own words are told."""

@@ -20,6 +20,7 @@ from engine.mail.transports.postfix import Postfix
 from engine.mail.transports.sendmail import Sendmail
 from engine.mail.transports.system import System
 from engine.mailconf import MailSettings
+from tests.mail.letters import never
 from tests.tables import each
 
 MAIL = Mail(
@@ -90,11 +91,6 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def never() -> bool:
-    """Nobody stops it."""
-    return False
-
-
 @each("name", LIKE_SENDMAIL, place=Place)
 def test_a_program_like_sendmail_gets_envelope_and_mail(place: Place, name: str) -> None:
     """Sender and recipient are arguments, the mail comes as it is; no header names a recipient."""
@@ -132,34 +128,14 @@ def test_a_program_finds_little_around_it(place: Place, name: str) -> None:
 
 
 HOSTILE = (
-    "",
-    "-C/tmp/evil",
-    "-oQ/tmp@example.com",
-    "-bd",
-    "-bd@example.com",
-    "b@example.com\nBcc: evil@example.net",
-    "b@example.com\r\nRCPT TO:<evil@example.net>",
-    "b@example.com> NOTIFY=NEVER",
-    "b@example.com evil@example.net",
-    "b@example.com,evil@example.net",
-    "b@example.com;evil",
-    "b@example.com\tx",
-    "b@example.com\0",
-    "b@example.com\x1b[2J",
-    "b\x85@example.com",
-    "b\u202e@example.com",
-    "|/bin/sh",
-    "/etc/passwd",
-    "~root",
-    '"a b"@example.com',
-    "<b@example.com>",
-    "$(id)@example.com",
-    "`id`@example.com",
-    ":include:/etc/passwd",
-    "b@[127.0.0.1]",
-    "\u00e4@example.com",
-    "\u0661@example.com",
-)
+    "", "-C/tmp/evil", "-oQ/tmp@example.com", "-bd", "-bd@example.com",
+    "b@example.com\nBcc: evil@example.net", "b@example.com\r\nRCPT TO:<evil@example.net>",
+    "b@example.com> NOTIFY=NEVER", "b@example.com evil@example.net",
+    "b@example.com,evil@example.net", "b@example.com;evil", "b@example.com\tx", "b@example.com\0",
+    "b@example.com\x1b[2J", "b\x85@example.com", "b\u202e@example.com", "|/bin/sh", "/etc/passwd",
+    "~root", '"a b"@example.com', "<b@example.com>", "$(id)@example.com", "`id`@example.com",
+    ":include:/etc/passwd", "b@[127.0.0.1]", "\u00e4@example.com", "\u0661@example.com",
+)  # fmt: skip
 
 
 @each("address", HOSTILE)

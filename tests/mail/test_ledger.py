@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from engine import files, metrics
+from engine import files
 from engine.events import event
 from engine.logtail import parse
 from engine.mail.figures import MailFigures, render
 from engine.mail.ledger import Ledger, Places
 from engine.metrics import Counters
+from tests.mail.programs import start_rivals
 from tests.tables import each
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "nftban"
@@ -142,19 +143,6 @@ def test_all_transports_are_told_of() -> None:
     assert "nftban_mail_spool_depth 7\n" in text
     assert "nftban_mail_spool_oldest_age_seconds 61\n" in text
     assert text.endswith('nftban_mail_transport_selected{transport="none"} 1\n')
-
-
-def test_what_is_published_can_be_read(book: Book) -> None:
-    """Our own reader of metrics finds each value."""
-    first(book)
-    book.ledger.publish("curl", 3, 90.5)
-
-    found = metrics.read(book.places.metrics)
-
-    assert found.get("nftban_mail_send_success_total", transport="sendmail") == 1
-    assert found.get("nftban_mail_spool_depth") == 3
-    assert found.get("nftban_mail_spool_oldest_age_seconds") == 90
-    assert found.get("nftban_mail_transport_selected", transport="curl") == 1
 
 
 # Lines that the real program has not
@@ -336,15 +324,7 @@ for n in range(100):
 def test_a_reader_never_sees_half_a_record(book: Book) -> None:
     """Two processes write and trim at once; whoever reads meanwhile finds whole lines."""
     path = Path(book.places.deliveries)
-    rivals = [
-        subprocess.Popen(
-            [sys.executable, "-c", RIVAL, str(path), name], stdin=subprocess.PIPE, text=True
-        )
-        for name in ("one", "two")
-    ]
-    for rival in rivals:
-        assert rival.stdin is not None
-        rival.stdin.close()
+    rivals = start_rivals(RIVAL, str(path), ("one", "two"))
 
     looks = 0
     while any(rival.poll() is None for rival in rivals):

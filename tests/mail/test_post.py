@@ -14,6 +14,7 @@ from engine.limits import Buckets
 from engine.mail.model import BadMail, NotSent, Waits
 from engine.mail.post import ASK_AGAIN, Ended, Sent
 from engine.policy import Rate
+from tests.mail.letters import never
 from tests.mail.office import NOW, Office, Recorder, busy, refusal
 from tests.tables import each
 
@@ -22,11 +23,6 @@ SUCCESS = 'nftban_mail_send_success_total{transport="sendmail"}'
 FAILURES = 'nftban_mail_send_failures_total{transport="sendmail"}'
 DEPTH = "nftban_mail_spool_depth"
 TASK = "20261120T102000Z-mail_send-00000001"
-
-
-def never() -> bool:
-    """Nobody has it cancelled."""
-    return False
 
 
 def retried(

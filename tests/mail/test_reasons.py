@@ -71,24 +71,15 @@ def test_the_servers_own_words_are_told() -> None:
     )
 
 
-@each(
-    ("status", "word", "permanent"),
-    [
-        (64, "unavailable_usage", False),
-        (65, "rejected_data", True),
-        (67, "rejected_unknown_user", True),
-        (68, "dns_not_found", False),
-        (69, "unavailable_service", False),
-        (75, "unavailable_for_now", False),
-        (76, "connect_protocol", False),
-        (77, "unavailable_permission", False),
-        (78, "unavailable_configuration", False),
-        (1, "unavailable_status_1", False),
-        (127, "unavailable_status_127", False),
-        (-9, "unavailable_signal_9", False),
-        (None, "unavailable_no_status", False),
-    ],
-)
+@each(("status", "word", "permanent"), [
+    (64, "unavailable_usage", False), (65, "rejected_data", True),
+    (67, "rejected_unknown_user", True), (68, "dns_not_found", False),
+    (69, "unavailable_service", False), (75, "unavailable_for_now", False),
+    (76, "connect_protocol", False), (77, "unavailable_permission", False),
+    (78, "unavailable_configuration", False), (1, "unavailable_status_1", False),
+    (127, "unavailable_status_127", False), (-9, "unavailable_signal_9", False),
+    (None, "unavailable_no_status", False),
+])  # fmt: skip
 def test_a_program_without_words_is_judged_by_its_status(
     status: int | None, word: str, permanent: bool
 ) -> None:

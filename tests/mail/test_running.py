@@ -19,16 +19,12 @@ from engine.mail.model import NotSent, Reason
 from engine.mail.running import HANDED_ON, PATH, environment, found, run
 from engine.mail.transports.system import System
 from engine.supervisor import KEPT, Ran
+from tests.mail.letters import never
 from tests.mail.programs import a_script, needs, needs_root
 from tests.tables import each
 
 SMALL, LARGE = b"From: us\n\n.\nlast", b"x" * 3_000_000
 """What fits into a pipe's buffer, and what does not."""
-
-
-def never() -> bool:
-    """Nobody stops it."""
-    return False
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from engine.mail.content import Content
 from engine.mail.letter import Mark
 from engine.mail.model import BadMail
 from engine.mail.spool import SENT_KEPT, Broken, MailSpool, Spooled
+from tests.mail.programs import start_rivals
 from tests.tables import each
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "nftban"
@@ -264,16 +264,11 @@ def test_a_body_that_is_called_rightly_is_taken(spool: MailSpool) -> None:
     assert spool.body(mail, 100) == b"<p>this one</p>"
 
 
-@each(
-    ("id", "created"),
-    [
-        ("mail-20260107T120102Z-a1b2", 1_767_787_262.0),
-        ("mail-2026-01-07T12:01:02Z-a1b2c3d4", 1_767_787_262.0),
-        ("mail-xxx", 1_700_000_000.0),
-        ("mail-20261399T120102Z-a1b2", 1_700_000_000.0),
-    ],
-    spool=a_spool,
-)
+@each(("id", "created"), [
+    ("mail-20260107T120102Z-a1b2", 1_767_787_262.0),
+    ("mail-2026-01-07T12:01:02Z-a1b2c3d4", 1_767_787_262.0), ("mail-xxx", 1_700_000_000.0),
+    ("mail-20261399T120102Z-a1b2", 1_700_000_000.0),
+], spool=a_spool)  # fmt: skip
 def test_when_a_mail_was_kept_is_known_without_its_word(
     spool: MailSpool, id: str, created: float
 ) -> None:
@@ -449,17 +444,11 @@ def test_a_mail_of_a_stranger_is_not_sent(spool: MailSpool, name: str) -> None:
         spool.read(spool.meta_of(THEIRS))
 
 
-@each(
-    ("stored", "subject"),
-    [
-        ("=?utf-8?b?w5xidW5n?=", "Übung"),
-        ("=?utf-8?b?YQpCY2M6IHhAeS56G1tt?=", "a Bcc: x@y.z [m"),
-        ("=?utf-8?b?w5xidW5?=", "=?utf-8?b?w5xidW5?="),
-        ("=?utf-8?b?/w==?=", "=?utf-8?b?/w==?="),
-        ("=?iso-8859-1?q?=DCbung?=", "=?iso-8859-1?q?=DCbung?="),
-    ],
-    spool=a_spool,
-)
+@each(("stored", "subject"), [
+    ("=?utf-8?b?w5xidW5n?=", "Übung"), ("=?utf-8?b?YQpCY2M6IHhAeS56G1tt?=", "a Bcc: x@y.z [m"),
+    ("=?utf-8?b?w5xidW5?=", "=?utf-8?b?w5xidW5?="), ("=?utf-8?b?/w==?=", "=?utf-8?b?/w==?="),
+    ("=?iso-8859-1?q?=DCbung?=", "=?iso-8859-1?q?=DCbung?="),
+], spool=a_spool)  # fmt: skip
 def test_an_encoded_subject_is_ours_or_left_alone(
     spool: MailSpool, stored: str, subject: str
 ) -> None:
@@ -686,15 +675,7 @@ for n in range(15):
 
 def test_rivals_keep_all_their_mail(spool: MailSpool) -> None:
     """Two processes at once: nobody ever sees half a mail, and none is lost."""
-    rivals = [
-        subprocess.Popen(
-            [sys.executable, "-c", RIVAL, spool.folder, name], stdin=subprocess.PIPE, text=True
-        )
-        for name in ("one", "two")
-    ]
-    for rival in rivals:
-        assert rival.stdin is not None
-        rival.stdin.close()
+    rivals = start_rivals(RIVAL, spool.folder, ("one", "two"))
 
     assert [rival.wait() for rival in rivals] == [0, 0]
     found = [mail.subject for mail in spool.letters() if isinstance(mail, Spooled)]

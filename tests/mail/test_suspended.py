@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from engine.mail.suspended import Suspension, Suspensions
+from tests.mail.programs import start_rivals
 from tests.tables import each
 
 NOW = 1_795_170_000.0
@@ -143,15 +142,7 @@ for n in range(60):
 
 def test_rivals_do_not_undo_one_another(path: Path) -> None:
     """Two processes suspend and resume one transport each; neither touches the other's."""
-    rivals = [
-        subprocess.Popen(
-            [sys.executable, "-c", RIVAL, str(path), name], stdin=subprocess.PIPE, text=True
-        )
-        for name in ("curl", "exim")
-    ]
-    for rival in rivals:
-        assert rival.stdin is not None
-        rival.stdin.close()
+    rivals = start_rivals(RIVAL, str(path), ("curl", "exim"))
 
     assert [rival.wait() for rival in rivals] == [0, 0]
     assert set(opened(path).read()) == {"curl", "exim"}

@@ -157,8 +157,3 @@ def test_a_logo_that_is_no_picture_is_left_out(tmp_path: Path) -> None:
         f"mail logo {missing}: No such file or directory; mail goes without it",
     )
     assert first.logo == second.logo == ""
-
-
-def test_the_version_is_ours() -> None:
-    """It is not the firewall that sends the mail."""
-    assert template.version().startswith("spooldeck")

@@ -350,16 +350,10 @@ def test_where_processes_are_hidden_a_forced_postfix_is_believed(
     assert machine.ways().absence("exim").startswith("Exim does not run")
 
 
-@each(
-    ("target", "name"),
-    [
-        ("sendmail.postfix", ""),
-        ("sendmail.sendmail", "sendmail"),
-        ("../bin/msmtp", "sendmail"),
-        ("../../opt/dma/sendmail", "sendmail"),
-    ],
-    machine=Machine,
-)
+@each(("target", "name"), [
+    ("sendmail.postfix", ""), ("sendmail.sendmail", "sendmail"), ("../bin/msmtp", "sendmail"),
+    ("../../opt/dma/sendmail", "sendmail"),
+], machine=Machine)  # fmt: skip
 def test_whose_sendmail_is_tells_the_end_of_its_link(
     machine: Machine, target: str, name: str
 ) -> None:
@@ -377,19 +371,11 @@ def test_whose_sendmail_is_tells_the_end_of_its_link(
 SOMEBODY = accounts.Account(4711, 4711, (4711, 4712), "somebody", "/home/somebody")
 
 
-@each(
-    ("owner", "group", "mode", "above", "name"),
-    [
-        (0, 0, 0o600, 0o755, ""),
-        (0, 0, 0o644, 0o755, "msmtp"),
-        (0, 0, 0o644, 0o700, ""),
-        (0, 4712, 0o640, 0o755, "msmtp"),
-        (0, 4713, 0o640, 0o755, ""),
-        (4711, 0, 0o400, 0o755, "msmtp"),
-        (4711, 0, 0o044, 0o755, ""),
-    ],
-    machine=Machine,
-)
+@each(("owner", "group", "mode", "above", "name"), [
+    (0, 0, 0o600, 0o755, ""), (0, 0, 0o644, 0o755, "msmtp"), (0, 0, 0o644, 0o700, ""),
+    (0, 4712, 0o640, 0o755, "msmtp"), (0, 4713, 0o640, 0o755, ""),
+    (4711, 0, 0o400, 0o755, "msmtp"), (4711, 0, 0o044, 0o755, ""),
+], machine=Machine)  # fmt: skip
 def test_root_asks_for_whom_it_runs_programs(
     machine: Machine, owner: int, group: int, mode: int, above: int, name: str
 ) -> None:
