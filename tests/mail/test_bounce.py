@@ -18,6 +18,7 @@ from engine.mail import bounce, wire
 from engine.mail.bounce import HEADERS_LIMIT, Undelivered
 from engine.mail.host import Host
 from engine.stores.kannader.form import wire as wired
+from tests.examples import examples
 from tests.tables import each
 
 ROOT = Path(__file__).parents[2]
@@ -176,6 +177,7 @@ def test_of_endless_headers_the_first_are_returned() -> None:
     assert len(made(mail)) < HEADERS_LIMIT + 4096
 
 
+@examples(40)
 @given(st.text(), st.text(max_size=300), st.binary(max_size=300))
 def test_no_foreign_text_makes_a_header_or_a_part_of_its_own(
     recipient: str, error: str, headers: bytes

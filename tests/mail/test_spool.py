@@ -156,7 +156,7 @@ def test_a_subject_is_one_line_of_limited_length(spool: MailSpool) -> None:
         mail = kept(spool, f"mail-line-{number}", subject)
         assert mail.subject == re.sub("[\x00-\x1f\x7f-\x9f]", " ", subject)
     for number, sign in enumerate(("x", '"', "\u4e2d", "\U0001f4e7")):
-        assert kept(spool, f"mail-{number}", subject=sign * 50_000).subject == sign * 10_000
+        assert kept(spool, f"mail-{number}", subject=sign * 20_000).subject == sign * 10_000
 
 
 @each("id", ["", "mail-", "mail-a/b", "../mail-1", "x", "mail-\n", "mail-\u00e9"], spool=a_spool)

@@ -132,10 +132,10 @@ import sys
 from engine.mail.suspended import Suspensions
 suspensions = Suspensions(sys.argv[1])
 sys.stdin.readline()
-for n in range(60):
+for n in range(20):
     assert suspensions.suspend(sys.argv[2], n, "op", "")
     assert sys.argv[2] in suspensions.read()
-    if n < 59:
+    if n < 19:
         assert suspensions.resume(sys.argv[2])
 """
 
