@@ -93,7 +93,7 @@ def open_file(path: str, flags: int = os.O_RDONLY) -> int:
     """A descriptor of a file by its path, in a folder that another user may own.
 
     It cannot block. As root, links are followed as by `walk`, and a second hard link to a file of
-    somebody else than the folder's owner is refused.
+    a user other than the folder's owner is refused.
 
     Raises:
         PermissionError: another user's link leads to it.
@@ -216,7 +216,7 @@ def _owner_of(name: str, dir_fd: int) -> int:
 
 
 def _require_led_to(seen: stat_result, makers: frozenset[int], path: str) -> None:
-    """Make sure that whoever made the links to something owns it.
+    """Make sure that the users who made the links own the target.
 
     Raises:
         PermissionError: they do not.

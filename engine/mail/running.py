@@ -50,9 +50,9 @@ def run(
 ) -> Ran:
     """Run a program that is given a mail on standard input, as `engine.supervisor.run` does.
 
-    One that cannot be killed is left alone two graces after its time. What a program leaves behind
-    when it ends well may go on for `grace` seconds, while it has the output open: a script that
-    hands the mail on in the background has said that it was taken.
+    A program that cannot be killed is abandoned 2 x `grace` seconds after its timeout. What a
+    program leaves behind when it ends well may go on for `grace` seconds, while it has the output
+    open: a script that hands the mail on in the background has said that it was taken.
 
     Raises:
         NotSent: it cannot be started, or not be followed.

@@ -716,7 +716,7 @@ def test_what_a_killed_worker_had_in_hand_is_said(place: Place) -> None:
 
     killed, other = spool_facts(setup).warnings
     assert other.startswith("no sender is running, but 1 mail is in inflight, and may have arrived")
-    hand = rf"2 mails were in hand when our worker \(PID {worker.pid}\) was killed"
+    hand = rf"2 mails were claimed when our worker \(PID {worker.pid}\) was killed"
     assert re.match(
         rf"{hand}, and may have arrived; back in the queue from .* on, now with", killed
     )
@@ -733,7 +733,7 @@ def test_what_a_killed_worker_had_in_hand_is_said(place: Place) -> None:
     assert (len(claims), len(left)) == (3, 2)
     with closing(place.store()) as store:
         store.swap(left[0], verbs.release(left[0], time.time()))
-    assert spool_facts(setup).warnings[0].startswith("1 mail was in hand")
+    assert spool_facts(setup).warnings[0].startswith("1 mail was claimed")
     assert len(spool_facts(setup).warnings) == 2
 
 

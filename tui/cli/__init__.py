@@ -10,7 +10,14 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from argparse import SUPPRESS, Action, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import (
+    SUPPRESS,
+    Action,
+    ArgumentError,
+    ArgumentParser,
+    Namespace,
+    RawDescriptionHelpFormatter,
+)
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from signal import SIG_DFL, SIGCHLD, signal
 from typing import Any, NamedTuple, NoReturn, TypeAlias
@@ -142,12 +149,16 @@ def _refuse_typo(words: list[str]) -> None:
     is_path = "/" in first or is_named_database(first) or any(map(os.path.lexists, _plain(words)))
     if not first or is_path:
         return
+    said = f"no such command or place: '{shown(first)}'{_meant(first, list(COMMANDS))}"
+    fail(EX_USAGE, f"{said} (see `spooldeck --help`)")
+
+
+def _meant(word: str, known: Sequence[str]) -> str:
+    """The words that are spelled like a mistyped one, as the end of a message; "" if none is."""
     from difflib import get_close_matches  # only for a typing error: it costs start-up time
 
-    close = get_close_matches(first, COMMANDS)
-    meant = f"; did you mean {' or '.join(close)}?" if close else ""
-    said = f"no such command or place: '{shown(first)}'{meant}"
-    fail(EX_USAGE, f"{said} (see `spooldeck --help`)")
+    close = get_close_matches(word, known)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
 def _setup(loaded: config.Config, place: str, words: tuple[str, ...]) -> Setup:
@@ -215,6 +226,13 @@ class _Parser(ArgumentParser):
         if arg_strings == ["--"] and action.dest in _ANY_TEXT:
             return "--"
         return super()._get_values(action, arg_strings)
+
+    def _check_value(self, action: Action, value: object) -> None:
+        try:
+            super()._check_value(action, value)
+        except ArgumentError as error:
+            error.message += _meant(str(value), [str(choice) for choice in action.choices or ()])
+            raise
 
     def error(self, message: str) -> NoReturn:
         """Name the command, so that one knows whose help to ask for."""
@@ -409,7 +427,13 @@ _WORDS = (
             _takes("--value", metavar="V", default="", help="what it is set to, where it asks"),
             _takes("--reason", metavar="TEXT", default="", help="why, for the journal"),
             _DRY_RUN,
-            _takes("--apply", type=_count, default=0, metavar="N", help="do it, to so many things"),
+            _takes(
+                "--apply",
+                type=_count,
+                default=0,
+                metavar="N",
+                help="apply; N must be the planned count",
+            ),
             _takes(_JSON, action="store_true", help="for programs"),
         ),
     ),
@@ -691,7 +715,11 @@ _WORDS = (
         (
             _PLACE,
             _takes("--loop", action="store_true", help="run after run until stopped"),
-            _takes("--quiet", action="store_true", help="no words where all is well or exit 2"),
+            _takes(
+                "--quiet",
+                action="store_true",
+                help="print nothing if OK or if another run is active",
+            ),
         ),
     ),
     _Word(

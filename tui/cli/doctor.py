@@ -113,7 +113,8 @@ def _shut(setup: Setup, settings: MailSettings, found: patient.Mail) -> patient.
             return found._replace(hidden=found.hidden or "which transports are suspended")
         if isinstance(error.__cause__, ValueError):
             path = f"{setup.desk}/suspended"
-            mend = f"rm {shlex.quote(path)}  # then spooldeck mail suspend what must not be used"
+            again = "spooldeck mail suspend NAME for each that must stay off"
+            mend = f"rm {shlex.quote(path)}  # then {again}"
             return found._replace(settings=[*found.settings, (str(error), mend)])
         return found._replace(problem=str(error))
     if token_at is not None:

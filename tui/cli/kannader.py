@@ -295,7 +295,7 @@ def left_behind(setup: Setup, store: KannaderStore) -> tuple[str, ...]:
     if killed:
         whose = f"our worker (PID {', '.join(map(str, sorted(hands)))})"
         was = "1 mail was" if len(killed) == 1 else f"{len(killed):,} mails were"
-        found.append(f"{was} in hand when {whose} was killed{_may_have_arrived(killed)}")
+        found.append(f"{was} claimed when {whose} was killed{_may_have_arrived(killed)}")
     if others:
         are = "1 mail is" if len(others) == 1 else f"{len(others):,} mails are"
         found.append(f"no sender is running, but {are} in inflight{_may_have_arrived(others)}")

@@ -25,9 +25,9 @@ def ending(work: Work, dead: str) -> str:
     far = f"{work.name} is at {int(100 * work.share)}%"
     now = work.progress
     if now is None:
-        return f"{far}: it ends after the batch in hand, the rest stays as it is."
+        return f"{far}: it stops after the current batch, the rest is unchanged."
     if not now.rest or now.stopped:
-        return f"{far}: all is sent; what becomes of it is not followed any more."
+        return f"{far}: all is sent; results are no longer followed."
     tasks = present.count(now.rest, "task")
     return (
         f"{far}: it stops. {tasks} not moved stay in {shown(dead)}; the next start offers to go on."

@@ -63,10 +63,12 @@ class WorkerScreen(Deed):
         words = [
             f"runs: {shown(shlex.join(live.place.work))}",
             f"works on {present.count(waiting, 'pending task')}, and sends mail that is due, until "
-            "W stops it or the console is left",
+            "W stops it; quitting asks whether to stop it",
         ]
         if lock is not None and lock.verdict is Verdict.STUCK:
-            ends = f"left alone: {lock.doubt}" if lock.doubt else f"ends its holder, PID {lock.pid}"
+            ends = (
+                f"not signalled: {lock.doubt}" if lock.doubt else f"ends its holder, PID {lock.pid}"
+            )
             words.append(f"the lock is stuck: {shown(ends)}")
         elif lock is not None and lock.verdict is Verdict.HELD:
             words.append(f"the lock is held by PID {lock.pid}: a second worker ends without work")
