@@ -660,6 +660,6 @@ def test_a_lock_that_never_rests_is_judged_all_the_same(
     assert said(holder) == "held"
     assert said(start(REWRITES, str(path), str(gone))) == "begun"
 
-    verdicts = {examine(str(path), THRESHOLD).verdict for _ in range(8)}
+    verdicts = {examine(str(path), THRESHOLD).verdict for _ in range(30)}
 
     assert verdicts <= {Verdict.HELD, Verdict.STUCK, Verdict.UNKNOWN}

@@ -559,10 +559,10 @@ def test_a_gate_that_says_when_it_opens_is_asked_again_then(desk: Desk) -> None:
 
 def test_orphans_are_rescued_once(desk: Desk) -> None:
     """What a dead worker left claimed is failed once when the next one starts, and waits its turn
-    like any failed task.
+    like any failed task; a task that ended its worker for the fourth time is dead.
     """
-    task = desk.add()
-    list(desk.store.take(NOW, "the dead", 1))
+    task, last = desk.add(), desk.add(number=2, attempts=3)
+    list(desk.store.take(NOW, "the dead", 2))
 
     first = desk.worker({"job": does}).process_next()
     second = desk.worker({"job": does}).process_next()
@@ -572,6 +572,9 @@ def test_orphans_are_rescued_once(desk: Desk) -> None:
     assert now.error.startswith("worker ended while it ran: ")
     assert (first.done, second.done) == (0, 0)
     assert len(desk.said("Moving orphaned work task back to pending: ")) == 1
+    assert desk.now(last).state is State.DEAD
+    assert desk.tallies["dlq_total"] == 1
+    assert desk.said("moving") == [f"Task {last.id} exhausted retries (4/4), moving to DLQ"]
 
 
 def test_an_orphan_says_whose_it_was(desk: Desk, tmp_path: Path) -> None:
