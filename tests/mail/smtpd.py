@@ -164,9 +164,10 @@ class Server:
         self._ready.set()
         await self._stop.wait()
         server.close()
-        for transport in self._open:
-            cast(asyncio.WriteTransport, transport).abort()
-        for _ in range(3):  # a transport that was broken off says so in the next round
+        # One that was broken off closes in the next round; one accepted just now begins then.
+        for _ in range(5):
+            for transport in self._open:
+                cast(asyncio.WriteTransport, transport).abort()
             await asyncio.sleep(0)
         self._open.clear()
 
