@@ -10,8 +10,11 @@ from blockbuster import blockbuster_ctx
 from textual.events import Event
 from textual.pilot import Pilot
 
+from tests.tui.queues import root, spooldeck
 from tests.tui.spools import acted
 from tui.guarded import Guarded
+
+__all__ = ["root", "spooldeck"]
 
 READING = 3600.0
 """Seconds from a paint to the next key of a pilot."""

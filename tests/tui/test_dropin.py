@@ -10,21 +10,17 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 
 from engine import verbs
-from engine.model import State, Task
-from engine.stores.nftban import NftbanStore, Spool
 from tests import command
 from tests.mail.programs import needs
 from tests.mail.smtpd import Server
-
-Run: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
+from tests.tui.queues import bury_one, clean_environment, store_at, tasks_at
+from tests.tui.users import NOBODY, as_user, place_for_all
 
 COMMAND = [sys.executable, "-P", "-m", "tui.cli"]
 GOLDEN = Path(__file__).parents[1] / "golden" / "nftban"
@@ -45,10 +41,12 @@ SAID = (
 )
 """What the handler of the golden files said, before it was cleaned."""
 
-
-def _environment(folder: Path) -> dict[str, str]:
-    kept = {"PATH": os.environ["PATH"], "HOME": str(folder), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
-    return kept | {"NFTBAN_MAIL_METHOD": "none"}  # no mail program of this machine is used
+RECORDER = """\
+#!/bin/bash
+printf '%s' "${NFTBAN_SMTP_PASS-}"; printf '<%s>' "$@"; printf '\\n'
+exit "${CODE:-0}"
+"""
+"""Stands in for spooldeck: prints the password that it gets, and each of its words."""
 
 
 class Place:
@@ -60,90 +58,69 @@ class Place:
         self.config = folder / "some.yaml"
         self.config.write_text(HANDLERS.format(folder=folder))
         (folder / "said").write_text(SAID)
-        self.run("init", str(self.root))
+        self.run("init", self.root)
 
-    def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
         """The command, for this place."""
         return command.run(
             words,
             capture_output=True,
             text=True,
-            env=_environment(self.folder) | more,
+            env=clean_environment(self.folder) | more,
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
         )
 
-    def queue(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def queue(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
         """`spooldeck queue`, for this queue."""
-        return self.run("--config", str(self.config), "--root", str(self.root), "queue", *words)
+        return self.run("--config", self.config, "--root", self.root, "queue", *words, **more)
 
     def bash(self, script: str, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
         """A script that has the functions, as strict as the contract's own modules are.
 
-        It runs in a folder of its own, in which something waits to be imported in place of us.
+        It runs in a folder of its own, in which a module waits to be imported in place of ours.
         """
         elsewhere = self.folder / "elsewhere"
         (elsewhere / "tui").mkdir(parents=True, exist_ok=True)
         (elsewhere / "tui" / "__init__.py").write_text("open('pwned', 'w')")
         functions = self.folder / "functions.sh"
         if not functions.exists():
-            functions.write_text(self.run("--config", str(self.config), "shell-init").stdout)
+            functions.write_text(self.run("--config", self.config, "shell-init").stdout)
         # As the contract's own: set by nftban.conf, readonly, and not exported.
         place = f"readonly NFTBAN_DATA_DIR='{self.root}' NFTBAN_RUN_DIR='{self.root}/run'\n"
         place += f"readonly NFTBAN_LOG_DIR='{self.root}/log'\n"
         strict = f"set -Eeuo pipefail\n. '{functions}'\n"
-        argv = ["bash", "-c", strict + place + script, "bash", *words]
-        done = self._run(argv, more, elsewhere)
+        done = subprocess.run(
+            ["bash", "-c", strict + place + script, "bash", *words],
+            capture_output=True,
+            text=True,
+            cwd=elsewhere,
+            env=clean_environment(self.folder) | more,
+            stdin=subprocess.DEVNULL,
+            timeout=60,
+        )
         assert not (elsewhere / "pwned").exists()
         return done
 
-    @staticmethod
-    def _run(
-        argv: list[str], more: dict[str, str], folder: Path
-    ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            argv,
-            capture_output=True,
-            text=True,
-            cwd=folder,
-            env=_environment(folder) | more,
-            stdin=subprocess.DEVNULL,
-            timeout=60,
-            check=False,
-        )
-
-    def store(self) -> NftbanStore:
-        """Its store, for given and then."""
-        queue = f"{self.root}/queue"
-        return NftbanStore(Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq"))
-
-    def tasks(self, state: State) -> list[Task]:
-        """Its tasks in a state."""
-        store = self.store()
-        found = [task for task in store.look({store.states[state]}) if isinstance(task, Task)]
-        store.close()
-        return found
-
-    def bury(self, days: int) -> str:
-        """The id of a task that died so many days ago, in a file written just now."""
-        store = self.store()
-        store.swap(None, verbs.enqueue("report", 1_700_000_000, os.urandom(4).hex()))
-        (taken,) = store.take(1_700_000_001, "test", 1)
-        store.swap(taken, verbs.bury(taken, "no use"))
-        store.close()
-        (task,) = (task for task in self.tasks(State.DEAD) if task.id == taken.id)
-        file = self.root / "queue" / "dlq" / f"{task.id}.task"
-        died = task.extra["dead_since"]
-        then = int(died) - days * 86400 - 60
-        file.write_text(file.read_text().replace(died, str(then)))
-        return task.id
+    def record(self, *words: str) -> None:
+        """Let the functions run the recorder instead of spooldeck; `words` are for `shell-init`."""
+        recorder = self.folder / "recorder"
+        recorder.write_text(RECORDER)
+        recorder.chmod(0o755)
+        text = self.run(*words, "shell-init").stdout
+        assert shlex.join(COMMAND) in text
+        text = text.replace(shlex.join(COMMAND), shlex.quote(str(recorder)))
+        (self.folder / "functions.sh").write_text(text)
 
     def hurry(self) -> None:
         """Let what waits to be retried be due now."""
-        store = self.store()
-        for task in self.tasks(State.PENDING):
-            store.swap(task, verbs.promote(task, 0))
-        store.close()
+        with store_at(self.root) as store:
+            for task in tasks_at(self.root, "pending"):
+                store.swap(task, verbs.promote(task, 0))
+
+    def bury(self, days: int) -> str:
+        """The id of a task that died a minute more than so many days ago."""
+        return bury_one(self.root, days_ago=days + 1 / 1440).id
 
     @property
     def log(self) -> list[str]:
@@ -176,9 +153,148 @@ def golden(name: str) -> list[str]:
 
 # ---- bash functions
 
+CALLS = {
+    "nftban_queue_add feeds_sync 'Feed enabled: x' /p more": (
+        "<queue><add><--><feeds_sync><Feed enabled: x></p>"
+    ),
+    "nftban_queue_process_next": "secret<queue><process-next><--quiet>",
+    "nftban_queue_count": "<queue><count>",
+    "nftban_queue_count_dlq": "<queue><count-dlq>",
+    "nftban_queue_dlq_list": "<queue><dlq><list>",
+    "nftban_queue_dlq_retry --help": "<queue><dlq><retry><--><--help>",
+    "nftban_queue_dlq_purge": "<queue><dlq><purge><--><7>",
+    "nftban_queue_dlq_purge 5": "<queue><dlq><purge><--><5>",
+    "nftban_mail_send hello a@b.c": "secret<mail><send><--literal><--><hello><a@b.c>",
+    "nftban_mail_send_with_retry - '' '--it failed'": (
+        "secret<mail><send-with-retry><--literal><--><-><><--it failed>"
+    ),
+    # As the contract's own, the functions are exported.
+    "bash -c 'nftban_queue_count'": "<queue><count>",
+}
+"""What is called, and what of it arrives: the relay's password is for what may send mail."""
 
-def test_a_task_s_life_by_the_functions_is_the_contract_s(place: Place) -> None:
-    """Add, process, retry, give up, list, retry by hand: each prints and answers as it should."""
+
+def test_each_function_is_one_command(place: Place) -> None:
+    """Its words arrive as they are, behind `--`; the variables of the caller, exported or not."""
+    place.record()
+
+    run = place.bash("readonly NFTBAN_SMTP_PASS=secret\n" + "\n".join(CALLS))
+
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.splitlines() == list(CALLS.values())
+
+
+def test_the_functions_end_with_codes_of_the_contract(place: Place) -> None:
+    """Codes beyond the contract's become 1, of process_next 3, and nothing waits then; a plain
+    call ends a strict caller.
+    """
+    place.record()
+    script = """
+        for CODE in 0 1 2 3 64 69 130; do
+            export CODE
+            for name in add process_next has_pending; do
+                rc=0; nftban_queue_$name x >/dev/null || rc=$?; printf '%s ' $rc
+            done
+            echo
+        done
+        CODE=1
+        nftban_queue_count >/dev/null
+        echo not reached
+    """
+
+    run = place.bash(script)
+
+    lines = ["0 0 1", "1 1 1", "2 2 1", "3 3 1", "1 3 1", "1 3 1", "130 130 1"]
+    assert [line.strip() for line in run.stdout.splitlines()] == lines
+    assert run.returncode == 1
+
+
+USAGE = {
+    "nftban_queue_add": "nftban_queue_add <task_type> [description] [payload_file]",
+    "nftban_queue_add ''": "nftban_queue_add <task_type> [description] [payload_file]",
+    "nftban_queue_dlq_retry": "nftban_queue_dlq_retry <task_id>",
+    "nftban_queue_dlq_retry ''": "nftban_queue_dlq_retry <task_id>",
+    "nftban_queue_dlq_purge --": "nftban_queue_dlq_purge [days]",
+    "nftban_queue_dlq_purge 1.5": "nftban_queue_dlq_purge [days]",
+    "nftban_mail_send": "nftban_mail_send <content> [recipient]",
+    "nftban_mail_send_with_retry ''": (
+        "nftban_mail_send_with_retry <content> [recipient] [subject]"
+    ),
+}
+
+
+def test_a_function_called_wrongly_prints_its_usage(place: Place) -> None:
+    """It ends with 1 and one line on standard error, and runs nothing."""
+    place.record()
+
+    run = place.bash("".join(f"rc=0; {words} || rc=$?; echo $rc\n" for words in USAGE))
+
+    assert run.stderr.splitlines() == [f"Usage: {usage}" for usage in USAGE.values()]
+    assert run.stdout.splitlines() == ["1"] * len(USAGE)
+
+
+def test_the_functions_leave_nothing_behind(place: Place) -> None:
+    """Loaded twice, called, failed: the caller's variables and options are what they were."""
+    place.record()
+
+    run = place.bash(f"""
+        readonly code=mine other=mine days=mine id=mine text=mine
+        before=$(set | grep -v ^_=; set +o)
+        . '{place.folder}/functions.sh'
+        nftban_queue_count; CODE=64 nftban_queue_dlq_retry none >/dev/null || true
+        after=$(set | grep -v ^_=; set +o)
+        diff <(echo "$before") <(echo "$after" | grep -v ^before=)
+    """)
+
+    assert (run.stdout, run.returncode) == ("<queue><count>\n", 0)
+
+
+def test_root_named_at_shell_init_is_kept(place: Place) -> None:
+    """`--root` is made absolute and quoted, so that the functions find it from anywhere."""
+    odd = "it's an $odd place"
+    place.record("--root", odd)
+
+    run = place.bash("cd /; nftban_queue_count")
+
+    assert run.stdout == f"<--root><{place.folder}/{odd}><queue><count>\n"
+
+
+def test_the_functions_are_printed_whatever_is_configured(place: Place) -> None:
+    """A configuration that is wrong or missing does not leave a login shell without them."""
+    (place.folder / "spooldeck.yaml").write_text("queue: {frob: 1}\n")
+    broken = {"NFTBAN_DATA_DIR": "nowhere", "NFTBAN_QUEUE_MAX_PENDING": "many"}
+
+    for words in ((), ("--config", "none.yaml")):
+        run = place.run(*words, "shell-init", **broken)
+        assert (run.returncode, run.stderr) == (0, "")
+        assert "nftban_mail_send_with_retry()" in run.stdout
+
+
+def test_the_functions_are_printed_without_the_console(place: Place) -> None:
+    """`eval "$(spooldeck shell-init)"` stands in login files: it loads no screen, no database."""
+    code = "import sys; from tui.cli import main; main(['shell-init']); print(*sys.modules)"
+
+    run = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, cwd="/"
+    )
+
+    loaded = set(run.stdout.splitlines()[-1].split())
+    assert "tui.cli.dropin" in loaded
+    assert loaded.isdisjoint({"textual", "rich", "sqlite3", "asyncio", "ctypes", "subprocess"})
+
+
+def test_a_function_adds_a_task(place: Place) -> None:
+    """It runs the real command on the queue of its caller, from any folder, and prints the id."""
+    run = place.bash("nftban_queue_add feeds_sync 'Feed enabled: spamhaus'")
+
+    (task,) = tasks_at(place.root)
+    assert (run.stdout, run.stderr) == (f"{task.id}\n", "")
+    assert (task.kind, task.description) == ("feeds_sync", "Feed enabled: spamhaus")
+
+
+@pytest.mark.deep
+def test_a_tasks_life_by_the_functions_is_the_contracts(place: Place) -> None:
+    """Add, process, retry, give up, list, retry by hand: output and codes are the contract's."""
     first = place.bash("""
         if nftban_queue_has_pending; then echo waits; fi
         id=$(nftban_queue_add feeds_sync 'Feed enabled: spamhaus')
@@ -215,65 +331,9 @@ def test_a_task_s_life_by_the_functions_is_the_contract_s(place: Place) -> None:
     )
 
 
-def test_purge_takes_what_died_more_than_seven_days_ago(place: Place) -> None:
-    """Without a number it is 7 days, whatever the retention is; with one it is that."""
-    place.bury(6)
-    place.bury(8)
-
-    run = place.bash(
-        "nftban_queue_dlq_purge; nftban_queue_dlq_purge 5",
-        NFTBAN_QUEUE_DLQ_AUTO_RETENTION_DAYS="99",
-    )
-
-    assert run.stdout == "Purged 1 tasks from DLQ\nPurged 1 tasks from DLQ\n", run.stderr
-    assert place.tasks(State.DEAD) == []
-
-
-WORDS_OF_FAILURE = {
-    "nftban_queue_add": "Usage: nftban_queue_add <task_type> [description] [payload_file]",
-    "nftban_queue_add ''": "Usage: nftban_queue_add <task_type> [description] [payload_file]",
-    "nftban_queue_add full": "ERROR: Queue full",
-    "nftban_queue_dlq_retry": "Usage: nftban_queue_dlq_retry <task_id>",
-    "nftban_queue_dlq_retry ''": "Usage: nftban_queue_dlq_retry <task_id>",
-    "nftban_queue_dlq_retry ../../x": "Task not found in DLQ: ../../x",
-    "nftban_queue_dlq_retry --help": "Task not found in DLQ: --help",
-    "nftban_queue_dlq_purge --": "Usage: nftban_queue_dlq_purge [days]",
-    "nftban_queue_dlq_purge 1.5": "Usage: nftban_queue_dlq_purge [days]",
-    "nftban_queue_dlq_purge 99999999999999": "spooldeck: expected a number of days "
-    "from 0 to 999999, not '99999999999999'",
-}
-
-
-def test_what_fails_says_so_in_the_contract_s_words(place: Place) -> None:
-    """Each ends with 1 and one line on standard error, and nothing on standard output."""
-    place.queue("add", "report")
-    script = "".join(f"rc=0; {words} || rc=$?; echo $rc\n" for words in WORDS_OF_FAILURE)
-
-    run = place.bash(script, NFTBAN_QUEUE_MAX_PENDING="1")
-
-    assert run.stderr.splitlines() == list(WORDS_OF_FAILURE.values())
-    assert run.stdout.splitlines() == ["1"] * len(WORDS_OF_FAILURE)
-    assert len(place.tasks(State.PENDING)) == 1
-
-
-def test_a_queue_that_is_not_there_is_one_line_and_a_code_of_the_contract(place: Place) -> None:
-    """Codes beyond the contract's become 1, of process_next 3; nothing pretends to be empty."""
-    shutil.rmtree(place.root)
-
-    run = place.bash("""
-        rc=0; nftban_queue_add feeds_sync || rc=$?; echo $rc
-        rc=0; nftban_queue_process_next || rc=$?; echo $rc
-        rc=0; nftban_queue_has_pending || rc=$?; echo $rc
-    """)
-
-    assert run.stdout.splitlines() == ["1", "3", "1"]
-    assert [": no queue, expected" in line for line in run.stderr.splitlines()] == [True] * 3
-
-
+@pytest.mark.deep
 def test_mail_is_sent_by_the_functions(place: Place) -> None:
-    """Once, or with retries and the spool behind it: output and exit codes are the contract's, and
-    variables count as they are, exported or not.
-    """
+    """Once, or with retries and the spool behind it: output and exit codes are the contract's."""
     with Server(rcpt=["450 4.2.1 later", "", "450 4.2.1 later"]) as server:
         needs("curl")
         run = place.bash(f"""
@@ -286,64 +346,22 @@ def test_mail_is_sent_by_the_functions(place: Place) -> None:
             while read -r to; do nftban_mail_send - "$to"; done <<<$'c@example.com\nd@example.com'
             NFTBAN_MAIL_METHOD=none
             rc=0; nftban_mail_send_with_retry 'fourth' 'b@example.com' || rc=$?; echo $rc
-            rc=0; nftban_mail_send || rc=$?; echo $rc
-            rc=0; nftban_mail_send_with_retry '' || rc=$?; echo $rc
-            declare -F -x nftban_mail_send >/dev/null
         """)
 
-    (task,) = place.tasks(State.PENDING)
+    (task,) = tasks_at(place.root, "pending")
     sent = "✓ Email submitted to transport for: {} (delivery not confirmed)"
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines() == [
         "1",
         *(sent.format(f"{name}@example.com") for name in ("a", "all", "c", "d")),
         f"Mail spooled for later delivery: {task.id}",
-        *("1", "1", "1"),
+        "1",
     ]
-    first, *rest = run.stderr.splitlines()
-    assert first.startswith("✗ Failed to send email: unavailable_450")
-    assert rest[-2:] == [
-        "Usage: nftban_mail_send <content> [recipient]",
-        "Usage: nftban_mail_send_with_retry <content> [recipient] [subject]",
-    ]
-    assert [mail.recipients for mail in server.mails] == [
-        ("a@example.com",),
-        ("all@example.com",),
-        # A dash is a text like any other: the rest of a loop's input is nobody's mail.
-        *(("c@example.com",), ("d@example.com",)),
-    ]
+    assert run.stderr.startswith("✗ Failed to send email: unavailable_450")
+    # A dash is a text like any other: the rest of a loop's input is no mail.
+    recipients = [mail.recipients for mail in server.mails]
+    assert recipients == [(f"{name}@example.com",) for name in ("a", "all", "c", "d")]
     assert b"Subject: --it failed" in server.mails[1].data
-
-
-def test_the_relay_s_password_is_only_for_what_sends_mail(place: Place) -> None:
-    """Set and not exported by the caller, it is handed on by no function that has no use for it."""
-    script = place.folder / "environment.py"
-    script.write_text("import os, sys; print('NFTBAN_SMTP_PASS' in os.environ, *sys.argv[1:3])")
-    text = place.run("shell-init").stdout.replace(
-        shlex.join(COMMAND), shlex.join([sys.executable, str(script)])
-    )
-    (place.folder / "functions.sh").write_text(text)
-
-    run = place.bash("""
-        readonly NFTBAN_SMTP_PASS=hunter2
-        nftban_queue_count; nftban_queue_add report; nftban_queue_process_next
-        nftban_mail_send hello; nftban_mail_send_with_retry hello
-    """)
-
-    assert run.stdout.splitlines() == [
-        "False queue count",
-        "False queue add",
-        "True queue process-next",
-        "True mail send",
-        "True mail send-with-retry",
-    ]
-
-
-def test_a_failing_function_ends_a_strict_caller_that_does_not_ask(place: Place) -> None:
-    """Under errexit a plain call that finds nothing ends the caller with the contract's code."""
-    run = place.bash("nftban_queue_count; nftban_queue_process_next; echo not reached")
-
-    assert (run.stdout, run.returncode) == ("0\n", 1)
 
 
 VALUES = {
@@ -363,102 +381,53 @@ VALUES = {
 
 def test_any_text_arrives_cleaned_and_nothing_of_it_runs(place: Place) -> None:
     """Spaces, quotes, substitutions, dashes and newlines are text, for the shell and for us."""
-    odd = "IFS=', 1a'; for text; do nftban_queue_add report \"$text\" >/dev/null; done"
+    for text in VALUES:
+        place.queue("add", "--", "report", text)
+    place.record()
+    odd = "IFS=', 1a'; for text; do nftban_queue_add report \"$text\"; done"
+    passed = place.bash(odd, *VALUES)
 
-    run = place.bash(odd, *VALUES)
-
-    assert (run.returncode, run.stderr, run.stdout) == (0, "", "")
-    stored = sorted(task.description for task in place.tasks(State.PENDING))
-    assert stored == sorted(VALUES.values())
+    stored = [task.description for task in tasks_at(place.root)]
+    assert sorted(stored) == sorted(VALUES.values())
     assert [line for line in place.log if not line.isprintable()] == []
-
-
-def test_a_payload_is_stored_as_it_was_named(place: Place) -> None:
-    """A third word is a file below the mail spool, by its absolute path, and any other is refused
-    with the contract's code for an error; an empty text is the type.
-    """
-    mail = place.root / "mailspool" / "mail-1"
-    mail.mkdir(parents=True)
-    (mail / "meta.sh").touch()
-
-    run = place.bash(f"nftban_queue_add mail_send '' '{mail}/meta.sh'")
-    bad = place.bash(f"cd '{mail}'; nftban_queue_add mail_send '' meta.sh")
-
-    (task,) = place.tasks(State.PENDING)
-    assert run.stdout == f"{task.id}\n"
-    assert (task.description, task.payload) == ("mail_send", f"{mail}/meta.sh")
-    assert (bad.returncode, bad.stdout) == (1, "")
-    assert f"below {place.root}/mailspool: expected the absolute path of a file there" in bad.stderr
-
-
-def test_the_functions_leave_nothing_behind(place: Place) -> None:
-    """Loaded twice, called, failed: the caller's variables and options are what they were."""
-    run = place.bash(f"""
-        readonly code=mine other=mine days=mine id=mine text=mine
-        before=$(set | grep -v ^_=; set +o)
-        . '{place.folder}/functions.sh'
-        nftban_queue_count; nftban_queue_dlq_retry nobody || true
-        after=$(set | grep -v ^_=; set +o)
-        diff <(echo "$before") <(echo "$after" | grep -v ^before=)
-    """)
-
-    assert run.stdout == "0\n"
-
-
-def test_child_scripts_have_the_functions_too(place: Place) -> None:
-    """As the contract's own, they are exported: `command -v` finds them in a script."""
-    run = place.bash("""
-        export NFTBAN_DATA_DIR NFTBAN_RUN_DIR NFTBAN_LOG_DIR
-        bash -c 'command -v nftban_queue_add && nftban_queue_count'
-    """)
-
-    assert run.stdout == "nftban_queue_add\n0\n", run.stderr
+    assert passed.stdout == "".join(f"<queue><add><--><report><{text}>\n" for text in VALUES)
 
 
 def test_a_held_lock_is_2_without_a_word(place: Place) -> None:
-    """While somebody works, process_next answers 2 and is silent; the log says who it is."""
+    """While another process works, `--quiet` answers 2 and is silent; the log says who it is."""
     lock = place.root / "run" / "queue.lock"
     lock.write_text(f"{os.getpid()}\n{int(lock.parent.stat().st_mtime)}\n")
 
-    run = place.bash("nftban_queue_process_next || exit $?")
+    run = place.queue("process-next", "--quiet")
 
     assert (run.returncode, run.stdout, run.stderr) == (2, "", "")
     assert f"[DEBUG] Queue processor running (PID: {os.getpid()}, age: " in place.log[-1]
-
-
-def test_root_named_at_shell_init_is_kept(place: Place, tmp_path: Path) -> None:
-    """`--root` is made absolute and quoted, so that the functions find it from anywhere."""
-    odd = tmp_path / "it's an $odd place"
-    place.run("init", odd.name)
-    functions = place.run("--root", odd.name, "shell-init").stdout
-
-    run = place.bash(f"cd /\n{functions}\nnftban_queue_add report")
-
-    assert (odd / "queue" / "pending" / f"{run.stdout.strip()}.task").is_file(), run.stderr
 
 
 # ---- the log
 
 
 def test_the_log_is_the_contract_s_line_by_line(place: Place) -> None:
-    """A day of the contract's own program, done by ours, leaves the same words in the log."""
-    dead = []
+    """A day of the contract's own program, done by ours, prints and logs the same words."""
     place.queue("add", "feeds_sync", "Feed enabled: spamhaus")
     place.queue("add", "geoban_apply")
     for _ in range(4):
         place.queue("process-next")
         place.hurry()
-    (task,) = place.tasks(State.DEAD)
-    place.queue("dlq", "retry", task.id)
+    (task,) = tasks_at(place.root, "dlq")
+    listed = place.queue("dlq", "list").stdout
+    retried = place.queue("dlq", "retry", task.id).stdout
     (place.folder / "mended").touch()
     place.queue("process-next")
     place.queue("add", "bogus_type", "x y")
     place.queue("process-next")
-    dead += [place.bury(8), place.bury(6)]
+    for days in (8, 6):
+        place.bury(days)
     for days in ("7", "5", "0"):
         place.queue("dlq", "purge", days)
 
-    assert len(dead) == 2
+    assert masked(listed.splitlines()) == masked(golden("dlq_list.stdout.txt"))
+    assert masked(retried.splitlines()) == masked(golden("dlq_retry.stdout.txt"))
     assert masked(place.log) == masked(golden("queue.log"))
 
 
@@ -491,7 +460,7 @@ def test_what_a_run_purges_by_itself_is_logged_as_the_contract_does(place: Place
 
     place.queue("process-next")
 
-    assert [task.id for task in place.tasks(State.DEAD)] == [kept]
+    assert [task.id for task in tasks_at(place.root, "dlq")] == [kept]
     assert masked(place.log) == ["[STAMP] [INFO] Auto-purged 1 DLQ tasks older than 7 days"]
 
 
@@ -512,19 +481,10 @@ def test_errors_and_alerts_are_copied_to_syslog(place: Place) -> None:
             place.queue("process-next")
             place.hurry()
         place.queue("add", "report")
-        place.run(
-            "--config",
-            str(place.config),
-            "--root",
-            str(place.root),
-            "queue",
-            "add",
-            "full",
-            NFTBAN_QUEUE_MAX_PENDING="1",
-        )
+        place.queue("add", "full", NFTBAN_QUEUE_MAX_PENDING="1")
         said = list(received(syslog))
 
-    (task,) = place.tasks(State.DEAD)
+    (task,) = tasks_at(place.root, "dlq")
     failed = [line.split("] ", 2)[2] for line in place.log if "Task failed" in line]
     assert len(failed) == 3
     assert said == [
@@ -547,45 +507,28 @@ def received(syslog: socket.socket) -> Iterator[tuple[str, str]]:
         yield found[1], found[2]
 
 
-def test_who_may_add_need_not_be_one_who_may_log() -> None:
-    """A log that may not be written costs no task and no word; the id is printed all the same."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can be somebody else for a moment")
-    # The interpreter may lie where nobody else may go, so it changes its user once all is loaded.
-    code = (
-        "import os, sys, tui.cli.queue, engine.syslogging; from tui.cli import main;"
-        "main(['--root', '/nowhere', 'queue', 'count']);"
-        "os.setgroups([]); os.setgid(65534); os.setuid(65534); sys.exit(main(sys.argv[1:]))"
-    )
-    with tempfile.TemporaryDirectory() as folder:  # the test's own lets nobody else in
-        Path(folder).chmod(0o755)
-        place = Place(Path(folder))
-        for path in (place.root, *(place.root / "queue").rglob("*"), place.root / "queue"):
-            os.chown(path, 65534, 65534)
-        added = subprocess.run(
-            [*COMMAND[:2], "-c", code, "--root", str(place.root), "queue", "add", "report"],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd="/",
-            env={"HOME": "/"},
-        )
-        tasks = place.tasks(State.PENDING)
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_log_that_may_not_be_written_costs_no_task() -> None:
+    """A user who may add but not log gets the id all the same, and no complaint."""
+    with place_for_all() as root:
+        for path in (root, *(root / "queue").rglob("*"), root / "queue"):
+            os.chown(path, NOBODY, NOBODY)
 
-        assert [task.id for task in tasks] == added.stdout.split()
-        assert (added.returncode, len(tasks)) == (0, 1)
-        assert len(added.stderr.splitlines()) == 1  # of the first, which was to load everything
-        assert list((place.root / "log").iterdir()) == []
+        added = as_user(NOBODY, "--root", str(root), "queue", "add", "report", HOME="/")
+
+        (task,) = tasks_at(root)
+        assert (added.returncode, added.stdout, added.stderr) == (0, f"{task.id}\n", "")
+        assert list((root / "log").iterdir()) == []
 
 
 # ---- systemd
 
 
-def install(place: Place, root: Path, *words: str, **more: str) -> Path:
+def install(place: Place, root: Path, *words: str | Path, **more: str) -> Path:
     """The folder that the units for a queue are written into."""
     folder = place.folder / "units"
     folder.mkdir(exist_ok=True)
-    done = place.run("--root", str(root), "install-units", str(folder), *words, **more)
+    done = place.run("--root", root, "install-units", folder, *words, **more)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -599,7 +542,7 @@ def setting(unit: Path, key: str) -> str:
 ODD = "an odd 'place' $HOME %h \"q\" \\x \N{SNOWMAN}; # @user@"
 
 
-@pytest.mark.parametrize("name", ["data", ODD], ids=["plain", "odd"])
+@pytest.mark.parametrize("name", [pytest.param("data", marks=pytest.mark.deep), ODD])
 def test_systemd_finds_nothing_wrong_with_the_units(place: Place, name: str) -> None:
     """`systemd-analyze verify` has not a word to say, wherever the queue and its settings lie."""
     if shutil.which("systemd-analyze") is None:
@@ -626,8 +569,11 @@ def test_the_command_in_a_unit_is_this_very_queue_s(place: Place) -> None:
     unit = install(place, root) / UNITS[0]
     line = setting(unit, "ExecStart").replace("%%", "%").replace("$$", "\\$")
 
-    run = place.bash(f"cd /; {line}")
+    split = subprocess.run(["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, text=True)
+    argv = split.stdout.split("\0")[:-1]
+    run = place.run(*argv[len(COMMAND) :])
 
+    assert argv[: len(COMMAND)] == COMMAND
     assert (run.returncode, run.stdout) == (0, ""), run.stderr
     assert "Queue processor started" in (root / "log" / "queue.log").read_text()
 
@@ -661,7 +607,7 @@ def test_a_stop_waits_for_the_longest_handler(place: Place, timeout: str, stop: 
     settings = f"handlers: {{a: {{command: [x], timeout: {timeout}}}}}\nmail: {{max_time: 0.2}}\n"
     place.config.write_text(settings)
 
-    units = install(place, place.root, "--config", str(place.config))
+    units = install(place, place.root, "--config", place.config)
 
     once, worker = units / UNITS[0], units / UNITS[2]
     assert setting(once, "TimeoutStopSec") == setting(worker, "TimeoutStopSec") == stop
@@ -674,7 +620,7 @@ def test_what_is_written_is_exactly_the_queue_s_folders(place: Place) -> None:
         f"queue: {{root: {place.root}, run_dir: {place.folder}/away/run, dlq: {place.root}/dlq}}"
     )
     (place.root / "dlq").mkdir()
-    units = install(place, place.root, "--config", str(place.config))
+    units = install(place, place.root, "--config", place.config)
 
     writable = setting(units / UNITS[0], "ReadWritePaths").split()
 
@@ -702,7 +648,7 @@ def test_a_worker_for_another_user_s_queue_runs_as_that_user(place: Place) -> No
     user, capabilities = setting(own, "User"), setting(own, "CapabilityBoundingSet")
     shutil.rmtree(own.parent)
     place.config.write_text("handlers: {a: {command: [x], run_as: root}}")
-    other = install(place, place.root, "--config", str(place.config)) / UNITS[2]
+    other = install(place, place.root, "--config", place.config) / UNITS[2]
 
     assert (user, capabilities) == ("nobody", "")
     assert "nobody cannot enter it" in again.stderr
@@ -748,7 +694,7 @@ def test_where_mail_goes_by_a_local_program_the_unit_lets_it(place: Place) -> No
     found = {}
     for method in ("sendmail", "curl"):
         place.config.write_text(settings.format(method, program))
-        unit = install(place, place.root, "--config", str(place.config)) / UNITS[0]
+        unit = install(place, place.root, "--config", place.config) / UNITS[0]
         writable = "/maildrop" in setting(unit, "ReadWritePaths")
         found[method] = (setting(unit, "NoNewPrivileges"), writable)
         shutil.rmtree(unit.parent)
@@ -809,32 +755,3 @@ def test_texts_are_package_data() -> None:
     names = {text.name for text in texts.iterdir()}
 
     assert {*UNITS, "shell-init.sh", "spooldeck.tmpfiles.conf", "spooldeck.logrotate"} <= names
-
-
-def test_the_functions_are_there_whatever_is_configured(place: Place) -> None:
-    """A configuration that means nothing, or is not there, is said by each function called; it
-    does not leave a login shell without them.
-    """
-    (place.folder / "spooldeck.yaml").write_text("queue: {frob: 1}\n")
-    broken = {"NFTBAN_DATA_DIR": "nowhere", "NFTBAN_QUEUE_MAX_PENDING": "many"}
-
-    for words in ((), ("--config", "none.yaml")):
-        run = place.run(*words, "shell-init", **broken)
-        assert (run.returncode, run.stderr) == (0, "")
-        (place.folder / "functions.sh").write_text(run.stdout)
-        called = place.bash("rc=0; nftban_queue_count || rc=$?; echo $rc", **broken)
-        assert called.stdout == "1\n"
-        assert len(called.stderr.splitlines()) == 1
-
-
-def test_the_functions_are_printed_without_the_console(place: Place) -> None:
-    """`eval "$(spooldeck shell-init)"` stands in login files: it loads no screen, no database."""
-    code = "import sys; from tui.cli import main; main(['shell-init']); print(*sys.modules)"
-
-    run = subprocess.run(
-        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, cwd="/"
-    )
-
-    loaded = set(run.stdout.splitlines()[-1].split())
-    assert "tui.cli.dropin" in loaded
-    assert loaded.isdisjoint({"textual", "rich", "sqlite3", "asyncio", "ctypes", "subprocess"})
