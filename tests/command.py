@@ -36,6 +36,8 @@ from pathlib import Path
 from typing import Any, AnyStr, NoReturn, cast
 
 REQUEST_BYTES = 1 << 20
+SECONDS_AHEAD = "SPOOLDECK_TEST_SECONDS_AHEAD"
+"""Environment variable of a command: how many seconds ahead of now it finds the clocks."""
 _INTEGER = struct.Struct("q")
 
 
@@ -193,6 +195,8 @@ def _answer(answers: socket.socket, number: int) -> None:
 
 def become(request: dict[str, Any], streams: Sequence[int]) -> list[str]:
     """Turn this fork into the process that was asked for; returns the words of its command."""
+    global _ahead
+    _ahead = float(request["environment"].pop(SECONDS_AHEAD, 0))
     for number, fd in enumerate(streams):
         os.dup2(fd, number)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
@@ -224,8 +228,24 @@ def become(request: dict[str, Any], streams: Sequence[int]) -> list[str]:
     return cast(list[str], request["words"])
 
 
+_ahead = 0.0
+"""Seconds by which the clocks of this process are ahead."""
+
+
+def put_clocks_ahead() -> None:
+    """Let the clocks be `_ahead`; to be called before the engine is imported and binds them."""
+    now = time.time
+    time.time = lambda: now() + _ahead
+    from engine import lockfile
+
+    uptime, slept = lockfile.uptime, lockfile.slept
+    lockfile.uptime = lambda: uptime() + _ahead
+    lockfile.slept = lambda: slept() - _ahead
+
+
 def load() -> None:
     """Import the engine and every command, and what they import only when it is needed."""
+    put_clocks_ahead()
     import engine
     import tui.cli
 

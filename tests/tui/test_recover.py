@@ -1,4 +1,4 @@
-"""`queue recover`, and the worker that meets a stuck lock: said, asked, done, put on record."""
+"""`queue recover`, and the worker that meets a stuck lock: shown, confirmed, done, recorded."""
 
 from __future__ import annotations
 
@@ -10,83 +10,54 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
 
-from engine import lockfile, locks, metrics, verbs
+from engine import lockfile, locks, metrics
 from engine.gauges import LAST_RUN
-from engine.model import State, Task
-from engine.stores import open_store
-from engine.stores.nftban import NftbanStore
-from tests import command
-from tests.engine.lockers import (
-    INNOCENT,
-    cli_later,
-    is_unharmed,
-    marked,
-    said,
-    true_claim,
-    written,
-)
+from engine.model import State
+from tests.command import SECONDS_AHEAD
+from tests.engine.lockers import INNOCENT, cli_later, is_unharmed, marked, said, true_claim, written
+from tests.tui.queues import Run, add_task, tasks_at
 
 Child: TypeAlias = subprocess.Popen[str]
-Run: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
+Start: TypeAlias = Callable[..., Child]
+Attempts: TypeAlias = tuple[list[int | None], ...]
 
 SILENT = """
-import os, signal, sys, time
+import os, sys, time
 from engine import locks
 from engine.stores import open_store
 root = sys.argv[1]
 lock = locks.acquire(root + "/run/queue.lock", 1200.0)
 list(open_store(root).take(time.time(), str(os.getpid()), 1))
-{manner}
 print("held", flush=True)
 sys.stdin.read()
 """
-"""A worker that claimed a task and does nothing more: `SILENCE` seconds from now it is stuck."""
+"""A worker that claimed a task and does nothing more: in half an hour it is stuck."""
 
-SILENCE = 1300.0
+SILENCE = 1300
 """Seconds, more than the 1200 after which a holder counts as stuck."""
+LATER = {SECONDS_AHEAD: str(SILENCE)}
 
-DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
-
-
-@pytest.fixture
-def spooldeck(tmp_path: Path) -> Run:
-    """Runs the command with no settings from outside, and no terminal."""
-    kept = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
-
-    def run(*words: str, later: float = 0.0) -> subprocess.CompletedProcess[str]:
-        later_run = partial(subprocess.run, [*cli_later(later), *words])
-        return (later_run if later else partial(command.run, words))(
-            capture_output=True,
-            text=True,
-            env=kept,
-            cwd=tmp_path,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
-
-    return run
+CLAIMED: Attempts = ([0], [0])
+GIVEN_BACK: Attempts = ([0, 1], [])
+WAITING: Attempts = ([0, 0], [])
+"""The attempts of the tasks that are pending, and of those in work."""
 
 
 @pytest.fixture
-def root(tmp_path: Path, spooldeck: Run) -> Path:
+def root(root: str) -> Path:
     """A queue with two tasks."""
-    root = tmp_path / "data"
-    assert spooldeck("init", str(root)).returncode == 0
-    store = open_store(str(root))
-    for token in ("0000000a", "0000000b"):
-        store.swap(None, verbs.enqueue("report", time.time() - 60, token))
-    store.close()
-    return root
+    for _ in range(2):
+        add_task(root, created=time.time() - 60)
+    return Path(root)
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[..., Child]]:
+def start() -> Iterator[Start]:
     """Start a Python program with pipes to it; it is killed when the test is over."""
     children: list[Child] = []
 
@@ -102,9 +73,9 @@ def start() -> Iterator[Callable[..., Child]]:
         child.communicate()
 
 
-def silent_worker(start: Callable[..., Child], root: Path, manner: str = "") -> Child:
+def silent_worker(start: Start, root: Path) -> Child:
     """A worker with the lock and a claimed task that gives no more heartbeats."""
-    worker = start(SILENT.format(manner=manner), str(root))
+    worker = start(SILENT, str(root))
     assert said(worker) == "held"
     return worker
 
@@ -114,33 +85,28 @@ def seen(root: Path) -> str:
     return locks.examine(str(root / "run" / "queue.lock"), 1200.0).seen
 
 
-def attempts(root: Path) -> dict[str, list[int | None]]:
-    """The attempts of each task, by the word for its state."""
-    store = open_store(str(root))
-    assert isinstance(store, NftbanStore)
-    found: dict[str, list[int | None]] = {"pending": [], "work": []}
-    for task in store.look({"pending", "work"}):
-        if isinstance(task, Task):
-            found[store.states[task.state]].append(task.attempts)
-    store.close()
-    return {word: sorted(counts, key=str) for word, counts in found.items()}
+def attempts(root: Path) -> Attempts:
+    """The attempts of each task that is pending, and of each in work."""
+    found = [[task.attempts for task in tasks_at(root, word)] for word in ("pending", "work")]
+    return tuple(sorted(counts, key=str) for counts in found)
 
 
 def log_of(root: Path) -> list[str]:
-    """The queue's log, line by line, without the times."""
-    log = root / "log" / "queue.log"
-    return (
-        [line.partition("] ")[2] for line in log.read_text().splitlines()] if log.exists() else []
-    )
+    """The lines of the queue's log, without the times."""
+    lines = (root / "log" / "queue.log").read_text().splitlines()
+    return [line.partition("] ")[2] for line in lines]
 
 
-CLAIMED = {"pending": [0], "work": [0]}
-GIVEN_BACK = {"pending": [0, 1], "work": []}
+@pytest.fixture
+def recover(root: Path, spooldeck: Run) -> Run:
+    """Run `queue recover` on that queue, now or `LATER`."""
+    here = ("--root", root, "queue", "recover")
+    return lambda *words, **more: spooldeck(*here, *words, **more)
 
 
-def test_nothing_is_wrong(root: Path, spooldeck: Run) -> None:
-    """A queue without a lock is left as it is, and that is a success."""
-    run = spooldeck("--root", str(root), "queue", "recover")
+def test_a_free_lock_is_left_as_it_is(root: Path, recover: Run) -> None:
+    """Nothing to recover is a success, and no file is made."""
+    run = recover()
 
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout.splitlines() == [
@@ -151,96 +117,77 @@ def test_nothing_is_wrong(root: Path, spooldeck: Run) -> None:
     assert list((root / "run").iterdir()) == []
 
 
-def test_a_dead_workers_task_comes_back(
-    root: Path, spooldeck: Run, start: Callable[..., Child]
-) -> None:
-    """After a kill -9 the lock is taken over and the task in hand counts one failed attempt."""
+def test_a_dead_workers_task_comes_back(root: Path, recover: Run, start: Start) -> None:
+    """After a kill -9 the lock is taken over and the claimed task counts one failed attempt; the
+    mark of an alert goes with its lock.
+    """
     worker = silent_worker(start, root)
+    written(root / "run" / "queue.lock.alerted", seen(root))
     worker.kill()
     worker.wait()
 
-    first = spooldeck("--root", str(root), "queue", "recover", "--dry-run")
-    assert attempts(root) == CLAIMED
-    run = spooldeck("--root", str(root), "queue", "recover")
+    plan, unchanged = recover("--dry-run"), attempts(root)
+    run = recover()
 
-    assert (first.returncode, run.returncode) == (0, 0)
-    assert f"take over the lock file in place: PID {worker.pid} is gone" in first.stdout
-    assert "count a failed attempt of" in first.stdout
-    assert first.stdout.splitlines()[-1] == "nothing was changed"
+    assert (plan.returncode, unchanged, run.returncode) == (0, CLAIMED, 0)
+    assert f"take over the lock file in place: PID {worker.pid} is gone" in plan.stdout
+    assert "count a failed attempt of" in plan.stdout
+    assert plan.stdout.splitlines()[-1] == "nothing was changed"
     assert "Moving orphaned work task back to pending: " in run.stdout
     assert attempts(root) == GIVEN_BACK
-    assert not (root / "run" / "queue.lock").exists()
+    assert list((root / "run").iterdir()) == []
 
 
-def test_a_worker_at_work_is_left_alone(
-    root: Path, spooldeck: Run, start: Callable[..., Child]
-) -> None:
-    """A lock that is held is nobody's to recover: exit 2, with who has it and since when."""
+def test_a_worker_at_work_is_left_alone(root: Path, recover: Run, start: Start) -> None:
+    """A held lock is exit 2, with its holder and since when; so is a stuck one that changed hands,
+    or that was confirmed neither on a terminal nor by --yes.
+    """
     worker = silent_worker(start, root)
 
-    run = spooldeck("--root", str(root), "queue", "recover", "--yes")
+    busy = recover("--yes")
+    plan = recover("--dry-run", **LATER)
+    pipe = recover(**LATER)
+    other = [recover("--yes", "--seen", lock, **LATER) for lock in ("1.abc", locks.NO_LOCK)]
 
-    assert run.returncode == 2
-    assert f"lock held: PID {worker.pid} is at work, last sign of life 20" in run.stderr
+    assert busy.returncode == 2
+    assert "is at work, last sign of life 20" in busy.stderr
+    assert (plan.returncode, pipe.returncode) == (0, 2)
+    for out in (plan.stdout, pipe.stdout):
+        assert f"held by PID {worker.pid}" in out
+        assert f"send SIGTERM to PID {worker.pid}" in out
+    assert "--yes" in pipe.stderr
+    for run in other:
+        assert (run.returncode, "changed hands" in run.stderr) == (2, True)
     assert worker.poll() is None
-    assert attempts(root) == CLAIMED
 
 
 @pytest.mark.parametrize("kind", ["folder", "symlink"])
-@pytest.mark.parametrize(
-    "words",
-    [("process-next",), ("work", "--until-idle"), ("recover", "--yes"), ("recover", "--dry-run")],
-)
-def test_what_is_no_lock_file_is_said_in_one_line(
-    root: Path, spooldeck: Run, kind: str, words: tuple[str, ...]
-) -> None:
-    """Where something else is in the lock's place, every command says the same and changes
-    nothing: exit 2.
+def test_what_is_no_lock_file_is_one_line(root: Path, spooldeck: Run, kind: str) -> None:
+    """Where something else is in the lock's place, every command that needs the lock says the same
+    and changes nothing: exit 2.
     """
     path = root / "run" / "queue.lock"
-    path.parent.mkdir(exist_ok=True)
-    if kind == "folder":
-        path.mkdir()
-    else:
-        path.symlink_to("nowhere")
+    path.mkdir() if kind == "folder" else path.symlink_to("nowhere")
 
-    run = spooldeck("--root", str(root), "queue", *words)
+    for words in ("process-next", "work --until-idle", "recover --yes", "recover --dry-run"):
+        run = spooldeck("--root", root, "queue", *words.split())
+        assert (run.returncode, run.stdout) == (2, "")
+        assert run.stderr == (
+            f"spooldeck: lock unknown: {path}: expected a regular file; "
+            f"look at it and remove it: ls -ld {path}\n"
+        )
 
-    assert run.returncode == 2
-    assert run.stdout == ""
-    assert run.stderr == (
-        f"spooldeck: lock unknown: {path}: expected a regular file; "
-        f"look at it and remove it: ls -ld {path}\n"
-    )
     assert path.is_symlink() or path.is_dir()
-    assert attempts(root)["pending"] == [0, 0]
+    assert attempts(root) == WAITING
 
 
-def test_without_a_terminal_it_wants_to_be_told(
-    root: Path, spooldeck: Run, start: Callable[..., Child]
-) -> None:
-    """Nobody is ended because of a pipe: without --yes and without a terminal nothing is done."""
-    worker = silent_worker(start, root)
-
-    plan = spooldeck("--root", str(root), "queue", "recover", "--dry-run", later=SILENCE)
-    run = spooldeck("--root", str(root), "queue", "recover", later=SILENCE)
-
-    assert (plan.returncode, run.returncode) == (0, 2)
-    for out in (plan.stdout, run.stdout):
-        assert f"held by PID {worker.pid}" in out
-        assert f"send SIGTERM to PID {worker.pid}" in out
-    assert "--yes" in run.stderr
-    assert worker.poll() is None
-
-
-def test_a_stuck_worker_is_ended(root: Path, spooldeck: Run, start: Callable[..., Child]) -> None:
-    """With --yes, and the lock that was seen, the whole of it: the holder ended, its task back
-    with one attempt counted, the lock released, the recovery counted and on record.
+def test_a_stuck_worker_is_ended(root: Path, recover: Run, start: Start) -> None:
+    """With --yes, and the lock that was seen: the holder is ended, its task back with one attempt
+    counted, the lock released, the recovery counted and logged.
     """
     worker = silent_worker(start, root)
 
-    words = ("queue", "recover", "--yes", "--seen", seen(root))
-    run = spooldeck("--root", str(root), *words, later=SILENCE)
+    run = recover("--yes", "--seen", seen(root), **LATER)
 
     assert run.returncode == 0, run.stderr
     assert worker.wait() == -signal.SIGTERM
@@ -262,46 +209,26 @@ def test_a_stuck_worker_is_ended(root: Path, spooldeck: Run, start: Callable[...
     assert "[INFO] Lock auto-recovery completed" in log
 
 
-def test_another_lock_than_the_one_seen(
-    root: Path, spooldeck: Run, start: Callable[..., Child]
-) -> None:
-    """What was seen is what may be broken: a lock that changed hands is left alone."""
-    worker = silent_worker(start, root)
-
-    run = spooldeck("--root", str(root), "queue", "recover", "--yes", "--seen", "1.abc")
-    free = spooldeck("--root", str(root), "queue", "recover", "--yes", "--seen", locks.NO_LOCK)
-
-    assert (run.returncode, free.returncode) == (2, 2)
-    assert "changed hands" in run.stderr
-    assert "changed hands" in free.stderr
-    assert worker.poll() is None
-
-
-def test_in_doubt_nobody_is_signalled(
-    root: Path, spooldeck: Run, start: Callable[..., Child]
-) -> None:
-    """A stuck lock whose holder cannot be proven: exit 2 and why, dry or not; and the innocent
-    process that it names is unharmed.
+def test_in_doubt_no_process_is_signalled(root: Path, recover: Run, start: Start) -> None:
+    """A stuck lock whose holder cannot be proven is exit 2 and why, dry or not; the process that it
+    names is unharmed.
     """
     lock = root / "run" / "queue.lock"
     written(lock, "")
-    innocent = start(INNOCENT)
-    forger = start(INNOCENT, str(lock))
+    innocent, forger = start(INNOCENT), start(INNOCENT, str(lock))
     assert said(innocent) == said(forger) == "ready"
     written(lock, lockfile.compose(true_claim(innocent.pid)))
 
-    plan = spooldeck("--root", str(root), "queue", "recover", "--dry-run", later=SILENCE)
-    run = spooldeck("--root", str(root), "queue", "recover", "--yes", later=SILENCE)
-
-    for one in (plan, run):
-        assert one.returncode == 2
-        assert f"PID {innocent.pid} does not hold the flock" in one.stderr
+    for words in ("--dry-run", "--yes"):
+        run = recover(words, **LATER)
+        assert run.returncode == 2
+        assert f"PID {innocent.pid} does not hold the flock" in run.stderr
     assert is_unharmed(innocent)
     assert is_unharmed(forger)
 
 
 def test_evidence_that_contradicts_itself_is_a_doubt(
-    root: Path, spooldeck: Run, start: Callable[..., Child]
+    root: Path, recover: Run, start: Start
 ) -> None:
     """A heartbeat before the holder's start: both facts are named, and no process is signalled."""
     worker = silent_worker(start, root)
@@ -311,22 +238,20 @@ def test_evidence_that_contradicts_itself_is_a_doubt(
         lock.seek(0)
         lock.write(lockfile.compose(marked(claim, alive_at=int(lockfile.uptime() - SILENCE))))
 
-    plan = spooldeck("--root", str(root), "queue", "recover", "--dry-run")
-    run = spooldeck("--root", str(root), "queue", "recover", "--yes")
-
-    for one in (plan, run):
-        assert one.returncode == 2
+    for words in ("--dry-run", "--yes"):
+        run = recover(words)
+        assert run.returncode == 2
         assert re.search(
-            rf"PID {worker.pid} started \S+ \S+Z, after its last heartbeat \S+ \S+Z", one.stderr
+            rf"PID {worker.pid} started \S+ \S+Z, after its last heartbeat \S+ \S+Z", run.stderr
         )
     assert worker.poll() is None
 
 
-@pytest.mark.parametrize("typed", ["the PID", "another", "nothing"])
-def test_on_a_terminal_the_pid_is_typed(
-    root: Path, start: Callable[..., Child], typed: str
-) -> None:
-    """Only who types the PID of whom it will end has it ended."""
+@pytest.mark.parametrize(
+    "typed", ["the PID", "another", pytest.param("nothing", marks=pytest.mark.deep)]
+)
+def test_on_a_terminal_the_pid_is_typed(root: Path, start: Start, typed: str) -> None:
+    """Only who types the PID of the worker has it ended."""
     worker = silent_worker(start, root)
     answers = {"the PID": f"{worker.pid}\n", "another": f"{worker.pid + 1}\n", "nothing": "\x04"}
     pid, terminal = pty.fork()
@@ -358,76 +283,29 @@ def test_on_a_terminal_the_pid_is_typed(
         assert attempts(root) == CLAIMED
 
 
-# ---- the worker itself
-
-
-@pytest.mark.parametrize("words", [["process-next"], ["work", "--until-idle"]], ids=lambda w: w[0])
-def test_a_worker_frees_itself_of_a_stuck_one(
-    root: Path, spooldeck: Run, start: Callable[..., Child], words: list[str]
-) -> None:
-    """The contract's recovery: the next worker ends the stuck one, gives its task back and goes
-    on with its own work in the same call.
-    """
+def test_a_task_in_work_is_held_where_asked(root: Path, recover: Run, start: Start) -> None:
+    """With --hold a task in work is parked, its attempt counted, and does not run again."""
     worker = silent_worker(start, root)
+    (task,) = tasks_at(root, "work")
 
-    run = spooldeck("--root", str(root), "queue", *words, later=SILENCE)
+    planned = recover("--dry-run", "--hold", task.id, **LATER)
+    done = recover("--yes", "--hold", task.id, **LATER)
 
-    assert run.returncode in (0, 1, 3), run.stderr
-    assert worker.wait() == -signal.SIGTERM
-    assert f"SIGTERM to PID {worker.pid}" in run.stderr
-    store = open_store(str(root))
-    assert not [t for t in store.look({"work"}) if isinstance(t, Task) and t.state is State.ACTIVE]
-    store.close()
-    assert sum("Moving orphaned work task" in line for line in log_of(root)) == 1
-    assert (root / "metrics" / "counters" / "lock_recoveries_total").read_text() == "1\n"
-
-
-def test_a_timer_alerts_once(root: Path, spooldeck: Run, start: Callable[..., Child]) -> None:
-    """Of a stuck lock that must be left alone the log has one alert, however often a worker
-    comes by; the next lock is news again.
-    """
-    lock = root / "run" / "queue.lock"
-    for times in (3, 2):
-        written(lock, "")
-        forger = start(INNOCENT, str(lock))
-        assert said(forger) == "ready"
-        claim = true_claim(os.getpid())
-        written(lock, lockfile.compose(marked(claim, token=f"{times:016x}")))
-
-        words = ("--root", str(root), "queue", "process-next")
-        codes = [spooldeck(*words, later=SILENCE).returncode for _ in range(times)]
-
-        assert codes == [2] * times
-        assert is_unharmed(forger)
-
-    alerts = [line for line in log_of(root) if line.startswith("[ALERT]")]
-    assert len(alerts) == 2
-    assert all("left alone: " in line for line in alerts)
-    assert lock.with_name("queue.lock.alerted").exists()
-    assert attempts(root) == {"pending": [0, 0], "work": []}
+    assert f"hold {task.id}, which nobody works on" in planned.stdout
+    assert (done.returncode, worker.wait()) == (0, -signal.SIGTERM)
+    assert f"Held: {task.id}, which was in work" in done.stdout
+    assert attempts(root) == ([0], [])
+    (held,) = tasks_at(root, "held")
+    assert (held.id, held.state, held.attempts) == (task.id, State.HELD, 1)
 
 
-def test_the_mark_of_an_alert_goes_with_its_lock(
-    root: Path, spooldeck: Run, start: Callable[..., Child]
-) -> None:
-    """Once the lock is free again, nothing is left beside it."""
-    worker = silent_worker(start, root, DEAF)
-    written(root / "run" / "queue.lock.alerted", seen(root))
-    worker.kill()
-    worker.wait()
-
-    assert spooldeck("--root", str(root), "queue", "recover").returncode == 0
-
-    assert list((root / "run").iterdir()) == []
-
-
-def test_what_cannot_be_given_back_is_said(root: Path, spooldeck: Run) -> None:
-    """A file in work/ that is no task, and too young to be set aside, is named; the exit code says
-    that not all is well, and the lock is free.
+def test_what_cannot_be_given_back_is_named(root: Path, recover: Run) -> None:
+    """A torn file in work/, too young to be quarantined, makes the exit code 74; the lock is
+    free.
     """
     (root / "queue/work/20261120T090000Z-report-0000000c.task").write_text("TASK_ID=torn")
 
-    run = spooldeck("--root", str(root), "queue", "recover")
+    run = recover()
 
     assert run.returncode == 74
     assert "the lock is free" in run.stdout
@@ -436,44 +314,63 @@ def test_what_cannot_be_given_back_is_said(root: Path, spooldeck: Run) -> None:
     assert not (root / "run/queue.lock").exists()
 
 
-@pytest.mark.parametrize("plant", ["folder", "fifo"])
-def test_a_strange_mark_of_an_alert_stops_nobody(
-    root: Path, spooldeck: Run, start: Callable[..., Child], plant: str
+# ---- the worker itself
+
+
+@pytest.mark.parametrize("words", ["process-next", "work --until-idle"])
+def test_a_worker_recovers_a_stuck_lock(
+    root: Path, spooldeck: Run, start: Start, words: str
 ) -> None:
-    """Whatever lies where alerts are remembered, a stuck lock that is left alone is left at once,
-    and one that is free is taken.
+    """The next worker ends the stuck one, gives its task back and works on in the same call."""
+    worker = silent_worker(start, root)
+
+    run = spooldeck("--root", root, "queue", *words.split(), **LATER)
+
+    assert run.returncode in (0, 1, 3), run.stderr
+    assert worker.wait() == -signal.SIGTERM
+    assert f"SIGTERM to PID {worker.pid}" in run.stderr
+    assert tasks_at(root, "work") == []
+    assert sum("Moving orphaned work task" in line for line in log_of(root)) == 1
+    assert (root / "metrics" / "counters" / "lock_recoveries_total").read_text() == "1\n"
+
+
+def test_a_timer_alerts_once_of_each_lock(root: Path, spooldeck: Run, start: Start) -> None:
+    """Of a stuck lock that must be left alone the log has one alert, however often a worker comes
+    by; the next lock has another one.
     """
-    mark = root / "run/queue.lock.alerted"
-    if plant == "folder":
-        mark.mkdir()
-    else:
-        os.mkfifo(mark)
+    lock = root / "run" / "queue.lock"
+    for times in (3, 2):
+        written(lock, "")
+        forger = start(INNOCENT, str(lock))
+        assert said(forger) == "ready"
+        written(lock, lockfile.compose(marked(true_claim(os.getpid()), token=f"{times:016x}")))
+
+        words = ("--root", root, "queue", "process-next")
+        runs = [spooldeck(*words, **LATER) for _ in range(times)]
+
+        assert [run.returncode for run in runs] == [2] * times
+        assert is_unharmed(forger)
+
+    alerts = [line for line in log_of(root) if line.startswith("[ALERT]")]
+    assert len(alerts) == 2
+    assert all("left alone: " in line for line in alerts)
+    assert lock.with_name("queue.lock.alerted").exists()
+    assert attempts(root) == WAITING
+
+
+@pytest.mark.parametrize("plant", [Path.mkdir, os.mkfifo], ids=["folder", "fifo"])
+def test_a_strange_mark_of_an_alert_stops_no_worker(
+    root: Path, spooldeck: Run, start: Start, plant: Callable[[Path], None]
+) -> None:
+    """Any file where alerts are remembered neither holds up a worker nor a recovery."""
+    plant(root / "run/queue.lock.alerted")
     innocent = start(INNOCENT)
     assert said(innocent) == "ready"
     written(root / "run/queue.lock", f"{innocent.pid}\n{int(time.time())}\n", age=7200)
 
-    left_alone = spooldeck("--root", str(root), "queue", "process-next")
+    left_alone = spooldeck("--root", root, "queue", "process-next")
     assert is_unharmed(innocent)
     (root / "run/queue.lock").unlink()
-    freed = spooldeck("--root", str(root), "queue", "recover")
+    freed = spooldeck("--root", root, "queue", "recover")
 
     assert (left_alone.returncode, freed.returncode) == (2, 0)
-
-
-def test_what_was_accepted_is_held(root: Path, start: Callable[..., Child], spooldeck: Run) -> None:
-    """With --hold a task in work is parked, its attempt counted, and does not run again."""
-    worker = silent_worker(start, root)
-    (id,) = (path.stem for path in (root / "queue" / "work").glob("*.task"))
-
-    recover = ("--root", str(root), "queue", "recover", "--hold", id)
-    planned = spooldeck(*recover, "--dry-run", later=SILENCE)
-    done = spooldeck(*recover, "--yes", later=SILENCE)
-
-    assert f"hold {id}, which nobody works on" in planned.stdout
-    assert (done.returncode, worker.wait()) == (0, -signal.SIGTERM)
-    assert f"Held: {id}, which was in work" in done.stdout
-    assert attempts(root) == {"pending": [0], "work": []}
-    store = open_store(str(root))
-    found = {task.id: task for task in store.look() if isinstance(task, Task)}
-    store.close()
-    assert (found[id].state, found[id].attempts) == (State.HELD, 1)
