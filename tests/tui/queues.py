@@ -86,9 +86,9 @@ def add_task(
         return task
 
 
-def bury_one(root: str | Path, kind: str = "report", days_ago: float = 0, **changes: str) -> Task:
+def bury_one(root: str | Path, description: str = "", days_ago: float = 0) -> Task:
     """Add a dead task to a queue that has none waiting, dead since so many days."""
-    added = add_task(root, kind, **changes)
+    added = add_task(root, description=description)
     with store_at(root) as store:
         (taken,) = store.take(1_795_239_224, "test", 1)
         store.swap(taken, verbs.bury(taken, "no use"))

@@ -549,9 +549,12 @@ def test_an_answer_that_cannot_be_written(root: str) -> None:
     a task with 0 and the id on standard error: a script would add it again.
     """
     with Path("/dev/full").open("w") as full:
-        streams = {"stdout": full, "stderr": subprocess.PIPE, "text": True}
-        counted = command.run(["--root", root, "queue", "count"], **streams)
-        added = command.run(["--root", root, "queue", "add", "report"], **streams)
+
+        def into_full(*words: str) -> subprocess.CompletedProcess[str]:
+            argv = ["--root", root, "queue", *words]
+            return command.run(argv, stdout=full, stderr=subprocess.PIPE, text=True)
+
+        counted, added = into_full("count"), into_full("add", "report")
         silent = command.run(["--root", f"{root}2", "queue", "count"], stderr=full)
 
     (task,) = tasks_at(root, "pending")

@@ -421,8 +421,8 @@ def test_the_log_is_the_contract_s_line_by_line(place: Place) -> None:
     place.queue("process-next")
     place.queue("add", "bogus_type", "x y")
     place.queue("process-next")
-    for days in (8, 6):
-        place.bury(days)
+    place.bury(8)
+    place.bury(6)
     for days in ("7", "5", "0"):
         place.queue("dlq", "purge", days)
 

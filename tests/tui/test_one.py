@@ -19,10 +19,8 @@ from engine.notes import Notes
 from engine.operations import End
 from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.zgb import Place, ZgbStore, create
-from tests.tui.test_cli import Run, bury_one, root, spooldeck, tasks_at
+from tests.tui.queues import Run, bury_one, tasks_at
 from tests.tui.test_kannader_cli import DAEMON
-
-__all__ = ["root", "spooldeck"]
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import stat
 import time
@@ -13,7 +14,7 @@ import pytest
 
 from engine import verbs
 from engine.model import Task
-from engine.stores.nftban import NftbanStore, Spool
+from tests.tui.queues import store_at
 from tests.tui.users import NAMELESS, NOBODY, as_user, give, place_for_all, tree
 from tui.cli import main
 
@@ -43,7 +44,7 @@ def only_task(place: Path, word: str) -> str:
 # ---- whose files
 
 
-def test_whatever_root_makes_belongs_to_the_queue_s_owner(place: Path) -> None:
+def test_what_root_makes_belongs_to_the_owner_of_the_queue(place: Path) -> None:
     """Every file and folder that any command of root's makes in a queue has the owner and group of
     the queue, so that its owner can go on with it.
     """
@@ -70,7 +71,7 @@ def test_whatever_root_makes_belongs_to_the_queue_s_owner(place: Path) -> None:
     assert main([*here, "recover", "--yes"]) == 0
     assert main([*here, "work", "--until-idle"]) == 0
     assert main([*here, "add", "report"]) == 0
-    with_the_desk_in_use(place / "queue")
+    with_the_desk_in_use(place)
 
     owners = {path: (path.lstat().st_uid, path.lstat().st_gid) for path in place.rglob("*")}
     assert [str(path) for path, owner in owners.items() if owner != (NOBODY, NOBODY)] == []
@@ -80,29 +81,14 @@ def test_whatever_root_makes_belongs_to_the_queue_s_owner(place: Path) -> None:
     assert len(list((place / "queue" / ".spooldeck" / "corrupt").iterdir())) == 2
 
 
-def with_the_desk_in_use(queue: Path) -> None:
-    """Hold a task, trash one, and set what is broken aside, which needs to be a minute old."""
-    spool = Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq")
-    store = NftbanStore(spool, lambda: time.time() + 120)
-    first, second, *_ = (task for task in store.look(["pending"]) if isinstance(task, Task))
-    store.swap(first, verbs.hold(first, time.time()))
-    store.swap(second, verbs.purge(second, time.time()))
-    assert list(store.take(time.time(), "root", 9))
-    assert len(store.set_aside()) == 1
-    store.close()
-
-
-def test_the_lock_s_file_belongs_to_the_queue_s_owner(place: Path) -> None:
-    """While root works on somebody's queue, the lock and what its handlers see is the owner's."""
-    give(place, NOBODY)
-    look = f"stat -c %u:%g {place}/run/queue.lock; exit 1"
-    config = settings(place, f"handlers: {{report: {{command: [sh, -c, '{look}']}}}}")
-    here = ("--config", config, "--root", str(place), "queue")
-    main([*here, "add", "report"])
-
-    assert main([*here, "process-next"]) == 3
-
-    assert 'TASK_LAST_ERROR="65534:65534"' in only_task(place, "pending")
+def with_the_desk_in_use(place: Path) -> None:
+    """Hold a task, purge one, and quarantine what is broken, which needs to be a minute old."""
+    with store_at(place, lambda: time.time() + 120) as store:
+        first, second, *_ = (task for task in store.look(["pending"]) if isinstance(task, Task))
+        store.swap(first, verbs.hold(first, time.time()))
+        store.swap(second, verbs.purge(second, time.time()))
+        assert list(store.take(time.time(), "root", 9))
+        assert len(store.set_aside()) == 1
 
 
 # ---- as whom handlers run
@@ -137,34 +123,27 @@ def test_root_runs_a_handler_as_whom_it_should(
     assert f'TASK_LAST_ERROR="{said}"' in only_task(place, "pending")
 
 
-def test_who_is_not_root_runs_handlers_as_nobody_else(place: Path) -> None:
-    """A worker that could not become whom `run_as` names does not start, touches nothing, and says
-    which setting it is and what to type.
+def test_only_root_runs_handlers_as_another_user(place: Path) -> None:
+    """A worker that could not become the user of `run_as` does not start, touches nothing, and says
+    which setting it is and what to type; one that already is that user needs no root.
     """
     main(["--root", str(place), "queue", "add", "report"])
     give(place, NOBODY)
     config = settings(place, WHO % ", run_as: root")
     before = tree(place)
-
     words = ("--config", config, "--root", str(place), "queue", "process-next")
+
     refused = as_user(NOBODY, *words)
+    same = tree(place) == before
+    settings(place, "handlers: {report: {command: ['true'], run_as: nobody}}")
+    done = as_user(NOBODY, *words)
 
     assert refused.returncode == 77
     assert refused.stderr == (
         "spooldeck: handlers.report.run_as is root, but we are nobody: only root can, "
         f"use sudo -u root spooldeck {' '.join(words)}\n"
     )
-    assert tree(place) == before
-
-
-def test_run_as_may_name_ourselves(place: Path) -> None:
-    """A worker that already is whom `run_as` names needs no root."""
-    main(["--root", str(place), "queue", "add", "report"])
-    give(place, NOBODY)
-    config = settings(place, "handlers: {report: {command: ['true'], run_as: nobody}}")
-
-    done = as_user(NOBODY, "--config", config, "--root", str(place), "queue", "process-next")
-
+    assert same
     assert done.returncode == 0, done.stderr
     assert list((place / "queue" / "pending").iterdir()) == []
 
@@ -190,39 +169,27 @@ VERBS = (
 )
 
 
-@pytest.mark.parametrize("words", VERBS, ids=lambda words: " ".join(words[1:3]))
-def test_who_may_not_write_is_told_what_to_type(place: Path, words: tuple[str, ...]) -> None:
-    """Each verb of somebody who may look at a queue but not change it ends with 77 before anything
-    is touched, with the very command line to use instead.
+def test_who_may_not_write_is_told_what_to_type(place: Path) -> None:
+    """Each verb of a user who may read a queue but not change it ends with 77 before anything is
+    touched, with the very command line to use instead; what only reads, or is tried dry, works.
     """
     main(["--root", str(place), "queue", "add", "report"])
+    for path in place.rglob("*.task"):
+        path.chmod(0o644)
     give(place, 0, 0o755)
     before = tree(place)
 
-    refused = as_user(NOBODY, "--root", str(place), *words)
+    for words in VERBS:
+        refused = as_user(NOBODY, "--root", str(place), *words)
+        assert (refused.returncode, refused.stdout) == (77, ""), words
+        (line,) = refused.stderr.splitlines()
+        use = f"sudo -u root spooldeck --root {place} {shlex.join(words)}"
+        assert line.endswith(f"is not writable for us: use {use}")
+    for line in ("list", "count", "metrics", "dlq retry-all --dry-run"):
+        looked = as_user(NOBODY, "--root", str(place), "queue", *line.split())
+        assert looked.returncode == 0, looked.stderr
 
-    assert refused.returncode == 77, refused.stderr
-    (line,) = refused.stderr.splitlines()
-    typed = " ".join(f"'{word}'" if " " in word else word for word in words)
-    assert line.endswith(
-        f"is not writable for us: use sudo -u root spooldeck --root {place} {typed}"
-    )
-    assert refused.stdout == ""
     assert tree(place) == before
-
-
-def test_a_hidden_queue_of_a_nameless_owner(place: Path) -> None:
-    """Where even looking is refused, the way in is said as well; an owner without a name is called
-    by number.
-    """
-    give(place, NAMELESS, 0o750)
-
-    refused = as_user(NOBODY, "--root", str(place), "queue", "add", "report")
-
-    assert refused.returncode == 77
-    assert refused.stderr.endswith(
-        f"use sudo -u '#{NAMELESS}' spooldeck --root {place} queue add report\n"
-    )
 
 
 LOOKS = (
@@ -238,26 +205,22 @@ LOOKS = (
 )
 
 
-@pytest.mark.parametrize("words", LOOKS, ids=lambda words: " ".join(words[:3]))
 @pytest.mark.parametrize("closed", ["queue", "queue/pending"])
-def test_what_is_hidden_is_not_called_missing(
-    place: Path, words: tuple[str, ...], closed: str
-) -> None:
-    """Who may not look at a queue is told so, and with what command line to look."""
+def test_what_is_hidden_is_not_called_missing(place: Path, closed: str) -> None:
+    """A user who may not read a queue is told so, and with which command line to read it; an owner
+    without a name is called by number.
+    """
     give(place, NAMELESS)
     place.chmod(0o755)
     for word in ("queue", *(f"queue/{state}" for state in ("pending", "work", "dlq"))):
         (place / word).chmod(0o755)
     (place / closed).chmod(0o750)
 
-    refused = as_user(NOBODY, "--root", str(place), *words)
-
-    assert refused.returncode == (2 if words == ("status",) else 77), refused.stderr
-    assert refused.stderr == (
-        f"spooldeck: {place / closed} is hidden from us: "
-        f"use sudo -u '#{NAMELESS}' spooldeck --root {place} {' '.join(words)}\n"
-    )
-    assert refused.stdout == ""
+    for words in LOOKS:
+        refused = as_user(NOBODY, "--root", str(place), *words)
+        assert (refused.returncode, refused.stdout) == (2 if words == ("status",) else 77, "")
+        use = f"sudo -u '#{NAMELESS}' spooldeck --root {place} {' '.join(words)}"
+        assert refused.stderr == f"spooldeck: {place / closed} is hidden from us: use {use}\n"
 
 
 def test_a_configuration_in_a_folder_that_is_closed_to_us_is_none_of_ours(place: Path) -> None:
@@ -283,21 +246,6 @@ def test_a_configuration_in_a_folder_that_is_closed_to_us_is_none_of_ours(place:
     refused = as_user(NOBODY, *words, HOME=str(closed))
     assert refused.returncode == 78
     assert refused.stderr == "spooldeck: ./spooldeck.yaml: cannot be read: Permission denied\n"
-
-
-def test_what_only_looks_is_not_refused(place: Path) -> None:
-    """Whoever may read a queue may list it, look at its state, and try a verb dry."""
-    main(["--root", str(place), "queue", "add", "report"])
-    for path in place.rglob("*.task"):
-        path.chmod(0o644)
-    give(place, 0, 0o755)
-    before = tree(place)
-
-    for words in (["list"], ["count"], ["metrics"], ["dlq", "retry-all", "--dry-run"]):
-        looked = as_user(NOBODY, "--root", str(place), "queue", *words)
-        assert looked.returncode == 0, looked.stderr
-
-    assert tree(place) == before
 
 
 def test_settings_go_along_to_sudo(place: Path) -> None:

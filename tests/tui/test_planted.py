@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -100,17 +101,39 @@ def untouched(secret: Path) -> bool:
     )
 
 
-# ---- the desk
+# ---- files
 
 
 @PLANTS
-def test_the_desks_lock_is_no_way_to_a_file(place: Path, secret: Path, plant: Plant) -> None:
-    """Whatever lies there in place of the desk's lock is not given away, and nothing is added."""
+def test_no_file_of_a_queue_is_a_way_to_another(place: Path, secret: Path, plant: Plant) -> None:
+    """What is planted in place of a log, a counter or a bucket is neither written to nor waited
+    for, and is complained of; the work goes on. In place of the lock of tokens or of the staging
+    directory it is refused.
+    """
+    counters = place / "metrics" / "counters"
+    plant(place / "log" / "queue.log", secret)
+    plant(counters / "processed_total", secret)
+
+    added, said = as_root(place, "queue", "add", "report")
+    done, told = as_root(place, "queue", "process-next")
+    (counters / "processed_total").rename(place.parent / "aside")
+    plant(counters / "processed_total.lock", secret)
+    again, complaint = as_root(place, "queue", "process-next")
+    as_root(place, "queue", "add", "report")
+    plant(place / "run" / "queue.buckets", secret)
+    limited = "handlers: {report: {command: ['true'], rate: {per_hour: 60}}}\n"
+    (place.parent / "some.yaml").write_text(limited)
+    unlimited, _ = as_root(place, "queue", "process-next")
     plant(place / "queue" / ".spooldeck" / ".lock", secret)
+    refused, why = as_root(place, "queue", "add", "report")
 
-    code, said = as_root(place, "queue", "add", "report")
-
-    assert code == 69 and ".lock: " in said
+    assert (added, done, again) == (0, 0, 0)
+    assert said.count("not logged: ") == 1 and "not logged: " in told
+    assert "processed_total: " in told and "not counted" in told and "counts as 0" in told
+    assert "processed_total: " in complaint and "not counted" in complaint
+    assert "tasks_processed_total 0\n" in (place / "metrics" / "queue.prom").read_text()
+    assert unlimited not in (0, 1)
+    assert refused == 69 and ".lock: " in why
     assert len(waiting(place)) == 1
     assert untouched(secret)
 
@@ -131,77 +154,58 @@ def test_a_lock_that_is_there_keeps_its_owner(place: Path) -> None:
     assert lock.stat().st_uid == NOBODY
 
 
-@pytest.mark.parametrize("name", ["corrupt", "held", "trash", "twice", ""])
 @pytest.mark.parametrize("plant", [link, lambda path, target: path.touch()], ids=["link", "file"])
-def test_what_lies_in_place_of_a_folder_is_one_problem(
-    place: Path, closed: Path, capsys: pytest.CaptureFixture[str], name: str, plant: Plant
+def test_what_is_in_place_of_a_folder_is_one_problem(
+    place: Path, closed: Path, capsys: pytest.CaptureFixture[str], plant: Plant
 ) -> None:
-    """Where a folder of the desk should be, anything else is shown, beside all the rest."""
-    spot = place / "queue" / ".spooldeck" / name
-    if not name:
-        spot.rename(place / "old desk")
-    elif spot.exists():
-        spot.rmdir()
-    plant(spot, closed)
-    here = ("--root", str(place))
+    """Anything else where a folder of the staging directory should be is shown, beside the rest."""
+    desk = place / "queue" / ".spooldeck"
+    for name in ("corrupt", "held", "trash", "twice", ""):
+        spot = desk / name
+        aside = place / "aside"
+        if spot.exists():
+            spot.rename(aside)
+        plant(spot, closed)
+        capsys.readouterr()
 
-    code = main([*here, "status"])
-    shown = capsys.readouterr().out
-    listed = main([*here, "queue", "corrupt", "list"])
-    said = capsys.readouterr().err
+        code = main(["--root", str(place), "status"])
+        shown = capsys.readouterr().out
+        listed = main(["--root", str(place), "queue", "corrupt", "list"])
+        said = capsys.readouterr().err
 
-    where = f".spooldeck/{name}" if name in ("corrupt", "twice") else name or ".spooldeck"
-    assert code == 1
-    assert "pending 1  " in shown
-    assert shown.count("problem   ") == 1
-    assert f"problem   {where}: " in shown and "expected a folder" in shown
-    assert listed == 1
-    assert said.startswith(f"spooldeck: {where}: ") and said.count("\n") == 1
+        where = f".spooldeck/{name}" if name in ("corrupt", "twice") else name or ".spooldeck"
+        assert (code, listed) == (1, 1), name
+        assert "pending 1  " in shown
+        assert shown.count("problem   ") == 1
+        assert f"problem   {where}: " in shown and "expected a folder" in shown
+        assert said.startswith(f"spooldeck: {where}: ") and said.count("\n") == 1
+        spot.unlink()
+        if aside.exists():
+            aside.rename(spot)
+
     assert list(closed.iterdir()) == []
-
-
-# ---- the log
-
-
-@PLANTS
-def test_the_log_is_no_way_to_a_file(place: Path, secret: Path, plant: Plant) -> None:
-    """What lies there in place of the log is not written to, and waited for by nobody; the work
-    goes on, with a complaint.
-    """
-    plant(place / "log" / "queue.log", secret)
-
-    added, said = as_root(place, "queue", "add", "report")
-    done, told = as_root(place, "queue", "process-next")
-
-    assert (added, done) == (0, 0)
-    assert said.count("not logged: ") == 1 and "not logged: " in told
-    assert len(waiting(place)) == 1
-    assert untouched(secret)
 
 
 # ---- folders
 
 
-@pytest.mark.parametrize("name", ["metrics", "log", "mailspool", "run"])
-def test_a_linked_folder_is_not_entered(place: Path, closed: Path, name: str) -> None:
-    """Root makes and writes nothing behind a link below the data folder; without figures and a log
+def test_a_linked_folder_is_not_entered(place: Path, closed: Path) -> None:
+    """Root makes and writes nothing behind a link below the data folder; without metrics and a log
     it works all the same, without a lock it does not.
     """
-    for path in [*(place / name).rglob("*")][::-1]:
-        path.rmdir() if path.is_dir() else path.unlink()
-    (place / name).rmdir()
-    (place / name).symlink_to(closed)
-
-    as_root(place, "init", str(place))
-    added, _ = as_root(place, "queue", "add", "report")
-    code, said = as_root(place, "queue", "process-next")
+    for name in ("metrics", "log", "mailspool", "run"):
+        shutil.rmtree(place / name)
+        (place / name).symlink_to(closed)
+        as_root(place, "init", str(place))
+        added, _ = as_root(place, "queue", "add", "report")
+        code, said = as_root(place, "queue", "process-next")
+        assert added == 0
+        assert (code == 0) == (name != "run")
+        assert (f"{name} is a symbolic link" in said) == (name != "mailspool")
 
     assert list(closed.iterdir()) == []
     assert closed.stat().st_uid == 0
-    assert added == 0
-    assert (code == 0) == (name != "run")
-    assert len(waiting(place)) == (2 if name == "run" else 1)
-    assert (f"{name} is a symbolic link" in said) == (name != "mailspool")
+    assert len(waiting(place)) == 2
 
 
 def test_a_linked_way_to_the_data_folder_is_followed(place: Path) -> None:
@@ -243,20 +247,6 @@ def test_a_log_elsewhere_lies_in_a_folder(place: Path, closed: Path, linked: boo
 # ---- figures
 
 
-@PLANTS
-@pytest.mark.parametrize("name", ["processed_total", "processed_total.lock"])
-def test_a_counter_is_no_way_to_a_file(place: Path, secret: Path, plant: Plant, name: str) -> None:
-    """What is no counter is not written to and counts as nothing; the figures are written."""
-    plant(place / "metrics" / "counters" / name, secret)
-
-    code, said = as_root(place, "queue", "process-next")
-
-    assert code == 0
-    assert "processed_total: " in said and "not counted" in said and "counts as 0" in said
-    assert "tasks_processed_total 0\n" in (place / "metrics" / "queue.prom").read_text()
-    assert untouched(secret)
-
-
 def test_a_counter_that_holds_no_number_is_complained_of(place: Path) -> None:
     """Whoever reads the figures learns why one of them began anew."""
     (place / "metrics" / "counters" / "dlq_total").write_text("many\n")
@@ -266,20 +256,6 @@ def test_a_counter_that_holds_no_number_is_complained_of(place: Path) -> None:
     counter = place / "metrics" / "counters" / "dlq_total"
     assert (code, said) == (0, f"spooldeck: {counter}: no number, counts as 0\n")
     assert "nftban_queue_dlq_total 0\n" in (place / "metrics" / "queue.prom").read_text()
-
-
-@PLANTS
-def test_a_bucket_is_no_way_to_a_file(place: Path, secret: Path, plant: Plant) -> None:
-    """Where tokens cannot be counted, nothing is run and nobody waits for ever."""
-    limited = "handlers: {report: {command: ['true'], rate: {per_hour: 60}}}\n"
-    (place.parent / "some.yaml").write_text(limited)
-    plant(place / "run" / "queue.buckets", secret)
-
-    code, _ = as_root(place, "queue", "process-next")
-
-    assert code not in (0, 1)
-    assert len(waiting(place)) == 1
-    assert untouched(secret)
 
 
 # ---- as whom

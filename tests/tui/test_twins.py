@@ -16,16 +16,14 @@ from textual.pilot import Pilot
 from engine import config, locks
 from tests.engine.lockers import later
 from tests.engine.test_alerts import eleven_dead, write_task
+from tests.tui.queues import Run
 from tests.tui.spools import MAIL, a_console, make_spool, until
-from tests.tui.test_cli import Run, spooldeck
 from tui import keys
 from tui.app import Console
 from tui.cli.console import _place
 from tui.cli.wiring import Setup
 from tui.plain import text_of
 from tui.screens.overview import OverviewScreen
-
-__all__ = ["spooldeck"]
 
 RED = "\x1b[31mred"
 NAMES = ("TRANSPORT", "postfix", "sendmail", "curl")
