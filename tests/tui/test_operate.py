@@ -6,10 +6,10 @@ import asyncio
 import errno
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 import zlib
@@ -22,13 +22,12 @@ from typing import Any, TypeAlias
 import pytest
 
 from engine import config, deeds, files, locks, plans, undo, verbs
-from engine.journal import Intent, Journal, Who
+from engine.journal import Intent, Who
 from engine.model import State, Task
 from engine.operations import End
 from engine.pace import Pace, Rest, Stops, packed
-from engine.stores import open_store
-from engine.stores.nftban import NftbanStore
 from tests import command
+from tests.tui.queues import ids_at, journal_at, store_at, write_config
 from tests.tui.spools import a_console, loaded, until
 from tui import planning
 from tui.cli import _parser, main, replaying
@@ -54,7 +53,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(home))
     data = tmp_path / "data"
     assert main(["init", str(data)]) == 0
-    with closing(store_at(data)) as store:
+    with store_at(data) as store:
         for number in range(6):
             kind = "report" if number % 2 else "feeds_sync"
             store.swap(None, verbs.enqueue(kind, LONG_AGO + number, f"{number:08x}", f"n{number}"))
@@ -68,7 +67,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def spooldeck(root: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+def act(root: Path, capsys: pytest.CaptureFixture[str]) -> Command:
     """The command on that queue: its exit code, what it prints and what it complains of."""
 
     def run(*words: str) -> tuple[int, str, str]:
@@ -80,25 +79,6 @@ def spooldeck(root: Path, capsys: pytest.CaptureFixture[str]) -> Command:
     return run
 
 
-def store_at(root: Path) -> NftbanStore:
-    """The store of a queue, for given and then."""
-    store = open_store(str(root))
-    assert isinstance(store, NftbanStore)
-    return store
-
-
-def tasks(root: Path, state: State) -> list[Task]:
-    """What stands in one state."""
-    with closing(store_at(root)) as store:
-        word = store.states[state]
-        return [task for task in store.look({word}) if isinstance(task, Task)]
-
-
-def ids(root: Path, state: State) -> set[str]:
-    """The ids of what stands in one state."""
-    return {task.id for task in tasks(root, state)}
-
-
 def tree(root: Path) -> dict[str, tuple[bytes, int, int, int]]:
     """Bytes, mode and owner of every task file, by its path."""
     found = {}
@@ -106,18 +86,6 @@ def tree(root: Path) -> dict[str, tuple[bytes, int, int, int]]:
         seen = path.stat()
         found[str(path)] = (path.read_bytes(), seen.st_mode, seen.st_uid, seen.st_gid)
     return found
-
-
-def journal_of(root: Path) -> Journal:
-    """Its journal."""
-    return Journal(str(root / "queue" / ".spooldeck" / "journal"))
-
-
-def settings(root: Path, text: str) -> str:
-    """A configuration file."""
-    path = root.parent / "some.yaml"
-    path.write_text(text)
-    return str(path)
 
 
 def shown(out: str) -> dict[str, Any]:
@@ -141,117 +109,115 @@ PLANS = (
 
 @pytest.mark.parametrize(("words", "amount"), PLANS)
 def test_what_is_done_by_its_count_is_taken_back_by_its_count(
-    words: tuple[str, ...], amount: int, root: Path, spooldeck: Command
+    words: tuple[str, ...], amount: int, root: Path, act: Command
 ) -> None:
     """The dry run names the number, which does it; undone, every file is as it was."""
     for path in (root / "queue").rglob("*.task"):
         path.write_bytes(b"# by hand\n" + path.read_bytes())
     before = tree(root)
 
-    foreseen = shown(spooldeck(*words, "--dry-run", "--json")[1])
+    foreseen = shown(act(*words, "--dry-run", "--json")[1])
     unchanged = tree(root)
-    done = shown(spooldeck(*words, "--apply", str(amount), "--json")[1])
+    done = shown(act(*words, "--apply", str(amount), "--json")[1])
     after = tree(root)
-    undone = shown(spooldeck("undo", done["op"], "--apply", str(amount), "--json")[1])
+    undone = shown(act("undo", done["op"], "--apply", str(amount), "--json")[1])
 
     assert foreseen["acted_on"] == len(done["done"]) == len(undone["done"]) == amount
     assert unchanged == before != after
     assert tree(root) == before
 
 
-def test_another_number_does_nothing(root: Path, spooldeck: Command) -> None:
+def test_another_number_does_nothing(root: Path, act: Command) -> None:
     """Where it is not as many as was said, the number of now is said, and nothing else happens."""
     before = tree(root)
 
-    code, out, complaint = spooldeck("purge", "--apply", "5")
+    code, out, complaint = act("purge", "--apply", "5")
 
     assert (code, out) == (1, "")
     assert complaint == "spooldeck: 6 would be purged now, not 5: nothing was done\n"
     assert tree(root) == before
-    assert journal_of(root).operations() == ()
+    assert journal_at(root).operations() == ()
 
 
-def test_a_dry_run_prints_the_command_that_does_it(root: Path, spooldeck: Command) -> None:
-    """Its last line can be typed as it stands; what was done says how it is taken back."""
-    said = spooldeck("purge", "--filter", "kind=report n1|n3", "--reason", "it's old", "--dry-run")
+def test_a_dry_run_prints_the_command_that_does_it(root: Path, act: Command) -> None:
+    """Its last line can be typed as it is, and what was done says how it is undone."""
+    said = act("purge", "--filter", "kind=report n1|n3", "--reason", "it's old", "--dry-run")
     (doing,) = [line for line in said[1].splitlines() if line.startswith("to do it: ")]
-    typed = subprocess.run(
-        doing.removeprefix("to do it: ").replace("spooldeck", f"{sys.executable} -m tui.cli", 1),
-        shell=True,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-    )
+    name, *words = shlex.split(doing.removeprefix("to do it: "))
+    code, out, _ = act(*words)
 
-    assert typed.returncode == 0, typed.stderr
-    assert len(ids(root, State.TRASH)) == 2
-    (operation,) = journal_of(root).operations()
+    assert (name, code) == ("spooldeck", 0)
+    assert len(ids_at(root, "trash")) == 2
+    (operation,) = journal_at(root).operations()
     assert (operation.intent.filter, operation.intent.reason) == ("kind=report n1|n3", "it's old")
     back = f"to take it back: spooldeck --root {root} undo {operation.op} --dry-run"
-    assert back in typed.stdout.splitlines()
+    assert back in out.splitlines()
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("purge",), "expected either --dry-run, or --apply N"),
-        (("purge", "--dry-run", "--apply", "6"), "expected either --dry-run, or --apply N"),
-        (("purge", "--apply", "0"), "whole number from 1"),
-        (("purge", "--state", "work", "--dry-run"), "expected one of dlq, pending, held"),
-        (("purge", "--filter", "age>", "--dry-run"), "--filter: "),
-        (("purge", "--take-in", "x", "--dry-run"), "expected an id of this plan that looks odd"),
-        (("expunge", "--dry-run"), "expected --state with one of dlq, trash"),
-        (("replay", "--rate", "fast", "--dry-run"), "expected tasks a second, up to 128, or `now`"),
-        (("replay", "--canary", "9" * 5000, "--dry-run"), "expected numbers such as 1,10"),
-        (("replay", "--timeout", "9" * 400, "--dry-run"), "invalid whole number from 1 value"),
-        (("replay", "--stop-share", "9" * 5000, "--dry-run"), "expected percent/tasks"),
-        (("replay", "--canary", "1,x", "--dry-run"), "expected numbers such as 1,10, or `none`"),
-        (("replay", "--stop-share", "110/20", "--dry-run"), "expected percent/tasks such as 10/20"),
-        (("undo", "--apply", "3"), "expected the operation to take back"),
-        (("journal", "--drop"), "expected an operation, and either --go-on or --drop"),
-        (("journal", "--apply", "3"), "expected --go-on beside them"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(
-    words: tuple[str, ...], said: str, root: Path, spooldeck: Command
-) -> None:
-    """Exit code 64 and one line that says what was expected; nothing is done."""
+REFUSED = {
+    "purge": "expected either --dry-run, or --apply N",
+    "purge --dry-run --apply 6": "expected either --dry-run, or --apply N",
+    "purge --apply 0": "whole number from 1",
+    "purge --state work --dry-run": "expected one of dlq, pending, held",
+    "purge --filter age> --dry-run": "--filter: ",
+    "purge --take-in x --dry-run": "expected an id of this plan that looks odd",
+    "expunge --dry-run": "expected --state with one of dlq, trash",
+    "replay --rate fast --dry-run": "expected tasks a second, up to 128, or `now`",
+    f"replay --canary {'9' * 5000} --dry-run": "expected numbers such as 1,10",
+    f"replay --timeout {'9' * 400} --dry-run": "invalid whole number from 1 value",
+    f"replay --stop-share {'9' * 5000} --dry-run": "expected percent/tasks",
+    "replay --canary 1,x --dry-run": "expected numbers such as 1,10, or `none`",
+    "replay --stop-share 110/20 --dry-run": "expected percent/tasks such as 10/20",
+    "undo --apply 3": "expected the operation to take back",
+    "journal --drop": "expected an operation, and either --go-on or --drop",
+    "journal --apply 3": "expected --go-on beside them",
+}
+"""What means nothing, and what is said of it."""
+
+
+def test_words_that_mean_nothing_are_refused(root: Path, act: Command) -> None:
+    """Exit code 64 and one line that says what was expected; an operation that is not there is 1;
+    nothing is done.
+    """
     before = tree(root)
 
-    code, out, complaint = spooldeck(*words)
+    for words, said in REFUSED.items():
+        code, out, complaint = act(*words.split())
+        assert (code, out) == (64, ""), words
+        assert said in complaint, words
+        assert complaint.count("\n") == 1, words
+    code, out, complaint = act("undo", "20261121T000000Z-00000000", "--apply", "1")
 
-    assert (code, out) == (64, "")
-    assert said in complaint
-    assert complaint.count("\n") == 1
+    assert (code, out) == (1, "")
+    assert complaint.startswith("spooldeck: 20261121T000000Z-00000000: no such operation in ")
     assert tree(root) == before
 
 
-def test_a_reason_may_be_asked_for(root: Path, spooldeck: Command) -> None:
+def test_a_reason_may_be_asked_for(root: Path, act: Command) -> None:
     """With `require_reason: true` nothing is done without one; a dry run needs none."""
-    asked = ("--config", settings(root, "require_reason: true"))
+    asked = ("--config", write_config(root, "require_reason: true"))
 
     codes = [
-        spooldeck(*asked, "hold", *words)[0]
+        act(*asked, "hold", *words)[0]
         for words in (("--dry-run",), ("--apply", "3"), ("--apply", "3", "--reason", "why not"))
     ]
 
     assert codes == [0, 64, 0]
 
 
-def test_what_is_odd_is_left_out_unless_taken_in(root: Path, spooldeck: Command) -> None:
+def test_what_is_odd_is_left_out_unless_taken_in(root: Path, act: Command) -> None:
     """Young and noted tasks are not purged without being named, one by one or all together."""
-    with closing(store_at(root)) as store:
+    with store_at(root) as store:
         young = verbs.enqueue("report", time.time(), "000000ff")
         store.swap(None, young)
-    (noted, *_) = sorted(ids(root, State.PENDING))
+    (noted, *_) = sorted(ids_at(root, "pending"))
     notes = Setup(config.load(None, {}), config.queue_for(config.Config(), str(root), {})).notes()
     notes.add(noted, "legal hold? ask kim", "ana")
     pending = ("purge", "--state", "pending", "--dry-run", "--json")
 
-    plain = shown(spooldeck(*pending)[1])
-    one = shown(spooldeck(*pending, "--take-in", young.id)[1])
-    every = shown(spooldeck(*pending, "--all-odd")[1])
+    plain = shown(act(*pending)[1])
+    one = shown(act(*pending, "--take-in", young.id)[1])
+    every = shown(act(*pending, "--all-odd")[1])
 
     assert [answer["acted_on"] for answer in (plain, one, every)] == [2, 3, 4]
     outcomes = {row["id"]: row["outcome"] for row in plain["rows"]}
@@ -260,11 +226,11 @@ def test_what_is_odd_is_left_out_unless_taken_in(root: Path, spooldeck: Command)
     assert f"--take-in {young.id} --apply 3" in one["twin"]
 
 
-def test_ids_name_exactly_those(root: Path, spooldeck: Command) -> None:
+def test_ids_name_exactly_those(root: Path, act: Command) -> None:
     """With --id nothing else is in the plan; one that is not there is complained of."""
-    first, second, *_ = sorted(ids(root, State.DEAD))
+    first, second, *_ = sorted(ids_at(root, "dlq"))
 
-    code, out, complaint = spooldeck(
+    code, out, complaint = act(
         "purge",
         "--id",
         first,
@@ -277,120 +243,123 @@ def test_ids_name_exactly_those(root: Path, spooldeck: Command) -> None:
     )
 
     assert code == 0, out
-    assert ids(root, State.TRASH) == {first, second}
+    assert ids_at(root, "trash") == {first, second}
     assert "20261120T094115Z-x-00000000: not there" in complaint
 
 
 # ---- the trash
 
 
-def test_a_full_trash_refuses_what_does_not_fit(root: Path, spooldeck: Command) -> None:
+def test_a_full_trash_refuses_what_does_not_fit(root: Path, act: Command) -> None:
     """The dry run says how many fit; those are purged, the rest stays and says why."""
     size = sum(len(path.read_bytes()) for path in (root / "queue" / "dlq").iterdir())
-    bounded = ("--config", settings(root, f"trash: {{quota: {size - 1}}}"))
+    bounded = ("--config", write_config(root, f"trash: {{quota: {size - 1}}}"))
 
-    foreseen = shown(spooldeck(*bounded, "purge", "--dry-run", "--json")[1])
-    wrong = spooldeck(*bounded, "purge", "--apply", "6")[0]
-    code, out, _ = spooldeck(*bounded, "purge", "--apply", "5", "--json")
+    foreseen = shown(act(*bounded, "purge", "--dry-run", "--json")[1])
+    wrong = act(*bounded, "purge", "--apply", "6")[0]
+    code, out, _ = act(*bounded, "purge", "--apply", "5", "--json")
 
     assert (foreseen["acted_on"], wrong, code) == (5, 1, 1)
     assert foreseen["facts"]["trash after"] == "0.0 of 0.0 MB"
     (why,) = shown(out)["failed"].values()
     assert why.startswith("the trash is full: it takes at most")
-    assert (len(ids(root, State.TRASH)), len(ids(root, State.DEAD))) == (5, 1)
+    assert (len(ids_at(root, "trash")), len(ids_at(root, "dlq"))) == (5, 1)
 
 
-def test_the_trash_says_what_lies_there(root: Path, spooldeck: Command) -> None:
+def test_the_trash_says_what_lies_there(root: Path, act: Command) -> None:
     """Since when, how big, from where, by whom; for programs a line each."""
-    spooldeck("purge", "--state", "pending", "--apply", "3")
-    (operation,) = journal_of(root).operations()
+    act("purge", "--state", "pending", "--apply", "3")
+    (operation,) = journal_at(root).operations()
 
-    out = spooldeck("trash", "list")[1]
-    rows = [json.loads(line) for line in spooldeck("trash", "list", "--json")[1].splitlines()]
+    out = act("trash", "list")[1]
+    rows = [json.loads(line) for line in act("trash", "list", "--json")[1].splitlines()]
 
     assert out.splitlines()[-1] == "3 tasks, 0.0 of 512.0 MB; each is kept for 24 hours"
     assert {(row["from"], row["op"]) for row in rows} == {("pending", operation.op)}
-    assert {row["id"] for row in rows} == ids(root, State.TRASH)
+    assert {row["id"] for row in rows} == ids_at(root, "trash")
     assert all(row["bytes"] > 0 and row["trash_since"] > LONG_AGO for row in rows)
 
 
-def test_what_was_purged_is_restored_by_its_id(root: Path, spooldeck: Command) -> None:
+def test_what_was_purged_is_restored_by_its_id(root: Path, act: Command) -> None:
     """Each goes where it came from; one that is not in the trash is complained of, and exit 1."""
     before = tree(root)
-    spooldeck("purge", "--apply", "6")
-    spooldeck("purge", "--state", "pending", "--apply", "3")
-    trashed = sorted(ids(root, State.TRASH))
+    act("purge", "--apply", "6")
+    act("purge", "--state", "pending", "--apply", "3")
+    trashed = sorted(ids_at(root, "trash"))
 
-    foreseen = spooldeck("trash", "restore", *trashed, "--dry-run")
-    some = spooldeck("trash", "restore", *trashed[:4])
-    rest = spooldeck("trash", "restore", *trashed[3:])
+    foreseen = act("trash", "restore", *trashed, "--dry-run")
+    some = act("trash", "restore", *trashed[:4])
+    rest = act("trash", "restore", *trashed[3:])
 
     assert (foreseen[0], some[0], rest[0]) == (0, 0, 1)
     assert f"{trashed[3]}: dlq, expected trash" in rest[2]
     assert tree(root) == before
 
 
-def test_without_its_journal_a_task_is_restored_to_where_it_stays(
-    root: Path, spooldeck: Command
-) -> None:
+def test_without_its_journal_a_task_is_restored_to_where_it_stays(root: Path, act: Command) -> None:
     """Nobody remembers where a pending task stood: it comes back as held."""
-    spooldeck("purge", "--state", "pending", "--apply", "3")
-    trashed = ids(root, State.TRASH)
-    shutil.rmtree(journal_of(root).folder)
+    act("purge", "--state", "pending", "--apply", "3")
+    trashed = ids_at(root, "trash")
+    shutil.rmtree(journal_at(root).folder)
 
-    listed = spooldeck("trash", "list")[1]
-    restored = spooldeck("restore", "--apply", "3")
+    listed = act("trash", "list")[1]
+    restored = act("restore", "--apply", "3")
 
     assert listed.count("held: nobody remembers where it stood") == 3
     assert restored[0] == 0
-    assert ids(root, State.HELD) == trashed
+    assert ids_at(root, "held") == trashed
 
 
 def setup_of(root: Path, text: str = "") -> Setup:
     """A queue as the commands see it."""
-    loaded = config.load(settings(root, text), {})
+    loaded = config.load(write_config(root, text), {})
     return Setup(loaded, config.queue_for(loaded, str(root), {}))
 
 
-def test_after_a_day_the_trash_is_swept(root: Path, spooldeck: Command) -> None:
-    """What was purged is deleted for good a day later, and so is what its tasks were."""
-    spooldeck("replay", "--rate", "now", "--filter", "kind=report", "--apply", "3")
-    spooldeck("purge", "--apply", "3")
+def test_after_a_day_the_trash_is_swept(root: Path, act: Command) -> None:
+    """What was purged is deleted for good a day later, with the images of its tasks, and not
+    before, however often it is swept by hand.
+    """
+    act("replay", "--rate", "now", "--filter", "kind=report", "--apply", "3")
+    act("purge", "--apply", "3")
     setup, now = setup_of(root), time.time()
 
+    foreseen, swept = act("trash", "sweep", "--dry-run"), act("trash", "sweep")
     with closing(setup.open()) as store:
         early = setup.sweep(store, now + 23 * HOUR)
         late = setup.sweep(store, now + 25 * HOUR)
         again = setup.sweep(store, now + 25 * HOUR, always=True)
 
-    assert [tuple(swept) for swept in (early, late, again)] == [(0, 0, 0), (3, 0, 1), (0, 0, 0)]
-    assert ids(root, State.TRASH) == set()
-    assert len(journal_of(root).operations()) == 2
+    assert foreseen[:2] == (0, "0 purged more than 24 hours ago; nothing was changed\n")
+    assert swept[:2] == (0, "0 tasks deleted for good\n")
+    assert [tuple(one) for one in (early, late, again)] == [(0, 0, 0), (3, 0, 1), (0, 0, 0)]
+    assert ids_at(root, "trash") == set()
+    assert len(journal_at(root).operations()) == 2
 
 
-def test_a_run_sweeps_once_an_hour(root: Path, spooldeck: Command) -> None:
+def test_a_run_sweeps_once_an_hour(root: Path, act: Command) -> None:
     """`process-next` looks at one mark, and sweeps when it is an hour old; never without trash."""
     mark = root / "queue" / ".spooldeck" / "swept"
-    spooldeck("queue", "process-next", "--quiet")
+    act("queue", "process-next", "--quiet")
     before = mark.exists()
-    spooldeck("purge", "--apply", "6")
-    spooldeck("queue", "process-next", "--quiet")
+    act("purge", "--apply", "6")
+    act("queue", "process-next", "--quiet")
     first = mark.stat().st_mtime_ns
-    spooldeck("queue", "process-next", "--quiet")
+    act("queue", "process-next", "--quiet")
     second = mark.stat().st_mtime_ns
     os.utime(mark, (time.time() - 2 * HOUR, time.time() - 2 * HOUR))
 
-    spooldeck("queue", "process-next", "--quiet")
+    act("queue", "process-next", "--quiet")
 
     assert not before
     assert first == second
     assert time.time() - mark.stat().st_mtime < HOUR
-    assert len(ids(root, State.TRASH)) == 6
+    assert len(ids_at(root, "trash")) == 6
 
 
 def test_the_consoles_command_is_for_any_folder(root: Path) -> None:
     """What a plan on screen says to type instead names the place and the configuration in full."""
-    settings(root, "require_reason: false\n")
+    write_config(root, "require_reason: false\n")
     relative = os.path.relpath(root.parent / "some.yaml")
     loaded = config.load(relative, {})
     setup = Setup(loaded, config.queue_for(loaded, str(root), {}))
@@ -401,9 +370,9 @@ def test_the_consoles_command_is_for_any_folder(root: Path) -> None:
 
 
 @pytest.fixture
-def full(root: Path, spooldeck: Command) -> Place:
+def full(root: Path, act: Command) -> Place:
     """That queue, with something in its trash, as the console is handed it."""
-    spooldeck("purge", "--apply", "6")
+    act("purge", "--apply", "6")
     return _place(setup_of(root), str(root))
 
 
@@ -428,211 +397,190 @@ async def test_a_console_sweeps_when_it_starts(root: Path, full: Place, read_onl
     names = await asyncio.to_thread(os.listdir, root / "queue" / ".spooldeck")
     assert swept.is_set() is not read_only
     assert ("swept" in names) is not read_only
-    assert len(await asyncio.to_thread(ids, root, State.TRASH)) == 6
+    assert len(await asyncio.to_thread(ids_at, root, "trash")) == 6
 
 
-def test_sweeping_by_hand_says_what_it_did(root: Path, spooldeck: Command) -> None:
-    """What is younger than the setting stays, however often it is swept."""
-    spooldeck("purge", "--apply", "6")
-
-    foreseen = spooldeck("trash", "sweep", "--dry-run")
-    swept = spooldeck("trash", "sweep")
-
-    assert foreseen[:2] == (0, "0 purged more than 24 hours ago; nothing was changed\n")
-    assert swept[:2] == (0, "0 tasks deleted for good\n")
-    assert len(ids(root, State.TRASH)) == 6
-
-
-def test_expunge_is_for_good(root: Path, spooldeck: Command) -> None:
+def test_expunge_is_for_good(root: Path, act: Command) -> None:
     """It says that it cannot be taken back and what to do instead; payloads go too."""
     payload = root / "mailspool" / "body"
     payload.parent.mkdir(exist_ok=True)
     payload.write_text("hello")
-    with closing(store_at(root)) as store:
+    with store_at(root) as store:
         task = verbs.enqueue("mail_send", LONG_AGO, "000000ff", "", str(payload))
         store.swap(None, task)
-    spooldeck("purge", "--id", task.id, "--apply", "1")
+    act("purge", "--id", task.id, "--apply", "1")
     lay = payload.exists()
 
-    foreseen = spooldeck("expunge", "--state", "trash", "--dry-run")[1]
-    code, out, _ = spooldeck("expunge", "--state", "trash", "--apply", "1")
+    foreseen = act("expunge", "--state", "trash", "--dry-run")[1]
+    code, out, _ = act("expunge", "--state", "trash", "--apply", "1")
 
     assert "this cannot be taken back" in foreseen
     assert "`hold` parks" in foreseen
     assert (lay, code, payload.exists()) == (True, 0, False)
     assert "to take it back" not in out
-    assert spooldeck("undo")[1].count("purge") == 1
+    assert act("undo")[1].count("purge") == 1
 
 
 # ---- abandoned work
 
 
-def test_work_is_touched_only_while_nobody_works(root: Path, spooldeck: Command) -> None:
+def test_work_is_touched_only_while_nobody_works(root: Path, act: Command) -> None:
     """While the lock is held nothing in work is killed, held or released; once it is free it is."""
-    with closing(store_at(root)) as store:
+    with store_at(root) as store:
         (mine,) = store.take(time.time(), "somebody", 1)
     (root / "run").mkdir(exist_ok=True)
     lock = locks.acquire(str(root / "run" / "queue.lock"), 1200)
-    held = ids(root, State.ACTIVE)
+    held = ids_at(root, "work")
 
-    foreseen = spooldeck("kill", "--dry-run")
+    foreseen = act("kill", "--dry-run")
     refused = [
-        spooldeck(*words, "--apply", "1")
+        act(*words, "--apply", "1")
         for words in (("kill",), ("hold", "--state", "work"), ("release", "--state", "work"))
     ]
     lock.release()
-    killed = spooldeck("kill", "--apply", "1")
+    killed = act("kill", "--apply", "1")
 
     assert [code for code, _, _ in refused] == [2, 2, 2]
     assert "nothing in work is abandoned" in foreseen[1]
     assert all("nothing was done" in complaint for _, _, complaint in refused)
     assert held == {mine.id}
     assert killed[0] == 0
-    assert mine.id in ids(root, State.DEAD)
+    assert mine.id in ids_at(root, "dlq")
 
 
 # ---- the journal
 
 
-def test_the_journal_tells_what_was_done(root: Path, spooldeck: Command) -> None:
+def test_the_journal_tells_what_was_done(root: Path, act: Command) -> None:
     """A line for each operation; one of them in full, with each of its tasks."""
-    spooldeck("purge", "--filter", "kind=report", "--reason", "for kim@example.net", "--apply", "3")
-    (operation,) = journal_of(root).operations()
+    act("purge", "--filter", "kind=report", "--reason", "for kim@example.net", "--apply", "3")
+    (operation,) = journal_at(root).operations()
 
-    listed = spooldeck("journal")[1]
-    full = spooldeck("journal", operation.op)[1]
-    told = shown(spooldeck("journal", operation.op, str(root), "--json")[1])
+    listed = act("journal")[1]
+    full = act("journal", operation.op)[1]
+    told = shown(act("journal", operation.op, str(root), "--json")[1])
 
     assert "| purge | 3 done | over | filter kind=report | reason for ...@example.net" in listed
     assert full.count("  dead  done\n") == 3
     assert (told["op"], told["done"], told["standing"]) == (operation.op, 3, "over")
     assert {row["outcome"] for row in told["rows"]} == {"done"}
-    assert spooldeck("journal", "--since", "2001-01-01")[1] == listed
-    assert spooldeck("journal", "--since", "2999-01-01")[1] == ""
+    assert act("journal", "--since", "2001-01-01")[1] == listed
+    assert act("journal", "--since", "2999-01-01")[1] == ""
 
 
 def interrupted(root: Path, moved: int) -> str:
     """A purge that died after so many of the dead tasks were moved."""
-    with closing(store_at(root)) as store:
+    with store_at(root) as store:
         dead = [task for task in store.look({"dlq"}) if isinstance(task, Task)]
         plan = plans.freeze("purge", dead, time.time())
-        pen = journal_of(root).begin(Intent("purge", Who("ana"), "old"), plan)
+        pen = journal_at(root).begin(Intent("purge", Who("ana"), "old"), plan)
         for task in dead[:moved]:
             store.swap(task, verbs.purge(task, time.time()))
         pen.close()
         return pen.op
 
 
-def test_what_was_interrupted_is_settled_and_gone_on_with(root: Path, spooldeck: Command) -> None:
+def test_what_was_interrupted_is_settled_and_gone_on_with(root: Path, act: Command) -> None:
     """It is found out what was moved; the rest is a plan, and then the first one is over."""
     op = interrupted(root, 2)
 
-    settled = spooldeck("journal", op)[1]
-    wrong = spooldeck("journal", op, "--go-on", "--apply", "6")[0]
-    code = spooldeck("journal", op, "--go-on", "--apply", "4")[0]
+    settled = act("journal", op)[1]
+    wrong = act("journal", op, "--go-on", "--apply", "6")[0]
+    code = act("journal", op, "--go-on", "--apply", "4")[0]
 
     assert "2 done, 4 open | interrupted" in settled
     assert f"journal {op} --go-on --apply 4" in settled
     assert (wrong, code) == (1, 0)
-    assert len(ids(root, State.TRASH)) == 6
-    last, first = journal_of(root).operations()
+    assert len(ids_at(root, "trash")) == 6
+    last, first = journal_at(root).operations()
     assert (last.intent.follows, last.intent.reason, last.counts[End.DONE]) == (op, "old", 4)
     assert (first.interrupted, first.open, first.counts[End.EXCLUDED]) == (False, 0, 4)
 
 
-def test_what_was_interrupted_can_be_dropped_and_undone(root: Path, spooldeck: Command) -> None:
-    """Dropped it is over, nothing more is moved, and what was moved can be taken back."""
+def test_an_interrupted_operation_is_dropped_and_undone(root: Path, act: Command) -> None:
+    """Dropped it is over and nothing more is moved; what was moved can be undone, and then the undo
+    is offered in its place.
+    """
     before = tree(root)
     op = interrupted(root, 2)
 
-    dropped = spooldeck("journal", op, "--drop")
-    again = spooldeck("journal", op, "--drop")
-    listed = spooldeck("undo")[1]
-    undone = spooldeck("undo", op, "--apply", "2")
+    dropped, again = act("journal", op, "--drop"), act("journal", op, "--drop")
+    listed = act("undo")[1]
+    undone = act("undo", op, "--apply", "2")
+    offered = [json.loads(line)["undoes"] for line in act("undo", "--json")[1].splitlines()]
 
     assert dropped[:2] == (0, f"{op} is over; 4 tasks were left as they are\n")
     assert again[0] == 1
     assert f"undo {op} --dry-run" in listed
-    assert undone[0] == 0
+    assert (undone[0], offered) == (0, [op])
     assert tree(root) == before
 
 
-def test_what_was_taken_back_is_not_offered_again(root: Path, spooldeck: Command) -> None:
-    """The list of what can be taken back has the undo instead, until that is taken back."""
-    spooldeck("hold", "--apply", "3")
-    (operation,) = journal_of(root).operations()
-    spooldeck("undo", operation.op, "--apply", "3")
-
-    listed = [json.loads(line) for line in spooldeck("undo", "--json")[1].splitlines()]
-
-    assert [one["undoes"] for one in listed] == [operation.op]
-
-
-def test_what_was_taken_back_in_part_is_still_offered(root: Path, spooldeck: Command) -> None:
+def test_what_was_taken_back_in_part_is_still_offered(root: Path, act: Command) -> None:
     """An operation of which some tasks are as it left them stands in the list, with how many came
     back.
     """
-    spooldeck("purge", "--apply", "6")
-    (purged,) = journal_of(root).operations()
+    act("purge", "--apply", "6")
+    (purged,) = journal_at(root).operations()
     op = purged.op
-    with closing(store_at(root)) as store:
-        kept = journal_of(root)
+    with store_at(root) as store:
+        kept = journal_at(root)
         operation = kept.operation(op)
         assert operation is not None
         plan = undo.undo(store, kept, operation, time.time(), 7.0).plan
         some = plan._replace(rows=plan.rows[:2])
         deeds.carry_out(store, kept, some, Intent("undo", Who("ana")), time.time)
 
-    listed = spooldeck("undo")[1]
-    told = {one["op"]: one for one in map(json.loads, spooldeck("undo", "--json")[1].splitlines())}
-    code = spooldeck("undo", op, "--apply", "4")[0]
+    listed = act("undo")[1]
+    told = {one["op"]: one for one in map(json.loads, act("undo", "--json")[1].splitlines())}
+    code = act("undo", op, "--apply", "4")[0]
 
     assert "2 of 6 taken back" in listed
     assert f"undo {op} --dry-run" in listed
     assert (told[op]["taken_back"], code) == (2, 0)
-    assert op not in {json.loads(one)["op"] for one in spooldeck("undo", "--json")[1].splitlines()}
+    assert op not in {json.loads(one)["op"] for one in act("undo", "--json")[1].splitlines()}
 
 
-def test_what_lies_half_moved_is_finished_by_going_on(root: Path, spooldeck: Command) -> None:
+def test_what_lies_half_moved_is_finished_by_going_on(root: Path, act: Command) -> None:
     """The dry run says what is half moved, and changes nothing of it; applied, it is in its place
     and the first operation is over.
     """
     op = interrupted(root, 2)
-    ident = sorted(ids(root, State.DEAD))[0]
+    ident = sorted(ids_at(root, "dlq"))[0]
     path = root / "queue" / "dlq" / f"{ident}.task"
     crc = zlib.crc32(path.read_bytes())
     path.rename(root / "queue" / ".spooldeck" / f"D.{ident}.dlq.trash.{crc:08x}.1-0-1")
 
-    said = spooldeck("journal", op, "--go-on", "--dry-run")[1]
+    said = act("journal", op, "--go-on", "--dry-run")[1]
     there = list((root / "queue" / ".spooldeck").glob("D.*"))
-    code = spooldeck("journal", op, "--go-on", "--apply", "3")[0]
+    code = act("journal", op, "--go-on", "--apply", "3")[0]
 
     assert "1 task is half moved: finished, or put back" in said
     assert "3 would be purged" in said
     assert (len(there), code) == (1, 0)
-    assert len(ids(root, State.TRASH)) == 6
-    first = journal_of(root).operation(op)
+    assert len(ids_at(root, "trash")) == 6
+    first = journal_at(root).operation(op)
     assert first is not None
     assert (first.interrupted, first.counts[End.DONE], first.counts[End.EXCLUDED]) == (False, 3, 3)
 
 
-def test_going_on_with_a_replay_says_how_fast(root: Path, spooldeck: Command) -> None:
+def test_going_on_with_a_replay_says_how_fast(root: Path, act: Command) -> None:
     """The dry run of the rest says at which pace it would go: the one it was begun with."""
-    with closing(store_at(root)) as store:
+    with store_at(root) as store:
         dead = [task for task in store.look() if isinstance(task, Task)]
         plan = plans.freeze("retry", [t for t in dead if t.state is State.DEAD], time.time())
         intent = Intent("retry", Who("ana"), pace=packed(Pace(3.0, (1,))))
-        pen = journal_of(root).begin(intent, plan)
+        pen = journal_at(root).begin(intent, plan)
         pen.close()
 
-    said = spooldeck("journal", pen.op, "--go-on", "--dry-run")[1]
+    said = act("journal", pen.op, "--go-on", "--dry-run")[1]
 
     assert "at 3/s: 6 in 2 s" in said
     assert "first 1; the outcomes of each are waited for" in said
 
 
 def test_a_full_disk_is_told_what_it_leaves(
-    root: Path, spooldeck: Command, monkeypatch: pytest.MonkeyPatch
+    root: Path, act: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where there is no room to write an intent down, it is said that nothing was done, and what
     can be.
@@ -643,7 +591,7 @@ def test_a_full_disk_is_told_what_it_leaves(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(files, "write_all", full)
-    code, _, complaint = spooldeck("purge", "--apply", "6")
+    code, _, complaint = act("purge", "--apply", "6")
 
     assert code == 69
     assert "nothing was done: the journal in " in complaint
@@ -651,25 +599,17 @@ def test_a_full_disk_is_told_what_it_leaves(
     assert tree(root) == before
 
 
-def test_an_operation_that_is_not_there(root: Path, spooldeck: Command) -> None:
-    """It is said in one line, and nothing is done."""
-    code, out, complaint = spooldeck("undo", "20261121T000000Z-00000000", "--apply", "1")
-
-    assert (code, out) == (1, "")
-    assert complaint.startswith("spooldeck: 20261121T000000Z-00000000: no such operation in ")
-
-
-def test_a_journal_of_another_version_harms_nobody(root: Path, spooldeck: Command) -> None:
+def test_a_journal_of_another_version_harms_nobody(root: Path, act: Command) -> None:
     """What it says was done is shown as it stands; it is not taken back, and the trash goes on."""
     op = interrupted(root, 2)
     before = tree(root)
-    path = Path(journal_of(root).folder, f"{op}.jsonl")
+    path = Path(journal_at(root).folder, f"{op}.jsonl")
     path.write_text(path.read_text().replace('"verb": "purge"', '"verb": "levi\\u001b[2Jtate"'))
 
-    listed = spooldeck("journal")
-    undone = spooldeck("undo", op, "--apply", "2")
-    gone_on = spooldeck("journal", op, "--go-on", "--apply", "4")
-    trashed = spooldeck("trash", "list")
+    listed = act("journal")
+    undone = act("undo", op, "--apply", "2")
+    gone_on = act("journal", op, "--go-on", "--apply", "4")
+    trashed = act("trash", "list")
 
     assert (listed[0], undone[0], gone_on[0], trashed[0]) == (0, 69, 69, 0)
     assert "tate | 6 open | interrupted" in listed[1]
@@ -679,57 +619,47 @@ def test_a_journal_of_another_version_harms_nobody(root: Path, spooldeck: Comman
     assert tree(root) == before
 
 
-def test_a_replay_needs_its_journal(root: Path, spooldeck: Command) -> None:
-    """Where nothing can be written down, nothing is sent."""
-    before = tree(root)
-    (root / "queue" / ".spooldeck").mkdir(exist_ok=True)
-    (root / "queue" / ".spooldeck" / "journal").write_text("in the way")
-
-    code, out, complaint = spooldeck("replay", "--apply", "6")
-
-    assert (code, out) == (69, "")
-    assert "journal" in complaint.splitlines()[-1]
-    assert tree(root) == before
-
-
-def test_the_contract_s_commands_are_written_down(root: Path, spooldeck: Command) -> None:
+def test_the_contract_s_commands_are_written_down(root: Path, act: Command) -> None:
     """`queue dlq retry` and `purge` stand in the journal, and a retry can be taken back."""
     before = tree(root)
-    (first, *_) = sorted(ids(root, State.DEAD))
-    retried = spooldeck("queue", "dlq", "retry", first)
-    (operation,) = journal_of(root).operations()
-    undone = spooldeck("undo", operation.op, "--apply", "1")
+    (first, *_) = sorted(ids_at(root, "dlq"))
+    retried = act("queue", "dlq", "retry", first)
+    (operation,) = journal_at(root).operations()
+    undone = act("undo", operation.op, "--apply", "1")
     same = tree(root) == before
 
-    purged = spooldeck("queue", "dlq", "purge", "0")
+    purged = act("queue", "dlq", "purge", "0")
 
     assert retried[:2] == (0, f"Task {first} moved from DLQ to pending queue\n")
     assert (undone[0], same) == (0, True)
     assert purged[:2] == (0, "Purged 6 tasks from DLQ\n")
-    assert [one.intent.verb for one in journal_of(root).operations()][::-1] == [
+    assert [one.intent.verb for one in journal_at(root).operations()][::-1] == [
         *("retry", "undo", "expunge")
     ]
 
 
-def test_the_contract_s_commands_work_without_a_journal(root: Path, spooldeck: Command) -> None:
-    """Where nothing can be written down they complain in one line, and work; the others do not."""
+def test_the_contracts_commands_work_without_a_journal(root: Path, act: Command) -> None:
+    """Where nothing can be recorded they complain in one line, and work; the others, and what is
+    sent again, do not.
+    """
     desk = root / "queue" / ".spooldeck"
     desk.mkdir(exist_ok=True)
     (desk / "journal").write_text("in the way")
-    (first, *_) = sorted(ids(root, State.DEAD))
+    (first, *_) = sorted(ids_at(root, "dlq"))
+    before = tree(root)
 
-    refused = spooldeck("purge", "--apply", "6")
-    retried = spooldeck("queue", "dlq", "retry", first)
-    purged = spooldeck("queue", "dlq", "purge", "0")
+    refused = [act(verb, "--apply", "6") for verb in ("purge", "replay")]
+    same = tree(root) == before
+    retried = act("queue", "dlq", "retry", first)
+    purged = act("queue", "dlq", "purge", "0")
 
-    assert refused[0] == 69
-    assert "journal" in refused[2]
-    assert (retried[0], purged[0]) == (0, 0)
-    assert all(
-        said[2].count("\n") == 1 and "done all the same" in said[2] for said in (retried, purged)
-    )
-    assert ids(root, State.DEAD) == set()
-    assert first in ids(root, State.PENDING)
+    assert [(code, out) for code, out, _ in refused] == [(69, "")] * 2
+    assert all("journal" in complaint.splitlines()[-1] for _, _, complaint in refused)
+    assert same
+    for code, _, complaint in (retried, purged):
+        assert (code, complaint.count("\n"), "done all the same" in complaint) == (0, 1, True)
+    assert ids_at(root, "dlq") == set()
+    assert first in ids_at(root, "pending")
 
 
 # ---- a replay, with a worker
@@ -739,7 +669,7 @@ def test_the_contract_s_commands_work_without_a_journal(root: Path, spooldeck: C
 def started(root: Path, *words: str, text: str = "{}") -> Iterator[subprocess.Popen[str]]:
     """A command that runs beside us, on that queue; ended when it is not needed any more."""
     process: command.Popen[str] = command.Popen(
-        ["--config", settings(root, text), "--root", str(root), *words],
+        ["--config", write_config(root, text), "--root", str(root), *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -761,26 +691,27 @@ handlers:
 """
 
 
-def test_a_replay_goes_on_as_long_as_it_goes_well(root: Path, spooldeck: Command) -> None:
+@pytest.mark.deep
+def test_a_replay_goes_on_as_long_as_it_goes_well(root: Path, act: Command) -> None:
     """A canary, then the rest at the rate; each task was delivered, as the log says."""
     with started(root, "queue", "work", text=WORKING):
-        code, out, said = spooldeck(
+        code, out, said = act(
             "replay", "--rate", "100", "--canary", "1,2", "--apply", "6", "--json"
         )
 
     answer = shown(out)
     assert code == 0, said
     assert (answer["outcome"]["delivered"], len(answer["done"])) == (6, 6)
-    assert ids(root, State.DEAD) == set()
+    assert ids_at(root, "dlq") == set()
     assert "6 of 6 sent, 6 delivered" in said
-    (operation,) = journal_of(root).operations()
+    (operation,) = journal_at(root).operations()
     assert operation.intent.pace["canary"] == [1, 2]
 
 
-def test_a_replay_stops_when_it_goes_ill(root: Path, spooldeck: Command) -> None:
+def test_a_replay_stops_when_it_goes_ill(root: Path, act: Command) -> None:
     """The canary fails with the error that it had before: the rest is held, as was said."""
     with started(root, "queue", "work", text=FAILING):
-        code, out, _ = spooldeck(
+        code, out, _ = act(
             *("replay", "--rate", "100", "--canary", "1", "--stop-same", "1"),
             *("--rest", "hold", "--apply", "6", "--json"),
         )
@@ -790,7 +721,7 @@ def test_a_replay_stops_when_it_goes_ill(root: Path, spooldeck: Command) -> None
     assert answer["outcome"]["failed"] == 1
     assert "came back once" in answer["outcome"]["stopped"]
     assert len(answer["done"]) == 1
-    assert len(ids(root, State.HELD)) == 5
+    assert len(ids_at(root, "held")) == 5
 
 
 def test_a_replay_that_is_stopped_by_hand_leaves_the_rest(root: Path) -> None:
@@ -804,9 +735,9 @@ def test_a_replay_that_is_stopped_by_hand_leaves_the_rest(root: Path) -> None:
         out, _ = replay.communicate(timeout=30)
 
     assert replay.returncode == 1
-    assert len(ids(root, State.DEAD)) == 5
+    assert len(ids_at(root, "dlq")) == 5
     assert "6 planned, 6 in the result: all accounted for" in out
-    (operation,) = journal_of(root).operations()
+    (operation,) = journal_at(root).operations()
     assert (operation.counts[End.DONE], operation.counts[End.EXCLUDED]) == (1, 5)
     assert not operation.interrupted
 
