@@ -106,23 +106,22 @@ def test_everything_can_be_said(written: Callable[[str], Config], tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 90), ("90.5", 90.5), ("90s", 90), ("15m", 900), ("3d", 259_200)]
+    ("text", "value"),
+    [
+        *(("alerts: {oldest: 90}", 90), ("alerts: {oldest: 90.5}", 90.5)),
+        *(("alerts: {oldest: 90s}", 90), ("alerts: {oldest: 15m}", 900)),
+        *(("alerts: {oldest: 3d}", 259_200), ("trash: {quota: 90}", 90)),
+        *(("trash: {quota: 800K}", 800_000), ("trash: {quota: 512M}", 512_000_000)),
+        ("trash: {quota: 1T}", 10**12),
+    ],
 )
-def test_a_time_has_a_unit_or_is_seconds(
-    written: Callable[[str], Config], text: str, seconds: float
+def test_a_time_or_a_size_may_have_a_unit(
+    written: Callable[[str], Config], text: str, value: float
 ) -> None:
-    """How old a task may be is said in seconds, or in a number with its unit."""
-    assert written(f"alerts: {{oldest: {text}}}").alerts.oldest == seconds
+    """Without one a time is in seconds and a size in bytes."""
+    got = written(text)
 
-
-@pytest.mark.parametrize(
-    ("text", "size"), [("90", 90), ("800K", 800_000), ("512M", 512_000_000), ("1T", 10**12)]
-)
-def test_a_size_has_a_unit_or_is_bytes(
-    written: Callable[[str], Config], text: str, size: int
-) -> None:
-    """How much the trash takes is said in bytes, or in a number with its unit."""
-    assert written(f"trash: {{quota: {text}}}").trash == Trash(24, size)
+    assert value == (got.alerts.oldest if "alerts" in text else got.trash.quota)
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "queue:\nhandlers: {}\ntheme:\n"])
@@ -242,7 +241,7 @@ def test_what_cannot_be_meant_is_refused(
         "- 1\nb",
         "x: \x00",
         "&a [*a]",
-        pytest.param("[" * 5000, id="deep"),
+        pytest.param("[" * 5000, id="nested"),
         "? [a]\n: b",
     ],
 )
@@ -255,16 +254,29 @@ def test_what_is_no_configuration_is_refused(written: Callable[[str], Config], t
     assert str(refused.value).isprintable()
 
 
-def test_a_named_file_must_be_there(tmp_path: Path) -> None:
-    """A file that the command line names is not looked for elsewhere."""
+def test_what_is_no_plain_file_is_no_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A named file must be there; one that is found but cannot be read is an error, not an absence;
+    a FIFO is not waited for; a symbolic link counts only where the command line names it.
+    """
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="No such file"):
         config.load(str(tmp_path / "none.yaml"), {})
-
-
-def test_a_file_that_cannot_be_read_is_not_passed_over(tmp_path: Path) -> None:
-    """A configuration that is there but cannot be read is an error, not an absence."""
     with pytest.raises(ConfigError, match="expected a regular file"):
         config.load(None, {}, (str(tmp_path),))
+
+    os.mkfifo("spooldeck.yaml")
+    for named in ("spooldeck.yaml", None):
+        with pytest.raises(ConfigError, match=r"spooldeck\.yaml: expected a regular file"):
+            config.load(named, {})
+
+    Path("spooldeck.yaml").unlink()
+    Path("other.yaml").write_text("theme: other\n")
+    Path("spooldeck.yaml").symlink_to("other.yaml")
+    with pytest.raises(ConfigError, match=r"a symbolic link \(name the file with --config\)"):
+        config.load(None, {})
+    assert config.load("spooldeck.yaml", {}).theme == "other"
 
 
 def test_the_first_file_found_counts_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,31 +349,6 @@ def test_whose_configuration_is_taken(
     assert why == refused if not refused else refused in why
 
 
-@pytest.mark.parametrize("named", [True, False])
-def test_a_fifo_is_no_configuration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
-) -> None:
-    """A FIFO that no process writes to is refused, and nothing waits for it."""
-    monkeypatch.chdir(tmp_path)
-    os.mkfifo("spooldeck.yaml")
-
-    with pytest.raises(ConfigError, match=r"spooldeck\.yaml: expected a regular file"):
-        config.load("spooldeck.yaml" if named else None, {})
-
-
-def test_a_link_in_the_working_folder_is_not_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A symbolic link to a configuration counts only where the command line names it."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "other.yaml").write_text("theme: other\n")
-    (tmp_path / "spooldeck.yaml").symlink_to("other.yaml")
-
-    with pytest.raises(ConfigError, match=r"a symbolic link \(name the file with --config\)"):
-        config.load(None, {})
-    assert config.load("spooldeck.yaml", {}).theme == "other"
-
-
 def test_a_data_folder_holds_everything(spool: str) -> None:
     """A private spool keeps its lock, logs and metrics in itself."""
     assert config.queue_for(Config(), spool, {}) == Queue(
@@ -379,29 +366,24 @@ def test_a_data_folder_holds_everything(spool: str) -> None:
     )
 
 
-def test_a_folder_that_is_not_there_is_a_data_folder(tmp_path: Path) -> None:
-    """A spool can be described before it is made."""
-    assert config.queue_for(Config(), f"{tmp_path}/new", {}).pending == (
-        f"{tmp_path}/new/queue/pending"
-    )
-
-
-def test_a_bare_queue_folder_is_a_place(spool: str, tmp_path: Path) -> None:
-    """A folder named queue belongs to the one above it; any other holds everything itself."""
+def test_a_place_is_a_data_folder_or_a_queue(
+    spool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder named queue belongs to the one above it, any other holds everything itself; one may
+    be written relatively, or be made later.
+    """
     bare = tmp_path / "bare"
     (bare / "pending").mkdir(parents=True)
     (bare / "dlq").mkdir()
-
-    assert config.queue_for(Config(), f"{spool}/queue", {}) == config.queue_for(Config(), spool, {})
-    got = config.queue_for(Config(), str(bare), {})
-    assert (got.root, got.pending, got.run_dir) == (str(bare), f"{bare}/pending", f"{bare}/run")
-
-
-def test_a_relative_place_is_made_absolute(spool: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A place keeps its meaning when the process goes elsewhere."""
     monkeypatch.chdir(spool)
 
-    assert config.queue_for(Config(), ".", {}).root == spool
+    def queue(place: str) -> Queue:
+        return config.queue_for(Config(), place, {})
+
+    assert queue(f"{spool}/queue") == queue(spool) == queue(".")
+    got = queue(str(bare))
+    assert (got.root, got.pending, got.run_dir) == (str(bare), f"{bare}/pending", f"{bare}/run")
+    assert queue(f"{tmp_path}/new").pending == f"{tmp_path}/new/queue/pending"
 
 
 def test_the_real_data_folder_has_its_folders_elsewhere() -> None:
@@ -459,39 +441,26 @@ def test_nftban_conf_is_read_where_it_is_asked_for(conf: Callable[..., str], spo
 def test_a_private_spool_does_not_take_the_settings_of_an_installation(
     conf: Callable[..., str], spool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file of the installation counts for the folder that it names, and for no other."""
-    monkeypatch.setattr(foreign, "CONFIG_DIR", conf(SHIPPED.replace("@ROOT@", spool)))
+    """The file of the installation, also a broken one, counts for the folder that it names, and for
+    no other; NFTBAN_CONFIG_DIR borrows its numbers, never its folders.
+    """
+    folder = conf(SHIPPED.replace("@ROOT@", spool))
+    monkeypatch.setattr(foreign, "CONFIG_DIR", folder)
     private = f"{tmp_path}/private"
 
     got = config.queue_for(Config(), private, {})
+    borrowed = config.queue_for(Config(), private, {"NFTBAN_CONFIG_DIR": folder})
+    named = config.queue_for(Config(), spool, {})
+    default = config.queue_for(Config(), "", {})
+    Path(folder, "nftban.conf").write_text('NFTBAN_DATA_DIR="`id`"\n')
 
     assert got == config.queue_for(Config(), private, {"NFTBAN_CONFIG_DIR": NO_CONF})
     assert (got.run_dir, got.max_retries, got.profile) == (f"{private}/run", 3, "contract")
-    assert config.queue_for(Config(), spool, {}).max_retries == 4
-    assert config.queue_for(Config(), "", {}).root == spool
-
-
-def test_a_broken_nftban_conf_does_not_matter_to_a_private_spool(
-    conf: Callable[..., str], spool: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is wrong in another program's file is an error only where the file counts."""
-    monkeypatch.setattr(foreign, "CONFIG_DIR", conf('NFTBAN_DATA_DIR="`id`"\n'))
-
+    assert (borrowed.pending, borrowed.run_dir) == (f"{private}/queue/pending", f"{private}/run")
+    assert (borrowed.max_retries, named.max_retries, default.root) == (4, 4, spool)
     assert config.queue_for(Config(), spool, {}).root == spool
     with pytest.raises(ConfigError, match="line 1: NFTBAN_DATA_DIR"):
         config.queue_for(Config(), "", {})
-
-
-def test_an_asked_for_file_gives_numbers_but_no_folders_to_another_place(
-    conf: Callable[..., str], spool: str
-) -> None:
-    """NFTBAN_CONFIG_DIR borrows the numbers of a file, never where another spool lies."""
-    folder = conf(SHIPPED.replace("@ROOT@", "/srv/theirs"))
-
-    got = config.queue_for(Config(), spool, {"NFTBAN_CONFIG_DIR": folder})
-
-    assert (got.pending, got.run_dir) == (f"{spool}/queue/pending", f"{spool}/run")
-    assert got.max_retries == 4
 
 
 def test_each_source_goes_before_the_next(

@@ -24,27 +24,19 @@ def opened() -> Iterator[Callable[[Path | str], Store]]:
 
 
 def test_a_data_folder_and_a_bare_queue_are_one_place(
-    spool: Spool, opened: Callable[[Path | str], Store], tmp_path: Path
-) -> None:
-    """A data folder and the queue folder in it lead to the same tasks, however they are written."""
-    opened(tmp_path / "data").swap(None, TASK)
-
-    for way in ("data", "data/", "data/queue", "data/queue/", "data//queue/."):
-        assert set(tasks_in(opened(f"{tmp_path}/{way}"))) == {TASK.id}, way
-
-
-def test_a_place_may_be_written_relatively(
     spool: Spool,
     opened: Callable[[Path | str], Store],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A place named relative to where we are is found."""
-    monkeypatch.chdir(tmp_path / "data" / "queue")
+    """A data folder and the queue folder in it lead to the same tasks, however they are written."""
+    data = str(tmp_path / "data")
+    opened(data).swap(None, TASK)
+    monkeypatch.chdir(f"{data}/queue")
 
-    opened(".").swap(None, TASK)
-
-    assert Path(spool.pending, f"{TASK.id}.task").exists()
+    for way in (data, f"{data}/", f"{data}/queue", f"{data}/queue/", f"{data}//queue/.", "."):
+        assert set(tasks_in(opened(way))) == {TASK.id}, way
+    assert queue_folder(data) == queue_folder(f"{data}/queue") == f"{data}/queue"
 
 
 def test_a_places_clock_is_handed_on(spool: Spool, opened: Callable[[Path | str], Store]) -> None:
@@ -75,47 +67,26 @@ def test_a_payload_below_the_data_folder_goes_with_its_task(
     assert not payload.exists()
 
 
-def test_a_missing_place_is_said_to_be_missing(tmp_path: Path) -> None:
-    """A place that is not there is unavailable, and the message names it."""
-    with pytest.raises(Unavailable) as error:
-        open_store(str(tmp_path / "nowhere"))
-
-    assert str(error.value) == f"{tmp_path}/nowhere: no such folder"
-
-
-def test_a_place_without_a_queue_says_what_was_expected(spool: Spool, tmp_path: Path) -> None:
-    """A folder that lacks one of the three is no queue; the message says what was looked for."""
-    expected = "no queue in it, expected pending, work and dlq here or in queue/"
-    for missing in (spool.pending, spool.work, spool.dlq):
-        Path(missing).rmdir()
-
-        with pytest.raises(Unavailable) as error:
-            open_store(str(tmp_path / "data"))
-
-        assert str(error.value) == f"{tmp_path}/data: {expected}"
-        Path(missing).mkdir()
-
-
-def test_a_file_is_no_place(tmp_path: Path) -> None:
-    """A file in the place of a folder is no queue."""
+def test_what_is_no_place_is_unavailable(spool: Spool, tmp_path: Path) -> None:
+    """A missing folder, a file, a folder without a queue or with a symbolic link for one of its
+    states is named, with what was expected.
+    """
+    data = tmp_path / "data"
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(Unavailable, match="file: a file, and no SQLite database"):
-        open_store(str(tmp_path / "file"))
+    def why(place: Path) -> str:
+        with pytest.raises(Unavailable) as error:
+            open_store(str(place))
+        return str(error.value)
 
-
-def test_a_linked_state_folder_is_not_opened(spool: Spool, tmp_path: Path) -> None:
-    """A state folder that is a symbolic link is named, and not followed."""
-    Path(spool.work).rmdir()
-    Path(spool.work).symlink_to(tmp_path)
-
-    with pytest.raises(Unavailable, match="work"):
-        open_store(str(tmp_path / "data"))
-
-
-def test_the_queue_folder_of_a_place(spool: Spool, tmp_path: Path) -> None:
-    """A data folder's queue is found in it; a bare queue folder is itself."""
-    data = str(tmp_path / "data")
-
-    assert queue_folder(data) == f"{data}/queue"
-    assert queue_folder(f"{data}/queue") == f"{data}/queue"
+    assert why(tmp_path / "nowhere") == f"{tmp_path}/nowhere: no such folder"
+    assert "file: a file, and no SQLite database" in why(tmp_path / "file")
+    for word in ("pending", "work", "dlq"):
+        folder = data / "queue" / word
+        folder.rmdir()
+        expected = "no queue in it, expected pending, work and dlq here or in queue/"
+        assert why(data) == f"{data}: {expected}"
+        folder.symlink_to(tmp_path)
+        assert word in why(data)
+        folder.unlink()
+        folder.mkdir()
