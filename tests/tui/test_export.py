@@ -17,41 +17,37 @@ from tui.export import Export, Refused, Sheet, bad_path, usual_path
 ROWS = [rows.row(a_task(number, State.DEAD), "dlq") for number in range(3)]
 
 
-def test_csv_holds_every_row_in_full(tmp_path: Path) -> None:
-    """A CSV file has a head and a line for each row, and reads back as what was there."""
-    file = Export(str(tmp_path / "out.csv"), rows.FIELDS)
-
+def exported(path: Path) -> None:
+    """Export all rows into a file."""
+    file = Export(str(path), rows.FIELDS)
     assert file.take(ROWS[:2], 2, 3)
     assert file.take(ROWS[2:], 3, 3)
     file.finish()
 
+
+def test_a_file_holds_every_row_in_full(tmp_path: Path) -> None:
+    """CSV has a head and a line a row, JSON lines an object a row; only its owner may read it."""
+    exported(tmp_path / "out.csv")
+    exported(tmp_path / "out.jsonl")
+
     with (tmp_path / "out.csv").open(newline="") as text:
         read = list(csv.DictReader(text))
-    assert [row["id"] for row in read] == [row["id"] for row in ROWS]
-    assert read[0]["error"] == ROWS[0]["error"]
-    assert (tmp_path / "out.csv").stat().st_mode & 0o777 == 0o600
-    assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
-
-
-def test_json_lines_hold_every_row_in_full(tmp_path: Path) -> None:
-    """A JSON lines file has one object for each row, with all that its store shows."""
-    file = Export(str(tmp_path / "out.jsonl"), rows.FIELDS)
-
-    file.take(ROWS, 3, 3)
-    file.finish()
-
+    assert [(row["id"], row["error"]) for row in read] == [
+        (row["id"], row["error"]) for row in ROWS
+    ]
     lines = (tmp_path / "out.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == ROWS
+    assert {path.name for path in tmp_path.iterdir()} == {"out.csv", "out.jsonl"}
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
 
 
-@pytest.mark.parametrize("begin", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
-def test_no_cell_is_a_formula(begin: str) -> None:
+def test_no_cell_is_a_formula() -> None:
     """What a spreadsheet would run arrives as text; control characters do not arrive at all."""
-    text = rows.csv_lines([{"error": f"{begin}\x1b[31m"}], ["error"])
-
-    cell = next(csv.reader([text.strip("\n")]))[0]
-    assert not cell.startswith(("=", "+", "-", "@", "\t", "\r"))
-    assert "\x1b" not in cell
+    for begin in ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"):
+        text = rows.csv_lines([{"error": f"{begin}\x1b[31m"}], ["error"])
+        cell = next(csv.reader([text.strip("\n")]))[0]
+        assert not cell.startswith(("=", "+", "-", "@", "\t", "\r"))
+        assert "\x1b" not in cell
 
 
 def test_a_stopped_export_leaves_nothing(tmp_path: Path) -> None:
@@ -83,12 +79,6 @@ def test_no_file_is_written_over(tmp_path: Path) -> None:
     assert [left.name for left in tmp_path.iterdir()] == ["out.csv"]
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """Why nothing could be written is said in one line, with the path."""
-    with pytest.raises(Refused, match="No such file or directory"):
-        Export(str(tmp_path / "nowhere" / "out.csv"), rows.FIELDS).take(ROWS, 3, 3)
-
-
 def test_paths() -> None:
     """A path that cannot be meant is refused while it is typed; the usual one never is."""
     sheet = Sheet("dlq /x", rows.FIELDS, lambda take: NotImplemented)
@@ -100,15 +90,17 @@ def test_paths() -> None:
     assert "expected" in bad_path("a\0.csv")
 
 
-def test_whose_home_it_is_asked_for(tmp_path: Path) -> None:
-    """A home that nobody has is refused in words, and a bare ending is a name like any other."""
-    with pytest.raises(Refused, match="~nosuchuser"):
-        Export("~nosuchuser/out.csv", rows.FIELDS).take(ROWS, 3, 3)
-    file = Export(str(tmp_path / ".csv"), ("id",))
-    file.take(ROWS[:1], 1, 1)
-    file.finish()
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """A folder or a home that does not exist is refused; `.csv` is a name like any other."""
+    for path, why in (
+        (f"{tmp_path}/nowhere/out.csv", "No such file or directory"),
+        ("~nosuchuser/out.csv", "~nosuchuser"),
+    ):
+        with pytest.raises(Refused, match=why):
+            Export(path, rows.FIELDS).take(ROWS, 3, 3)
+    exported(tmp_path / ".csv")
 
-    assert (tmp_path / ".csv").read_text().splitlines()[0] == "id"
+    assert (tmp_path / ".csv").read_text().startswith("id,")
 
 
 def test_what_has_no_age_is_null() -> None:

@@ -19,7 +19,7 @@ from engine.notes import Notes
 from engine.operations import End
 from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.zgb import Place, ZgbStore, create
-from tests.tui.queues import Run, bury_one, tasks_at
+from tests.tui.queues import Run, bury_one, journal_at, tasks_at
 from tests.tui.test_kannader_cli import DAEMON
 
 
@@ -27,11 +27,6 @@ from tests.tui.test_kannader_cli import DAEMON
 def ident(root: str, spooldeck: Run) -> str:
     """A task that waits."""
     return spooldeck("--root", root, "queue", "add", "report", "Daily report").stdout.strip()
-
-
-def journal_of(root: str) -> str:
-    """Where it is written down."""
-    return f"{root}/queue/.spooldeck/journal"
 
 
 def file_of(root: str, ident: str) -> Path:
@@ -56,7 +51,7 @@ def test_a_dry_run_of_an_edit_says_what_would_be_stored(
     assert "at once -> " in said.stdout
     assert "(in 1h59m)" in said.stdout or "(in 2h00m)" in said.stdout
     assert file_of(root, ident).read_bytes() == before
-    assert not Path(journal_of(root)).exists()
+    assert not Path(f"{root}/queue/.spooldeck/journal").exists()
 
 
 def test_an_edit_is_stored_and_written_down(root: str, ident: str, spooldeck: Run) -> None:
@@ -72,34 +67,41 @@ def test_an_edit_is_stored_and_written_down(root: str, ident: str, spooldeck: Ru
     assert done.stdout == f"Task {ident} edited (description)\n"
     (task,) = tasks_at(root, "pending")
     assert (task.id, task.description, task.due) == (ident, "Later ana_example.net", 0.0)
-    (operation,) = Journal(journal_of(root)).operations()
+    (operation,) = journal_at(root).operations()
     assert (operation.intent.verb, operation.intent.who.name) == ("edit", "ana")
     assert operation.counts[End.DONE] == 1
     assert operation.intent.values == {"description": "Later ...@example.net"}
-    assert Journal(journal_of(root)).images(operation.op) == {ident: before}
+    assert journal_at(root).images(operation.op) == {ident: before}
 
 
 REFUSED = {
-    "expected a time to come": ["--due", "noon", "--dry-run"],
-    "at most 7 days": ["--due", "+8d", "--dry-run"],
-    "nothing would change: expected another --description or --due": ["--dry-run"],
-    "expected --dry-run": ["--due", "now"],
-    "or --apply 1": ["--due", "now", "--apply", "2"],
-    "which changes nothing": ["--due", "now", "--apply", "1", "--dry-run"],
+    "--due noon --dry-run": (64, "expected a time to come"),
+    "--due +8d --dry-run": (64, "at most 7 days"),
+    "--dry-run": (64, "nothing would change: expected another --description or --due"),
+    "--due now": (64, "expected --dry-run"),
+    "--due now --apply 2": (64, "or --apply 1"),
+    "--due now --apply 1 --dry-run": (64, "which changes nothing"),
+    f"--description {'x' * 70_000} --apply 1": (
+        *(1, "description of 70,000 characters: expected at most 4,096"),
+    ),
 }
+"""The options of an edit, its exit code and what is said of it."""
 
 
 def test_what_is_no_edit_is_refused(root: str, ident: str, spooldeck: Run) -> None:
-    """With what was expected, in one line, and nothing is changed."""
+    """With what was expected, in one line, and nothing is changed; a dead task is not edited."""
     before = file_of(root, ident).read_bytes()
 
-    for said, words in REFUSED.items():
-        refused = spooldeck("edit", ident, root, *words)
-
-        assert (refused.returncode, refused.stdout) == (64, "")
+    for words, (code, said) in REFUSED.items():
+        refused = spooldeck("edit", ident, root, *words.split())
+        assert (refused.returncode, refused.stdout) == (code, ""), words
         assert said in refused.stderr
         assert refused.stderr.count("\n") == 1
+    dead = bury_one(root)
+    refused = spooldeck("edit", dead.id, root, "--due", "now", "--apply", "1")
 
+    assert refused.returncode == 1
+    assert "no way from" in refused.stderr or "not from dead" in refused.stderr
     assert file_of(root, ident).read_bytes() == before
 
 
@@ -164,6 +166,9 @@ def test_a_mail_goes_to_somebody_else_until_that_is_taken_back(
     (metadata,) = Path(place, "data").glob("*/*/metadata")
     before, stood = metadata.read_bytes(), mail_at(place, task.id)
 
+    refused = spooldeck("edit", task.id, place, "--to", "b@", "--dry-run")
+    assert (refused.returncode, refused.stdout) == (64, "")
+    assert refused.stderr == "spooldeck: 'b@' is no address: nothing behind its @\n"
     dry = spooldeck("edit", task.id, place, "--to", "c@z.org", "--dry-run")
     assert (dry.returncode, metadata.read_bytes()) == (0, before), dry.stderr
     assert dry.stdout == (
@@ -203,16 +208,6 @@ def test_what_the_real_program_makes_of_an_edit_is_said(
     assert f"  ! Kannader (PID {kannader.pid}) is running and goes by its own copy" in warned.stdout
 
 
-def test_what_is_no_address_is_refused(mail: tuple[str, Task], spooldeck: Run) -> None:
-    """Before anything is written, as the store would."""
-    place, task = mail
-
-    refused = spooldeck("edit", task.id, place, "--to", "b@", "--dry-run")
-
-    assert (refused.returncode, refused.stdout) == (64, "")
-    assert refused.stderr == "spooldeck: 'b@' is no address: nothing behind its @\n"
-
-
 def test_a_job_is_put_off_for_as_long_as_one_likes(job: tuple[str, Task], spooldeck: Run) -> None:
     """The seven days are the contract's; other stores believe any time."""
     place, task = job
@@ -224,29 +219,6 @@ def test_a_job_is_put_off_for_as_long_as_one_likes(job: tuple[str, Task], spoold
         (after,) = store.look({task.id})
     assert isinstance(after, Task) and after.due is not None and task.due is not None
     assert after.due >= task.due + 30 * 86400 - 1
-
-
-def test_a_dead_task_is_not_edited(root: str, spooldeck: Run) -> None:
-    """A verb is offered only where the store has a way for it."""
-    dead = bury_one(root)
-
-    refused = spooldeck("edit", dead.id, root, "--due", "now", "--apply", "1")
-
-    assert refused.returncode == 1
-    assert "no way from" in refused.stderr or "not from dead" in refused.stderr
-
-
-def test_a_description_that_no_file_may_hold_is_refused(
-    root: str, ident: str, spooldeck: Run
-) -> None:
-    """With it the file would be too long to be read again: the task stays as it was."""
-    before = file_of(root, ident).read_bytes()
-
-    refused = spooldeck("edit", ident, root, "--description", "x" * 70_000, "--apply", "1")
-
-    assert refused.returncode == 1
-    assert "description of 70,000 characters: expected at most 4,096" in refused.stderr
-    assert file_of(root, ident).read_bytes() == before
 
 
 def test_a_note_is_written_listed_and_taken_away(root: str, ident: str, spooldeck: Run) -> None:
@@ -268,24 +240,23 @@ def test_a_note_is_written_listed_and_taken_away(root: str, ident: str, spooldec
     assert (after.returncode, after.stdout) == (0, "")
 
 
-def test_what_is_no_note_is_refused(root: str, ident: str, spooldeck: Run) -> None:
-    """On a task that is not there, or longer than a note is."""
+def test_what_is_no_note_is_neither_taken_nor_printed(
+    root: str, ident: str, spooldeck: Run
+) -> None:
+    """A note on a task that is not there, or longer than a note is, is refused; of what is in the
+    file no control character reaches the terminal.
+    """
+    notes = Path(f"{root}/queue/.spooldeck/journal", "notes.jsonl")
     nowhere = spooldeck("note", "nowhere", "x", root)
     long = spooldeck("note", ident, "x" * 501, root)
-
-    assert (nowhere.returncode, long.returncode) == (1, 64)
-    assert "nowhere: no such task" in nowhere.stderr
-    assert "at most 500" in long.stderr
-    assert Notes(journal_of(root)).noted() == frozenset()
-
-
-def test_hostile_notes_are_printed_inert(root: str, ident: str, spooldeck: Run) -> None:
-    """Whatever stands in the file, no control character reaches the terminal."""
-    Notes(journal_of(root)).add(ident, "\x1b]0;x\x07\u202e", "a\x1b[2Jb")
-    with Path(journal_of(root), "notes.jsonl").open("ab") as file:
+    none = not notes.exists()
+    Notes(str(notes.parent)).add(ident, "\x1b]0;x\x07\u202e", "a\x1b[2Jb")
+    with notes.open("ab") as file:
         file.write(b'{"when": 1e300, "who": "x", "id": "y", "text": "z"}\n' + os.urandom(40))
-
     listed = spooldeck("notes", root)
 
+    assert (nowhere.returncode, long.returncode, none) == (1, 64, True)
+    assert "nowhere: no such task" in nowhere.stderr
+    assert "at most 500" in long.stderr
     assert listed.returncode == 0, listed.stderr
     assert listed.stdout.removesuffix("\n").isprintable()

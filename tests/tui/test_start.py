@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.tui.ptys import ENTERS, LEAVES, UTF8, Terminal, console, left
-from tests.tui.spools import make_spool, some_tasks
+from tests.tui.ptys import ENTERS, LEAVES, UTF8, Terminal, left
+from tests.tui.ptys import console as on_a_terminal
+from tests.tui.spools import a_console, disk_place, make_spool, some_tasks, until
+from tui import keys
 from tui.cli.opening import lines
+from tui.screens.locks import LocksScreen
+from tui.screens.overview import OverviewScreen
 
 AT_OPENING = {
     *("textual", "rich", "asyncio", "yaml", "sqlite3", "ctypes", "json", "subprocess", "pathlib"),
@@ -55,11 +59,11 @@ from tui.place import Place
 
 class Told(Console):
     def on_ready(self):
-        os.write(report, "\\n".join(sys.modules).encode())
+        os.write(report, "\\n".join([*sys.modules, ""]).encode())
         self.exit()
 
-report = os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT)
-Told([Place(sys.argv[1], lambda: open_store(sys.argv[1]))]).run()
+report = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
+Told([Place(sys.argv[2], lambda: open_store(sys.argv[2]))]).run()
 """
 
 PAUSED = """
@@ -80,60 +84,51 @@ def spool(tmp_path: Path) -> str:
     return str(root)
 
 
-def loaded(program: str, *words: str, report: Path) -> set[str]:
-    """Which modules were there when the program said so."""
-    with Terminal([sys.executable, "-P", "-c", program, *words], {"TERM": "xterm", **UTF8}) as it:
-        it.until(lambda: report.exists() and report.read_text().endswith("\n"))
-        os.killpg(it.process.pid, signal.SIGTERM)
-        it.end()
-    return set(report.read_text().split())
-
-
 def named(modules: set[str], unwanted: set[str]) -> set[str]:
     """Those of the unwanted that are there, by themselves or with a part of them."""
     return {name for name in unwanted for module in modules if f"{module}.".startswith(f"{name}.")}
 
 
-def test_the_opening_waits_for_nothing(spool: str, tmp_path: Path) -> None:
-    """Before the first word is on screen neither the terminal library nor the engine is loaded."""
+@pytest.mark.parametrize(
+    ("program", "there", "unwanted"),
+    [
+        (LOADED_AT, "tui.cli.opening", AT_OPENING),
+        pytest.param(LOADED_THEN, "tui.app", AT_FIRST_FRAME, marks=pytest.mark.deep),
+    ],
+    ids=["opening", "first frame"],
+)
+def test_what_is_shown_waits_for_nothing_else(
+    spool: str, tmp_path: Path, program: str, there: str, unwanted: set[str]
+) -> None:
+    """Before the first word is on screen neither the terminal library nor the engine is loaded, and
+    before the first frame no screen, widget or library that it does not show.
+    """
     report = tmp_path / "report"
-
-    modules = loaded(LOADED_AT, str(report), spool, report=report)
-
-    assert "tui.cli.opening" in modules
-    assert named(modules, AT_OPENING) == set()
-
-
-def test_the_first_frame_waits_for_nothing_it_does_not_show(spool: str, tmp_path: Path) -> None:
-    """Screens, widgets and libraries that the first frame does not show are loaded later."""
-    report = tmp_path / "report"
-    argv = [sys.executable, "-P", "-c", LOADED_THEN, spool, str(report)]
+    argv = [sys.executable, "-P", "-c", program, str(report), spool]
 
     with Terminal(argv, {"TERM": "xterm", **UTF8}) as terminal:
-        assert terminal.end() == 0
+        terminal.until(lambda: report.exists() and report.read_text().endswith("\n"))
+        os.killpg(terminal.process.pid, signal.SIGTERM)
+        terminal.end()
 
     modules = set(report.read_text().split())
-    assert "tui.app" in modules
-    assert named(modules, AT_FIRST_FRAME) == set()
+    assert there in modules
+    assert named(modules, unwanted) == set()
 
 
-def test_the_screen_says_what_is_opened_before_it_can_be_shown(spool: str) -> None:
-    """The first that is written is the alternate screen with the places' names."""
-    with console(spool) as terminal:
-        terminal.until(lambda: f"{spool}  opening ...".encode() in terminal.said)
-
-        assert terminal.said.startswith(ENTERS)
-
-
-def test_what_keeps_the_console_from_opening_is_said_on_the_old_screen(spool: str) -> None:
-    """When there is nothing to open after all the screen is given back, and then it is said why."""
-    with console("--theme", "nonesuch", spool) as terminal:
+def test_what_is_opened_is_on_screen_before_the_console(spool: str) -> None:
+    """The first that is written is the alternate screen with the places' names; when there is
+    nothing to open after all, the old screen is restored, with the reason.
+    """
+    with on_a_terminal("--theme", "nonesuch", spool) as terminal:
         code = terminal.end()
 
         before, _, after = terminal.said.partition(LEAVES)
         assert code == 64
-        assert ENTERS in before
-        assert b"nonesuch" in after
+        assert terminal.said.startswith(ENTERS)
+        assert f"{spool}  opening ...".encode() in before
+        assert b"theme nonesuch" in after
+        assert b"high-contrast, mono, night, paper, terminal" in after
         assert LEAVES not in after
         assert terminal.restored
 
@@ -189,31 +184,40 @@ print("done")
 """
 
 
-def test_names_are_shown_inert() -> None:
-    """A place's name reaches the terminal as text, whatever it is made of."""
+def test_names_are_shown_inert_and_all_of_them_are_counted() -> None:
+    """A place's name is text for the terminal; places that have no line are counted."""
     (said,) = lines("mx1", ["a\x1b]0;x\x07b\u202ec"], 24)[2:]
+    rows = lines("mx1", [f"/queue/{number}" for number in range(30)], 24)
 
     assert said.isprintable()
     assert "opening ..." in said
-
-
-def test_more_places_than_lines_are_counted() -> None:
-    """No place is passed over: those that have no line are counted."""
-    rows = lines("mx1", [f"/queue/{number}" for number in range(30)], 24)
-
     assert len(rows) < 24
     named = sum("opening" in row for row in rows)
     assert rows[-1] == f"   and {30 - named} more"
 
 
-@pytest.mark.parametrize("key", [ESCAPE, "q"])
-@pytest.mark.parametrize("board", ["locks", "transports", "log", "controls"])
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("board", "key"), [("locks", ESCAPE), ("transports", "q"), ("log", ESCAPE), ("controls", "q")]
+)
 def test_from_the_screen_that_it_opened_on_one_gets_away(spool: str, board: str, key: str) -> None:
     """Whatever screen it opens on, what closes it leads to the overview, and q leaves there."""
-    with console("--open", board, spool) as terminal:
+    with on_a_terminal("--open", board, spool) as terminal:
         terminal.until(lambda: f"> {board}" in terminal.screen.text)
         terminal.send(key)
         terminal.until(lambda: "q quit" in terminal.screen.text)
         terminal.send("q")
 
         assert terminal.end() == 0
+
+
+@pytest.mark.parametrize("key", ["escape", "q"])
+async def test_what_closes_the_first_screen_leads_to_the_overview(spool: str, key: str) -> None:
+    """A console that opened on another screen is closed only by q on the overview."""
+    console = a_console(disk_place(Path(spool)), first=keys.LOCKS)
+    async with console.run_test() as pilot:
+        await until(pilot, lambda: isinstance(console.screen, LocksScreen))
+        await pilot.press(key)
+        await until(pilot, lambda: isinstance(console.screen, OverviewScreen))
+        await pilot.press("q")
+        await until(pilot, lambda: not console.is_running)

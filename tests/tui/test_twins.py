@@ -62,42 +62,37 @@ def test_overview_of_a_queue(root: Path, spooldeck: Run) -> None:
     assert row_of(ill.stdout, "mail.out")[3] == "11"
 
 
-def test_rates_are_known_to_who_looks_for_a_while(root: Path, spooldeck: Run) -> None:
-    """With --over it is looked at for so long, and what came and left in that time is a number."""
+@pytest.mark.deep
+def test_rates_are_known_after_a_while(root: Path, spooldeck: Run) -> None:
+    """With --over the queue is watched for so long, and what came and left then is known."""
     ended = spooldeck("overview", str(root), "--over", "5")
 
     assert row_of(ended.stdout, "mail.out")[6:8] == ["0.0", "0.0"]
 
 
-def test_what_cannot_be_read_is_said(root: Path, spooldeck: Run) -> None:
-    """One queue that cannot be read keeps none of the others from being told of; it is 2 then."""
-    other = root.parent / "other"
-    make_spool(other, [])
-    shutil.rmtree(other / "queue" / "pending")
-
-    ended = spooldeck("overview", str(other), str(root))
-
-    assert ended.returncode == 2
-    assert "! CRIT  other: cannot be read" in ended.stdout
-    assert row_of(ended.stdout, "other")[:4] == ["?"] * 4
-    assert row_of(ended.stdout, "mail.out")[0] == "3"
-
-
-def test_a_place_that_is_not_there_keeps_nobody_from_the_others(root: Path, spooldeck: Run) -> None:
-    """Named or configured, it is a line with the reason; nobody says that its lock is free."""
-    gone = root.parent / "gone"
+def test_a_place_that_cannot_be_read_is_a_line_beside_the_others(
+    root: Path, spooldeck: Run
+) -> None:
+    """Missing or broken, named or configured, it has its reason, and its lock is not called free;
+    the exit code is 2.
+    """
+    gone, broken = root.parent / "gone", root.parent / "other"
+    make_spool(broken, [])
+    shutil.rmtree(broken / "queue" / "pending")
     config = root.parent / "places.yaml"
     config.write_text(f"places: [{root}, {gone}]\n")
 
-    named = spooldeck("overview", str(root), str(gone))
-    configured = spooldeck("overview", "--config", str(config))
-    asked = spooldeck("locks", str(root), str(gone))
+    other = spooldeck("overview", broken, root)
+    missing = [spooldeck("overview", root, gone), spooldeck("overview", "--config", config)]
+    asked = spooldeck("locks", root, gone)
 
-    for ended in (named, configured):
-        assert ended.returncode == 2
+    assert "! CRIT  other: cannot be read" in other.stdout
+    assert row_of(other.stdout, "other")[:4] == ["?"] * 4
+    for ended in missing:
         assert "! CRIT  gone: cannot be read: no such folder" in ended.stdout
         assert "lock" not in ended.stdout
-        assert row_of(ended.stdout, "mail.out")[0] == "3"
+    for ended in (other, *missing):
+        assert (ended.returncode, row_of(ended.stdout, "mail.out")[0]) == (2, "3")
     assert asked.returncode == 2
     assert row_of(asked.stdout, "mail.out")[2] == "FREE"
     assert row_of(asked.stdout, "gone")[:3] == ["?", "?", "UNKNOWN"]
@@ -141,50 +136,21 @@ def test_the_locks(root: Path, spooldeck: Run) -> None:
     assert "run/queue.lock" in " ".join(process["files_below"])
 
 
-def test_foreign_text_does_nothing(root: Path, spooldeck: Run) -> None:
-    """No control character of a name, a log or a lock comes to the terminal."""
+def test_foreign_text_and_another_locale_are_harmless(root: Path, spooldeck: Run) -> None:
+    """No control character of a name, a log or a lock comes to the terminal; where the locale has
+    no UTF-8, every sign is ASCII.
+    """
     odd = root.with_name(f"odd{RED}")
+    plain = spooldeck("overview", root, LC_ALL="C")
     root.rename(odd)
     (odd / "log" / "queue.log").write_text(f"[2026-11-20 09:41:23] [ERROR] {RED}\n")
     (odd / "run" / "queue.lock").write_text(f"{RED}\n")
 
+    assert (plain.returncode, plain.stdout.isascii()) == (0, True)
     for word in ("overview", "locks"):
-        said = spooldeck(word, str(odd)).stdout
+        said = spooldeck(word, odd).stdout
         assert "[31mred" in said
         assert "\x1b" not in said
-
-
-def test_a_locale_without_utf8_gets_ascii(root: Path, spooldeck: Run) -> None:
-    """Where the locale has no UTF-8, every sign is ASCII."""
-    said = spooldeck("overview", str(root), LC_ALL="C")
-
-    assert said.returncode == 0
-    assert said.stdout.isascii()
-
-
-async def test_the_screen_says_the_same(root: Path, spooldeck: Run) -> None:
-    """The line of a queue and its age table are word for word those of the screen."""
-    ended = await asyncio.to_thread(spooldeck, "overview", str(root), COLUMNS="80")
-    printed = ended.stdout.splitlines()
-    settings = config.load(None, {}, ())
-    place = await asyncio.to_thread(
-        lambda: _place(Setup(settings, config.queue_for(settings, str(root), {})), str(root))
-    )
-    console = a_console(place, clock=time.time, first=keys.OVERVIEW, glyphs={})
-    async with console.run_test(size=(80, 24)) as pilot:
-
-        def shown() -> list[str]:
-            assert isinstance(console.screen, OverviewScreen)
-            console.screen.paint()
-            return text_of(console.screen).splitlines()
-
-        await until(pilot, lambda: any("reading:" in line for line in shown()))
-        await until(pilot, lambda: any("13m" in line[:60] for line in shown()))
-
-        for beginning in (" TOTAL", " report", " reading:", " mail.out  age x"):
-            (line,) = [line for line in printed if line.startswith(beginning)]
-            assert line in shown()
-        assert row_of("\n".join(shown()), "mail.out")[:9] == row_of(ended.stdout, "mail.out")[:9]
 
 
 def console_on(root: Path) -> Console:
@@ -201,6 +167,27 @@ async def lines_of(console: Console, pilot: Pilot[None], key: str, *texts: str) 
     await pilot.press(key)
     await until(pilot, lambda: all(text in text_of(console.screen) for text in texts))
     return text_of(console.screen).splitlines()
+
+
+async def test_the_overview_on_screen_is_the_overview_printed(root: Path, spooldeck: Run) -> None:
+    """The line of a queue and its age table are word for word those of the screen."""
+    ended = await asyncio.to_thread(spooldeck, "overview", str(root), COLUMNS="80")
+    printed = ended.stdout.splitlines()
+    console = await asyncio.to_thread(console_on, root)
+    async with console.run_test(size=(80, 24)) as pilot:
+
+        def shown() -> list[str]:
+            assert isinstance(console.screen, OverviewScreen)
+            console.screen.paint()
+            return text_of(console.screen).splitlines()
+
+        await until(pilot, lambda: any("reading:" in line for line in shown()))
+        await until(pilot, lambda: any("13m" in line[:60] for line in shown()))
+
+        for beginning in (" TOTAL", " report", " reading:", " mail.out  age x"):
+            (line,) = [line for line in printed if line.startswith(beginning)]
+            assert line in shown()
+        assert row_of("\n".join(shown()), "mail.out")[:9] == row_of(ended.stdout, "mail.out")[:9]
 
 
 async def test_the_log_on_screen_is_the_log_printed(root: Path, spooldeck: Run) -> None:
