@@ -130,106 +130,97 @@ def test_what_is_left_empty_is_not_said(written: Callable[[str], Config], text: 
     assert written(text)._replace(path="") == Config()
 
 
-@pytest.mark.parametrize(
-    ("text", "key", "expected"),
-    [
-        ("them: x", "them", "did you mean theme?"),
-        ("queue: {max_retires: 3}", "queue.max_retires", "did you mean max_retries?"),
-        ("handlers: {a: {command: [x], time: 3}}", "handlers.a.time", "did you mean timeout?"),
-        ("queue: {zzz: 1}", "queue.zzz", "expected one of root, pending"),
-        ("theme: 2", "theme", "expected text, not 2"),
-        ("environment: PRODUCTION", "environment", "a word of at most 8 plain characters"),
-        ("environment: 'a b'", "environment", "a word of at most 8 plain characters"),
-        ('environment: "\\e[2J"', "environment", "a word of at most 8 plain characters"),
-        ("environment: ''", "environment", "a word of at most 8 plain characters"),
-        ("alerts: {dql: 3}", "alerts.dql", "did you mean dlq?"),
-        ("alerts: {dlq: -1}", "alerts.dlq", "a whole number of tasks, at least 0"),
-        ("alerts: {oldest: 1 hour}", "alerts.oldest", "seconds, or a time like 90s, 15m, 2h"),
-        ("alerts: {oldest: 0s}", "alerts.oldest", "at least 1s"),
-        ("alerts: {oldest: true}", "alerts.oldest", "seconds, or a time like 90s"),
-        ("alerts: {idle: 15m}", "alerts.idle", "a number of minutes, at least 1"),
-        ("alerts: {transport_failures: 50}", "alerts.transport_failures", "such as 0.5"),
-        ("alerts: {transport_failures: 0}", "alerts.transport_failures", "such as 0.5"),
-        ("trash: {hour: 3}", "trash.hour", "did you mean hours?"),
-        ("trash: {hours: 0.5}", "trash.hours", "a number of hours, at least 1"),
-        ("trash: {quota: 512 MB}", "trash.quota", "a size like 800K, 512M or 2G"),
-        ("trash: {quota: 0M}", "trash.quota", "at least 1"),
-        ("trash: {quota: 1.5}", "trash.quota", "bytes, or a size"),
-        ("read_only: 1", "read_only", "expected true or false, not 1"),
-        ("queue: 7", "queue", "expected a mapping"),
-        ("queue: {max_retries: true}", "queue.max_retries", "a whole number of retries"),
-        ("queue: {max_retries: 2.5}", "queue.max_retries", "at least 0, not 2.5"),
-        ("queue: {max_retries: -1}", "queue.max_retries", "at least 0, not -1"),
-        ("queue: {max_pending: 0}", "queue.max_pending", "at least 1"),
-        ("queue: {backoff_base: .nan}", "queue.backoff_base", "a number of seconds"),
-        ("queue: {backoff_max: .inf}", "queue.backoff_max", "a number of seconds"),
-        ("queue: {backoff_max: 15m}", "queue.backoff_max", "a number of seconds"),
-        ("queue: {stuck_threshold: 89}", "queue.stuck_threshold", "seconds, at least 90, not 89"),
-        ("queue: {profile: nftban}", "queue.profile", "one of contract, shipped"),
-        ("queue: {rate: 40}", "queue.rate", "{per_hour: 40, burst: 5}"),
-        ("queue: {rate: {burst: 5}}", "queue.rate.per_hour", "not nothing"),
-        ("queue: {rate: {per_hour: 0}}", "queue.rate.per_hour", "at least 1"),
-        ("queue: {run_dir: /run/x}", "queue.run_dir", "expected queue.root beside it"),
-        ("queue: {root: ''}", "queue.root", "expected a path"),
-        ("places: /srv", "places", "expected a list"),
-        ("places: [1]", "places.0", "expected a path"),
-        ("handlers: []", "handlers", "expected a mapping"),
-        ("handlers: {a: }", "handlers.a.command", "a list, the program first"),
-        ("handlers: {a: {command: echo hi}}", "handlers.a.command", "a list, never a shell line"),
-        ("handlers: {a: {command: []}}", "handlers.a.command", "the program first"),
-        ("handlers: {a: {command: ['']}}", "handlers.a.command", "the program first"),
-        ("handlers: {a: {command: [sleep, 5]}}", "handlers.a.command.1", "text (put it in"),
-        (f"queue: {{max_retries: 1{'0' * 400}}}", "queue.max_retries", "at most 9,007,199,254,74"),
-        (f"queue: {{backoff_base: 1{'0' * 400}}}", "queue.backoff_base", "at most 1,000,000,000"),
-        ("alerts: {oldest: 1.0e+300}", "alerts.oldest", "at most 1,000,000,000"),
-        ("trash: {quota: 999999999T}", "trash.quota", "at most 1,152,921,504,606,846,976"),
-        ("handlers: {a: {command: [x], timeout: 0}}", "handlers.a.timeout", "at least 0.1"),
-        (
-            "handlers: {a: {command: [x], run_as: nosuch}}",
-            "handlers.a.run_as",
-            "a user of this system",
-        ),
-        ("handlers: {a: {command: [x], run_as: 0}}", "handlers.a.run_as", "expected text"),
-        (
-            "handlers: {a: {command: [x], environment: {A: 1}}}",
-            "handlers.a.environment.A",
-            "text (put it in quotes)",
-        ),
-        (
-            "handlers: {a: {command: [x], environment: {A=B: x}}}",
-            "handlers.a.environment.A=B",
-            "a name of letters, digits and _",
-        ),
-        (
-            "handlers: {a: {command: [x], environment: {TASK_ID: x}}}",
-            "handlers.a.environment.TASK_ID",
-            "set from the task",
-        ),
-        (
-            "handlers: {mail_send: {environment: {A: x}}}",
-            "handlers.mail_send.environment",
-            "expected a command beside it",
-        ),
-        ("queue: {run_as: ''}", "queue.run_as", "the name of a user of this system, not ''"),
-        ("handlers: {a b: {command: [x]}}", "handlers.a b", "a kind of a-z, 0-9 and _"),
-        ("handlers: {../a: {command: [x]}}", "handlers.../a", "a kind of a-z, 0-9 and _"),
-        ("handlers: {1: {command: [x]}}", "handlers.1", "a kind of a-z, 0-9 and _"),
-        ("on: 1", "True", "unknown key"),
-        ("theme: a\ntheme: b", "theme", "a second time in line 2"),
-        ("queue: {durable: yes, durable: no}", "queue.durable", "a second time"),
-    ],
+REFUSED = (
+    ("them: x", "them", "did you mean theme?"),
+    ("queue: {max_retires: 3}", "queue.max_retires", "did you mean max_retries?"),
+    ("handlers: {a: {command: [x], time: 3}}", "handlers.a.time", "did you mean timeout?"),
+    ("queue: {zzz: 1}", "queue.zzz", "expected one of root, pending"),
+    ("theme: 2", "theme", "expected text, not 2"),
+    ("environment: PRODUCTION", "environment", "a word of at most 8 plain characters"),
+    ("environment: 'a b'", "environment", "a word of at most 8 plain characters"),
+    ("environment: ''", "environment", "a word of at most 8 plain characters"),
+    ('environment: "\\e[2J"', "environment", "a word of at most 8 plain characters"),
+    ("alerts: {dql: 3}", "alerts.dql", "did you mean dlq?"),
+    ("alerts: {dlq: -1}", "alerts.dlq", "a whole number of tasks, at least 0"),
+    ("alerts: {oldest: 1 hour}", "alerts.oldest", "seconds, or a time like 90s, 15m, 2h"),
+    ("alerts: {oldest: 0s}", "alerts.oldest", "at least 1s"),
+    ("alerts: {oldest: true}", "alerts.oldest", "seconds, or a time like 90s"),
+    ("alerts: {idle: 15m}", "alerts.idle", "a number of minutes, at least 1"),
+    ("alerts: {transport_failures: 50}", "alerts.transport_failures", "such as 0.5"),
+    ("alerts: {transport_failures: 0}", "alerts.transport_failures", "such as 0.5"),
+    ("trash: {hour: 3}", "trash.hour", "did you mean hours?"),
+    ("trash: {hours: 0.5}", "trash.hours", "a number of hours, at least 1"),
+    ("trash: {quota: 512 MB}", "trash.quota", "a size like 800K, 512M or 2G"),
+    ("trash: {quota: 0M}", "trash.quota", "at least 1"),
+    ("trash: {quota: 1.5}", "trash.quota", "bytes, or a size"),
+    ("read_only: 1", "read_only", "expected true or false, not 1"),
+    ("queue: 7", "queue", "expected a mapping"),
+    ("queue: {max_retries: true}", "queue.max_retries", "a whole number of retries"),
+    ("queue: {max_retries: 2.5}", "queue.max_retries", "at least 0, not 2.5"),
+    ("queue: {max_retries: -1}", "queue.max_retries", "at least 0, not -1"),
+    ("queue: {max_pending: 0}", "queue.max_pending", "at least 1"),
+    ("queue: {backoff_base: .nan}", "queue.backoff_base", "a number of seconds"),
+    ("queue: {backoff_max: .inf}", "queue.backoff_max", "a number of seconds"),
+    ("queue: {backoff_max: 15m}", "queue.backoff_max", "a number of seconds"),
+    ("queue: {stuck_threshold: 89}", "queue.stuck_threshold", "seconds, at least 90, not 89"),
+    ("queue: {profile: nftban}", "queue.profile", "one of contract, shipped"),
+    ("queue: {rate: 40}", "queue.rate", "{per_hour: 40, burst: 5}"),
+    ("queue: {rate: {burst: 5}}", "queue.rate.per_hour", "not nothing"),
+    ("queue: {rate: {per_hour: 0}}", "queue.rate.per_hour", "at least 1"),
+    ("queue: {run_dir: /run/x}", "queue.run_dir", "expected queue.root beside it"),
+    ("queue: {root: ''}", "queue.root", "expected a path"),
+    ("places: /srv", "places", "expected a list"),
+    ("places: [1]", "places.0", "expected a path"),
+    ("handlers: []", "handlers", "expected a mapping"),
+    ("handlers: {a: }", "handlers.a.command", "a list, the program first"),
+    ("handlers: {a: {command: echo hi}}", "handlers.a.command", "a list, never a shell line"),
+    ("handlers: {a: {command: []}}", "handlers.a.command", "the program first"),
+    ("handlers: {a: {command: ['']}}", "handlers.a.command", "the program first"),
+    ("handlers: {a: {command: [sleep, 5]}}", "handlers.a.command.1", "text (put it in"),
+    (f"queue: {{max_retries: 1{'0' * 400}}}", "queue.max_retries", "at most 9,007,199,254,74"),
+    (f"queue: {{backoff_base: 1{'0' * 400}}}", "queue.backoff_base", "at most 1,000,000,000"),
+    ("alerts: {oldest: 1.0e+300}", "alerts.oldest", "at most 1,000,000,000"),
+    ("trash: {quota: 999999999T}", "trash.quota", "at most 1,152,921,504,606,846,976"),
+    ("handlers: {a: {command: [x], timeout: 0}}", "handlers.a.timeout", "at least 0.1"),
+    ("handlers: {a: {command: [x], run_as: nosuch}}", "handlers.a.run_as", "a user of this system"),
+    ("handlers: {a: {command: [x], run_as: 0}}", "handlers.a.run_as", "expected text"),
+    (
+        "handlers: {a: {command: [x], environment: {A: 1}}}",
+        *("handlers.a.environment.A", "text (put it in quotes)"),
+    ),
+    (
+        "handlers: {a: {command: [x], environment: {A=B: x}}}",
+        *("handlers.a.environment.A=B", "a name of letters, digits and _"),
+    ),
+    (
+        "handlers: {a: {command: [x], environment: {TASK_ID: x}}}",
+        *("handlers.a.environment.TASK_ID", "set from the task"),
+    ),
+    (
+        "handlers: {mail_send: {environment: {A: x}}}",
+        *("handlers.mail_send.environment", "expected a command beside it"),
+    ),
+    ("queue: {run_as: ''}", "queue.run_as", "the name of a user of this system, not ''"),
+    ("handlers: {a b: {command: [x]}}", "handlers.a b", "a kind of a-z, 0-9 and _"),
+    ("handlers: {../a: {command: [x]}}", "handlers.../a", "a kind of a-z, 0-9 and _"),
+    ("handlers: {1: {command: [x]}}", "handlers.1", "a kind of a-z, 0-9 and _"),
+    ("on: 1", "True", "unknown key"),
+    ("theme: a\ntheme: b", "theme", "a second time in line 2"),
+    ("queue: {durable: yes, durable: no}", "queue.durable", "a second time"),
 )
-def test_what_cannot_be_meant_is_refused(
-    written: Callable[[str], Config], tmp_path: Path, text: str, key: str, expected: str
-) -> None:
-    """An error is one line with the file, the dotted key and what was expected there."""
-    with pytest.raises(ConfigError) as refused:
-        written(text)
+"""A configuration, the key that is wrong, and what is expected there."""
 
-    message = str(refused.value)
-    assert message.startswith(f"{tmp_path}/config.yaml: {key}: ")
-    assert expected in message
-    assert message.isprintable()
+
+def test_what_cannot_be_meant_is_refused(written: Callable[[str], Config], tmp_path: Path) -> None:
+    """An error is one line with the file, the dotted key and what was expected there."""
+    for text, key, expected in REFUSED:
+        with pytest.raises(ConfigError) as refused:
+            written(text)
+
+        message = str(refused.value)
+        assert message.startswith(f"{tmp_path}/config.yaml: {key}: "), text
+        assert expected in message, text
+        assert message.isprintable()
 
 
 @pytest.mark.parametrize(
