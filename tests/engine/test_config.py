@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import config, foreign
+from engine import config, foreign, shellconf
 from engine.config import Config, ConfigError, Handler, Queue, QueueSettings, Thresholds, Trash
 from engine.policy import Rate
 
@@ -549,83 +549,71 @@ def test_folders_of_the_environment_belong_to_the_place_they_name(
     assert (got.run_dir, got.pending) == (run_dir.format(root=spool), pending.format(root=spool))
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ('NFTBAN_QUEUE_MAX_RETRIES="$(touch PWNED)"', "commands in it are never run"),
-        ("NFTBAN_QUEUE_MAX_RETRIES=`touch PWNED`", "commands in it are never run"),
-        ('NFTBAN_RUN_DIR="`touch PWNED`/x"', "commands in it are never run"),
-        (': "${NFTBAN_RUN_DIR:=$(touch PWNED)}"', "commands in it are never run"),
-        ('NFTBAN_RUN_DIR="${UNHEARD_OF}/x"', "a variable that is set, not UNHEARD_OF"),
-        ('NFTBAN_RUN_DIR="${X/a/b}"', "expected the name of a variable"),
-        ('NFTBAN_RUN_DIR="/a', "a closing quote"),
-        ('NFTBAN_RUN_DIR="/a"; touch PWNED', 'nothing but NAME="value"'),
-        ("NFTBAN_RUN_DIR=/a touch PWNED", 'nothing but NAME="value"'),
-        ('NFTBAN_RUN_DIR="/a\\"b"', 'nothing but NAME="value"'),
-        ("NFTBAN_RUN_DIR=relative", "an absolute path"),
-        ("NFTBAN_QUEUE_MAX_RETRIES=three", "a whole number of retries"),
-        pytest.param(
-            f"NFTBAN_QUEUE_MAX_RETRIES={'9' * 5000}", "a whole number of retries", id="endless"
-        ),
-        ('A="$(x)"\nNFTBAN_RUN_DIR="$A/x"', "a variable that is known, not A"),
-    ],
+FOR_A_SHELL = (
+    ('NFTBAN_QUEUE_MAX_RETRIES="$(touch PWNED)"', "commands in it are never run"),
+    ("NFTBAN_QUEUE_MAX_RETRIES=`touch PWNED`", "commands in it are never run"),
+    ('NFTBAN_RUN_DIR="`touch PWNED`/x"', "commands in it are never run"),
+    (': "${NFTBAN_RUN_DIR:=$(touch PWNED)}"', "commands in it are never run"),
+    ('NFTBAN_RUN_DIR="${UNHEARD_OF}/x"', "a variable that is set, not UNHEARD_OF"),
+    ('NFTBAN_RUN_DIR="${X/a/b}"', "expected the name of a variable"),
+    ('NFTBAN_RUN_DIR="/a', "a closing quote"),
+    ('NFTBAN_RUN_DIR="/a"; touch PWNED', 'nothing but NAME="value"'),
+    ("NFTBAN_RUN_DIR=/a touch PWNED", 'nothing but NAME="value"'),
+    ('NFTBAN_RUN_DIR="/a\\"b"', 'nothing but NAME="value"'),
+    ("NFTBAN_RUN_DIR=relative", "an absolute path"),
+    ("NFTBAN_QUEUE_MAX_RETRIES=three", "a whole number of retries"),
+    (f"NFTBAN_QUEUE_MAX_RETRIES={'9' * 5000}", "a whole number of retries"),
+    ('A="$(x)"\nNFTBAN_RUN_DIR="$A/x"', "a variable that is known, not A"),
 )
+"""Lines of nftban.conf, and what is expected instead."""
+
+
 def test_what_only_a_shell_could_know_is_refused(
-    conf: Callable[..., str],
-    spool: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    line: str,
-    expected: str,
+    spool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A wanted value that is no plain text is an error with its line; nothing is executed."""
+    """A wanted value that is no plain text is an error with its line; nothing is executed; an error
+    in the environment names it.
+    """
     monkeypatch.chdir(tmp_path)
-    environ = {"NFTBAN_CONFIG_DIR": conf(f"# first\n{line}\n"), "NFTBAN_DATA_DIR": spool}
+    environ = {"NFTBAN_CONFIG_DIR": str(tmp_path), "NFTBAN_DATA_DIR": spool}
 
-    with pytest.raises(ConfigError) as refused:
-        config.queue_for(Config(), spool, environ)
-
-    number = 2 + line.count("\n")
-    assert f"etc/nftban.conf: line {number}: NFTBAN_" in str(refused.value)
-    assert expected in str(refused.value)
-    assert str(refused.value).isprintable()
-    assert not (tmp_path / "PWNED").exists()
-
-
-def test_an_error_in_the_environment_names_it(spool: str) -> None:
-    """A variable that cannot be meant is named."""
+    for line, expected in FOR_A_SHELL:
+        Path("nftban.conf").write_text(f"# first\n{line}\n")
+        with pytest.raises(ConfigError) as refused:
+            config.queue_for(Config(), spool, environ)
+        number = 2 + line.count("\n")
+        assert f"/nftban.conf: line {number}: NFTBAN_" in str(refused.value)
+        assert expected in str(refused.value), line
+        assert str(refused.value).isprintable()
     with pytest.raises(ConfigError, match=r"^environment: NFTBAN_QUEUE_MAX_RETRIES: expected a"):
         config.queue_for(Config(), spool, {"NFTBAN_QUEUE_MAX_RETRIES": "many"})
 
+    assert not (tmp_path / "PWNED").exists()
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ('X="a b"', "a b"),
-        ("X='a $HOME b'", "a $HOME b"),
-        ("X=a#b # c", "a#b"),
-        ("X=", ""),
-        ('X="" # nothing', ""),
-        ("  export X=1", "1"),
-        ("readonly X=1", "1"),
-        ("A=1\nX=${A}2$A", "121"),
-        ("A=1\nX='$A'", "$A"),
-        ("X=${E}/x", "from-environment/x"),
-        ("E=file\nX=$E", "from-environment"),
-        (': "${X:=a}"', "a"),
-        ('X=b\n: "${X:=a}"', "b"),
-        ("X=a\nX=b", "b"),
-    ],
-)
-def test_plain_assignments_are_understood(
-    conf: Callable[..., str], spool: str, text: str, value: str
-) -> None:
+
+ASSIGNMENTS = {
+    'X="a b"': "a b",
+    "X='a $HOME b'": "a $HOME b",
+    "X=a#b # c": "a#b",
+    "X=": "",
+    'X="" # nothing': "",
+    "  export X=1": "1",
+    "readonly X=1": "1",
+    "A=1\nX=${A}2$A": "121",
+    "A=1\nX='$A'": "$A",
+    "X=${E}/x": "from-environment/x",
+    "E=file\nX=$E": "from-environment",
+    ': "${X:=a}"': "a",
+    'X=b\n: "${X:=a}"': "b",
+    "X=a\nX=b": "b",
+}
+
+
+def test_plain_assignments_are_understood() -> None:
     """A plain line means what a shell makes of it, except that the environment goes first."""
-    from engine import shellconf
-
-    found = shellconf.variables(text, {}, {"E": "from-environment"})
-
-    assert (found["X"].text, found["X"].problem) == (value, "")
+    for text, value in ASSIGNMENTS.items():
+        found = shellconf.variables(text, {}, {"E": "from-environment"})
+        assert (found["X"].text, found["X"].problem) == (value, ""), text
 
 
 @pytest.mark.parametrize(

@@ -433,74 +433,59 @@ broken line
 """
 
 
+MOUNT_OF = {
+    "/etc": ("/", "ext4"),
+    "/running": ("/", "ext4"),
+    "/run/x": ("/run", "tmpfs"),
+    "/srv/with space/nfs/a/b": ("/srv/with space/nfs", "nfs4"),
+    "/srv/with space/nfsx": ("/srv/with space", "ext4"),
+    "/data/queue": ("/data", "xfs"),
+    "/": ("/", "ext4"),
+}
+
+
 def test_mounts_are_read_as_the_kernel_writes_them() -> None:
-    """Optional fields, escaped names and both kinds of options are understood; damage is passed."""
+    """Optional fields, escaped names and both kinds of options are understood, damage is passed;
+    the longest mount point of a path counts, and of two on one point the later.
+    """
     first, *_, last = parsed = mounts.parse(INFO)
 
     assert len(parsed) == 6
     options = frozenset({"rw", "relatime", "discard"})
     assert first == Mount("254:0", "/", "ext4", "/dev/vda", options)
     assert last.kind == "xfs"
-    assert parsed[3].point == "/srv/with space/nfs"
     assert parsed[3].source == "host:/export\\x"
+    for path, expected in MOUNT_OF.items():
+        found = mounts.holding(path, parsed)
+        assert found is not None
+        assert (found.point, found.kind) == expected
 
 
-@pytest.mark.parametrize(
-    ("path", "point", "kind"),
-    [
-        ("/etc", "/", "ext4"),
-        ("/running", "/", "ext4"),
-        ("/run/x", "/run", "tmpfs"),
-        ("/srv/with space/nfs/a/b", "/srv/with space/nfs", "nfs4"),
-        ("/srv/with space/nfsx", "/srv/with space", "ext4"),
-        ("/data/queue", "/data", "xfs"),
-        ("/", "/", "ext4"),
-    ],
+WEAKNESSES = (
+    *(("ext4", "rw", True, ""), ("ext4", "rw", None, ""), ("ext4", "rw", False, "no journal")),
+    *(("xfs", "rw", None, ""), ("btrfs", "rw", None, ""), ("ext2", "rw", False, "no journal")),
+    ("ext4", "rw,data=writeback", True, "mounted with data=writeback"),
+    ("xfs", "rw,nobarrier", None, "mounted with nobarrier"),
+    ("ext4", "rw,barrier=0", True, "mounted with barrier=0"),
+    *(("nfs4", "rw", None, "other hosts"), ("cifs", "rw", None, "other hosts")),
+    ("fuse.sshfs", "rw", None, "depends on that program"),
+    ("fuse", "rw", None, "depends on that program"),
+    ("overlay", "rw", None, "container"),
+    ("tmpfs", "rw", None, "gone at a restart"),
+    ("vfat", "rw", None, "neither owners nor a journal"),
 )
-def test_the_mount_of_a_path(path: str, point: str, kind: str) -> None:
-    """The longest mount point counts, and of two on one point the later."""
-    found = mounts.holding(path, mounts.parse(INFO))
-
-    assert found is not None
-    assert (found.point, found.kind) == (point, kind)
+"""Kind, options, whether it has a journal, and why it may lose tasks."""
 
 
-@pytest.mark.parametrize(
-    ("kind", "options", "journal", "why"),
-    [
-        ("ext4", "rw", True, ""),
-        ("ext4", "rw", None, ""),
-        ("ext4", "rw", False, "no journal"),
-        ("ext2", "rw", False, "no journal"),
-        ("ext4", "rw,data=writeback", True, "mounted with data=writeback"),
-        ("xfs", "rw,nobarrier", None, "mounted with nobarrier"),
-        ("ext4", "rw,barrier=0", True, "mounted with barrier=0"),
-        ("xfs", "rw", None, ""),
-        ("btrfs", "rw", None, ""),
-        ("nfs4", "rw", None, "other hosts"),
-        ("cifs", "rw", None, "other hosts"),
-        ("fuse.sshfs", "rw", None, "depends on that program"),
-        ("fuse", "rw", None, "depends on that program"),
-        ("overlay", "rw", None, "container"),
-        ("tmpfs", "rw", None, "gone at a restart"),
-        ("vfat", "rw", None, "neither owners nor a journal"),
-    ],
-)
-def test_what_a_file_system_does_not_keep(
-    kind: str, options: str, journal: bool | None, why: str
-) -> None:
-    """Each kind of file system that may lose or repeat tasks is named with the reason."""
-    mount = Mount("8:1", "/", kind, "/dev/sda1", frozenset(options.split(",")))
+def test_each_file_system_that_may_lose_tasks_has_its_reason() -> None:
+    """Kinds and options that may lose or repeat tasks are known; of others nothing is claimed."""
+    for kind, options, journal, why in WEAKNESSES:
+        mount = Mount("8:1", "/", kind, "/dev/sda1", frozenset(options.split(",")))
+        said = mounts.weakness(mount, journal)
+        assert why in said, (kind, options)
+        assert bool(said) is bool(why), (kind, options)
+        assert mounts.is_known(kind)
 
-    said = mounts.weakness(mount, journal)
-
-    assert why in said
-    assert bool(said) is bool(why)
-    assert mounts.is_known(kind)
-
-
-def test_a_kind_that_nobody_knows_is_not_judged() -> None:
-    """Of an unknown file system nothing is claimed."""
     assert not mounts.is_known("somefs")
 
 

@@ -230,22 +230,6 @@ def test_ids_name_exactly_those(root: Path, act: Command) -> None:
 # ---- the trash
 
 
-def test_a_full_trash_refuses_what_does_not_fit(root: Path, act: Command) -> None:
-    """The dry run says how many fit; those are purged, the rest stays and says why."""
-    size = sum(len(path.read_bytes()) for path in (root / "queue" / "dlq").iterdir())
-    bounded = ("--config", write_config(root, f"trash: {{quota: {size - 1}}}"))
-
-    foreseen = shown(act(*bounded, "purge", "--dry-run", "--json")[1])
-    wrong = act(*bounded, "purge", "--apply", "6")[0]
-    code, out, _ = act(*bounded, "purge", "--apply", "5", "--json")
-
-    assert (foreseen["acted_on"], wrong, code) == (5, 1, 1)
-    assert foreseen["facts"]["trash after"] == "0.0 of 0.0 MB"
-    (why,) = shown(out)["failed"].values()
-    assert why.startswith("the trash is full: it takes at most")
-    assert (len(ids_at(root, "trash")), len(ids_at(root, "dlq"))) == (5, 1)
-
-
 def test_the_trash_is_listed(root: Path, act: Command) -> None:
     """Since when, how big, from where, by which operation; for programs a line each. Without a
     journal a pending task would come back as held.
@@ -309,22 +293,18 @@ def test_after_a_day_the_trash_is_swept(root: Path, act: Command) -> None:
 
 
 def test_a_run_sweeps_once_an_hour(root: Path, act: Command) -> None:
-    """`process-next` looks at one mark, and sweeps when it is an hour old; never without trash."""
+    """`process-next` sweeps when its mark is an hour old; never without trash."""
     mark = root / "queue" / ".spooldeck" / "swept"
     act("queue", "process-next", "--quiet")
-    before = mark.exists()
+    assert not mark.exists()
     act("purge", "--apply", "6")
-    act("queue", "process-next", "--quiet")
-    first = mark.stat().st_mtime_ns
-    act("queue", "process-next", "--quiet")
-    second = mark.stat().st_mtime_ns
-    os.utime(mark, (time.time() - 2 * HOUR, time.time() - 2 * HOUR))
 
-    act("queue", "process-next", "--quiet")
-
-    assert not before
-    assert first == second
-    assert time.time() - mark.stat().st_mtime < HOUR
+    for ago, sweeps in ((0.0, False), (2 * HOUR, True)):
+        act("queue", "process-next", "--quiet")
+        then = int(time.time() - ago) - 1
+        os.utime(mark, (then, then))
+        act("queue", "process-next", "--quiet")
+        assert (mark.stat().st_mtime > then) == sweeps
     assert len(ids_at(root, "trash")) == 6
 
 
@@ -547,24 +527,17 @@ def test_a_full_disk_is_told_what_it_leaves(
     assert tree(root) == before
 
 
-def test_a_journal_of_another_version_harms_nobody(root: Path, act: Command) -> None:
-    """What it says was done is shown as it stands; it is not taken back, and the trash goes on."""
+def test_a_journal_of_another_version_is_only_listed(root: Path, act: Command) -> None:
+    """Its words are shown inert; it is neither undone nor gone on with."""
     op = interrupted(root, 2)
-    before = tree(root)
     path = Path(journal_at(root).folder, f"{op}.jsonl")
     path.write_text(path.read_text().replace('"verb": "purge"', '"verb": "levi\\u001b[2Jtate"'))
 
-    listed = act("journal")
-    undone = act("undo", op, "--apply", "2")
-    gone_on = act("journal", op, "--go-on", "--apply", "4")
-    trashed = act("trash", "list")
+    ran = [act("journal"), act("undo", op, "--apply", "2"), act("journal", op, "--go-on")]
 
-    assert (listed[0], undone[0], gone_on[0], trashed[0]) == (0, 69, 69, 0)
-    assert "tate | 6 open | interrupted" in listed[1]
-    assert "\x1b" not in "".join(
-        said for _, *both in (listed, undone, gone_on, trashed) for said in both
-    )
-    assert tree(root) == before
+    assert [code for code, _, _ in ran] == [0, 69, 64]
+    assert "tate | 6 open | interrupted" in ran[0][1]
+    assert "\x1b" not in "".join(said for _, *both in ran for said in both)
 
 
 def test_the_contract_s_commands_are_written_down(root: Path, act: Command) -> None:
@@ -654,23 +627,6 @@ def test_a_replay_goes_on_as_long_as_it_goes_well(root: Path, act: Command) -> N
     assert "6 of 6 sent, 6 delivered" in said
     (operation,) = journal_at(root).operations()
     assert operation.intent.pace["canary"] == [1, 2]
-
-
-@pytest.mark.deep
-def test_a_replay_stops_when_it_goes_ill(root: Path, act: Command) -> None:
-    """The canary fails with the error that it had before: the rest is held, as was said."""
-    with started(root, "queue", "work", text=FAILING):
-        code, out, _ = act(
-            *("replay", "--rate", "100", "--canary", "1", "--stop-same", "1"),
-            *("--rest", "hold", "--apply", "6", "--json"),
-        )
-
-    answer = shown(out)
-    assert code == 1
-    assert answer["outcome"]["failed"] == 1
-    assert "came back once" in answer["outcome"]["stopped"]
-    assert len(answer["done"]) == 1
-    assert len(ids_at(root, "held")) == 5
 
 
 def test_a_replay_that_is_stopped_by_hand_leaves_the_rest(root: Path) -> None:
