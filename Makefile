@@ -44,7 +44,6 @@ deep: $(DEV)
 	@export SPOOLDECK_EXAMPLES=10; $(PYTEST) -n logical $(ARGS)
 	@.venv/bin/python tests/bugs/plant.py
 	@.venv/bin/python tests/crash/crash.py
-	@.venv/bin/python -m tests.crash.deeds
 	@.venv/bin/python tests/rivals/fuzz.py
 	@.venv/bin/python tests/rivals/soak.py --minutes 10
 
@@ -58,7 +57,6 @@ bench: $(DEV)
 
 crash: $(DEV)
 	@.venv/bin/python tests/crash/crash.py $(ARGS)
-	@.venv/bin/python -m tests.crash.deeds $(ARGS)
 
 soak: $(DEV)
 	@.venv/bin/python tests/rivals/soak.py $(ARGS)

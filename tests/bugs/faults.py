@@ -22,11 +22,11 @@ class Fault(NamedTuple):
 
 _FILES, _FORM, _POLICY = "engine/files.py", "engine/stores/nftban/form.py", "engine/policy.py"
 _T_FILES, _T_FORM = "tests/engine/test_files.py", "tests/stores/test_nftban_form.py"
-_T_SPOOL, _POWER = "tests/stores/test_nftban_spool.py", "tests/crash/test_powercut.py"
+_T_SPOOL = "tests/stores/test_nftban_spool.py"
 
 
-def _power(verb: str) -> tuple[str, ...]:
-    return (f"{_POWER}::test_a_power_cut_takes_nothing_that_was_answered[{verb}]",)
+def _crash(table: str) -> tuple[str, ...]:
+    return (f"tests/crash/test_crash.py::test_at_every_point_nothing_is_lost[{table}]",)
 
 
 def _files(test: str) -> tuple[str, ...]:
@@ -158,7 +158,7 @@ MOVING = (
                 "        files.unlink(draft.withdrawn, dir_fd=desk)\n        files.rename(name, draft.withdrawn, src",
             ),
         ),
-        _power("edit"),
+        _crash("power cut"),
     ),
     Fault(
         "rewrites in place",
@@ -176,14 +176,14 @@ MOVING = (
 """,
             ),
         ),
-        _power("edit"),
+        _crash("power cut"),
     ),
     Fault(
         "syncs no draft",
         "a power cut leaves an empty file in place of an acknowledged task",
         _DESK,
         (("                files.fsync(draft[1])\n", "                pass\n"),),
-        _power("enqueue"),
+        _crash("power cut"),
     ),
     Fault(
         "answers before it is done",
@@ -197,7 +197,7 @@ MOVING = (
             ),
             ("                yield from outcomes\n", ""),
         ),
-        _power("enqueue, 3 together"),
+        _crash("power cut"),
     ),
     Fault(
         "places over what stands there",
@@ -288,7 +288,7 @@ LOCKING = (
 
 _JOURNAL, _PEN = "engine/journal.py", "engine/pen.py"
 _UNDO, _OPERATIONS = "engine/undo.py", "engine/operations.py"
-_T_DEEDS = "tests/crash/test_deeds.py"
+_T_POWER = "tests/crash/test_powercut.py"
 
 
 def _journal(test: str) -> tuple[str, ...]:
@@ -310,7 +310,7 @@ ACTING = (
                 "            files.fsync(folder)\n        except",
             ),
         ),
-        (f"{_T_DEEDS}::test_a_power_cut_leaves_what_tells_and_takes_back[purge]",),
+        (f"{_T_POWER}::test_a_power_cut_keeps_the_journal_of_what_moved[purge]",),
     ),
     Fault(
         "acts on what was left out",
@@ -408,7 +408,7 @@ LEASING = (
                 "        if moved:\n            with suppress(Unavailable):",
             ),
         ),
-        ("tests/stores/test_zgb_crash.py::test_whoever_dies_leaves_a_whole_queue[hold-delete]",),
+        _crash("zgb"),
     ),
     Fault(
         "opens a foreign database as root",

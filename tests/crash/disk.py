@@ -1,9 +1,9 @@
-"""A disk whose power may fail: what was done to some files, and what of it may be left.
+"""A model of a disk whose power may fail: what was done to files, and what of it may be left.
 
 The model is `atomic`: each change of a folder (create, rename, link, unlink, mkdir) is kept whole
 or lost whole, in any order, until one of the folders that it touches is fsynced; a file's data is
-kept, lost, half there or there as zeros until the file is fsynced; where it was only added to, what
-was added is. Nothing else is promised, which is less than any journaling file system gives. Not
+kept, lost, half there or there as zeros until the file is fsynced; of a file that was only added
+to, that holds for the addition. This is less than any journaling file system promises. Not
 modelled: modes, owners, times, writing by mmap.
 """
 
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from engine import files
 
-Entry: TypeAlias = tuple[int, str]
+Name: TypeAlias = tuple[int, str]
 """A name in a folder: the folder's inode and the name."""
 Call: TypeAlias = Callable[..., Any]
 
@@ -28,18 +28,13 @@ all, every prefix, each one, all but each one, and each pair."""
 
 
 class Changed(NamedTuple):
-    """Entries that came, went or were exchanged in one step; None: there is none any more."""
+    """Names that came, went or were exchanged in one step; None: removed."""
 
-    entries: Mapping[Entry, int | None]
-
-    @property
-    def folders(self) -> set[int]:
-        """The folders whose fsync makes it durable."""
-        return {folder for folder, _ in self.entries}
+    entries: Mapping[Name, int | None]
 
 
 class Written(NamedTuple):
-    """All that a file holds, once it was written to or cut off."""
+    """The whole content of a file, once it was written to or truncated."""
 
     inode: int
     data: bytes
@@ -51,33 +46,33 @@ class Synced(NamedTuple):
     inode: int
 
 
-class Said(NamedTuple):
-    """Somebody was told that what he asked for is done."""
+class Answered(NamedTuple):
+    """A step was reported as done."""
 
     step: int
 
 
-Event: TypeAlias = Changed | Written | Synced | Said
+Event: TypeAlias = Changed | Written | Synced | Answered
 
 
 class Disk(NamedTuple):
-    """What is there: every entry, and what every file holds."""
+    """All names, and the content of all files."""
 
     root: int
-    entries: Mapping[Entry, int]
+    entries: Mapping[Name, int]
     data: Mapping[int, bytes]
     folders: frozenset[int]
 
     def contents(self) -> dict[str, object]:
-        """What can be reached, by path: bytes, or None for a folder; a second name says of what."""
+        """Return what can be reached, by path: bytes, None for a folder, a path for a hard link."""
         found: dict[str, object] = {}
         first: dict[int, str] = {}
 
         def visit(folder: int, path: str) -> None:
             for (parent, name), inode in sorted(self.entries.items()):
+                here = f"{path}{name}"
                 if parent != folder:
                     continue
-                here = f"{path}{name}"
                 if inode in self.folders:
                     found[here] = None
                     visit(inode, f"{here}/")
@@ -92,7 +87,7 @@ class Disk(NamedTuple):
 
 
 def write_out(contents: Mapping[str, object], root: str) -> None:
-    """Make real folders and files of it, in a folder that is made."""
+    """Make real folders and files of it, in a new folder."""
     os.mkdir(root)  # noqa: PTH102 - thousands of these; Path takes twice as long
     for path, what in contents.items():
         if what is None:
@@ -105,16 +100,15 @@ def write_out(contents: Mapping[str, object], root: str) -> None:
 
 
 def read_in(root: str) -> Disk:
-    """What lies below a real folder."""
-    entries: dict[Entry, int] = {}
+    """Return what is below a real folder."""
+    entries: dict[Name, int] = {}
     data: dict[int, bytes] = {}
     folders = {Path(root).stat().st_ino}
     for path, below, names in os.walk(root):
         here = Path(path).stat().st_ino
         for name in below + names:
             there = Path(path, name)
-            inode = there.stat().st_ino
-            entries[here, name] = inode
+            entries[here, name] = inode = there.stat().st_ino
             if there.is_dir():
                 folders.add(inode)
             else:
@@ -126,14 +120,14 @@ class Recording:
     """Everything that is done below a folder through `engine.files`, while in `recorded`."""
 
     def __init__(self, root: str, lies: Callable[[str], bool] = lambda path: False) -> None:
-        """`lies`: of which paths an fsync is not carried out, though it says that it is."""
+        """`lies`: of which paths an fsync is not carried out, though it reports success."""
         self.before = read_in(root)
         self.events: list[Event] = []
         self._lies = lies
         self._entries = dict(self.before.entries)
         self._data = dict(self.before.data)
         self._folders = set(self.before.folders)
-        # While it is held, no inode's number is given to another; O_PATH disturbs no flock.
+        # While it is open, no inode's number is reused; O_PATH disturbs no flock.
         self._held = [
             os.open(Path(path, name), os.O_PATH | os.O_NOFOLLOW)
             for path, below, names in os.walk(root)
@@ -141,73 +135,60 @@ class Recording:
         ]
 
     def close(self) -> None:
-        """Let go of the files that it held."""
+        """Close the files that it holds open."""
         for fd in self._held:
             os.close(fd)
         self._held = []
 
     def after(self) -> Disk:
-        """What is there now, as the events tell it."""
+        """Return what is there now, by the events."""
         return Disk(self.before.root, self._entries, self._data, frozenset(self._folders))
 
-    def said(self, step: int) -> None:
-        """Note that a step was answered."""
-        self.events.append(Said(step))
+    # What notes each call of `engine.files`, and `os.open`.
 
-    # ---- the calls
-
-    def rename(self, call: Call, old: str, new: str, **options: Any) -> None:
-        """Note a rename."""
-        start = self._entry(old, options.get("src_dir_fd"))
-        end = self._entry(new, options.get("dst_dir_fd"))
+    def _rename(self, call: Call, old: str, new: str, **options: Any) -> None:
+        start = self._name(old, options.get("src_dir_fd"))
+        end = self._name(new, options.get("dst_dir_fd"))
         call(old, new, **options)
         self._change({end: self._entries.get(start), start: None})
 
-    def link(self, call: Call, old: str, new: str, **options: Any) -> None:
-        """Note a second name."""
-        start = self._entry(old, options.get("src_dir_fd"))
+    def _link(self, call: Call, old: str, new: str, **options: Any) -> None:
+        start = self._name(old, options.get("src_dir_fd"))
         call(old, new, **options)
-        self._change({self._entry(new, options.get("dst_dir_fd")): self._entries.get(start)})
+        self._change({self._name(new, options.get("dst_dir_fd")): self._entries.get(start)})
 
-    def unlink(self, call: Call, path: str, **options: Any) -> None:
-        """Note that a name went."""
+    def _unlink(self, call: Call, path: str, **options: Any) -> None:
         call(path, **options)
-        self._change({self._entry(path, options.get("dir_fd")): None})
+        self._change({self._name(path, options.get("dir_fd")): None})
 
-    def mkdir(self, call: Call, path: str, *rest: Any, **options: Any) -> None:
-        """Note a new folder."""
+    def _mkdir(self, call: Call, path: str, *rest: Any, **options: Any) -> None:
         call(path, *rest, **options)
         inode = self._hold(os.open(path, os.O_PATH, dir_fd=options.get("dir_fd")))
         self._folders.add(inode)
-        self._change({self._entry(path, options.get("dir_fd")): inode})
+        self._change({self._name(path, options.get("dir_fd")): inode})
 
-    def open(self, call: Call, path: str, flags: int, *rest: Any, **options: Any) -> int:
-        """Note a file that comes to be, or is emptied, by being opened."""
-        entry = self._entry(path, options.get("dir_fd")) if flags & os.O_CREAT else (0, "")
+    def _open(self, call: Call, path: str, flags: int, *rest: Any, **options: Any) -> int:
+        name = self._name(path, options.get("dir_fd")) if flags & os.O_CREAT else (0, "")
         fd: int = call(path, flags, *rest, **options)
-        if entry[0] in self._folders:
-            known = self._entries.get(entry)
-            if known is None:
+        if name[0] in self._folders:
+            if name not in self._entries:
                 inode = self._hold(call(f"/proc/self/fd/{fd}", os.O_PATH))
                 self._data[inode] = b""
-                self._change({entry: inode})
+                self._change({name: inode})
             elif flags & os.O_TRUNC:
                 self._wrote(fd)
         return fd
 
-    def write(self, call: Call, fd: int, data: bytes) -> int:
-        """Note what a file holds now."""
+    def _write(self, call: Call, fd: int, data: bytes) -> int:
         done: int = call(fd, data)
         self._wrote(fd)
         return done
 
-    def ftruncate(self, call: Call, fd: int, size: int) -> None:
-        """Note what a file holds now."""
+    def _ftruncate(self, call: Call, fd: int, size: int) -> None:
         call(fd, size)
         self._wrote(fd)
 
-    def fsync(self, call: Call, fd: int) -> None:
-        """Note that a file or folder is durable, unless the disk lies about it."""
+    def _fsync(self, call: Call, fd: int) -> None:
         call(fd)
         if not self._lies(str(Path(f"/proc/self/fd/{fd}").readlink())):
             self.events.append(Synced(os.fstat(fd).st_ino))
@@ -216,26 +197,29 @@ class Recording:
         self._held.append(fd)
         return os.fstat(fd).st_ino
 
-    def _entry(self, path: str, dir_fd: int | None) -> Entry:
+    def _name(self, path: str, dir_fd: int | None) -> Name:
         folder, name = os.path.split(path)
         return os.stat(folder or ".", dir_fd=dir_fd).st_ino, name
 
-    def _change(self, entries: Mapping[Entry, int | None]) -> None:
-        ours = {entry: inode for entry, inode in entries.items() if entry[0] in self._folders}
-        for entry, inode in ours.items():
-            if inode is None:
-                self._entries.pop(entry, None)
-            else:
-                self._entries[entry] = inode
+    def _change(self, entries: Mapping[Name, int | None]) -> None:
+        ours = {name: inode for name, inode in entries.items() if name[0] in self._folders}
+        _apply(ours, self._entries)
         if ours:
             self.events.append(Changed(ours))
 
     def _wrote(self, fd: int) -> None:
         inode = os.fstat(fd).st_ino
         if inode in self._data:
-            data = Path(f"/proc/self/fd/{fd}").read_bytes()
-            self._data[inode] = data
+            self._data[inode] = data = Path(f"/proc/self/fd/{fd}").read_bytes()
             self.events.append(Written(inode, data))
+
+
+def _apply(change: Mapping[Name, int | None], entries: dict[Name, int]) -> None:
+    for name, inode in change.items():
+        if inode is None:
+            entries.pop(name, None)
+        else:
+            entries[name] = inode
 
 
 SEEN = ("rename", "link", "unlink", "mkdir", "write", "ftruncate", "fsync")
@@ -244,14 +228,15 @@ SEEN = ("rename", "link", "unlink", "mkdir", "write", "ftruncate", "fsync")
 
 @contextmanager
 def recorded(recording: Recording) -> Iterator[Recording]:
-    """See every change of a file in this process."""
+    """Record every change of a file in this process."""
     before = {(files, name): getattr(files, name) for name in SEEN} | {(os, "open"): os.open}
 
-    def seen(note: Call, call: Call) -> Call:
+    def noted(name: str, call: Call) -> Call:
+        note = getattr(recording, f"_{name}")
         return lambda *args, **options: note(call, *args, **options)
 
     for (module, name), call in before.items():
-        setattr(module, name, seen(getattr(recording, name), call))
+        setattr(module, name, noted(name, call))
     try:
         yield recording
     finally:
@@ -261,32 +246,22 @@ def recorded(recording: Recording) -> Iterator[Recording]:
 
 
 def remains(before: Disk, events: list[Event], folders: frozenset[int]) -> Iterator[Disk]:
-    """Every disk that a power cut after these events may leave."""
-    durable, loose = _split(events)
-    for kept in _subsets(len(loose)):
-        entries = dict(before.entries)
-        for _, change in sorted(durable + [loose[at] for at in kept]):
-            for entry, inode in change.entries.items():
-                if inode is None:
-                    entries.pop(entry, None)
-                else:
-                    entries[entry] = inode
-        for data in _data(before, events):
-            yield Disk(before.root, entries, data, folders)
-
-
-def _split(events: list[Event]) -> tuple[list[tuple[int, Changed]], list[tuple[int, Changed]]]:
-    """The changes of folders that are durable, and those that are not, each with its place."""
+    """Return every disk that a power cut after these events may leave."""
     durable: list[tuple[int, Changed]] = []
     loose: list[tuple[int, Changed]] = []
     synced: set[int] = set()
-    for at in range(len(events) - 1, -1, -1):
-        event = events[at]
+    for at, event in reversed(list(enumerate(events))):
         if isinstance(event, Synced):
             synced.add(event.inode)
         elif isinstance(event, Changed):
-            (durable if event.folders & synced else loose).append((at, event))
-    return durable, loose[::-1]
+            touched = {folder for folder, _ in event.entries}
+            (durable if touched & synced else loose).insert(0, (at, event))
+    for kept in _subsets(len(loose)):
+        entries = dict(before.entries)
+        for _, change in sorted(durable + [loose[at] for at in kept]):
+            _apply(change.entries, entries)
+        for data in _data(before, events):
+            yield Disk(before.root, entries, data, folders)
 
 
 def _subsets(count: int) -> Iterator[tuple[int, ...]]:
@@ -302,7 +277,7 @@ def _subsets(count: int) -> Iterator[tuple[int, ...]]:
 
 
 def _data(before: Disk, events: list[Event]) -> Iterator[Mapping[int, bytes]]:
-    """What the files may hold: all in one way, or one in its way and the others whole."""
+    """Return what files may hold: all or one lost, torn or zeros, and the others whole."""
     durable, newest = dict(before.data), dict(before.data)
     for event in events:
         if isinstance(event, Written):
@@ -311,27 +286,14 @@ def _data(before: Disk, events: list[Event]) -> Iterator[Mapping[int, bytes]]:
             durable[event.inode] = newest[event.inode]
     loose = [inode for inode, data in newest.items() if data != durable.get(inode, b"")]
     yield newest
-    groups = [[inode] for inode in loose] + ([loose] if len(loose) > 1 else [])
-    for group in groups:
-        for harm in (_lost, _torn, _zeros):
-            harmed = {i: harm(durable.get(i, b""), newest[i]) for i in group}
-            yield {**newest, **harmed}
+    for group in [[inode] for inode in loose] + ([loose] if len(loose) > 1 else []):
+        harms = [_harmed(durable.get(inode, b""), newest[inode]) for inode in group]
+        for harm in zip(*harms, strict=True):
+            yield {**newest, **dict(zip(group, harm, strict=True))}
 
 
-def _lost(before: bytes, after: bytes) -> bytes:
-    return before
-
-
-def _torn(before: bytes, after: bytes) -> bytes:
-    kept = _kept(before, after)
-    return after[: kept + (len(after) - kept) // 2]
-
-
-def _zeros(before: bytes, after: bytes) -> bytes:
-    kept = _kept(before, after)
-    return after[:kept] + bytes(len(after) - kept)
-
-
-def _kept(before: bytes, after: bytes) -> int:
-    """Bytes that stay: what was durable, where the file was only added to."""
-    return len(before) if after.startswith(before) else 0
+def _harmed(before: bytes, after: bytes) -> tuple[bytes, bytes, bytes]:
+    """Return a file whose write was lost, torn, or left as zeros."""
+    kept = len(before) if after.startswith(before) else 0
+    size = len(after) - kept
+    return before, after[: kept + size // 2], after[:kept] + bytes(size)

@@ -1,8 +1,8 @@
-"""Runs the command as it is, at a fixed time, with fixed random numbers and handlers of the tests.
+"""Run the real `spooldeck` command at a fixed time, with fixed random numbers and test handlers.
 
 `wrapper.py NOW WORD...` is `spooldeck WORD...` at NOW, epoch seconds. Beyond the command's own
-words it knows one verb of the store after `--root DIR`, as the console applies it (`@hold ID...`),
-and `@recover`: a worker that does what every worker does first, and finds no token to go on with.
+words it knows `--root DIR @recover`: a worker that does what every worker does first, and finds no
+token to go on with.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,29 +20,32 @@ if TYPE_CHECKING:
     from engine.model import Task
 
 RAN = "ran"
-"""Beside the data folder: a line for each time that a handler was at work on a task."""
+"""File next to the data folder: a line for each time that a handler ran a task."""
 
 
 class Clock:
-    """The time that everybody is told, epoch seconds."""
+    """The time that all modules read, epoch seconds."""
 
     def __init__(self) -> None:
-        self.now = time.time()
+        self.fixed: float | None = None
 
     def __call__(self) -> float:
-        """Now."""
-        return self.now
+        """Return the fixed time, or the real one where none is fixed."""
+        return _time() if self.fixed is None else self.fixed
 
 
+_time, _urandom = time.time, os.urandom
 CLOCK = Clock()
 open_file, note = os.open, os.pwrite
-"""The system's own, kept apart from what is counted: what a handler does is not the engine's."""
+"""The system's own, apart from what is counted: what a handler does is not the engine's."""
 _NOTES = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 
 
 def fixed_random(count: int) -> bytes:
-    """As `os.urandom`: the same at one time, another at another time."""
-    piece = MARK + int(CLOCK.now).to_bytes(8)[-2:]
+    """Replace `os.urandom`: the same bytes at one fixed time, others at another."""
+    if CLOCK.fixed is None:
+        return _urandom(count)
+    piece = MARK + int(CLOCK.fixed).to_bytes(8)[-2:]
     return (piece * count)[:count]
 
 
@@ -49,19 +53,19 @@ MARK = b"\xca\xfe"
 
 
 def fix() -> None:
-    """Set clock, uptime and random numbers for all; before the engine is imported."""
+    """Replace clock, uptime and random numbers; before the engine is imported, which binds them."""
     early = [name for name in sys.modules if name in ("engine.locks", "engine.stores.nftban")]
     assert not early, f"imported already, with the real clock: {early}"
     from engine import lockfile
 
-    wall, uptime, slept = time.time, lockfile.uptime, lockfile.slept()
-    lockfile.uptime, lockfile.slept = lambda: uptime() + CLOCK.now - wall(), lambda: slept
+    uptime, slept = lockfile.uptime, lockfile.slept()
+    lockfile.uptime, lockfile.slept = lambda: uptime() + CLOCK() - _time(), lambda: slept
     time.time = CLOCK
     os.urandom = fixed_random
 
 
 def handlers(root: str) -> Mapping[str, Handler]:
-    """One kind that is done, one that fails, and one that never can be done."""
+    """Return handlers of one kind that succeeds, one that fails and one that fails for good."""
     from engine.handlers import Failed, Fatal
 
     ran = open_file(f"{root.rpartition('/')[0]}/{RAN}", _NOTES, 0o644)
@@ -81,42 +85,28 @@ def handlers(root: str) -> Mapping[str, Handler]:
     return {"done": done, "fails": fails, "hopeless": hopeless}
 
 
-class Dry:
-    """Limits under which nothing is ever begun."""
-
-    def ready(self, kind: str) -> bool:
-        """There is no token."""
-        return False
-
-    def spend(self, kind: str) -> bool:
-        """There is no token."""
-        return False
-
-    def token_at(self, kind: str) -> float:
-        """In an hour, always."""
-        return CLOCK.now + 3600
+def _no(kind: str) -> bool:
+    return False
 
 
 def run(words: list[str]) -> int:
-    """The command's exit code; what it prints is not flushed yet."""
+    """Run the command and return its exit code; its output is not flushed yet."""
     from tui import cli
     from tui.cli.wiring import Setup
 
     option, root, *rest = words
     assert option == "--root"
     if rest == ["@recover"]:
-        with replaced(Setup, "limits", lambda setup: Dry()):
+        dry = SimpleNamespace(ready=_no, spend=_no, token_at=lambda kind: CLOCK() + 3600)
+        with replaced(Setup, "limits", lambda setup: dry):
             return cli.main(["--root", root, "queue", "process-next"])
-    if rest[0].startswith("@"):
-        with replaced(cli, "_run", lambda words: apply(root, rest[0][1:], rest[1:])):
-            return cli.main([])
     with replaced(Setup, "handlers", lambda setup, store, mailing: handlers(root)):
         return cli.main(["--root", root, *rest])
 
 
 @contextmanager
 def replaced(where: object, name: str, value: object) -> Iterator[None]:
-    """Something else under a name for a while."""
+    """Replace an attribute within the block."""
     before = getattr(where, name)
     setattr(where, name, value)
     try:
@@ -125,32 +115,9 @@ def replaced(where: object, name: str, value: object) -> Iterator[None]:
         setattr(where, name, before)
 
 
-def apply(root: str, verb: str, idents: list[str]) -> int:
-    """Carry out one verb on some tasks, and print the id of each that it was done to."""
-    from dataclasses import replace
-
-    from engine import config, operations, plans
-    from engine.model import Move, State, Task
-    from tui.cli.wiring import Setup
-
-    setup = Setup(config.Config(), config.queue_for(config.Config(), root, {}))
-    store = setup.open()
-    tasks = [found for found in store.look(idents) if isinstance(found, Task)]
-    if verb == "restore":
-        moves = [Move(task, replace(task, state=State.PENDING)) for task in tasks]
-        done = [o.move.old.id for o in store.swap_all(moves) if o.error is None and o.move.old]
-    else:
-        plan = plans.freeze(verb, tasks, CLOCK.now)._replace(taken_in=frozenset(idents))
-        done = list(operations.apply(store, plan, lambda: CLOCK.now).done)
-    store.close()
-    for ident in done:
-        sys.stdout.write(f"{ident}\n")
-    return 0 if len(done) == len(idents) else 1
-
-
 def main() -> None:
-    """Be the command."""
-    CLOCK.now = float(sys.argv[1])
+    """Run the command."""
+    CLOCK.fixed = float(sys.argv[1])
     fix()
     sys.exit(run(sys.argv[2:]))
 

@@ -14,7 +14,6 @@ from engine.files import Refused
 from engine.model import State, Task
 from engine.store import Gone, Unsupported
 from engine.stores.nftban import NftbanStore, Spool, form
-from tests.stores.children import ends
 from tests.stores.spooled import IDENT, NAME, later, names
 
 Opener = Callable[..., NftbanStore]
@@ -179,39 +178,3 @@ def test_a_reason_whose_file_never_came_is_swept(
         open_spool(lambda: time.time() + age).recover()
 
     assert len(names(corrupt)) == kept
-
-
-# ---- ended in between
-
-
-@pytest.mark.parametrize(("verb", "data"), [("set aside", TORN), ("put back", FILE)])
-def test_a_killed_process_loses_no_broken_file(verb: str, data: bytes, tmp_path: Path) -> None:
-    """Killed or refused by the disk at any step, the file lies in one of the two places, with its
-    reason where it needs one; and done again, it is done.
-    """
-    points = ends("killed", str(tmp_path), verb)
-
-    assert "killed" in {how for _, how in points} <= {"killed", "done", "refused"}
-    for name, how in points:
-        place = tmp_path / name
-        spool = Spool(f"{place}/pending", f"{place}/work", f"{place}/dlq")
-        corrupt, pending = Path(spool.desk, "corrupt"), Path(spool.pending)
-        store = NftbanStore(spool, lambda: time.time() + 122)
-        store.recover()
-        aside = list(store.corrupt())
-        files_there = [*pending.iterdir(), *(corrupt / each.name for each in aside)]
-
-        assert [path.read_bytes() for path in files_there] == [data], (name, files_there)
-        assert [each.word for each in aside] in ([], ["pending"]), name
-        kept = {n for each in aside for n in (each.name, f"{each.name}.why")}
-        assert set(names(corrupt) if corrupt.exists() else ()) == kept, name
-        if how == "done" and verb == "put back":
-            assert not aside, name
-        if verb == "put back":
-            for each in aside:
-                store.put_back(each.name)
-        else:
-            list(store.take(later() + 61, "me", 9))
-            store.set_aside()
-        assert bool(list(store.corrupt())) is (verb == "set aside"), name
-        store.close()

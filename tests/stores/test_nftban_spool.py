@@ -23,7 +23,6 @@ from engine.stores import open_store
 from engine.stores.nftban import NftbanStore, Spool, form, make_spool
 from engine.stores.nftban.claims import REVALIDATE
 from engine.stores.nftban.spool import EXCLUSIVE
-from tests.stores.children import ends
 from tests.stores.nobody import by_nobody, nobodys_folder
 from tests.stores.seen import problems_in
 from tests.stores.spooled import (
@@ -606,53 +605,6 @@ def test_an_outcome_waits_for_who_has_the_file(spool: Spool, open_spool: Opener)
 
 
 # ---- what a dead process leaves
-
-Seen = tuple[State, int, str] | None
-
-OUTCOMES: dict[str, tuple[Seen, Seen]] = {
-    "enqueue": (None, (State.PENDING, 0, "before")),
-    "take": ((State.PENDING, 0, "before"), (State.ACTIVE, 0, "before")),
-    "ack": ((State.ACTIVE, 0, "before"), None),
-    "nack": ((State.ACTIVE, 0, "before"), (State.PENDING, 1, "before")),
-    "bury": ((State.ACTIVE, 0, "before"), (State.DEAD, 1, "before")),
-    "retry": ((State.DEAD, 1, "before"), (State.PENDING, 0, "before")),
-    "edit": ((State.PENDING, 0, "before"), (State.PENDING, 0, "after")),
-    "hold": ((State.PENDING, 0, "before"), (State.HELD, 0, "before")),
-    "release": ((State.HELD, 0, "before"), (State.PENDING, 0, "before")),
-    "purge": ((State.DEAD, 1, "before"), (State.TRASH, 1, "before")),
-    "restore": ((State.TRASH, 1, "before"), (State.DEAD, 1, "before")),
-    "expunge": ((State.DEAD, 1, "before"), None),
-    "recover": ((State.HELD, 0, "before"), (State.HELD, 0, "before")),
-}
-"""What each verb of killed.py starts from and leads to: state, attempts, description."""
-
-
-@pytest.mark.parametrize("verb", OUTCOMES)
-def test_a_killed_process_loses_nothing(verb: str, tmp_path: Path) -> None:
-    """Killed before, within or after any step, or refused by the disk there, a verb is done or not
-    done once the next process has tidied up: the task is whole, under one name, and nothing is left
-    to tidy. Where it said that it was done, it is.
-    """
-    before, after = OUTCOMES[verb]
-    points = ends("killed", str(tmp_path), verb)
-
-    assert {"killed", "done"} <= {how for _, how in points} <= {"killed", "done", "refused"}
-    for name, how in points:
-        place = tmp_path / name
-        spool = Spool(f"{place}/pending", f"{place}/work", f"{place}/dlq")
-        store = NftbanStore(spool, lambda: time.time() + 61)
-        store.recover()
-        shown = set(store.look())
-        again = store.recover()
-        store.close()
-
-        assert not [item for item in shown if not isinstance(item, Task)], (name, shown)
-        stands = [(t.state, t.attempts, t.description) for t in shown if isinstance(t, Task)]
-        allowed = [after] if how == "done" else [before, after]
-        assert stands in [[] if seen is None else [seen] for seen in allowed], name
-        assert again == [], name
-        desk = names(spool.desk) if Path(spool.desk).exists() else []
-        assert set(desk) <= {".lock", "held", "trash"}, name
 
 
 def leave(
