@@ -30,26 +30,36 @@ def queue_unqueued(
 
     `named` returns which of some payloads a file names, and where that is; `enqueue` takes a task's
     description and payload and returns its id. Each mail is locked (flock) meanwhile and read
-    again, so of two processes one makes the task.
+    again, so of two processes one makes the task; a mail that another process has locked is left to
+    it. A mail that was sent only loses its marks.
 
     Raises:
-        OSError: the spool or a mail cannot be read, locked or changed now.
+        OSError: the spool or a mail cannot be read or changed now.
     """
     with ExitStack() as locks:
         ours: list[Spooled] = []
-        for id in sorted(spool.unqueued_mails(now - QUEUING_SECONDS))[:TOGETHER]:
-            try:
-                locks.enter_context(spool.alone(id))
-                again = spool.read(spool.meta_of(id))
-            except BadMail:
-                continue  # removed since, or broken, which `mail spool list` shows
-            if again.sent is None and (again.unqueued or again.queuing):
-                ours.append(again)
+        for id in sorted(spool.unqueued_mails(now - QUEUING_SECONDS)):
+            if len(ours) == TOGETHER:
+                break
+            with ExitStack() as lock:
+                try:
+                    lock.enter_context(spool.alone(id, patience=0.0))
+                    again = spool.read(spool.meta_of(id))
+                except (BadMail, TimeoutError):
+                    continue  # removed, broken (`mail spool list` shows it), or locked: next call
+                if again.sent is not None:
+                    spool.queued(id)
+                elif again.unqueued or again.queuing:
+                    ours.append(again)
+                    locks.enter_context(lock.pop_all())
         where = named([mail.meta for mail in ours]) if ours else {}
+        # Those that have a task first: a full queue ends the call at the first task it refuses.
         for mail in ours:
-            if not where.get(mail.meta, TASK).endswith(TASK):
-                continue  # a change that has not ended: the next call sees its result
+            # Named by another file: a change that has not ended; the next call sees its result.
+            if where.get(mail.meta, "").endswith(TASK):
+                spool.queued(mail.id)
+        for mail in ours:
             if mail.meta not in where:
                 ident = enqueue(f"Spooled mail to {private(mail.to)}", mail.meta)
                 yield f"Mail spool: {shown(mail.id)} had no task, queued as {ident}"
-            spool.queued(mail.id)
+                spool.queued(mail.id)

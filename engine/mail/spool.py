@@ -393,18 +393,21 @@ class MailSpool:
                             yield name
 
     @contextmanager
-    def alone(self, id: str) -> Iterator[None]:
+    def alone(self, id: str, patience: float = files.PATIENCE) -> Iterator[None]:
         """Hold the lock (flock on the mail's folder) under which a task is made for a mail.
+
+        Waits for it for at most `patience` seconds.
 
         Raises:
             BadMail: it is not there any more.
+            TimeoutError: another process holds the lock.
         """
         try:
             here = files.open_folder(f"{self.folder}/{id}")
         except FileNotFoundError as error:
             raise BadMail(f"{id}: no such mail any more") from error
         try:
-            with files.Flock(here):
+            with files.Flock(here, patience):
                 yield
         finally:
             os.close(here)

@@ -9,11 +9,15 @@ from contextlib import closing
 from pathlib import Path
 from threading import Barrier, Thread
 
+import pytest
+
 from engine import verbs
+from engine.mail import queuing
 from engine.mail.content import Content
 from engine.mail.queuing import QUEUING_SECONDS, queue_unqueued
 from engine.mail.spool import MailSpool
 from engine.model import State
+from engine.store import StoreError
 from engine.stores.nftban import NftbanStore, Spool, make_spool
 
 TEXT = Content("hello\n", html=False)
@@ -103,3 +107,48 @@ def test_of_two_at_once_one_makes_the_task(tmp_path: Path) -> None:
     assert len(said) == 5
     with closing(opened()) as store:
         assert store.counts()[State.PENDING] == 5
+
+
+def test_mails_that_need_no_task_do_not_block_later_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broken mails and mails that were sent do not count as queued together; sent ones lose their
+    marks."""
+    monkeypatch.setattr(queuing, "TOGETHER", 1)
+    spool, opened = place(tmp_path)
+    broken, sent, ident = sorted(kept(spool) for _ in range(3))
+    Path(spool.meta_of(broken)).unlink()
+    spool.accepted(spool.read(spool.meta_of(sent)), "curl", time.time())
+
+    with closing(opened()) as store:
+        (line,) = housekeeping(spool, store, time.time() + 3600)
+
+    assert ident in line
+    assert not spool.read(spool.meta_of(sent)).queuing
+
+
+def test_a_locked_mail_does_not_stop_the_others(tmp_path: Path) -> None:
+    """A mail that another process has locked is skipped without waiting."""
+    spool, opened = place(tmp_path)
+    locked, ident = sorted(kept(spool) for _ in range(2))
+
+    with closing(opened()) as store, spool.alone(locked):
+        (line,) = housekeeping(spool, store, time.time() + 3600)
+
+    assert ident in line
+
+
+def test_a_full_queue_does_not_keep_the_marks_of_mails_with_a_task(tmp_path: Path) -> None:
+    """Marks of mails that have a task are removed though the queue refuses the task of another."""
+    spool, opened = place(tmp_path)
+    _, named = sorted(kept(spool) for _ in range(2))
+
+    def full(description: str, payload: str) -> str:
+        raise StoreError("the queue is full")
+
+    with closing(opened()) as store:
+        store.swap(None, verbs.enqueue("mail_send", 1.0, "00000001", "", spool.meta_of(named)))
+        with pytest.raises(StoreError):
+            list(queue_unqueued(spool, time.time() + 3600, store.named, full))
+
+    assert not spool.read(spool.meta_of(named)).queuing
