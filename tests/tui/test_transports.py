@@ -458,6 +458,23 @@ def test_the_plain_twin_says_by_which_way_mail_goes(tmp_path: Path, spooldeck: R
     assert (ways["exim"]["used"], ways["exim"]["suspended"]) == ("barred", None)
 
 
+@pytest.mark.parametrize("since", ["9" * 400, "NaN", "1e300"], ids=["digits", "nan", "huge"])
+def test_the_plain_twin_begins_with_unreadable_suspensions(
+    tmp_path: Path, spooldeck: Run, since: str
+) -> None:
+    """The first line says that nothing is known of what is suspended; the exit code is 1."""
+    Mail(tmp_path / "spool")
+    desk = tmp_path / "spool" / "queue" / ".spooldeck"
+    desk.mkdir()
+    entry = f'{{"postfix": {{"since": {since}, "who": "ben", "why": ""}}}}'
+    (desk / "suspended").write_text(entry)
+
+    plain = spooldeck("transports", str(tmp_path / "spool"))
+
+    assert plain.returncode == 1
+    assert plain.stdout.startswith(" by what mail goes is not known: ")
+
+
 def test_the_plain_twin_of_a_healthy_place_ends_well(tmp_path: Path, spooldeck: Run) -> None:
     """Nothing fails: 0; and what is not known is null, with its reason."""
     mail = Mail(tmp_path / "spool")

@@ -15,7 +15,9 @@ from tui.views import transports as view
 
 
 def transports(setup: Setup, arguments: Namespace) -> int:
-    """Print how mail is sent from a place; 0 when nothing fails, 1 when a transport does."""
+    """Print how mail is sent from a place; 0 well, 1 when a transport fails, or when no mail is
+    sent because the file of suspended transports is not valid.
+    """
     place, *_ = named(setup, [arguments.place] if arguments.place else [])
 
     async def ask(lives: Sequence[Live]) -> tuple[Sending, Routes | None, float]:
@@ -37,7 +39,8 @@ def transports(setup: Setup, arguments: Namespace) -> int:
     else:
         width = shutil.get_terminal_size((120, 24)).columns
         print_lines(view.page(sending, limit, now, width, routes))
-    return int(any(way.health(limit) == "failing" for way in sending.transports))
+    blocked = routes is not None and routes.blocked
+    return int(blocked or any(way.health(limit) == "failing" for way in sending.transports))
 
 
 def _words(way: Transport, limit: float, routes: Routes | None) -> str:

@@ -481,11 +481,16 @@ def page(
     sending: Sending, limit: float, now: float, width: int, routes: Routes | None = None
 ) -> list[Line]:
     """Everything at once, for a terminal that cannot be moved about in."""
+    lines: list[Line] = []
+    if routes is not None and routes.unknown:
+        why, look = goes_by(routes)
+        lines += [((f" {piece}", look),) for piece in present.folded(why, max(8, width - 1))]
+        lines.append(BLANK)
     if not sending.transports:
-        return [nothing(sending), BLANK, *sources(sending, now, width)]
+        return [*lines, nothing(sending), BLANK, *sources(sending, now, width)]
     titles, listed = rows(sending, limit, now, width, routes)
-    lines = [titles, *(line for _, line in listed), BLANK]
-    if routes is not None:
+    lines += [titles, *(line for _, line in listed), BLANK]
+    if routes is not None and not routes.unknown:
         lines += [*choice(sending, routes, now, width), BLANK]
     for way in ordered(sending, limit, routes):
         tried = way.health(limit) is not Health.IDLE or way.faults
