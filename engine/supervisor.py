@@ -248,6 +248,7 @@ def _supervise(program: Program, life: int, report: int, output: int) -> NoRetur
     Forked with threads running: this calls nothing that could wait for one of their locks, and
     frees none of their objects, whose finalizers (a database's) are for their own process.
     """
+    supervisor = _Supervisor(program, life, report)
     try:
         gc.disable()
         os.setsid()  # a signal to our process group is not for it
@@ -255,7 +256,9 @@ def _supervise(program: Program, life: int, report: int, output: int) -> NoRetur
             signal.signal(number, _stay)  # a handler: what is ignored stays so in the program
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _close_all_but({life, report, output, *program.pass_fds})
-        _Supervisor(program, life, report).watch(output)
+        supervisor.watch(output)
+    except Exception as error:
+        supervisor.give_up(error)
     finally:
         os._exit(0)
 
@@ -290,27 +293,21 @@ class _Supervisor:
         self._pid = 0
 
     def watch(self, output: int) -> None:
-        """Do all of it."""
-        try:
-            # A pipe: a confined program (AppArmor, SELinux) may not read a file that we opened.
-            if self._program.stdin is not None:
-                self._reading, self._writing = os.pipe()
-                os.set_blocking(self._writing, False)
-            process = self._start(output)
-        except (OSError, subprocess.SubprocessError) as error:
-            why = error.strerror if isinstance(error, OSError) else None
-            self._tell(f"refused {why or error}")
-            return
+        """Do all of it.
+
+        Raises:
+            OSError, SubprocessError, ValueError: the program cannot be started, or followed.
+        """
+        # A pipe: a confined program (AppArmor, SELinux) may not read a file that we opened.
+        if self._program.stdin is not None:
+            self._reading, self._writing = os.pipe()
+            os.set_blocking(self._writing, False)
+        process = self._start(output)
         self._pid = process.pid
         self._tell(f"pid {self._pid}")
         for fd in (output, *self._program.pass_fds):
             os.close(fd)
-        try:
-            pidfd = os.pidfd_open(self._pid)
-        except OSError as error:
-            self._signal(signal.SIGKILL)
-            self._tell(f"lost {error.strerror}")
-            return
+        pidfd = os.pidfd_open(self._pid)
         forced = self._follow(pidfd)
         end = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT)
         assert end is not None
@@ -320,6 +317,13 @@ class _Supervisor:
             os.read(self._life, 1)
         # Its number is still its own: it has not been waited for.
         self._signal(signal.SIGKILL, session=forced)
+
+    def give_up(self, error: Exception) -> None:
+        """Report an error: `refused` where the program was not started; else kill it, `lost`."""
+        why = (error.strerror if isinstance(error, OSError) else "") or str(error) or repr(error)
+        if self._pid:
+            self._signal(signal.SIGKILL)
+        self._tell(f"{'lost' if self._pid else 'refused'} {why}")
 
     def _start(self, output: int) -> subprocess.Popen[bytes]:
         program, account = self._program, self._program.account

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from engine import supervisor as supervision
+from engine.supervisor import CannotRun, Program, run
 from tests.mail.programs import a_script, needs
 
 ROOT = Path(__file__).parents[2]
@@ -111,3 +113,35 @@ def test_a_killed_supervisor_leaves_no_program(tmp_path: Path) -> None:
         assert ended([found])
         assert caller.stdout is not None
         assert caller.stdout.readline().startswith(b"Ran(status=None, ")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        Program(["true", "a\0b"], {}),
+        Program(["true", "\ud800"], {}),
+        Program(["true"], {"A": "a\0b"}),
+        Program(["true"], {}, cwd="a\0b"),
+    ],
+    ids=["nul", "surrogate", "env", "cwd"],
+)
+def test_what_no_program_can_be_given_starts_none(program: Program) -> None:
+    """A NUL or a lone surrogate in arguments, environment or folder: nothing was started."""
+    with pytest.raises(CannotRun) as caught:
+        run(program, 60, lambda: False)
+
+    assert not caught.value.started
+
+
+def test_an_error_after_the_start_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the supervisor fails while the program runs, the program is killed, with the reason."""
+
+    def fail(*_: object) -> bool:
+        raise ValueError("no way to follow")
+
+    monkeypatch.setattr(supervision._Supervisor, "_follow", fail)
+
+    with pytest.raises(CannotRun, match="no way to follow") as caught:
+        run(Program(["sleep", "600"], os.environ), 60, lambda: False)
+
+    assert caught.value.started
