@@ -9,6 +9,7 @@ killed in the middle of a mail, the program never sees end of file behind half o
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import gc
 import os
@@ -38,8 +39,14 @@ READS_PER_CHECK = 32
 """Reads of 64 KiB between two checks of the clock; a pipe holds 1 MiB at most."""
 
 SCANS = 10
-"""Scans of /proc for processes of a session, at most: each finds what was forked during the last.
+"""Scans of /proc for processes of a program, at most: each finds what was forked during the last.
 """
+
+PR_SET_CHILD_SUBREAPER = 36
+"""prctl(2): orphaned descendants become children of this process."""
+
+_prctl = ctypes.CDLL(None).prctl
+_prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
 
 
 class Ran(NamedTuple):
@@ -91,9 +98,10 @@ def run(
 ) -> Ran:
     """Run a program to its end, at most `timeout` seconds; `cancelled` ends it as well.
 
-    It runs in a session of its own. When it has to end, all processes of that session get SIGTERM,
-    `grace` seconds later SIGKILL. When it ended by itself, the rest of its process group is killed;
-    after status 0 that waits up to `linger` seconds for its output to be closed.
+    It runs in a session of its own. When it has to end, all processes of that session and all its
+    descendants in other sessions (setsid) get SIGTERM, `grace` seconds later SIGKILL. When it ended
+    by itself, the rest of its process group is killed; after status 0 that waits up to `linger`
+    seconds for its output to be closed.
 
     A program of another user (setuid) may be out of reach of our signals: with `abandon` it is left
     alone two graces after its time, else waited for. If it had not been given all of its input by
@@ -252,6 +260,7 @@ def _supervise(program: Program, life: int, report: int, output: int) -> NoRetur
     try:
         gc.disable()
         os.setsid()  # a signal to our process group is not for it
+        _prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, _stay)  # a handler: what is ignored stays so in the program
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -304,6 +313,8 @@ class _Supervisor:
             os.set_blocking(self._writing, False)
         process = self._start(output)
         self._pid = process.pid
+        signal.signal(signal.SIGCHLD, self._reap_adopted)
+        self._reap_adopted()
         self._tell(f"pid {self._pid}")
         for fd in (output, *self._program.pass_fds):
             os.close(fd)
@@ -340,6 +351,13 @@ class _Supervisor:
             group=account and account.gid,
             extra_groups=account and account.groups,
         )
+
+    def _reap_adopted(self, *_: object) -> None:
+        """Wait for children that are not ours but orphans; the program keeps its PID."""
+        while (end := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+            if end.si_pid == self._pid:
+                return
+            os.waitpid(end.si_pid, 0)
 
     def _follow(self, pidfd: int) -> bool:
         """Wait until the program has ended; whether it was signalled, because `life` ended."""
@@ -380,15 +398,15 @@ class _Supervisor:
         return bool(self._left) or any(fcntl.ioctl(self._reading, termios.FIONREAD, bytes(4)))
 
     def _signal(self, number: signal.Signals, *, session: bool = False) -> None:
-        """Signal the program's process group; with `session`, all groups of its session.
+        """Signal the program's process group; with `session`, its session and its descendants.
 
-        A program such as timeout(1) makes a process group of its own.
+        A program such as timeout(1) makes a process group of its own, setsid(1) a session.
         """
         with suppress(ProcessLookupError, PermissionError):  # none left, or of another user
             os.killpg(self._pid, number)
         found: set[int] = set()
         for _ in range(SCANS if session else 0):
-            new = set(_members(self._pid)) - found
+            new = _members(self._pid) - found
             if not new:
                 return
             for pid in new:
@@ -402,10 +420,20 @@ class _Supervisor:
             os.write(self._report, line.replace("\n", " ").encode("utf-8", "replace") + b"\n")
 
 
-def _members(session: int) -> Iterator[int]:
-    """The processes of a session, as far as /proc lists them."""
+def _members(session: int) -> set[int]:
+    """The processes of a session and our descendants, as far as /proc lists them."""
+    found: set[int] = set()
+    children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdecimal():
-            with suppress(ProcessLookupError):
-                if os.getsid(int(name)) == session:
-                    yield int(name)
+            with suppress(OSError), open(f"/proc/{name}/stat", "rb") as stat:
+                # After the name in brackets, which may hold any byte: state, parent, group, session
+                _, parent, _, its = stat.read().rpartition(b")")[2].split()[:4]
+                children.setdefault(int(parent), []).append(int(name))
+                if int(its) == session:
+                    found.add(int(name))
+    below = children.get(os.getpid(), [])
+    while below:
+        found.update(below)
+        below = [pid for parent in below for pid in children.get(parent, [])]
+    return found

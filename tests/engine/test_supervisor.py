@@ -57,12 +57,15 @@ def ended(pidfds: list[int]) -> bool:
         "trap '' TERM; sleep 600 & echo $! >&3; wait; wait",
         # A process group of its own, as timeout(1) makes one.
         "timeout 600 sh -c 'echo $$ >&3; exec sleep 600' & echo $! >&3; wait",
+        # A session of its own; the parent that made it has ended.
+        "(setsid sh -c 'echo $$ >&3; exec sleep 600' &); exec sleep 600",
     ],
 )
 def test_no_process_outlives_the_caller(tmp_path: Path, script: str) -> None:
-    """When the caller is killed, the program, its children in any process group of its session, and
+    """When the caller is killed, the program, its descendants in any process group and session, and
     the supervisor end."""
     needs("timeout")
+    needs("setsid")
     told = tmp_path / "pids"
     os.mkfifo(told)
     program = a_script(tmp_path / "program", f"exec 3> {told}; echo $PPID >&3; {script}")
@@ -145,3 +148,26 @@ def test_an_error_after_the_start_is_told(monkeypatch: pytest.MonkeyPatch) -> No
         run(Program(["sleep", "600"], os.environ), 60, lambda: False)
 
     assert caught.value.started
+
+
+def test_a_daemon_outlives_a_program_that_ended(tmp_path: Path) -> None:
+    """A process that a program put into a session of its own lives on after its normal end."""
+    needs("setsid")
+    told, gate = tmp_path / "pid", tmp_path / "gate"
+    os.mkfifo(told)
+    os.mkfifo(gate)
+    daemon = f"echo $$ > {told}; read x < {gate}"
+    script = f"(setsid sh -c '{daemon}' > /dev/null 2>&1 &); read pid < {told}; echo $pid"
+
+    ran = run(Program(["sh", "-c", script], os.environ), 60, lambda: False)
+
+    os.kill(int(ran.output), 0)
+    gate.write_text("go\n")
+    assert ran.status == 0
+
+
+def test_orphans_of_a_running_program_leave_no_zombies() -> None:
+    """The supervisor, whose children they become, waits for those that end."""
+    script = "pid=$(sh -c 'true & echo $!'); while [ -e /proc/$pid ]; do sleep 0.01; done"
+
+    assert run(Program(["sh", "-c", script], os.environ), 20, lambda: False).status == 0
