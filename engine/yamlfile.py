@@ -22,6 +22,11 @@ MAX_DEPTH = 32
 MAX_VALUES = 20_000
 """Keys and values, those of an alias each time that it is used."""
 
+MAX_NUMBER = 64
+"""Characters of a number or a time: the conversion of one in base 60 takes quadratic time."""
+
+_NUMBERS = tuple(f"tag:yaml.org,2002:{name}" for name in ("int", "float", "timestamp"))
+
 
 class BadYaml(ValueError):
     """A file that is not YAML, or beyond a limit: one line with its line number, if known."""
@@ -57,12 +62,27 @@ class Budget:
             anchor, before = self._open.pop()
             self._anchored[anchor or ""] = self._values - before
         elif isinstance(event, yaml.ScalarEvent):
+            _require_short(event)
             self._values += 1
             self._anchored[anchor or ""] = 1
         if len(self._open) > MAX_DEPTH:
             raise _at(event, f"nested more than {MAX_DEPTH} levels deep")
         if self._values > MAX_VALUES:
             raise _at(event, f"more than {MAX_VALUES:,} values, those of aliases counted each time")
+
+
+def _require_short(event: yaml.ScalarEvent) -> None:
+    """Raises BadYaml: a number or a time is longer than `MAX_NUMBER`."""
+    if len(event.value) <= MAX_NUMBER:
+        return
+    import yaml
+
+    tags = [event.tag]
+    if event.implicit[0]:
+        resolvers = yaml.SafeLoader.yaml_implicit_resolvers.get(event.value[0], ())
+        tags = [tag for tag, pattern in resolvers if pattern.match(event.value)]
+    if any(tag in _NUMBERS for tag in tags):
+        raise _at(event, f"expected at most {MAX_NUMBER} characters in a number or a time")
 
 
 def _at(event: yaml.Event, what: str) -> BadYaml:

@@ -39,6 +39,9 @@ def test_what_is_within_the_limits_is_read(read: Reader) -> None:
     assert read(b"a: 1\n") == {"a": 1}
     assert read(merged) == {"base": {"x": 1}, "mine": {"x": 1, "y": 2}}
     assert read(b"[" * 32 + b"]" * 32)
+    assert read(b"a: 1" + b"0" * 63) == {"a": 10**63}
+    assert read(b"a: '1" + b":1" * 40 + b"'") == {"a": "1" + ":1" * 40}
+    assert read(b"a: 1" + b":1" * 40 + b" x") == {"a": "1" + ":1" * 40 + " x"}
 
 
 @pytest.mark.deep
@@ -56,7 +59,11 @@ BEYOND = {
     b"- " * 40 + b"x\n": "line 1: nested more than 32 levels deep",
     b"a: &a [*a]\n": r"line 1: the alias \*a is part of what it stands for",
     b"#" * (yamlfile.MAX_BYTES + 1): "expected at most 1,048,576 bytes",
-    b"a: 1" + b"0" * 5000: "expected YAML: Exceeds the limit",
+    b"a: 1" + b"0" * 64: "line 1: expected at most 64 characters in a number or a time",
+    b"\na: -1" + b":1" * 32: "line 2: expected at most 64 characters in a number",
+    b"a: 1" + b":1" * 32 + b".5": "line 1: expected at most 64 characters in a number",
+    b"a: 2026-01-01 00:00:00." + b"0" * 64: "line 1: expected at most 64 characters in",
+    b"a: !!int '1" + b":1" * 32 + b"'": "line 1: expected at most 64 characters in",
     b"a: 2026-99-99\n": r"expected YAML: month must be in 1..12",
     b"a: [\n": "line 2: expected YAML: ",
     b"\xff": "expected YAML: ",
