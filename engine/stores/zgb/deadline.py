@@ -19,6 +19,9 @@ READ_SECONDS = 10.0
 CHANGE_SECONDS = 60.0
 """The same for one that changes rows: a purge of a million takes its time."""
 
+PAUSE_SECONDS = 60.0
+"""Seconds after a statement was ended in which its connection carries out no other one."""
+
 STEPS = 50_000
 """Instructions of SQLite's virtual machine between two looks at the clock: some milliseconds."""
 
@@ -28,6 +31,7 @@ class Deadline:
 
     def __init__(self, db: sqlite3.Connection, path: str) -> None:
         self._path, self._end = path, float("inf")
+        self._why, self._ended_at = "", -float("inf")
         db.set_progress_handler(self._is_over, STEPS)
 
     def _is_over(self) -> bool:
@@ -38,9 +42,12 @@ class Deadline:
         """Run one statement for a limited CPU time; `changes`: it changes rows.
 
         Raises:
-            Unavailable: it took longer, and was ended.
+            Unavailable: it took longer, and was ended; or another one was, less than
+                `PAUSE_SECONDS` ago.
             KeyboardInterrupt: SIGINT came meanwhile.
         """
+        if time.monotonic() < self._ended_at + PAUSE_SECONDS:
+            raise Unavailable(self._why)
         seconds = CHANGE_SECONDS if changes else READ_SECONDS
         self._end = time.thread_time() + seconds
         try:
@@ -53,6 +60,7 @@ class Deadline:
                 # lost there.
                 raise KeyboardInterrupt from error
             why = f"a statement took more than {seconds:g} s: a view or trigger without end?"
-            raise Unavailable(f"{self._path}: {why}") from error
+            self._why, self._ended_at = f"{self._path}: {why}", time.monotonic()
+            raise Unavailable(self._why) from error
         finally:
             self._end = float("inf")

@@ -316,6 +316,7 @@ def _registrations(wire: Wire, table: str, forms: Mapping[str, Form]) -> tuple[s
     where there is no table."""
     if not table:
         return "", "", ""
+    _require_table(wire, table)
     types = {str(row[1]): str(row[2]) for row in wire.run(f"PRAGMA table_info({quoted(table)})")}
     if "number" not in types:
         return "", "", ""
