@@ -120,6 +120,7 @@ class Live:
         self.looked = False
         """Whether lock, figures and logs were looked at once."""
         self._watch = Watch(place, clock)
+        self._looking = Lane(f"watch {number}", self._watch.close)
         self._closed = False
         self._watching: set[asyncio.Task[None]] = set()
         self._waiters: list[asyncio.Future[None]] = []
@@ -168,7 +169,12 @@ class Live:
 
     async def _follow(self, period: Callable[[], float]) -> None:
         while not self._closed:
-            self.signs = await asyncio.to_thread(self._watch.look)
+            try:
+                self.signs = await self._looking.run(self._watch.look)
+            except Unavailable:
+                if not self._closed:
+                    raise
+                return  # before its turn came
             self._note_lock()
             latest = self.inspector.latest
             if latest.complete:
@@ -490,4 +496,4 @@ class Live:
         await asyncio.to_thread(self.worker.leave if keep_worker else self.worker.finish)
         await self.inspector.close()
         await self._disk.close(PATIENCE)
-        await asyncio.to_thread(self._watch.close)
+        await self._looking.close(PATIENCE)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import sqlite3
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -22,13 +25,14 @@ from engine.stores.zgb import ZgbStore, create
 from engine.verbs import VERBS
 from tests.tui.spools import make_spool as make_queue
 from tests.tui.spools import some_tasks, until
+from tui import live
 from tui.app import Console
 from tui.cli import main
 from tui.cli.console import places_of
 from tui.cli.glance import glance
 from tui.cli.sites import FORMATS, setup_for
 from tui.live import Live
-from tui.place import Place
+from tui.place import Facts, Place
 from tui.plain import text_of
 
 PEOPLE = 3
@@ -207,6 +211,29 @@ def test_a_bug_while_a_place_is_followed_is_told(opened: list[Place]) -> None:
 
     with pytest.raises(ZeroDivisionError):
         glance([opened[0]._replace(facts=broken)], ask)  # type: ignore[arg-type]
+
+
+def test_ctrl_c_leaves_a_look_that_hangs(
+    opened: list[Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGINT ends a command that looks at places, although what it asked has not answered yet."""
+    monkeypatch.setattr(live, "PATIENCE", 0.01)
+    left, answered = threading.Event(), threading.Event()
+
+    def hanging() -> Facts:
+        os.kill(os.getpid(), signal.SIGINT)
+        left.wait(5)
+        answered.set()
+        return Facts()
+
+    async def ask(lives: Sequence[Live]) -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(KeyboardInterrupt):
+        glance([opened[0]._replace(facts=hanging)], ask)
+
+    assert not answered.is_set()
+    left.set()
 
 
 def test_a_place_that_went_away_is_unavailable(places: list[str]) -> None:
