@@ -157,6 +157,16 @@ def test_a_number_beyond_all_bounds_is_a_problem(
     assert [task.id for task in store.take(NOW, "me", 9)] == ["1001-organizer"]
 
 
+def test_a_value_that_is_too_large_is_said(open_queue: Opener, sql: Sql) -> None:
+    """A value of more than 1 MiB is not read: a page of such rows would fill the memory."""
+    store = open_queue()
+    store.enqueue(1001)
+    sql("UPDATE mail_queue SET last_error = CAST(zeroblob((1 << 20) + 1) AS TEXT)")
+
+    with pytest.raises(Unavailable, match="a value in it has more than 1,048,576 bytes"):
+        list(store.look())
+
+
 # ---- what may stand in its place
 
 

@@ -22,7 +22,7 @@ from engine.stores.zgb.walk import PLACES
 POLL = 0.2
 """Seconds between two glances at whether something has changed."""
 
-PAGE = 2000
+PAGE = 200
 """Rows that are compared at once."""
 
 SPARING = 4

@@ -41,6 +41,9 @@ ATTEMPTS = 1 << 31
 _id = re.compile(r"(0|[1-9]\d{0,18})-([a-z]+)", re.ASCII).fullmatch
 _whole = re.compile(r"0|[1-9]\d{0,18}", re.ASCII).fullmatch
 
+ERROR_READ = 10_000
+"""Characters of an error that a task has; the rest stays in its row."""
+
 
 class Odd(ValueError):
     """A row that is no job; the words say which column, and what was expected."""
@@ -194,7 +197,7 @@ def task_of(row: Row, now: float, place: Place) -> Task:
         # The engine counts an attempt when it is over.
         attempts=max(0, row.attempts - 1) if state is State.ACTIVE else row.attempts,
         description=describe(row.number, row.kind),
-        error=shown(row.error),
+        error=shown(row.error[:ERROR_READ]),
         lease=lease,
         rev=row.rev,
         extra=extra,

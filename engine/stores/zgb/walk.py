@@ -14,11 +14,11 @@ from engine.stores.zgb.row import STATES, STATUSES, Row, from_image, is_far, tas
 from engine.stores.zgb.schema import Book
 from engine.stores.zgb.times import Cell
 
-PEEK = 200
+PEEK = 100
 """Jobs that a whole look shows at once, before it knows their order."""
 
-PAGE = 500
-"""Rows that are read at once."""
+PAGE = 100
+"""Rows that are read at once: each value may be as large as `wire.LONGEST`."""
 
 LISTED = 5000
 """Keys that are read at once."""

@@ -16,8 +16,9 @@ from engine.store import Unavailable, Unsupported
 from engine.stores.zgb.deadline import Deadline
 from engine.stores.zgb.times import Cell
 
-LONGEST = 16 << 20
-"""Bytes of a row or a value that are read; a longer one is an error of the statement."""
+LONGEST = 1 << 20
+"""Bytes of a value that is read; a longer one is an error of the statement. Up to some hundred rows
+are in memory at once."""
 
 SIDE_FILES = ("-journal", "-wal", "-shm")
 """What SQLite opens, writes and removes beside a database, by its name."""
@@ -289,6 +290,8 @@ def _words(error: sqlite3.DatabaseError, patience: float) -> str:
         return "not a SQLite database"
     if code == sqlite3.SQLITE_CORRUPT:
         return f"damaged: {error}; PRAGMA integrity_check says more"
+    if code == sqlite3.SQLITE_TOOBIG:
+        return f"a value in it has more than {LONGEST:,} bytes, expected at most so many"
     if code == sqlite3.SQLITE_FULL:
         return "the disk is full"
     return str(error)
