@@ -701,9 +701,12 @@ def labelled(rows: Iterable[Run], width: int, names: int = 12) -> list[Line]:
 
 
 def folded(text: str, width: int) -> list[str]:
-    """The text in pieces of at most so many cells, between words where there are any."""
+    """The text in pieces of at most so many cells, between words where there are any.
+
+    A width below 1, of a terminal that is narrower than a margin, counts as 1.
+    """
     pieces: list[str] = []
-    at = 0
+    at, width = 0, max(1, width)
     while at + width < len(text) or cells_of(text[at:]) > width:
         piece = set_cell_size(text[at : at + width], width).rstrip()
         if text[at + len(piece) : at + len(piece) + 1] != " " and " " in piece.lstrip():

@@ -63,6 +63,12 @@ def test_a_moment_of_today_has_no_date() -> None:
     assert present.moment(NOW - 86400, NOW) == "2026-11-19 09:42:08Z (1d00h ago)"
 
 
+@pytest.mark.parametrize("width", [-3, 0, 1])
+def test_text_is_folded_at_any_width(width: int) -> None:
+    """A terminal narrower than a margin gets one character a line, and the folding ends."""
+    assert present.folded("ab c", width) == ["a", "b", "c"]
+
+
 @given(st.floats() | st.sampled_from([1e300, -1e300, float("nan"), float("inf")]))
 def test_any_number_can_be_shown_as_a_time(number: float) -> None:
     """What no clock or calendar holds is shown as `?`, and raises nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,9 @@ class Post:
     @property
     def suspended(self) -> dict[str, str]:
         """What is suspended in truth, and why."""
-        return {name: found.why for name, found in self.room.suspensions.read().items()}
+        with ThreadPoolExecutor(1) as pool:  # reading a file blocks, which an event loop may not
+            read = pool.submit(self.room.suspensions.read).result()
+        return {name: found.why for name, found in read.items()}
 
 
 @pytest.fixture

@@ -337,8 +337,8 @@ def failures(way: Transport, now: float, width: int) -> list[Line]:
         return []
     lines = [present.heading("its last errors one by one", width)]
     for failure in way.failures[:FAILURES]:
-        when, *word = failure_row(failure._replace(text=""), now, width)[1:]
-        lines.append(present.cut(((" ", ""), when, *word), width))
+        _, *row = failure_row(failure._replace(text=""), now, width)
+        lines.append(present.cut(((" ", ""), *row), width))
         if failure.text:
             pieces = present.folded(shown(failure.text), max(8, width - 12))
             lines += [((f"{'':<11}{piece}", ""),) for piece in pieces[:3]]
