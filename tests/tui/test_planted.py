@@ -201,7 +201,7 @@ def test_a_linked_folder_is_not_entered(place: Path, closed: Path) -> None:
         code, said = as_root(place, "queue", "process-next")
         assert added == 0
         assert (code == 0) == (name != "run")
-        assert (f"{name} is a symbolic link" in said) == (name != "mailspool")
+        assert f"{name} is a symbolic link" in said
 
     assert list(closed.iterdir()) == []
     assert closed.stat().st_uid == 0
@@ -274,25 +274,21 @@ def test_handlers_run_as_the_owner_of_what_was_opened(place: Path) -> None:
 
 def test_a_worker_does_not_change_whose_queue_it_works_on(place: Path) -> None:
     """A queue of root's that another user's has taken the place of since is not worked on."""
-    mine = place / "mine"
-    (place / "queue").rename(mine)
     roots = place.parent / "roots"
     assert main(["init", str(roots)]) == 0
-    (place / "queue").symlink_to(roots / "queue")
-    store = a_setup(place).open()
+    setup = a_setup(roots)
+    store = setup.open()
     ran: list[Task] = []
-    worker = Worker(
-        store, {"report": lambda task, _: ran.append(task)}, a_setup(place).retry_policy()
-    )
+    worker = Worker(store, {"report": lambda task, _: ran.append(task)}, setup.retry_policy())
 
-    (place / "queue").unlink()
-    mine.rename(place / "queue")
+    shutil.rmtree(roots / "queue")
+    (place / "queue").rename(roots / "queue")
     with pytest.raises(Unavailable, match="is user 65534's, but was user 0's"):
         worker.process_next()
 
     store.close()
     assert ran == []
-    assert len(waiting(place)) == 1
+    assert len(waiting(roots)) == 1
 
 
 # ---- taken away
