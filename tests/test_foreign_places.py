@@ -544,6 +544,7 @@ BY_PATH: Mapping[str, str] = {
     "engine/stores/nftban/hint.py": _OPENED,
     "engine/stores/zgb/walk.py": _MEMORY,
     "engine/stores/zgb/wire.py": "with the owner's rights",
+    "engine/supervisor.py": _MACHINE,
     "engine/writer.py": _PRIVATE,
     "tui/cli/__init__.py": _MACHINE,
     "tui/cli/dropin.py": "texts of our own",

@@ -97,11 +97,11 @@ def hung(spool: Spool) -> Iterator[subprocess.Popen[bytes]]:
         worker = subprocess.Popen(argv, stdout=said, stderr=said, start_new_session=True)
         pidfd = os.pidfd_open(worker.pid)
         for _ in range(1500):
-            if b"Executing" in spool.log.read_bytes() and children_of(worker.pid):
+            if b"Executing" in spool.log.read_bytes() and handlers_of(worker.pid):
                 break
             assert not has_ended(pidfd, 0.02), (spool.root / "worker.out").read_text()
         os.close(pidfd)
-    (handler,) = children_of(worker.pid)
+    (handler,) = handlers_of(worker.pid)
     os.kill(worker.pid, signal.SIGSTOP)
     os.waitpid(worker.pid, os.WUNTRACED)
     spool.later = SILENT
@@ -112,6 +112,11 @@ def hung(spool: Spool) -> Iterator[subprocess.Popen[bytes]]:
     with suppress(ProcessLookupError):  # as it should be: it was ended
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     os.close(pidfd)
+
+
+def handlers_of(pid: int) -> list[int]:
+    """The programs of a worker: the children of its supervisors."""
+    return [program for supervisor in children_of(pid) for program in children_of(supervisor)]
 
 
 def children_of(pid: int) -> list[int]:
@@ -137,7 +142,7 @@ async def test_a_stuck_lock_is_freed_in_six_keys_and_the_pid(
     """From the overview to freed: `U`, `!` and the PID; the stopped worker and its handler end,
     and what the log says was accepted is held, so that it does not happen twice.
     """
-    (handler,), (id,) = children_of(hung.pid), spool.in_work
+    (handler,), (id,) = handlers_of(hung.pid), spool.in_work
     spool.accepts(id)
     pressed: list[str] = []
     async with opened(spool) as deck:
@@ -168,7 +173,9 @@ async def test_a_stuck_lock_is_freed_in_six_keys_and_the_pid(
         page = text_of(deck.console.screen)
         await until(deck.pilot, lambda: "FREE" in deck.line("title"))
     assert len(pressed) - len(str(hung.pid)) == 2
-    assert re.findall(r"(?m)^  \d  (\w+)", page) == ["ignored", *["done"] * 5]
+    steps = re.findall(r"(?m)^  \d  (\w+)", page)
+    assert steps.pop(2) in ("done", "skipped")  # its handler may have ended by itself by then
+    assert steps == ["ignored", *["done"] * 4]
     assert not spool.lock.exists()
     found = {task.id: (task.state, task.attempts) for task in await ordered(spool)}
     assert found.pop(id) == (State.HELD, 1)

@@ -102,7 +102,7 @@ async def test_a_note_is_written_shown_and_taken_away(tmp_path: Path) -> None:
 
         await until(desk.pilot, lambda: "note ask" not in desk.text)
     assert (note.who, note.text) == ("ana", "ask ...@example.net")
-    assert desk.notes.noted() == frozenset()
+    assert await asyncio.to_thread(desk.notes.noted) == frozenset()
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,15 @@ from engine.limits import WHOLE, Buckets, Left
 from engine.model import State
 from engine.policy import Rate
 from tests.engine.lockers import later
-from tests.engine.test_alerts import SPOOLS, write_task
+from tests.engine.test_alerts import (
+    a_stale_lock,
+    eleven_dead,
+    metrics_are_none,
+    nothing_ran,
+    nothing_was_written,
+    write_task,
+)
+from tests.engine.test_transports import attempt, given_up
 from tests.tui.spools import (
     NOW,
     Clock,
@@ -266,8 +274,26 @@ def a_lost_folder(root: Path) -> None:
     (root / "queue" / "pending").rmdir()
 
 
-ALL = [
-    *SPOOLS,
+def a_broken_file(root: Path) -> None:
+    """A file that is no task."""
+    (root / "queue" / "pending" / "broken.task").write_text("TASK_ID=$(id)\n")
+
+
+def a_failing_transport(root: Path) -> None:
+    """Three mails that curl could not send."""
+    shift = NOW - time.time()
+    lines = [attempt(shift + 60, "curl") + given_up(shift + 59, "421 later", "curl")] * 3
+    (root / "log" / "mail.log").write_text("".join(lines))
+
+
+ALL: list[tuple[Callable[[Path], None], str]] = [
+    (eleven_dead, "11 tasks in the dead-letter queue (over 10)"),
+    (a_broken_file, "1 problem"),
+    (nothing_ran, "nothing has run for 31m"),
+    (a_stale_lock, "stale lock: PID"),
+    (a_failing_transport, "curl failed 100% of 3 mails in 10m"),
+    (nothing_was_written, "queue.prom was not written for 31m"),
+    (metrics_are_none, "queue.prom: not understood"),
     (a_lost_folder, "cannot be read"),
 ]
 
@@ -346,7 +372,7 @@ async def test_an_alert_leads_to_what_shows_more(
     log.touch()
     recover = ("true",)  # there is a command; nothing is asked of it here
     place = place._replace(logs=(*place.logs, str(log)), recover=recover)
-    await asyncio.to_thread({one.__name__: one for one, _ in SPOOLS}[spoil], empty)
+    await asyncio.to_thread({one.__name__: one for one, _ in ALL}[spoil], empty)
     async with a_desk(place, clock=Going()) as desk:
         await desk.until(lambda: desk.screen._alerts)
 

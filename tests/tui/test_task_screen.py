@@ -207,7 +207,7 @@ async def test_a_spooled_mail_is_decoded(tmp_path: Path) -> None:
 
         await desk.part("payload", "From: Jürgen <a@b.example>", "Subject: Grüße", "Disk full")
 
-        assert f'MAIL_SUBJECT="$(touch {tmp_path}/ran)"' in desk.words.replace(" / ", "/")
+        assert f"Subject $(touch {tmp_path}/ran)" in desk.words.replace(" / ", "/")
         assert "evil()" not in desk.page
         assert not (tmp_path / "ran").exists()
         await desk.part("raw", "TASK_ID=", "=?utf-8?q?J=C3=BCrgen?=", "Content-Transfer-Encoding")

@@ -36,6 +36,7 @@ TITLES = {
     keys.TRIAL: "a test mail",
     keys.CONTROLS: "the queue as a whole",
     keys.CONTROL: "a control of the queue",
+    keys.WORKER: "starting or stopping a worker",
 }
 
 
