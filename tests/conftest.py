@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
 
 import pytest
@@ -14,6 +16,10 @@ settings.register_profile(
     "spooldeck", examples(100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 )
 settings.load_profile("spooldeck")
+
+# A shell that starts the tests in the background has them, and what they start, ignore SIGINT.
+if threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tests that send mail name the way.
 os.environ["NFTBAN_MAIL_METHOD"] = "none"

@@ -526,7 +526,7 @@ def test_ctrl_c_ends_a_statement_without_end(place: Place) -> None:
     with closing(sqlite3.connect(place.path)) as db:
         limit = deadline.Deadline(db, place.path)
         timer = threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
         with pytest.raises(KeyboardInterrupt), limit.statement():
+            timer.start()
             db.execute(f"SELECT count(*) FROM ({ENDLESS})").fetchall()
         timer.join()
