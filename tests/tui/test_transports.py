@@ -472,7 +472,7 @@ def test_the_plain_twin_begins_with_unreadable_suspensions(
     plain = spooldeck("transports", str(tmp_path / "spool"))
 
     assert plain.returncode == 1
-    assert plain.stdout.startswith(" by what mail goes is not known: ")
+    assert plain.stdout.startswith(" by what mail goes is not known:")
 
 
 def test_the_plain_twin_of_a_healthy_place_ends_well(tmp_path: Path, spooldeck: Run) -> None:
