@@ -48,7 +48,8 @@ def keys_have_acted(monkeypatch: pytest.MonkeyPatch) -> None:
     The library waits instead until the process uses no CPU: 20 ms at least, and too short on a busy
     machine.
     """
-    monkeypatch.setattr("textual.pilot.wait_for_idle", give_way)
+    for module in ("app", "pilot"):
+        monkeypatch.setattr(f"textual.{module}.wait_for_idle", give_way)
     press, pause = Pilot.press, Pilot.pause
 
     async def press_it(pilot: Pilot[None], *keys: str) -> None:

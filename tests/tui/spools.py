@@ -20,6 +20,7 @@ from engine.stores.memory import Memory, MemoryStore
 from tui import keys
 from tui.app import Console
 from tui.glyphs import ASCII
+from tui.guarded import Guarded
 from tui.live import Live
 from tui.place import Place
 from tui.screens.log import LogScreen
@@ -248,9 +249,9 @@ def is_done(console: Console) -> bool:
 
 async def acted(pilot: Pilot[None]) -> None:
     """Let the keys act that were pressed: each waits until the ones before it are done with."""
-    console = pilot.app
-    if isinstance(console, Console):
-        await until(pilot, lambda: not (console._typed.waiting and console.is_running))
+    app = pilot.app
+    if isinstance(app, Guarded):
+        await until(pilot, lambda: not (app._typed.waiting and app.is_running))
         await pilot._wait_for_screen()
 
 

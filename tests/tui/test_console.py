@@ -263,6 +263,7 @@ async def test_a_task_on_screen_that_leaves() -> None:
     async with a_deck() as deck:
         await deck.press("enter")
         await deck.opened(TaskScreen)
+        await deck.until(lambda: "created" in deck.page)
         with deck.memory.changed:
             deck.memory.put(("", deck.list.cursor.id), None)
 

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.tui.test_cli import Run, root, spooldeck
+from tests.tui.queues import Run
 from tests.tui.wholes import ORPHANS, PAUSE, RATE, REDIRECT, RETRY, Whole
-
-__all__ = ["root", "spooldeck"]
 
 
 @pytest.fixture
@@ -98,64 +96,41 @@ def test_the_answer_for_programs(whole: Whole, spooldeck: Run) -> None:
     assert json.loads(spooldeck("journal", whole.path, "--json").stdout)["op"] == said["op"]
 
 
-@pytest.mark.parametrize("how", [("--dry-run",), ("--apply", "1")])
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
+def test_what_is_refused_says_why(whole: Whole, spooldeck: Run) -> None:
+    """The dry run refuses what the deed would: with the reason, and 1."""
+    whole.in_earnest()
+    before = whole.sql("SELECT * FROM config ORDER BY key")
+    for words, why in (
         ((RATE, "--value", "0"), "mailMaxPerHour is '0', expected a whole number from 1 to"),
         ((PAUSE,), "mailQueueEnabled is nothing, expected 1 or 0"),
         ((PAUSE, "--value", "1", "--target", "x"), "mailQueueEnabled takes no target"),
         (("halt",), "no control 'halt' here: expected one of mailQueueEnabled, "),
-        (
-            (REDIRECT, "--value", "1"),
-            "registration period 2026-11-01 to",
-        ),
-    ],
-)
-def test_what_is_refused_says_why(
-    whole: Whole, spooldeck: Run, words: tuple[str, ...], how: tuple[str, ...], why: str
-) -> None:
-    """The dry run refuses what the deed would: with the reason, and 1."""
-    whole.in_earnest()
-    before = whole.sql("SELECT * FROM config ORDER BY key")
-
-    ended = spooldeck("control", *words, *how, "--root", whole.path)
-
-    assert (ended.returncode, ended.stdout) == (1, "")
-    assert why in ended.stderr
+        ((REDIRECT, "--value", "1"), "registration period 2026-11-01 to"),
+    ):
+        for how in (("--dry-run",), ("--apply", "1")):
+            ended = spooldeck("control", *words, *how, "--root", whole.path)
+            assert (ended.returncode, ended.stdout) == (1, ""), words
+            assert why in ended.stderr
     assert whole.sql("SELECT * FROM config ORDER BY key") == before
 
 
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        ((PAUSE,), "no such place; a control takes --dry-run or --apply N"),
-        ((PAUSE, "PLACE"), "expected --dry-run or --apply N beside the NAME"),
-        ((PAUSE, "PLACE", "--dry-run", "--apply", "1"), "expected either --dry-run, or --apply N"),
-        (("--dry-run",), "expected the NAME of a control"),
-        ((PAUSE, "PLACE", "PLACE", "--dry-run"), "expected the NAME of a control"),
-    ],
-)
-def test_words_that_make_no_sense(
-    whole: Whole, spooldeck: Run, words: tuple[str, ...], why: str
-) -> None:
-    """What is missing is said in one line, with 64."""
-    meant = [whole.path if word == "PLACE" else word for word in words]
-
-    ended = spooldeck("control", *meant)
-
-    assert ended.returncode == 64
-    assert why in ended.stderr
-
-
-def test_a_reason_can_be_required(whole: Whole, spooldeck: Run, tmp_path: Path) -> None:
-    """Where the configuration asks for one, nothing is done without."""
+def test_words_that_make_no_sense(whole: Whole, spooldeck: Run, tmp_path: Path) -> None:
+    """What is missing is said in one line, with 64: also the reason that the configuration asks
+    for.
+    """
     settings = tmp_path / "settings.yaml"
     settings.write_text("require_reason: true\n")
-    words = ("control", PAUSE, whole.path, "--value", "0", "--apply", "1", "--config")
-
-    ended = spooldeck(*words, str(settings))
-
-    assert ended.returncode == 64
-    assert "expected --reason TEXT" in ended.stderr
+    reasoned = ("--config", str(settings))
+    place = whole.path
+    for words, why in (
+        ((PAUSE,), "no such place; a control takes --dry-run or --apply N"),
+        ((PAUSE, place), "expected --dry-run or --apply N beside the NAME"),
+        ((PAUSE, place, "--dry-run", "--apply", "1"), "expected either --dry-run, or --apply N"),
+        (("--dry-run",), "expected the NAME of a control"),
+        ((PAUSE, place, place, "--dry-run"), "expected the NAME of a control"),
+        ((PAUSE, place, "--value", "0", "--apply", "1", *reasoned), "expected --reason TEXT"),
+    ):
+        ended = spooldeck("control", *words)
+        assert ended.returncode == 64, words
+        assert why in ended.stderr
     assert whole.setting(PAUSE) == "1"

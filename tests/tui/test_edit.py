@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from textual.pilot import Pilot
 
 from engine import plans, undo
 from engine.journal import Intent, Journal, Who
@@ -18,12 +17,11 @@ from engine.stores.kannader.store import EDGES as OF_MAILS
 from engine.stores.memory import MemoryStore
 from engine.stores.nftban.spool import EDGES as OF_THE_CONTRACT
 from engine.stores.zgb.store import EDGES as OF_JOBS
-from tests.tui.spools import NOW, Clock, a_console, a_memory, a_place, a_task, loaded, until
-from tui.app import Console
+from tests.tui.desks import Desk, a_desk
+from tests.tui.spools import NOW, Clock, a_memory, a_place, a_task
 from tui.screens.edit import EditScreen
 from tui.screens.plan import PlanScreen
 from tui.views.edit import FIELDS, offered, understood
-from tui.widgets.lines import Lines
 from tui.widgets.words import Words
 
 TASK = a_task(2, description="Daily report", due=NOW + 600)
@@ -138,40 +136,21 @@ def test_any_time_is_fine_where_every_one_is_believed(edge: Edge) -> None:
     assert (wanted.values, wanted.wrong) == ({"due": 1_925_013_600.0}, "")
 
 
-class Form:
-    """The form on a console, and what it answered."""
-
-    def __init__(self, console: Console, pilot: Pilot[None]) -> None:
-        self.console, self.pilot = console, pilot
-        self.answers: list[Mapping[str, object] | None] = []
-
-    @property
-    def text(self) -> str:
-        """All its lines."""
-        panes = self.console.screen.query(Lines)
-        return " ".join("".join(text for text, _ in line) for p in panes for line in p.lines)
-
-    async def sees(self, *words: str) -> None:
-        """Wait until all of this is shown."""
-        await until(self.pilot, lambda: all(w in self.text for w in words), lambda: self.text)
-
-    async def types(self, text: str) -> None:
-        """Type it, key by key."""
-        await self.pilot.press(*("space" if c == " " else c for c in text))
-
-
 @asynccontextmanager
 async def a_form(
-    task: Task | None = TASK, size: tuple[int, int] = (80, 24), edge: Edge = CONTRACT
-) -> AsyncIterator[Form]:
-    """The form for a task on a console that has a list below it."""
-    console = a_console(a_place(a_memory([TASK, a_task(3, State.DEAD)])))
-    async with console.run_test(size=size) as pilot:
-        await loaded(pilot)
-        form = Form(console, pilot)
-        console.push_screen(EditScreen(task, edge, Clock()), form.answers.append)
-        await until(pilot, lambda: isinstance(console.screen, EditScreen))
-        yield form
+    task: Task | None = TASK, edge: Edge = CONTRACT
+) -> AsyncIterator[tuple[Desk, list[Mapping[str, object] | None]]]:
+    """The form for a task above a list, and where its answer will be."""
+    answers: list[Mapping[str, object] | None] = []
+    async with a_desk(a_place(a_memory([TASK, a_task(3, State.DEAD)]))) as desk:
+        desk.console.push_screen(EditScreen(task, edge, Clock()), answers.append)
+        await desk.opens(EditScreen)
+        yield desk, answers
+
+
+def fields(desk: Desk) -> list[str | None]:
+    """The fields of the form."""
+    return [field.id for field in desk.console.screen.query(Words)]
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -199,96 +178,71 @@ def test_what_was_cut_off_goes_on_as_it_was_or_not_at_all(
 
 
 async def test_both_fields_are_answered_by_enter() -> None:
-    """Tab goes to the other field, Enter hands both on."""
-    async with a_form() as form:
-        await form.sees(f"edit {TASK.id}", "nothing is changed yet", "it stays 09:52:08Z (in 10m)")
-        await form.types("!")
-        await form.sees("a spool stores: Daily report_")
-        await form.pilot.press("tab")
-        await form.types("14:00")
-        await form.sees("14:00:00Z (in 4h17m)", "Enter on to the plan")
-        await form.pilot.press("enter")
-        await until(form.pilot, lambda: form.answers)
+    """Tab goes to the other field; Enter hands both on, and nothing while something is wrong."""
+    async with a_form() as (desk, answers):
+        await desk.sees(f"edit {TASK.id}", "nothing is changed yet", "it stays 09:52:08Z (in 10m)")
+        await desk.press("enter", "!")
+        await desk.sees("a spool stores: Daily report_")
+        await desk.press("tab")
+        await desk.types("14")
+        await desk.press("enter")
+        await desk.sees("expected a time to come")
+        assert answers == []
+        assert isinstance(desk.console.screen, EditScreen)
+        await desk.types(":00")
+        await desk.sees("14:00:00Z (in 4h17m)", "Enter on to the plan")
+        await desk.press("enter")
+        await desk.until(lambda: answers)
 
-        assert form.answers == [{"description": "Daily report!", "due": NOW - 34928 + 14 * 3600}]
-
-
-async def test_enter_does_nothing_while_something_is_wrong() -> None:
-    """Neither where nothing changes nor where a time is none; it says so and stays."""
-    async with a_form() as form:
-        await form.pilot.press("enter", "tab")
-        await form.types("noon")
-        await form.pilot.press("enter")
-        await form.sees("expected a time to come")
-
-        assert form.answers == []
-        assert isinstance(form.console.screen, EditScreen)
+        assert answers == [{"description": "Daily report!", "due": NOW - 34928 + 14 * 3600}]
 
 
 @pytest.mark.parametrize("key", ["escape", "ctrl+c"])
 async def test_it_is_closed_without_an_answer(key: str) -> None:
     """Esc and Ctrl-c leave the form, and not the console."""
-    async with a_form(None) as form:
-        await form.sees("edit several tasks", "each keeps its own")
-        await form.types("x")
-        await form.pilot.press(key)
-        await until(form.pilot, lambda: form.answers)
+    async with a_form(None) as (desk, answers):
+        await desk.sees("edit several tasks", "each keeps its own")
+        await desk.press("x", key)
+        await desk.until(lambda: answers)
 
-        assert form.answers == [None]
-        assert form.console.is_running
-
-
-async def test_it_fits_a_small_screen() -> None:
-    """On 60x15 both fields and what is said of them are there."""
-    async with a_form(size=(60, 15)) as form:
-        await form.sees("description", "due", "nothing is changed yet")
-        lines = [pane for pane in form.console.screen.query(Lines) if pane.display]
-
-        assert all(pane.region.bottom <= 15 and pane.region.right <= 60 for pane in lines)
+        assert answers == [None]
+        assert desk.console.is_running
 
 
-async def test_a_mail_is_given_another_recipient() -> None:
-    """Where the store keeps one: its field stands there, filled in, and no description's."""
-    async with a_form(MAIL, edge=MAILS) as form:
-        await form.sees(" to ", " due ", "nothing is changed yet")
-        assert [field.id for field in form.console.screen.query(Words)] == ["destination", "due"]
-        await form.types("x")
-        await form.pilot.press("enter")
-        await until(form.pilot, lambda: form.answers)
+@pytest.mark.parametrize(
+    ("task", "edge", "names", "typed", "answer"),
+    [
+        (MAIL, MAILS, ["destination", "due"], "x", {"destination": "b@y.orgx"}),
+        (TASK, JOBS, ["due"], "+2h", {"due": NOW + 7200}),
+    ],
+    ids=["kannader", "zgb"],
+)
+async def test_only_what_the_store_keeps_is_asked_for(
+    task: Task, edge: Edge, names: list[str], typed: str, answer: object
+) -> None:
+    """A mail can be given another recipient, a job another due time; there is no other field."""
+    async with a_form(task, edge) as (desk, answers):
+        await desk.types(typed)
+        await desk.sees("Enter on to the plan")
+        assert fields(desk) == names
+        await desk.press("enter")
+        await desk.until(lambda: answers)
 
-        assert form.answers == [{"destination": "b@y.orgx"}]
-
-
-async def test_only_a_due_time_is_asked_for_where_nothing_else_is_kept() -> None:
-    """One field, and no word of another."""
-    async with a_form(edge=JOBS) as form:
-        await form.types("+2h")
-        await form.sees("in 2h00m", "Enter on to the plan  Esc closes")
-        assert [field.id for field in form.console.screen.query(Words)] == ["due"]
-        await form.pilot.press("enter")
-        await until(form.pilot, lambda: form.answers)
-
-        assert form.answers == [{"due": NOW + 7200}]
+        assert answers == [answer]
 
 
 async def test_the_plan_of_an_edit_warns_as_the_store_does() -> None:
     """`E` offers what the edge names, and the plan says what the store says of that way."""
-
     warning = "another goes by its own copy until its next start"
 
     class Warned(MemoryStore):
         edges: Edges = {**MemoryStore.edges, STAYS: MAILS._replace(warning=warning)}
 
     memory = a_memory([MAIL])
-    console = a_console(a_place(memory)._replace(open=lambda: Warned(memory)))
-    async with console.run_test(size=(100, 30)) as pilot:
-        await loaded(pilot)
-        form = Form(console, pilot)
-        await pilot.press("E")
-        await until(pilot, lambda: isinstance(console.screen, EditScreen))
-        assert [field.id for field in console.screen.query(Words)] == ["destination", "due"]
-        await form.types("x")
-        await pilot.press("enter")
-        await until(pilot, lambda: isinstance(console.screen, PlanScreen))
+    async with a_desk(a_place(memory, open=lambda: Warned(memory)), size=(100, 30)) as desk:
+        await desk.opens(EditScreen, "E")
+        assert fields(desk) == ["destination", "due"]
+        await desk.types("x")
+        await desk.opens(PlanScreen, "enter")
 
-        await form.sees(f"! {warning}", "b@y.orgx")
+        await desk.sees(f"! {warning}", "b@y.orgx")

@@ -1,29 +1,27 @@
 """The jobs that the console is for, key by key, on a real spool with a real worker."""
 
+from __future__ import annotations
+
 import asyncio
 import signal
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
-from textual.pilot import Pilot
 
-from engine import config
 from engine.journal import Journal
 from engine.model import State, Task
 from engine.operations import End
-from tests.tui.spools import is_known, make_spool, until
-from tui.app import Console
-from tui.cli.console import _place
-from tui.cli.wiring import Setup
+from tests.tui.desks import Desk, a_desk
+from tests.tui.holders import wired
+from tests.tui.spools import make_spool
+from tui import keys
 from tui.place import Place
-from tui.plain import text_of
-from tui.screens.face import Face
 from tui.screens.plan import PlanScreen
 
 GONE, STILL = "421 4.7.0 try again later", "550 5.1.1 user unknown"
@@ -59,10 +57,7 @@ def place(tmp_path: Path) -> Place:
     for old in ("log/queue.log", "metrics/queue.prom", "metrics/mail.prom"):
         (root / old).unlink()
     (root / "handler.sh").write_text(HANDLER)
-    path = root / "config.yaml"
-    path.write_text(CONFIG.format(handler=root / "handler.sh"))
-    loaded = config.load(str(path), {})
-    return _place(Setup(loaded, config.queue_for(loaded, str(root), {})), str(root))
+    return wired(root, CONFIG.format(handler=root / "handler.sh"))
 
 
 @contextmanager
@@ -76,46 +71,36 @@ def a_worker(place: Place) -> Iterator[None]:
             worker.send_signal(signal.SIGTERM)
 
 
-def _text(console: Console) -> str:
-    return text_of(console.screen)
-
-
 class Hand:
-    """Presses keys one after the other, each once the screen answers to the one before."""
+    """An operator who presses keys, and how many."""
 
-    def __init__(self, console: Console, pilot: Pilot[None]) -> None:
-        self.console, self.pilot = console, pilot
-        self.pressed: list[str] = []
+    def __init__(self, desk: Desk) -> None:
+        self.desk, self.pressed = desk, 0
 
-    async def press(self, key: str, then: Callable[[], object] = lambda: True) -> None:
+    async def press(self, key: str, *words: str) -> None:
         """One key, and wait for what it leads to."""
-        self.pressed.append(key)
-        await self.pilot.press(key)
-        await until(self.pilot, then, partial(_text, self.console))
+        self.pressed += 1
+        await self.desk.press(key)
+        await self.desk.sees(*words)
 
-    async def shows(self, words: str) -> None:
-        """Wait until these are on screen."""
-        told = partial(_text, self.console)
-        await until(self.pilot, lambda: words in told(), told)
-
-    async def count(self) -> int:
-        """Type the count that the plan asks for; answers with it."""
-        screen = self.console.screen
-        assert isinstance(screen, PlanScreen)
+    async def plan(self, key: str, *words: str) -> int:
+        """A key that leads to a plan; arm, and type the count that it asks for: which is it?"""
+        self.pressed += 2
+        screen = await self.desk.opens(PlanScreen, key)
+        if not self.desk.console.around.arming.armed:
+            await self.desk.press("!")
+        await self.desk.sees(*words)
         wanted = screen.wanted
-        for digit in wanted:
-            await self.pilot.press(digit)
+        await self.desk.press(*wanted)
         return int(wanted)
 
 
 @asynccontextmanager
 async def opened(place: Place) -> AsyncIterator[Hand]:
     """The console as it opens, once everything was looked at."""
-    console = Console([place], host="mx1")
-    async with console.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: is_known(console.lives[0]))
-        await until(pilot, lambda: isinstance(console.screen, Face))
-        yield Hand(console, pilot)
+    settings: dict[str, Any] = {"clock": time.time, "first": keys.OVERVIEW}
+    async with a_desk(place, start_armed=False, **settings) as desk:
+        yield Hand(desk)
 
 
 def folder(root: Path) -> dict[str, tuple[bytes, int, int, int]]:
@@ -144,25 +129,19 @@ def change_modes(root: Path) -> None:
         path.chmod((0o600, 0o640, 0o644)[number % 3])
 
 
+@pytest.mark.deep
 async def test_a_cluster_is_replayed_in_at_most_eight_keys_and_its_count(
     place: Place, tmp_path: Path
 ) -> None:
     """From the overview to a replay whose tasks were all really delivered."""
     with a_worker(place):
         async with opened(place) as hand:
-            await hand.press("4")
-            await hand.shows("[4 dlq 19]")
-            await hand.press("c")
-            await hand.shows("try again later")
-            await hand.press("R", lambda: isinstance(hand.console.screen, PlanScreen))
-            await hand.press("!")
-            await hand.shows("type 14 to retry 14")
-            counted = await hand.count()
-            await hand.shows("14 planned: all accounted for")
-            assert "delivered             14" in text_of(hand.console.screen)
+            await hand.press("4", "[4 dlq 19]")
+            await hand.press("c", "try again later")
+            assert await hand.plan("R", "type 14 to retry 14") == 14
+            await hand.desk.sees("14 planned: all accounted for", "delivered 14")
 
-    assert counted == 14
-    assert len(hand.pressed) <= 8
+    assert hand.pressed <= 8
     left = await asyncio.to_thread(dead_in, tmp_path)
     assert left == [f"{number:08x}" for number in range(100, 105)]
     journal = Journal(f"{tmp_path}/queue/.spooldeck/journal")
@@ -175,15 +154,11 @@ async def test_a_replay_stops_when_its_error_comes_back(place: Place, tmp_path: 
     await asyncio.to_thread(make_all_fail, tmp_path)
     with a_worker(place):
         async with opened(place) as hand:
-            await hand.press("4")
-            await hand.shows("[4 dlq 19]")
-            await hand.press("*")
-            await hand.press("R", lambda: isinstance(hand.console.screen, PlanScreen))
-            await hand.press("!")
-            await hand.shows("type 19 to retry 19")
-            await hand.count()
-            await hand.shows("all accounted for")
-            picture = text_of(hand.console.screen)
+            await hand.press("4", "[4 dlq 19]")
+            await hand.desk.press("*")
+            await hand.plan("R", "type 19 to retry 19")
+            await hand.desk.sees("all accounted for")
+            picture = hand.desk.text
 
     never = next(line for line in picture.splitlines() if "never sent" in line)
     assert int(never.split()[2]) > 0
@@ -195,26 +170,16 @@ async def test_a_purge_is_undone_byte_for_byte(place: Place, tmp_path: Path) -> 
     await asyncio.to_thread(change_modes, tmp_path)
     before = await asyncio.to_thread(folder, tmp_path)
     async with opened(place) as hand:
-        await hand.press("4")
-        await hand.shows("[4 dlq 19]")
-        await hand.press("/")
-        for letter in "unknown":
-            await hand.press(letter)
-        await hand.press("enter")
-        await hand.shows("5 of 19")
-        await hand.press("*")
-        await hand.press("X", lambda: isinstance(hand.console.screen, PlanScreen))
-        await hand.press("!")
-        await hand.shows("type 5 to purge 5")
-        await hand.count()
-        await hand.shows("5 purged")
+        await hand.press("4", "[4 dlq 19]")
+        await hand.desk.press("/", *"unknown", "enter")
+        await hand.desk.sees("5 of 19")
+        await hand.desk.press("*")
+        await hand.plan("X", "type 5 to purge 5")
+        await hand.desk.sees("5 purged", "all accounted for")
         between = await asyncio.to_thread(folder, tmp_path)
-        await hand.press("u")
-        await hand.shows("kept for 24 h")
-        await hand.press("T", lambda: isinstance(hand.console.screen, PlanScreen))
-        await hand.shows("type 5 to take back 5")
-        await hand.count()
-        await hand.shows("5 taken back")
+        await hand.press("u", "kept for 24 h")
+        await hand.plan("T", "type 5 to take back 5")
+        await hand.desk.sees("5 taken back", "all accounted for")
 
     assert between != before
     assert await asyncio.to_thread(folder, tmp_path) == before

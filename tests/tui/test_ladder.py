@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.model import State, Verdict
-from tests.tui.spools import a_stuck_lock
+from tests.tui.spools import a_stuck_lock, recover_command
 from tui.views import ladder
 from tui.views.ladder import FREED, TAKEN, Progress, Said, progress, progress_lines, returns, steps
 
@@ -72,8 +72,12 @@ def test_in_doubt_there_are_no_steps() -> None:
     assert steps(a_stuck_lock()._replace(doubt="it is PID 1"), returns(WORDS, 1)) == ()
 
 
-def test_the_twin_holds_the_same_tasks() -> None:
-    """The command that does the same names what is to be held."""
-    command = ("python", "-m", "tui.cli", "--root", "/q", "queue", "recover", "--yes", "--seen")
+def test_the_twin_asks_for_the_pid_itself() -> None:
+    """The command that is shown does the same and holds the same tasks, without the words that
+    answer for the operator.
+    """
+    command = recover_command("/q")
 
+    assert ladder.twin(command) == "spooldeck --root /q queue recover"
     assert ladder.twin(command, ["a"]) == "spooldeck --root /q queue recover --hold a"
+    assert "--yes" not in ladder.twin(("recover", "--yes", "--seen"))

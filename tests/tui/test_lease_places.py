@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,15 +22,14 @@ from engine.inspector import Inspector
 from engine.model import Lease, State, Task
 from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.zgb import create
-from tests.tui.spools import PATIENCE, a_console, disk_place, until
+from tests.tui.desks import a_desk, words
+from tests.tui.spools import PATIENCE, disk_place
 from tests.tui.spools import make_spool as make_queue
 from tui import keys
 from tui.cli import main
 from tui.cli.console import places_of
 from tui.cli.sites import setup_for
 from tui.place import LEASES, Place
-from tui.plain import text_of
-from tui.screens.locks import LocksScreen
 from tui.views.task import Scene, show_command, summary
 from tui.why import reasons
 
@@ -117,56 +117,41 @@ async def why(place: Place, id: str, now: float = NOW) -> tuple[str, ...]:
         return await reasons(inspector, place, None, task, now)
 
 
-async def test_what_waits_for_a_token_says_so(database: str) -> None:
-    """An empty bucket keeps what is due, and says when it holds one; with one, it does not."""
-    settle(database, *NO_TOKEN)
-    empty = await why(await opened(database), "9-user")
-    settle(database, ("mailTokens", "3"))
-    filled = await why(await opened(database), "9-user")
-
-    (said,) = empty
-    assert re.fullmatch(r"no token until (\S+ )?[0-9:]{8}Z \(in .+\)", said)
-    assert filled == ("due for 1 min, but not seen by any worker",)
-
-
-async def test_a_bucket_that_cannot_be_read_is_said(database: str, tmp_path: Path) -> None:
-    """What the bucket holds is not guessed."""
+async def test_what_waits_for_a_token_says_so(database: str, tmp_path: Path) -> None:
+    """An empty bucket keeps what is due, and says when it holds a token; with one, it does not. A
+    pause of the whole queue comes first, by its name; what an unreadable bucket holds is not
+    guessed.
+    """
     place = await opened(database)
+    settle(database, *NO_TOKEN)
+    (empty,) = await why(place, "9-user")
+    settle(database, ("mailQueueEnabled", "0"))
+    paused = await why(place, "9-user")
+    settle(database, ("mailTokens", "3"), ("mailQueueEnabled", "1"))
+    filled = await why(place, "9-user")
     async with following(place) as inspector:
         task = await inspector.task("9-user")
         assert task is not None
         os.rename(database, tmp_path / "elsewhere")  # noqa: PTH104 - as its owner does
+        unknown = await reasons(inspector, place, None, task, NOW)
 
-        said = await reasons(inspector, place, None, task, NOW)
-
-    assert said[0].startswith("whether there is a token is not known: ")
-
-
-async def test_a_pause_is_said_before_anything_else(database: str) -> None:
-    """What stops the whole queue comes first, by its name; then what would keep a job after it."""
-    settle(database, *NO_TOKEN, ("mailQueueEnabled", "0"))
-
-    said = await why(await opened(database), "9-user")
-
-    assert said[0] == "the queue is paused: mailQueueEnabled is 0"
-    assert said[1].startswith("no token until ")
+    assert re.fullmatch(r"no token until (\S+ )?[0-9:]{8}Z \(in .+\)", empty)
+    assert paused[0] == "the queue is paused: mailQueueEnabled is 0"
+    assert paused[1].startswith("no token until ")
+    assert filled == ("due for 1 min, but not seen by any worker",)
+    assert unknown[0].startswith("whether there is a token is not known: ")
 
 
-@pytest.mark.parametrize(
-    ("id", "first"), [("16-user", "3 other tasks first"), ("11-user", "1 other task first")]
-)
-async def test_those_before_it_are_those_that_came_due_earlier(
-    database: str, id: str, first: str
-) -> None:
-    """Where a store takes by due times, ids decide nothing."""
-    assert (await why(await opened(database), id))[0] == first
+async def test_those_before_it_are_those_that_came_due_earlier(database: str) -> None:
+    """Where a store takes by due times, ids decide nothing; how many come before is omitted where
+    the order is not known.
+    """
+    place = await opened(database)
 
-
-async def test_nothing_is_told_where_there_is_no_order(database: str) -> None:
-    """How many come before is left out where nobody could say."""
-    place = (await opened(database))._replace(takes_by="")
-
-    assert await why(place, "16-user") == ("due for 20 s, but not seen by any worker",)
+    assert (await why(place, "16-user"))[0] == "3 other tasks first"
+    assert (await why(place, "11-user"))[0] == "1 other task first"
+    unordered = await why(place._replace(takes_by=""), "16-user")
+    assert unordered == ("due for 20 s, but not seen by any worker",)
 
 
 async def test_a_claim_that_nobody_answers_for_is_no_work(spool: str) -> None:
@@ -193,24 +178,23 @@ LEASED = Task(
 )
 
 
-@pytest.mark.parametrize(
-    ("lease", "said"),
-    [
+def test_the_summary_describes_the_lease() -> None:
+    """Whose claim it is, and until when; only one that ends with its owner is being worked on."""
+    table: tuple[tuple[Lease | None, tuple[str, ...]], ...] = (
         (LEASED.lease, ("Claimed by worker \ufffd7 since ", " lapses at ", " (in ")),
         (Lease("", NOW - 90.0, NOW - 30.0), ("Claimed since ", "lapsed meanwhile", " lapsed at ")),
         (Lease("", 0.0, 0.0), ("Claimed, lapsed meanwhile.", "lease")),
         (Lease("7", NOW - 90.0), ("Being worked on since ",)),
-    ],
-)
-def test_the_summary_tells_of_the_lease(lease: Lease, said: tuple[str, ...]) -> None:
-    """Whose claim it is, and until when; only one that ends with its owner is being worked on."""
-    scene = Scene(replace(LEASED, lease=lease), {State.ACTIVE: "inflight"})
-    lines = ["".join(text for text, _ in line) for line in summary(scene, NOW, 100)]
-    text = "\n".join(lines)
+    )
+    for lease, said in table:
+        assert lease is not None
+        scene = Scene(replace(LEASED, lease=lease), {State.ACTIVE: "inflight"})
+        text = words(summary(scene, NOW, 100))
 
-    assert [words for words in said if words not in text] == []
-    assert ("Being worked on" in text) is (lease.until is None)
-    assert any(line.split()[:1] == ["lease"] for line in lines) is (lease.until is not None)
+        assert [part for part in said if part not in text] == []
+        assert ("Being worked on" in text) is (lease.until is None)
+        has_row = any(line.split()[:1] == ["lease"] for line in text.splitlines())
+        assert has_row is (lease.until is not None)
 
 
 def test_the_command_of_a_dead_task_is_one_that_works(
@@ -224,155 +208,110 @@ def test_the_command_of_a_dead_task_is_one_that_works(
     place = place_of(database)
     dead = Task("9-user", "user", State.DEAD, 0.0)
 
-    words = show_command(place.command, dead, place.has_dlq)
+    command = show_command(place.command, dead, place.has_dlq)
 
-    assert words[3:] == ("queue", "list", "--json", "--filter", "id=9-user")
-    assert main(words[1:]) == 0
+    assert command[3:] == ("queue", "list", "--json", "--filter", "id=9-user")
+    assert main(command[1:]) == 0
     assert json.loads(capsys.readouterr().out)["state"] == "parked"
     assert show_command(place.command, dead)[3:] == ("queue", "dlq", "show", "9-user")
 
 
-@pytest.mark.parametrize("width", [80, 120])
-@pytest.mark.parametrize(
-    ("which", "tab", "offered", "never"),
-    [
-        ("spool", "inflight", ("H hold", "L release"), ("K kill", "X purge")),
-        ("spool", "hold", ("X purge", "L release"), ("K kill", "H hold")),
-        ("database", "sending", ("H hold", "L release", "K kill"), ("X purge",)),
-        ("database", "held", ("X purge", "L release"), ("K kill", "H hold")),
-        ("database", "pending", ("X purge", "H hold", "O promote"), ("L release", "K kill")),
-    ],
-)
-async def test_a_tab_hints_at_what_it_allows(
-    spool: str,
-    database: str,
-    *,
-    which: str,
-    tab: str,
-    offered: tuple[str, ...],
-    never: tuple[str, ...],
-    width: int,
-) -> None:
-    """However narrow the screen, the verbs of a tab have their place before what is the same in
-    every tab; and one that leads nowhere in this store is not among them.
+TABS = {
+    "spool": (
+        ("inflight", ("H hold", "L release"), ("K kill", "X purge")),
+        ("hold", ("X purge", "L release"), ("K kill", "H hold")),
+    ),
+    "database": (
+        ("sending", ("H hold", "L release", "K kill"), ("X purge",)),
+        ("held", ("X purge", "L release"), ("K kill", "H hold")),
+        ("pending", ("X purge", "H hold", "O promote"), ("L release", "K kill")),
+    ),
+}
+"""Tabs, the verbs that are offered there, and those that lead nowhere in this store."""
+
+
+@pytest.mark.parametrize("which", TABS)
+async def test_a_tab_hints_at_what_it_allows(spool: str, database: str, which: str) -> None:
+    """However narrow the screen, the verbs of a tab come before what is the same in every tab; one
+    that leads nowhere in this store is not among them.
     """
     place = await opened({"spool": spool, "database": database}[which])
-    console = a_console(place, clock=time.time)
-    async with console.run_test(size=(width, 24)) as pilot:
-
-        def page() -> str:
-            return text_of(console.screen)
-
-        await until(pilot, lambda: console.lives[0].inspector.latest.complete, page)
-        words = list(console.lives[0].inspector.states.values())
-        await pilot.press(str(words.index(tab) + 1))
-
-        def hints() -> str:
-            return "\n".join(page().splitlines()[-2:])
-
-        await until(pilot, lambda: all(hint in hints() for hint in offered), page)
-        assert not [hint for hint in never if hint in hints()]
-        assert "? help  q back" in hints()
-
-
-@pytest.mark.parametrize("pane", [keys.LIST, keys.OVERVIEW, keys.LOCKS])
-async def test_no_lock_is_offered_to_be_freed(database: str, pane: str) -> None:
-    """No hint speaks of it, and the key that is pressed all the same says why."""
-    console = a_console(await opened(database), clock=time.time, first=pane)
-    async with console.run_test(size=(160, 40)) as pilot:
-
-        def page() -> str:
-            return text_of(console.screen)
-
-        await until(pilot, lambda: all(live.looked for live in console.lives), page)
-        await until(pilot, lambda: console.screen.query("#hints") and "help" in page(), page)
-        assert "unlock" not in page()
-
-        await pilot.press("U")
-        await until(pilot, lambda: LEASES in page(), page)
-
-
-async def test_the_board_of_locks_says_that_none_is_needed(database: str, root: Path) -> None:
-    """A place without a lock is a line as those with one, and is told of in full below."""
-    console = a_console(
-        await opened(database), disk_place(root, clock=time.time), clock=time.time, first=keys.LOCKS
-    )
-    async with console.run_test(size=(120, 40)) as pilot:
-
-        def page() -> str:
-            screen = console.screen
-            if isinstance(screen, LocksScreen):
-                screen.paint()
-            return text_of(screen)
-
-        await until(pilot, lambda: "FREE" in page(), page, 0.05)
-        rows = [line for line in page().splitlines() if LEASES in line]
-        assert len(rows) == 2
-        assert rows[0].split()[:3] == [">", "a.db", "-"]
-        assert rows[1].strip() == f"lock: {LEASES}"
-        assert "unlock" in page()
+    async with a_desk(place, clock=time.time, start_armed=False) as desk:
+        names = list(desk.console.here.inspector.states.values())
+        for width in (80, 120):
+            await desk.pilot.resize_terminal(width, 24)
+            for tab, offered, never in TABS[which]:
+                await desk.press(str(names.index(tab) + 1))
+                await desk.until(lambda: all(hint in desk.line("hints") for hint in offered))  # noqa: B023
+                assert not [hint for hint in never if hint in desk.line("hints")]
+                assert "? help  q back" in desk.line("hints")
 
 
 SLEEPER = (sys.executable, "-c", "import signal; signal.pause()")
 """In the place of a worker: what the console knows of it is that it runs."""
 
 
-async def test_the_board_of_locks_knows_our_own_worker(database: str) -> None:
-    """A worker that the console started is told of where there is no lock that would do so: by its
-    number, and what ends it; once it has ended, it is told of no more.
+@pytest.mark.parametrize("pane", [keys.LIST, keys.OVERVIEW, keys.LOCKS])
+async def test_no_lock_is_offered_to_be_freed(database: str, pane: str) -> None:
+    """No hint mentions it, and the key that is pressed all the same says why."""
+    place = await opened(database)
+    async with a_desk(place, size=(160, 40), clock=time.time, first=pane) as desk:
+        await desk.sees("help")
+        assert "unlock" not in desk.text
+
+        await desk.press("U")
+        await desk.sees(LEASES)
+
+
+async def test_the_board_of_locks_says_that_none_is_needed(database: str, root: Path) -> None:
+    """A place without a lock is a line as those with one, and is described in full below. A worker
+    that the console started there is shown by its number, until it has ended, and what ends it.
     """
     place = (await opened(database))._replace(work=SLEEPER)
-    console = a_console(place, clock=time.time, first=keys.LOCKS)
-    async with console.run_test(size=(120, 40)) as pilot:
+    contract = disk_place(root, clock=time.time)
+    settings: dict[str, Any] = {"clock": time.time, "first": keys.LOCKS}
+    async with a_desk(place, contract, size=(120, 40), **settings) as desk:
+        await desk.sees("FREE", "unlock")
+        rows = [line for line in desk.text.splitlines() if LEASES in line]
+        assert len(rows) == 2
+        assert rows[0].split()[:3] == [">", "a.db", "-"]
+        assert rows[1].strip() == f"lock: {LEASES}"
 
-        def page() -> str:
-            screen = console.screen
-            if isinstance(screen, LocksScreen):
-                screen.paint()
-            return text_of(screen)
-
-        worker = console.lives[0].worker
+        worker = desk.console.lives[0].worker
         await asyncio.to_thread(worker.start)
         pid = worker.pid
-        await until(pilot, lambda: f"PID {pid}" in page(), page, 0.05)
-        (row,) = [line for line in page().splitlines() if line.split()[1:2] == ["a.db"]]
+        await desk.sees(f"worker: PID {pid}, started by this console; W on its list stops it")
+        (row,) = [line for line in desk.text.splitlines() if line.split()[1:2] == ["a.db"]]
         assert row.split()[2:5] == ["-", "PID", str(pid)]
         assert row.endswith("its worker was started here")
-        assert f"worker: PID {pid}, started by this console; W on its list stops it" in page()
-
         await asyncio.to_thread(worker.finish)
-        await until(pilot, lambda: "PID" not in page() and LEASES in page(), page, 0.05)
+        await desk.until(lambda: "PID" not in desk.text and LEASES in desk.text)
 
 
-async def test_our_own_worker_is_shown_wherever_a_lock_would_tell_of_it(database: str) -> None:
+async def test_our_own_worker_is_shown_wherever_a_lock_would_be(database: str) -> None:
     """In the line of the list, beside the overview's queues, and in what it says of the place."""
     place = (await opened(database))._replace(work=SLEEPER)
-    console = a_console(place, clock=time.time, start_armed=True, first=keys.OVERVIEW)
-    async with console.run_test(size=(120, 40)) as pilot:
-        worker = console.lives[0].worker
-
-        def page() -> str:
-            return text_of(console.screen)
-
-        await until(pilot, lambda: "has none" in page(), page)
-        await pilot.press("2")
-        await until(pilot, lambda: "help" in page() and LEASES in page(), page)
-        await pilot.press("W")
-        await until(pilot, lambda: "y to start a worker" in page(), page)
-        await pilot.press("y")
-        await until(pilot, lambda: f"{LEASES}; worker PID {worker.pid}, W stops it" in page(), page)
+    settings: dict[str, Any] = {"clock": time.time, "first": keys.OVERVIEW}
+    async with a_desk(place, size=(120, 40), **settings) as desk:
+        worker = desk.console.lives[0].worker
+        await desk.sees("has none")
+        await desk.press("2")
+        await desk.sees("help", LEASES)
+        await desk.press("W")
+        await desk.sees("y to start a worker")
+        await desk.press("y")
+        await desk.until(lambda: f"{LEASES}; worker PID {worker.pid}, W stops it" in desk.text)
         pid = worker.pid
-        await pilot.press("q")
-        await until(pilot, lambda: f"has none; PID {pid} is at work" in page(), page)
-        await until(pilot, lambda: f"; worker PID {pid}, started here" in page(), page)
+        await desk.press("q")
+        await desk.sees(f"has none; PID {pid} is at work", f"; worker PID {pid}, started here")
 
-        await pilot.press("2")
-        await until(pilot, lambda: LEASES in page(), page)
-        await pilot.press("W")
-        await until(pilot, lambda: "y to stop worker PID" in page(), page)
-        await pilot.press("y")
-        await until(pilot, lambda: worker.pid is None, page)
-        await until(pilot, lambda: f"{LEASES};" not in page(), page)
+        await desk.press("2")
+        await desk.sees(LEASES)
+        await desk.press("W")
+        await desk.sees("y to stop worker PID")
+        await desk.press("y")
+        await desk.until(lambda: worker.pid is None)
+        await desk.until(lambda: f"{LEASES};" not in desk.text)
 
 
 def test_the_command_that_tells_of_locks_says_so(

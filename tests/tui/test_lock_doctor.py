@@ -13,31 +13,25 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from engine import config
 from engine.holder import has_ended
-from engine.model import State, Task
-from tests.tui.spools import a_task, make_spool, put_file, until
-from tests.tui.test_lock_screen import HOLDER, Deck, Starter, at_length, start, tasks_in
+from engine.model import State
+from tests.tui.desks import Desk, a_desk
+from tests.tui.holders import HOLDER, Starter, children, open_lock, tasks_in, wired
+from tests.tui.spools import a_task, make_spool, put_file
 from tui import keys
-from tui.app import Console
-from tui.cli.console import _place
-from tui.cli.wiring import Setup
-from tui.place import Place
-from tui.plain import text_of
 from tui.screens.lock import LockScreen
 from tui.screens.overview import OverviewScreen
 from tui.screens.plan import PlanScreen
-
-__all__ = ["start"]
 
 SETTINGS = (
     "queue: {syslog: ''}\nhandlers: {report: {command: [/bin/sleep, '600'], timeout: 5000}}\n"
 )
 SILENT = 2820
-"""Seconds without a sign of life: the console says 47 min."""
+"""Seconds without a heartbeat: the console says 47 min."""
 
 
 class Spool:
@@ -46,40 +40,39 @@ class Spool:
     def __init__(self, root: Path) -> None:
         self.root, self.settings = root, root.with_suffix(".yaml")
         self.later = 0.0
-        """Seconds from now at which its lock is looked at."""
+        """Seconds from now at which its lock is examined."""
         self.settings.write_text(SETTINGS)
         make_spool(root, [])
-        self.log = root / "log" / "queue.log"
+        self.lock, self.log = root / "run" / "queue.lock", root / "log" / "queue.log"
         self.log.write_text("")
         now = time.time() - 7200
         for number in range(3):
             created = now + number
             stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(created))
-            id = f"{stamp}-report-{number:08x}"
-            fields = {"id": id, "kind": "report", "created": created, "attempts": 0}
-            put_file(root, replace(a_task(number), due=0.0, error="", **fields))  # type: ignore[arg-type]
-
-    @property
-    def lock(self) -> Path:
-        """Its lock file."""
-        return self.root / "run" / "queue.lock"
+            task = replace(a_task(number), id=f"{stamp}-report-{number:08x}", created=created)
+            put_file(root, replace(task, kind="report", due=0.0, error="", attempts=0))
 
     @property
     def in_work(self) -> list[str]:
         """Ids of the tasks in work."""
         return sorted(path.stem for path in (self.root / "queue" / "work").glob("*.task"))
 
-    def place(self) -> Place:
-        """As the command line makes it."""
-        found = config.load(str(self.settings), {})
-        place = _place(Setup(found, config.queue_for(found, str(self.root), {})), str(self.root))
-        return at_length(place, self.root, self.later)
-
     def accepts(self, id: str) -> None:
         """Let the log say that a task's mail was accepted."""
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime())
         with self.log.open("a") as log:
             log.write(f"[{stamp}] [INFO] {id}: 250 2.0.0 Ok: queued as 4F2A\n")
+
+    def tasks(self) -> dict[str, tuple[State, int | None]]:
+        """All tasks of the queue, as another process finds them."""
+        return {task.id: (task.state, task.attempts) for task in tasks_in(self.root)}
+
+
+@pytest.fixture
+def start() -> Iterator[Starter]:
+    """Starts a Python program and waits for its first line; it is killed when the test is over."""
+    with children() as starter:
+        yield starter
 
 
 @pytest.fixture
@@ -126,17 +119,16 @@ def children_of(pid: int) -> list[int]:
 
 
 @asynccontextmanager
-async def opened(spool: Spool, size: tuple[int, int] = (120, 40)) -> AsyncIterator[Deck]:
+async def opened(spool: Spool, size: tuple[int, int] = (120, 40)) -> AsyncIterator[Desk]:
     """The console on it, in OBSERVE, as the command would open it."""
-    place = await asyncio.to_thread(spool.place)
-    console = Console([place], host="mx1", first=keys.OVERVIEW)
-    async with console.run_test(size=size) as pilot:
-        deck = Deck(console, pilot)
-        await until(pilot, lambda: console.lives[0].looked and console.lives[0].standing)
-        yield deck
+    place = await asyncio.to_thread(wired, spool.root, SETTINGS, spool.later)
+    settings: dict[str, Any] = {"clock": time.time, "first": keys.OVERVIEW}
+    async with a_desk(place, size=size, start_armed=False, **settings) as desk:
+        yield desk
 
 
-async def test_a_stuck_lock_is_freed_in_six_keys_and_the_pid(
+@pytest.mark.deep
+async def test_a_stuck_lock_is_freed_in_two_keys_and_the_pid(
     spool: Spool, hung: subprocess.Popen[bytes]
 ) -> None:
     """From the overview to freed: `U`, `!` and the PID; the stopped worker and its handler end,
@@ -144,79 +136,37 @@ async def test_a_stuck_lock_is_freed_in_six_keys_and_the_pid(
     """
     (handler,), (id,) = handlers_of(hung.pid), spool.in_work
     spool.accepts(id)
-    pressed: list[str] = []
-    async with opened(spool) as deck:
-
-        async def press(*keys: str) -> None:
-            pressed.extend(keys)
-            await deck.press(*keys)
-
-        await until(deck.pilot, lambda: isinstance(deck.console.screen, OverviewScreen))
-        await press("U")
-        await until(deck.pilot, lambda: isinstance(deck.console.screen, LockScreen))
-        await until_seen(deck, "STUCK (sure): no sign of life from PID")
-        for words in (
+    async with opened(spool) as desk:
+        await desk.opens(OverviewScreen)
+        await desk.opens(LockScreen, "U")
+        await desk.sees(
+            "STUCK (sure): no sign of life from PID",
             *("is stopped by a signal and does nothing", "is stopped by a signal"),
             *(f"PID {handler} /bin/sleep 600, ", "queue/work", "ago; limit 20 min without one"),
             *("as the lock says: it took it", "250 2.0.0 Ok: queued as 4F2A"),
             *("it was accepted, a repeat would be a duplicate", f"queue recover --hold {id}"),
             *("2 due, the oldest 2 h old", "1 task in work to held: accepted by the log"),
-        ):
-            await until_seen(deck, words)
-        await press("!")
-        await press(*str(hung.pid))
-        await until_seen(deck, "1 doing +")
-        await until_seen(deck, "the lock is free again")
+        )
+        await desk.press("!", *str(hung.pid))
+        await desk.sees("1 doing +")
+        await desk.sees("the lock is free again", "1 attempt counted")
 
         assert hung.wait() == -signal.SIGKILL  # stopped, it could not heed SIGTERM
-        await until_seen(deck, "1 attempt counted")
-        page = text_of(deck.console.screen)
-        await until(deck.pilot, lambda: "FREE" in deck.line("title"))
-    assert len(pressed) - len(str(hung.pid)) == 2
-    steps = re.findall(r"(?m)^  \d  (\w+)", page)
+        steps = re.findall(r"(?m)^  \d  (\w+)", desk.text)
+        await desk.until(lambda: "FREE" in desk.line("title"))
     assert steps.pop(2) in ("done", "skipped")  # its handler may have ended by itself by then
     assert steps == ["ignored", *["done"] * 4]
     assert not spool.lock.exists()
-    found = {task.id: (task.state, task.attempts) for task in await ordered(spool)}
+    found = await asyncio.to_thread(spool.tasks)
     assert found.pop(id) == (State.HELD, 1)
     assert set(found.values()) == {(State.PENDING, 0)}
-
-
-async def until_seen(deck: Deck, words: str) -> None:
-    """Wait for words on the terminal, however they are folded; a process may take its seconds."""
-    for _ in range(300):
-        if words in " ".join(text_of(deck.console.screen).split()):
-            return
-        await deck.pilot.pause(0.05)
-    raise AssertionError(f"{words!r} is not in\n{text_of(deck.console.screen)}")
-
-
-async def ordered(spool: Spool) -> list[Task]:
-    """All tasks of the queue, as another process finds them."""
-    return await asyncio.to_thread(tasks_in, spool.root)
-
-
-async def test_nothing_in_work_is_touched_while_its_worker_lives(
-    spool: Spool, hung: subprocess.Popen[bytes]
-) -> None:
-    """With a holder that lives, what is in work is listed, and its keys say why they do nothing."""
-    (id,) = spool.in_work
-    async with opened(spool, (80, 24)) as deck:
-        await deck.open()
-        await until_seen(deck, "1 task in work; its worker lives")
-        for key, verb in (("H", "hold"), ("L", "release"), ("K", "kill")):
-            assert f" {key} {verb}" not in deck.line("hints")
-            await deck.press(key)
-            assert f"{verb}: PID {hung.pid} has the lock, nothing in work is aband" in deck.page
-            assert isinstance(deck.console.screen, LockScreen)
-    assert spool.in_work == [id]
 
 
 ENDS = {"H": (State.HELD, "held"), "L": (State.PENDING, "released"), "K": (State.DEAD, "killed")}
 
 
 @pytest.mark.parametrize("key", ENDS)
-async def test_an_abandoned_task_goes_where_it_is_told_to(
+async def test_an_abandoned_task_goes_where_a_key_sends_it(
     spool: Spool, start: Starter, key: str
 ) -> None:
     """Once its worker is gone, H parks a task in work, L gives it back and K gives it up; the
@@ -225,51 +175,53 @@ async def test_an_abandoned_task_goes_where_it_is_told_to(
     state, past = ENDS[key]
     one, two = await asyncio.to_thread(abandoned, spool, start, 2)
     spool.accepts(two)
-    async with opened(spool) as deck:
-        await deck.open()
-        await until_seen(deck, "STALE (sure): PID")
-        await until_seen(deck, "HOLD: accepted")
-        await deck.press("j")
-        assert deck.line("scope").endswith(two[-17:])
-        await deck.press(key)
-        await until(deck.pilot, lambda: isinstance(deck.console.screen, PlanScreen))
-        await until_seen(deck, f"row {two}")
-        await until_seen(deck, "Recommended: hold it: it was accepted")
-        await deck.press("!", "y")
-        await until_seen(deck, f"1 {past}")
-        await deck.press("escape")
-        await until(deck.pilot, lambda: "1 in work" in deck.page)
-    found = {task.id: (task.state, task.attempts) for task in await ordered(spool)}
-    assert found[two] == (state, 1)
-    assert found[one] == (State.ACTIVE, 0)
+    async with opened(spool) as desk:
+        await open_lock(desk)
+        await desk.sees("STALE (sure): PID", "HOLD: accepted")
+        await desk.press("j")
+        assert desk.line("scope").endswith(two[-17:])
+        await desk.opens(PlanScreen, key)
+        await desk.sees(f"row {two}", "Recommended: hold it: it was accepted")
+        await desk.press("!", "y")
+        await desk.sees(f"1 {past}")
+        await desk.press("escape")
+        await desk.sees("1 in work")
+    found = await asyncio.to_thread(spool.tasks)
+    assert (found[two], found[one]) == ((state, 1), (State.ACTIVE, 0))
 
 
 def abandoned(spool: Spool, start: Starter, amount: int) -> list[str]:
     """Tasks in work whose worker was killed."""
-    code = HOLDER.replace('"holder", 1', f'"holder", {amount}')
-    holder = start(code, str(spool.root))
+    holder = start(HOLDER.replace('"holder", 1', f'"holder", {amount}'), str(spool.root))
     holder.kill()
     holder.wait()
     assert len(spool.in_work) == amount
     return spool.in_work
 
 
-async def test_a_worker_that_comes_before_the_plan_keeps_its_task(
+async def test_no_task_in_work_is_touched_while_a_worker_has_the_lock(
     spool: Spool, start: Starter
 ) -> None:
-    """The lock is looked at again when the plan is applied: who has taken it meanwhile works."""
+    """The lock is examined again when a plan is applied: a worker that took it meanwhile keeps its
+    task. From then on it is listed, and its keys say why they do nothing.
+    """
     (id,) = await asyncio.to_thread(abandoned, spool, start, 1)
-    async with opened(spool) as deck:
-        await deck.open()
-        await until_seen(deck, "STALE (sure): PID")
-        await deck.press("L")
-        await until(deck.pilot, lambda: isinstance(deck.console.screen, PlanScreen))
-        await until_seen(deck, f"row {id}")
-        await until_seen(deck, "1 of work -> pending")  # counted, so a key applies
+    async with opened(spool, (120, 40)) as desk:
+        await open_lock(desk)
+        await desk.sees("STALE (sure): PID")
+        await desk.opens(PlanScreen, "L")
+        await desk.sees(f"row {id}", "1 of work -> pending")  # counted, so a key applies
         taker = await asyncio.to_thread(start, TAKER, str(spool.lock))
-        await deck.press("!", "y")
-        await until_seen(deck, "1 failed")
-        assert f"PID {taker.pid} has the lock, nothing in work is abandoned" in deck.page
+        await desk.press("!", "y")
+        await desk.sees("1 failed", f"PID {taker.pid} has the lock, nothing in work is abandoned")
+        await desk.opens(LockScreen, "escape")
+
+        await desk.sees("1 task in work; its worker lives")
+        for key, verb in (("H", "hold"), ("L", "release"), ("K", "kill")):
+            assert f" {key} {verb}" not in desk.line("hints")
+            await desk.press(key)
+            await desk.sees(f"{verb}: PID {taker.pid} has the lock, nothing in work is aband")
+            assert isinstance(desk.console.screen, LockScreen)
     assert spool.in_work == [id]
 
 

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from textual.pilot import Pilot
 
 from engine import plans
 from engine.journal import Intent, Journal
@@ -22,10 +21,10 @@ from engine.plans import Plan, Row
 from engine.progress import Phase, Progress
 from engine.replay import Result
 from tests.tui import ptys
-from tests.tui.journals import a_journaled_place, kept, seen, shows
-from tests.tui.spools import NOW, a_console, a_task, loaded, make_spool, queue_of, some_tasks, until
+from tests.tui.desks import Desk, a_desk
+from tests.tui.journals import a_journaled_place, kept, seen
+from tests.tui.spools import NOW, a_task, make_spool, queue_of, some_tasks
 from tui import keys
-from tui.app import Console
 from tui.doing import Paced, Pulling
 from tui.place import Place
 from tui.screens.face import Target
@@ -62,17 +61,15 @@ def place(tmp_path: Path) -> Place:
 
 @asynccontextmanager
 async def replaying(
-    place: Place, pace: Pace, size: tuple[int, int] = (80, 24), **fields: object
-) -> AsyncIterator[tuple[Console, Pilot[None], Work]]:
+    place: Place, pace: Pace, *, armed: bool = True, size: tuple[int, int] = (80, 24)
+) -> AsyncIterator[tuple[Desk, Work]]:
     """A replay of all the dead at that pace, on screen above the list."""
-    console = a_console(place, clock=clock, **fields)
-    async with console.run_test(size=size) as pilot:
-        await loaded(pilot)
+    async with a_desk(place, size=size, clock=clock, start_armed=armed) as desk:
         plan = plans.freeze("retry", await off(seen, place, State.DEAD), NOW)
-        work = console.here.begin(plan, Intent("retry", place.who), pace)
-        console.goto(Target(keys.OPERATION))
-        await until(pilot, lambda: isinstance(console.screen, ReplayScreen))
-        yield console, pilot, work
+        work = desk.console.here.begin(plan, Intent("retry", place.who), pace)
+        desk.console.goto(Target(keys.OPERATION))
+        await desk.opens(ReplayScreen)
+        yield desk, work
 
 
 def now(work: Work) -> Progress:
@@ -81,9 +78,9 @@ def now(work: Work) -> Progress:
     return work.progress
 
 
-async def sent(pilot: Pilot[None], work: Work, amount: int) -> None:
+async def sent(desk: Desk, work: Work, amount: int) -> None:
     """Wait until so many were sent."""
-    await until(pilot, lambda: now(work).sent == amount, lambda: str(now(work)))
+    await desk.until(lambda: now(work).sent == amount)
 
 
 def deliver(place: Place, amount: int) -> None:
@@ -95,28 +92,35 @@ def deliver(place: Place, amount: int) -> None:
             file.write(f"[{stamp}] [SUCCESS] Task completed: {task.id} (job)\n")
 
 
-@pytest.mark.parametrize("size", [(120, 40), (80, 24), (60, 15)])
-async def test_how_it_stands_is_on_screen(place: Place, size: tuple[int, int]) -> None:
-    """Bar, counts and what it waits for are shown at every size, and add up."""
-    async with replaying(place, ONE, size) as (_, pilot, work):
-        await sent(pilot, work, 1)
-
-        await shows(pilot, "WAITING", "0 of 12 0%", "canary of 1: waits for 1 outcome")
+async def test_how_it_stands_is_on_screen(place: Place) -> None:
+    """Bar, counts and what it waits for are shown at every size, and add up; the header of each
+    other screen says that it is paused.
+    """
+    async with replaying(place, ONE, armed=False) as (desk, work):
+        await sent(desk, work, 1)
+        for size in ((120, 40), (80, 24), (60, 15)):
+            await desk.pilot.resize_terminal(*size)
+            await desk.until(lambda: len(desk.text.splitlines()) <= desk.console.size.height)
+            shown = " ".join(desk.text.split())
+            for words in ("WAITING", "0 of 12 0%", "canary of 1: waits for 1 outcome"):
+                assert words in shown
         assert now(work).accounted == 12
+
+        await desk.opens(QueueScreen, "space", "ctrl+c")
+        await desk.sees("op paused")
 
 
 async def test_it_goes_on_when_its_screen_is_left(place: Place) -> None:
     """Esc leaves it, the badge is on every screen, and what came of it is said on the list."""
-    async with replaying(place, AT_ONCE) as (console, pilot, work):
-        await sent(pilot, work, 12)
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(console.screen, QueueScreen))
-        queue_of(console)._tick()
-        await shows(pilot, "op 0%")
+    async with replaying(place, AT_ONCE, armed=False) as (desk, work):
+        await sent(desk, work, 12)
+        await desk.opens(QueueScreen, "escape")
+        queue_of(desk.console)._tick()
+        await desk.sees("op 0%")
         await off(deliver, place, 12)
 
-        await until(pilot, lambda: work.ended is not None, lambda: str(now(work)))
-        await shows(pilot, "replay is over: 12 delivered, 0 failed again; u shows it")
+        await desk.until(lambda: work.ended is not None)
+        await desk.sees("replay is over: 12 delivered, 0 failed again; u shows it")
     assert work.result is not None
     assert work.result.progress.accounted == 12
 
@@ -124,96 +128,87 @@ async def test_it_goes_on_when_its_screen_is_left(place: Place) -> None:
 async def test_what_it_came_to_is_accounted_for(place: Place) -> None:
     """When it is over each planned task is in one of the counts, the one that had left as gone."""
     dead = await off(seen, place, State.DEAD)
-    async with replaying(place, ONE, start_armed=True) as (_, pilot, work):
-        await sent(pilot, work, 1)
+    async with replaying(place, ONE) as (desk, work):
+        await sent(desk, work, 1)
         (Path(place.root) / "queue/dlq" / f"{dead[5].id}.task").unlink()
         await off(deliver, place, 1)
-        await sent(pilot, work, 11)
+        await sent(desk, work, 11)
         await off(deliver, place, 11)
 
-        await shows(pilot, "OVER", "delivered 11", "gone 1", "total 12 12 planned: all accounted")
+        await desk.sees("OVER", "delivered 11", "gone 1", "total 12 12 planned: all accounted")
 
 
 async def test_slower_is_allowed_and_faster_is_not(place: Place) -> None:
     """In OBSERVE a replay can be paused and slowed, but neither gone on with nor made faster."""
     pace = Pace(4.0, (1,))
-    async with replaying(place, pace) as (console, pilot, work):
-        await sent(pilot, work, 1)
-        await pilot.press("-")
-        await until(pilot, lambda: now(work).pace.rate == 2.0)
-        await pilot.press("+")
-        await shows(pilot, "OBSERVE: press ! first; going faster changes more tasks")
+    async with replaying(place, pace, armed=False) as (desk, work):
+        await sent(desk, work, 1)
+        await desk.press("-")
+        await desk.until(lambda: now(work).pace.rate == 2.0)
+        await desk.press("+")
+        await desk.sees("OBSERVE: press ! first; going faster changes more tasks")
         assert now(work).pace.rate == 2.0
-        await pilot.press("space")
-        await until(pilot, lambda: now(work).phase is Phase.PAUSED)
-        await pilot.press("space")
-        await shows(pilot, "PAUSED", "OBSERVE: press ! first; going on changes more tasks")
-        await pilot.press("!", "space")
-        await until(pilot, lambda: now(work).phase is not Phase.PAUSED)
-        await pilot.press("+")
+        await desk.press("space")
+        await desk.until(lambda: now(work).phase is Phase.PAUSED)
+        await desk.press("space")
+        await desk.sees("PAUSED", "OBSERVE: press ! first; going on changes more tasks")
+        await desk.press("!", "space")
+        await desk.until(lambda: now(work).phase is not Phase.PAUSED)
+        await desk.press("+")
 
-        await until(pilot, lambda: now(work).pace.rate == 4.0)
-        assert console.around.arming.armed
+        await desk.until(lambda: now(work).pace.rate == 4.0)
+        assert desk.console.around.arming.armed
 
 
 @pytest.mark.parametrize(("rest", "ends"), [(Rest.STAY, State.DEAD), (Rest.HOLD, State.HELD)])
 async def test_stopping_keeps_the_rest(place: Place, rest: Rest, ends: State) -> None:
-    """s sends nothing more; the rest stays where it is or is held, and the result says so."""
-    pace = ONE._replace(stops=Stops(rest=rest))
-    async with replaying(place, pace, start_armed=rest is Rest.HOLD) as (_, pilot, work):
-        await sent(pilot, work, 1)
-        await pilot.press("s")
-        await until(pilot, lambda: now(work).stopped)
-        await pilot.press("w")
+    """s sends nothing more; the rest stays where it is or is held, and the result says so. Holding
+    it changes tasks, and so needs ARMED.
+    """
+    async with replaying(place, ONE._replace(stops=Stops(rest=rest)), armed=False) as (desk, work):
+        await sent(desk, work, 1)
+        await desk.press("s")
+        if rest is Rest.HOLD:
+            await desk.sees("OBSERVE: press ! first; holding the rest changes more tasks")
+            assert not now(work).stopped
+            await desk.press("!", "s")
+        await desk.until(lambda: now(work).stopped)
+        await desk.press("w")
 
         name = "held" if rest is Rest.HOLD else "never sent"
-        await shows(pilot, "OVER", "stopped by ana", f"{name} 11", "all accounted for")
+        await desk.sees("OVER", "stopped by ana", f"{name} 11", "all accounted for")
     assert len(await off(seen, place, ends)) == 11
-
-
-async def test_holding_the_rest_has_to_be_armed(place: Place) -> None:
-    """Where the rest is to be held, stopping changes tasks: not in OBSERVE."""
-    pace = ONE._replace(stops=Stops(rest=Rest.HOLD))
-    async with replaying(place, pace) as (_, pilot, work):
-        await sent(pilot, work, 1)
-        await pilot.press("s")
-
-        await shows(pilot, "OBSERVE: press ! first; holding the rest changes more tasks")
-        assert not now(work).stopped
 
 
 async def test_what_waits_is_pulled_back(place: Place) -> None:
     """T pauses it and plans; the count stops it, and what nobody ran stands where it stood."""
     before = sorted(p.name for p in (Path(place.root) / "queue/dlq").iterdir())
-    async with replaying(place, ONE, start_armed=True) as (console, pilot, work):
-        await sent(pilot, work, 1)
-        await pilot.press("T")
-        await until(pilot, lambda: isinstance(console.screen, PlanScreen))
-        await shows(pilot, "it is paused meanwhile; what is applied stops it", "y to take back")
-        await pilot.press("y")
-        await shows(pilot, "1 taken back", "all accounted for")
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(console.screen, ReplayScreen))
+    async with replaying(place, ONE) as (desk, work):
+        await sent(desk, work, 1)
+        await desk.opens(PlanScreen, "T")
+        await desk.sees("it is paused meanwhile; what is applied stops it", "y to take back")
+        await desk.press("y")
+        await desk.sees("1 taken back", "all accounted for")
+        await desk.opens(ReplayScreen, "escape")
 
-        await shows(pilot, "OVER", "taken back 1", "never sent 11", "all accounted for")
+        await desk.sees("OVER", "taken back 1", "never sent 11", "all accounted for")
     assert sorted(p.name for p in (Path(place.root) / "queue/dlq").iterdir()) == before
 
 
 async def test_only_what_was_seen_is_pulled_back(place: Place) -> None:
     """Left out of the plan a task stays where it was sent; who took back, and why, is written."""
-    async with replaying(place, AT_ONCE, (120, 40), start_armed=True) as (console, pilot, work):
-        await sent(pilot, work, 12)
-        await pilot.press("T")
-        await until(pilot, lambda: isinstance(console.screen, PlanScreen))
-        await shows(pilot, "type 12 to take back 12")
-        await pilot.press(*["space"] * 11)
-        await shows(pilot, "y to take back")
-        await pilot.press("tab", *"mx7", "enter")
-        await shows(pilot, "reason mx7")
-        await pilot.press("y")
-        await shows(pilot, "1 taken back", "12 planned, 12 in the result: all accounted for")
+    async with replaying(place, AT_ONCE, size=(120, 40)) as (desk, work):
+        await sent(desk, work, 12)
+        await desk.opens(PlanScreen, "T")
+        await desk.sees("type 12 to take back 12")
+        await desk.press(*["space"] * 11)
+        await desk.sees("y to take back")
+        await desk.press("tab", *"mx7", "enter")
+        await desk.sees("reason mx7")
+        await desk.press("y")
+        await desk.sees("1 taken back", "12 planned, 12 in the result: all accounted for")
 
-        one = console.here.works[-1].report
+        one = desk.console.here.works[-1].report
     assert one is not None
     assert (len(one.done), len(one.excluded)) == (1, 11)
     assert [task.id for task in await off(seen, place, State.DEAD)] == list(one.done)
@@ -225,10 +220,10 @@ async def test_only_what_was_seen_is_pulled_back(place: Place) -> None:
 
 async def test_a_replay_that_is_over_takes_nothing_back(place: Place) -> None:
     """Asked too late, the plan to take back accounts for each row as not done, and moves none."""
-    async with replaying(place, AT_ONCE) as (_, pilot, work):
-        await sent(pilot, work, 12)
-        await pilot.press("s", "w")
-        await until(pilot, lambda: work.ended is not None)
+    async with replaying(place, AT_ONCE, armed=False) as (desk, work):
+        await sent(desk, work, 12)
+        await desk.press("s", "w")
+        await desk.until(lambda: work.ended is not None)
         assert isinstance(work.doing, Paced)
         rows = (Row("a", State.PENDING, "1", end=State.DEAD), Row("b", State.PENDING, "1", "odd"))
         back = Pulling(work.doing, Plan("undo", rows, NOW), Intent("undo", place.who), clock)
@@ -239,59 +234,38 @@ async def test_a_replay_that_is_over_takes_nothing_back(place: Place) -> None:
     assert len(await off(seen, place, State.DEAD)) == 0
 
 
-async def test_one_that_asks_is_answered(place: Place, tmp_path: Path) -> None:
-    """A canary whose outcome is not known waits for the operator; Space goes on all the same."""
-    pace = Pace(None, (1,), timeout=0.0)
-    async with replaying(place, pace, start_armed=True) as (_, pilot, work):
-        await until(pilot, lambda: now(work).phase is Phase.ASKING)
-        await shows(pilot, "ASKS", "Space goes on all the same, s stops")
-        await pilot.press("space")
-
-        await sent(pilot, work, 12)
-
-
-async def test_one_that_asks_says_so_on_every_screen(place: Place) -> None:
-    """Who left it and believes that it goes on is told that it waits, and the header keeps saying
-    so.
+async def test_one_that_asks_says_so_on_every_screen_and_is_answered(place: Place) -> None:
+    """A canary whose outcome is not known waits for the operator; the header says so wherever he
+    is. Space goes on all the same.
     """
-    console = a_console(place, clock=clock, start_armed=True, first=keys.LIST)
-    async with console.run_test(size=(80, 24)) as pilot:
-        await loaded(pilot)
+    async with a_desk(place, clock=clock) as desk:
         plan = plans.freeze("retry", await off(seen, place, State.DEAD), NOW)
         pace = Pace(None, (1,), timeout=0.0)
+        console = desk.console
         console.push_screen(PlanScreen(plan, "all", console.here, console.around, pace=pace))
-        await shows(pilot, "type 12 to retry 12")
-        await pilot.press("1", "2")
-        await until(pilot, lambda: isinstance(console.screen, ReplayScreen))
-        await shows(pilot, "ASKS")
-        await pilot.press("ctrl+c")
-        await until(pilot, lambda: isinstance(console.screen, QueueScreen))
-        await shows(pilot, "op asks", "replay asks whether to go on; u, Enter shows it")
+        await desk.sees("type 12 to retry 12")
+        await desk.opens(ReplayScreen, "1", "2")
+        await desk.sees("ASKS", "Space goes on all the same, s stops")
+        await desk.opens(QueueScreen, "ctrl+c")
+        await desk.sees("op asks", "replay asks whether to go on; u, Enter shows it")
+        console.goto(Target(keys.OPERATION))
+        await desk.opens(ReplayScreen)
+        await desk.press("space")
 
-
-async def test_one_that_is_paused_says_so_on_every_screen(place: Place) -> None:
-    """The header does not say how far it is as if it went on."""
-    async with replaying(place, ONE) as (console, pilot, work):
-        await sent(pilot, work, 1)
-        await pilot.press("space", "ctrl+c")
-        await until(pilot, lambda: isinstance(console.screen, QueueScreen))
-        await shows(pilot, "op paused")
+        await sent(desk, console.here.works[-1], 12)
 
 
 async def test_a_plain_operation_has_the_same_screen(place: Place) -> None:
     """What is not paced is shown with its counts, and then with its result."""
-    console = a_console(place, clock=clock)
-    async with console.run_test(size=(80, 24)) as pilot:
-        await loaded(pilot)
+    async with a_desk(place, clock=clock) as desk:
         plan = plans.freeze("hold", await off(seen, place, State.PENDING), NOW)
-        work = console.here.begin(plan, Intent("hold", place.who))
-        console.goto(Target(keys.OPERATION))
+        work = desk.console.here.begin(plan, Intent("hold", place.who))
+        desk.console.goto(Target(keys.OPERATION))
 
-        await shows(pilot, "4 held", "4 planned, 4 in the result: all accounted for")
+        await desk.sees("4 held", "4 planned, 4 in the result: all accounted for")
         assert work.share == 1.0
-        await pilot.press("u")
-        await until(pilot, lambda: isinstance(console.screen, OperationsScreen))
-        await shows(pilot, "hold 4 done 23h59m")
+        await desk.opens(OperationsScreen, "u")
+        await desk.sees("hold 4 done 23h59m")
 
 
 async def test_a_journal_that_cannot_be_written_stops_it_before_it_begins(place: Place) -> None:
@@ -299,10 +273,10 @@ async def test_a_journal_that_cannot_be_written_stops_it_before_it_begins(place:
     folder = Path(kept(place).folder)
     await off(os.makedirs, folder.parent)
     await off(folder.write_text, "")
-    async with replaying(place, AT_ONCE) as (_, pilot, work):
-        await until(pilot, lambda: work.ended is not None)
+    async with replaying(place, AT_ONCE, armed=False) as (desk, work):
+        await desk.until(lambda: work.ended is not None)
 
-        await shows(pilot, "the journal in", "never sent 12")
+        await desk.sees("the journal in", "never sent 12")
     assert work.report is not None
     assert work.report.accounted == 12
     assert len(await off(seen, place, State.DEAD)) == 12
@@ -322,28 +296,26 @@ async def test_leaving_asks_and_what_was_not_moved_is_offered_again(place: Place
     """q says what becomes of it, and however often it is pressed it does not end it: s does. The
     rest stays in the DLQ, and the next console offers it.
     """
-    async with replaying(place, ONE) as (console, pilot, work):
-        await sent(pilot, work, 1)
-        await pilot.press("ctrl+c")
-        await until(pilot, lambda: isinstance(console.screen, QueueScreen))
-        await pilot.press("q")
-        await until(pilot, lambda: isinstance(console.screen, QuitScreen))
-        await shows(pilot, "replay is at 0%: it stops. 11 tasks not moved stay in")
-        await pilot.press("escape")
-        await until(pilot, lambda: not isinstance(console.screen, QuitScreen))
+    async with replaying(place, ONE, armed=False) as (desk, work):
+        await sent(desk, work, 1)
+        await desk.opens(QueueScreen, "ctrl+c")
+        await desk.opens(QuitScreen, "q")
+        await desk.sees("replay is at 0%: it stops. 11 tasks not moved stay in")
+        await desk.press("escape")
+        await desk.until(lambda: not isinstance(desk.console.screen, QuitScreen))
         assert work.ended is None
-        await pilot.press("q", "q", "q")
-        await shows(pilot, "replay is at 0%: it stops.")
+        await desk.press("q", "q", "q")
+        await desk.sees("replay is at 0%: it stops.")
         assert work.ended is None
-        await pilot.press("s")
-        await until(pilot, lambda: not console.is_running)
+        await desk.press("s")
+        await desk.until(lambda: not desk.console.is_running)
     assert len(await off(seen, place, State.DEAD)) == 11
 
-    console = a_console(place, clock=clock, first=keys.OVERVIEW)
-    async with console.run_test(size=(80, 24)) as pilot:
-        await shows(pilot, "by ana was interrupted: 11 of 12 not moved; u shows it")
+    async with a_desk(place, early=True, clock=clock, first=keys.OVERVIEW) as desk:
+        await desk.sees("by ana was interrupted: 11 of 12 not moved; u shows it")
 
 
+@pytest.mark.deep
 def test_killed_in_the_middle_nothing_is_lost(tmp_path: Path) -> None:
     """After kill -9 what was not moved is in the DLQ, and the next console goes on with it."""
     start = time.time()

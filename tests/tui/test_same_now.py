@@ -5,23 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from textual.pilot import Pilot
 
 from engine.fingerprint import fold, mark
 from engine.model import State
-from tests.tui.spools import a_console, a_task, disk_place, loaded, make_spool, until
-from tests.tui.test_cli import Run, spooldeck
-from tui import keys
-from tui.app import Console
-from tui.plain import text_of
+from tests.tui.desks import Desk, a_desk
+from tests.tui.queues import Run
+from tests.tui.spools import a_task, disk_place, make_spool
 from tui.screens.clusters import ClustersScreen
 from tui.screens.plan import PlanScreen
-
-__all__ = ["spooldeck"]
 
 LATER, UNKNOWN = "421 4.7.0 try again later", "550 5.1.1 user unknown"
 MARK = mark(fold(LATER))
@@ -71,54 +68,51 @@ def spool(tmp_path: Path) -> Spool:
     return Spool(tmp_path / "spool")
 
 
-def row(console: Console) -> str:
+@asynccontextmanager
+async def clusters(spool: Spool, **fields: Any) -> AsyncIterator[Desk]:
+    """The errors of its dead tasks on screen."""
+    place = disk_place(spool.root, clock=time.time)
+    async with a_desk(place, size=(100, 30), clock=time.time, **fields) as desk:
+        await desk.opens(ClustersScreen, "4", "c")
+        await desk.until(lambda: row(desk))
+        yield desk
+
+
+def row(desk: Desk) -> str:
     """The line of the errors that it is about, as it is painted."""
-    lines = text_of(console.screen).splitlines()
+    lines = desk.text.splitlines()
     return next((line.strip("> ") for line in lines if line[3:].startswith(MARK)), "")
 
 
 async def test_the_screen_follows_the_log(spool: Spool) -> None:
     """Unknown, then yes, then no: the answer and its evidence change with the log alone."""
-    place = disk_place(spool.root, clock=time.time)
-    console = a_console(place, clock=time.time)
-    async with console.run_test(size=(100, 30)) as pilot:
-        await loaded(pilot)
-        await pilot.press("4", "c")
-        await until(pilot, lambda: isinstance(console.screen, ClustersScreen))
-        await until(pilot, lambda: row(console).endswith("?"))
-        assert row(console).split()[1:3] == ["5", "421"]
-        await evidence(pilot, "no log says what became of such work")
+    async with clusters(spool) as desk:
+        await desk.until(lambda: row(desk).endswith("?"))
+        assert row(desk).split()[1:3] == ["5", "421"]
+        await desk.sees("no log says what became of such work")
 
         await asyncio.to_thread(spool.fails)
-        await until(pilot, lambda: row(console).endswith("yes"))
-        await evidence(pilot, "1 task failed so in the last 10 min, 1 of them new")
+        await desk.until(lambda: row(desk).endswith("yes"))
+        await desk.sees("1 task failed so in the last 10 min, 1 of them new")
 
         await asyncio.to_thread(spool.succeeds, 3)
-        await evidence(pilot, "3 fresh mail_send succeeded since", "too few for a no")
-        assert row(console).endswith("yes")
+        await desk.sees("3 fresh mail_send succeeded since", "too few for a no")
+        assert row(desk).endswith("yes")
 
         await asyncio.to_thread(spool.succeeds, 9)
-        await until(pilot, lambda: row(console).endswith("no (1m)"))
-        await evidence(pilot, "12 fresh mail_send succeeded since", "no more: " + MARK)
+        await desk.until(lambda: row(desk).endswith("no (1m)"))
+        await desk.sees("12 fresh mail_send succeeded since", "no more: " + MARK)
 
 
 async def test_a_plan_to_replay_says_it_again(spool: Spool) -> None:
-    """Whoever is about to replay an error that fresh work still gets is told so beside the count,
-    and only of those that do.
+    """Beside the count of a replay is said which of its errors fresh work still gets, and only
+    those.
     """
     await asyncio.to_thread(spool.fails)
-    console = a_console(disk_place(spool.root, clock=time.time), clock=time.time, first=keys.LIST)
-    async with console.run_test(size=(100, 30)) as pilot:
-        await loaded(pilot)
-        await pilot.press("4", "*", "R")
-        await until(pilot, lambda: isinstance(console.screen, PlanScreen))
-        await evidence(pilot, f"5 of these have an error that still happens: {MARK}, last")
-
-
-async def evidence(pilot: Pilot[None], *sentences: str) -> None:
-    """Wait until the screen says these of the errors under the cursor."""
-    app = pilot.app
-    await until(pilot, lambda: all(words in text_of(app.screen) for words in sentences))
+    place = disk_place(spool.root, clock=time.time)
+    async with a_desk(place, size=(100, 30), clock=time.time) as desk:
+        await desk.opens(PlanScreen, "4", "*", "R")
+        await desk.sees(f"5 of these have an error that still happens: {MARK}, last")
 
 
 def test_the_command_line_follows_the_log(spool: Spool, spooldeck: Run) -> None:
@@ -152,14 +146,8 @@ async def test_the_screen_and_the_command_line_say_the_same(spool: Spool, spoold
     words = ("clusters", str(spool.root), "--state", "dlq")
     ended = await asyncio.to_thread(spooldeck, *words, COLUMNS="100")
     printed = ended.stdout.splitlines()
-    place = disk_place(spool.root, clock=time.time)
-    console = a_console(place, clock=time.time, glyphs={}, first=keys.LIST)
-    async with console.run_test(size=(100, 30)) as pilot:
-        await loaded(pilot)
-        await pilot.press("4", "c")
-        await until(pilot, lambda: isinstance(console.screen, ClustersScreen))
-        await until(pilot, lambda: row(console))
-        shown = [line.lstrip("▶ ") for line in text_of(console.screen).splitlines()]
+    async with clusters(spool, glyphs={}) as desk:
+        shown = [line.lstrip("▶ ") for line in desk.text.splitlines()]
 
     for line in (*printed[:3], printed[-1]):
         assert line.strip() in shown

@@ -23,17 +23,16 @@ from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.nftban import NftbanStore
 from engine.stores.zgb import ZgbStore, create
 from engine.verbs import VERBS
+from tests.tui.desks import a_desk
 from tests.tui.spools import make_spool as make_queue
-from tests.tui.spools import some_tasks, until
-from tui import live
-from tui.app import Console
+from tests.tui.spools import some_tasks
+from tui import keys, live
 from tui.cli import main
 from tui.cli.console import places_of
 from tui.cli.glance import glance
 from tui.cli.sites import FORMATS, setup_for
 from tui.live import Live
 from tui.place import Facts, Place
-from tui.plain import text_of
 
 PEOPLE = 3
 
@@ -74,24 +73,30 @@ def opened(places: list[str]) -> list[Place]:
     return places_of(setup_for(config.Config(), "", {}), places)
 
 
-async def test_one_console_shows_all_three(places: list[str], opened: list[Place]) -> None:
-    """Each is a line of the overview, and opens as a queue in its store's own words."""
-    console = Console(opened)
+async def test_one_console_shows_all_three(
+    places: list[str], opened: list[Place], tmp_path: Path
+) -> None:
+    """Each is a line of the overview, and opens as a queue in its store's own words. A database
+    that is moved away is a line with the reason, leaves the others alone, and comes back by itself.
+    """
+    async with a_desk(*opened, size=(120, 40), first=keys.OVERVIEW, clock=time.time) as desk:
+        await desk.sees(*(Path(place).name for place in places))
+        lives, away = desk.console.lives, tmp_path / "away.db"
+        names = [set(live.inspector.states.values()) for live in lives]
+        assert {"queue", "inflight", "cleanup"} <= names[0]
+        assert {"pending", "sending", "parked"} <= names[1]
+        assert {"pending", "work", "dlq"} <= names[2]
+        assert [live.place.lock is None for live in lives] == [True, True, False]
 
-    async with console.run_test(size=(120, 40)) as pilot:
-        await until(
-            pilot,
-            lambda: all(live.inspector.latest.complete and live.looked for live in console.lives),
-        )
-        await until(pilot, lambda: "mail.out" in text_of(console.screen))
-        overview = text_of(console.screen)
-        words = [set(live.inspector.states.values()) for live in console.lives]
+        await asyncio.to_thread(Path(places[1]).rename, away)
+        await desk.until(lambda: lives[1].inspector.latest.unavailable)
+        await desk.until(lambda: isinstance(lives[1].signs.tokens, str))
+        await asyncio.to_thread(away.rename, places[1])
+        await desk.until(lambda: not lives[1].inspector.latest.unavailable)
+        await desk.until(lambda: not isinstance(lives[1].signs.tokens, str))
 
-    assert all(Path(place).name in overview for place in places)
-    assert {"queue", "inflight", "cleanup"} <= words[0]
-    assert {"pending", "sending", "parked"} <= words[1]
-    assert {"pending", "work", "dlq"} <= words[2]
-    assert [live.place.lock is None for live in console.lives] == [True, True, False]
+        assert not lives[0].inspector.latest.unavailable
+        assert lives[1].inspector.latest.counts[State.PENDING] == PEOPLE
 
 
 @pytest.mark.parametrize(("at", "amount"), [(0, 2), (1, PEOPLE)])
@@ -164,26 +169,19 @@ def test_each_format_is_found_out_by_what_lies_there(places: list[str], tmp_path
     assert stores.format_of(str(tmp_path / "nothing")) == ""
 
 
-@pytest.mark.parametrize(
-    ("said", "where"),
-    [
+def test_settings_that_cannot_be_meant_are_said(places: list[str], tmp_path: Path) -> None:
+    """Whichever place is opened: a setting that no store reads is a mistake to be reported."""
+    path = tmp_path / "spooldeck.yaml"
+    for said, where in (
         ({"other": {}}, "stores.other: no such format, expected one of kannader, zgb"),
         ({"kannader": {"hosst": "x"}}, "stores.kannader.hosst: unknown key"),
         ({"zgb": {"types": {"guest": {}}}}, "stores.zgb.types.guest: unknown key"),
         ([], "stores: expected a mapping"),
-    ],
-)
-def test_settings_that_cannot_be_meant_are_said(
-    said: object, where: str, places: list[str], tmp_path: Path
-) -> None:
-    """Whichever place is opened: a setting that nobody reads is a mistake somebody should know."""
-    path = tmp_path / "spooldeck.yaml"
-    path.write_text(json.dumps({"stores": said}))
-
-    with pytest.raises(ConfigError, match="stores") as error:
-        setup_for(config.load(str(path), {}), places[2], {})
-
-    assert where in str(error.value)
+    ):
+        path.write_text(json.dumps({"stores": said}))
+        with pytest.raises(ConfigError) as error:
+            setup_for(config.load(str(path), {}), places[2], {})
+        assert where in str(error.value)
     assert set(FORMATS) == {"kannader", "zgb"}
 
 
@@ -245,27 +243,6 @@ def test_a_place_that_went_away_is_unavailable(places: list[str]) -> None:
         setup.store()
 
 
-async def test_one_place_that_goes_away_leaves_the_others_on_screen(
-    places: list[str], opened: list[Place], tmp_path: Path
-) -> None:
-    """A database that is moved away is a line with the reason, and comes back by itself."""
-    console = Console(opened)
-    async with console.run_test(size=(120, 40)) as pilot:
-        lives, away = console.lives, tmp_path / "away.db"
-        await until(
-            pilot, lambda: all(live.inspector.latest.complete and live.looked for live in lives)
-        )
-        await asyncio.to_thread(Path(places[1]).rename, away)
-        await until(pilot, lambda: lives[1].inspector.latest.unavailable)
-        await until(pilot, lambda: isinstance(lives[1].signs.tokens, str))
-        await asyncio.to_thread(away.rename, places[1])
-        await until(pilot, lambda: not lives[1].inspector.latest.unavailable)
-        await until(pilot, lambda: not isinstance(lives[1].signs.tokens, str))
-
-        assert not lives[0].inspector.latest.unavailable
-        assert lives[1].inspector.latest.counts[State.PENDING] == PEOPLE
-
-
 def test_a_place_that_cannot_be_read_does_not_hide_the_others(
     places: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -281,19 +258,19 @@ def test_a_place_that_cannot_be_read_does_not_hide_the_others(
     assert main(["status", places[1]]) == 2
 
 
-@pytest.mark.parametrize("verb", sorted({*VERBS, "replay"} - {"retry", "edit", "undo"}))
+@pytest.mark.parametrize("at", [0, 1], ids=["kannader", "zgb"])
 def test_every_verb_is_shown_or_refused_in_a_line(
-    places: list[str], verb: str, capsys: pytest.CaptureFixture[str]
+    places: list[str], at: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever a store has no state for is said: never a traceback, and nothing is changed."""
-    for place in places[:2]:
-        before = counted(["queue", "list", "--root", place, "--json"], capsys)
+    """What a store has no state for is said: never a traceback, and nothing is changed."""
+    before = counted(["queue", "list", "--root", places[at], "--json"], capsys)
+    for verb in sorted({*VERBS, "replay"} - {"retry", "edit", "undo"}):
         for words in ([], ["--id", str(before[0]["id"])], ["--id", "nobody"]):
-            code = main([verb, place, *words, "--dry-run"])
+            code = main([verb, places[at], *words, "--dry-run"])
             said = capsys.readouterr()
-            assert code in (0, 64), said
-            assert code == 0 or said.err.count("\n") == 1
-        assert counted(["queue", "list", "--root", place, "--json"], capsys) == before
+            assert code in (0, 64), (verb, said)
+            assert code == 0 or said.err.count("\n") == 1, (verb, said)
+    assert counted(["queue", "list", "--root", places[at], "--json"], capsys) == before
 
 
 def test_no_queue_of_the_contract_is_made_in_another_place(

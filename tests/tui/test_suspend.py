@@ -1,131 +1,127 @@
-"""S on the transports' screen: nothing is sent by one of them any more, and by it again."""
+"""S and M on the transports' screen: suspend a transport, resume it, send a test mail by it."""
 
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from textual.pilot import Pilot
 
 from engine.transports import Routes, Stopped
-from tests.tui.mailrooms import Mailroom
-from tests.tui.spools import NOW, Clock, a_console, a_task, disk_place, make_spool, until
-from tests.tui.test_transports import below, opened, rows, text_of
+from tests.tui.desks import Desk, a_desk, clock_of, words
+from tests.tui.mailrooms import SAYS, Mailroom
+from tests.tui.spools import NOW, Clock, a_task, disk_place, make_spool
 from tui import keys
-from tui.app import Console
+from tui.place import Place
+from tui.screens.ask import AskScreen
 from tui.screens.face import Target
 from tui.screens.overview import OverviewScreen
 from tui.screens.suspend import SuspendScreen
 from tui.screens.transports import TransportsScreen
+from tui.screens.trial import TrialScreen
+from tui.trial import wrong_address
 from tui.views import suspending as view
-from tui.widgets.lines import Lines, LongText
 
-MAILS = 3
-
-
-class Post:
-    """A spool with three mails that wait, and its console."""
-
-    def __init__(self, root: Path) -> None:
-        make_spool(root, [a_task(number, kind="mail_send") for number in range(MAILS)])
-        self.clock = Clock()
-        self.room = Mailroom(root, self.clock)
-        self.root = root
-
-    def console(self, **fields: object) -> Console:
-        """Armed, unless told otherwise."""
-        place = disk_place(self.root, "here", self.clock)
-        place = place._replace(mail=self.room.desk(), command=("spooldeck", "--root", "/q"))
-        return a_console(place, clock=self.clock, **{"start_armed": True, **fields})
-
-    async def halt(self, name: str, why: str) -> None:
-        """Somebody else suspends one."""
-        await asyncio.to_thread(self.room.suspensions.suspend, name, NOW, "ben", why)
-
-    @property
-    def suspended(self) -> dict[str, str]:
-        """What is suspended in truth, and why."""
-        with ThreadPoolExecutor(1) as pool:  # reading a file blocks, which an event loop may not
-            read = pool.submit(self.room.suspensions.read).result()
-        return {name: found.why for name, found in read.items()}
+FAILS = "import sys; print('\x1b[31mconnect_refused'); sys.exit(1)"
+HANGS = "import time; print('connecting', flush=True); time.sleep(60)"
 
 
 @pytest.fixture
-def post(tmp_path: Path) -> Post:
-    """Postfix and curl are there; postfix comes first."""
-    return Post(tmp_path)
+def room(tmp_path: Path) -> Mailroom:
+    """Three mails wait; postfix and curl are installed, and postfix comes first."""
+    make_spool(tmp_path, [a_task(number, kind="mail_send") for number in range(3)])
+    return Mailroom(tmp_path, Clock())
 
 
-def page(pilot: Pilot[None]) -> str:
-    """All that the screen on top shows, without the breaks of lines."""
-    lines = [line for pane in pilot.app.screen.query(Lines) for line in pane.lines]
-    return " ".join(text_of(lines).split())
+def place_of(room: Mailroom, says: str = SAYS) -> Place:
+    """The place; `says` is the program that stands for the command that sends a test mail."""
+    place = disk_place(room.records.parent, "here", room.clock)
+    return place._replace(mail=room.desk(says), command=("spooldeck", "--root", "/q"))
 
 
-async def sees(pilot: Pilot[None], *words: str) -> None:
-    """Wait until all of this is shown."""
-    await until(pilot, lambda: all(word in page(pilot) for word in words), lambda: page(pilot))
+async def on_postfix(desk: Desk) -> TransportsScreen:
+    """The transports, with the cursor on postfix."""
+    desk.console.goto(Target(keys.TRANSPORTS))
+    board = await desk.opens(TransportsScreen)
+    await desk.until(lambda: "curl" in desk.rows and "postfix" in desk.rows)
+    desk.picker.put_on("postfix")
+    return board
 
 
-async def planned(pilot: Pilot[None], name: str = "postfix") -> SuspendScreen:
-    """The plan for a transport, as soon as it says what becomes of mail."""
-    board = await opened(pilot)
-    await until(pilot, lambda: name in rows(board))
-    picker = board.query_one("#rows")
-    picker.put_on(name)  # type: ignore[attr-defined]
-    await pilot.press("S")
-    await until(pilot, lambda: isinstance(pilot.app.screen, SuspendScreen))
-    screen = pilot.app.screen
-    assert isinstance(screen, SuspendScreen)
-    await until(pilot, lambda: screen._after is not None and screen._waiting is not None)
+async def suspending_postfix(desk: Desk) -> SuspendScreen:
+    """The plan for postfix, once it says what becomes of mail."""
+    await on_postfix(desk)
+    screen = await desk.opens(SuspendScreen, "S")
+    await desk.sees("y to ", "that send mail are pending")
     return screen
 
 
-async def test_it_is_suspended_with_a_reason_and_resumed(post: Post) -> None:
-    """The plan says who takes over; then the row says since when, by whom and why; S takes back."""
-    async with post.console().run_test(size=(80, 24)) as pilot:
-        await planned(pilot)
-        await sees(pilot, "Mail goes by curl meanwhile", "3 tasks that send mail are pending")
-        await sees(pilot, "spooldeck --root /q mail suspend postfix", "y to suspend postfix")
+async def test_it_is_suspended_with_a_reason_and_resumed(room: Mailroom) -> None:
+    """The plan says who takes over; then the row says since when, by whom and why; S resumes."""
+    async with a_desk(place_of(room), clock=room.clock) as desk:
+        await suspending_postfix(desk)
+        await desk.sees("Mail goes by curl meanwhile", "3 tasks that send mail are pending")
+        await desk.sees("spooldeck --root /q mail suspend postfix", "y to suspend postfix")
+        await desk.press("tab", *"relay", "space", *"moves", "enter")
+        await desk.sees("mail suspend postfix 'relay moves'")
+        await desk.opens(TransportsScreen, "y")
 
-        await pilot.press("tab", *"relay", "space", *"moves", "enter")
-        await sees(pilot, "mail suspend postfix 'relay moves'")
-        await pilot.press("y")
-        await until(pilot, lambda: isinstance(pilot.app.screen, TransportsScreen))
+        assert room.noted == ["suspended postfix: relay moves"]
+        await desk.sees("postfix is suspended: mail goes by curl", "S resume")
+        assert "postfix        -      suspended" in desk.rows
+        await desk.sees("suspended by ana since 09:42:08Z (just now): relay moves")
 
-        board = pilot.app.screen
-        assert isinstance(board, TransportsScreen)
-        assert post.suspended == {"postfix": "relay moves"}
-        assert post.room.noted == ["suspended postfix: relay moves"]
-        await sees(pilot, "postfix is suspended: mail goes by curl", "S resume")
-        assert "postfix        -      suspended" in rows(board)
-        await sees(pilot, "suspended by ana since 09:42:08Z (just now): relay moves")
-
-        await planned(pilot)
-        await sees(pilot, "Mail goes by it again", "by ana since", "y to resume postfix")
-        await pilot.press("y")
-        await sees(pilot, "postfix is resumed: mail goes by postfix", "S suspend")
-        assert post.suspended == {}
+        await desk.opens(SuspendScreen, "S")
+        await desk.sees("Mail goes by it again", "by ana since", "y to resume postfix")
+        await desk.press("y")
+        await desk.sees("postfix is resumed: mail goes by postfix", "S suspend")
+        assert await asyncio.to_thread(room.suspensions.read) == {}
 
 
-async def test_without_another_mail_waits(post: Post) -> None:
+async def test_without_another_mail_waits(room: Mailroom) -> None:
     """Where none takes over, the plan says what becomes of mail, and the overview that it waits."""
-    post.room.here = ("postfix",)
-    async with post.console().run_test(size=(80, 24)) as pilot:
-        await planned(pilot)
-        await sees(pilot, "There is no other that can be used, so mail waits")
-        await pilot.press("y")
-        await sees(pilot, "postfix is suspended: mail waits")
-        post.clock.now += 7200
+    room.here = ("postfix",)
+    async with a_desk(place_of(room), clock=room.clock) as desk:
+        desk.console.goto(Target(keys.TRANSPORTS))
+        await desk.opens(TransportsScreen)
+        await desk.until(lambda: "postfix" in desk.rows)
+        desk.picker.put_on("postfix")
+        await desk.opens(SuspendScreen, "S")
+        await desk.sees("There is no other that can be used, so mail waits", "y to suspend")
+        await desk.press("y")
+        await desk.sees("postfix is suspended: mail waits")
+        clock_of(desk).now += 7200
 
-        assert isinstance(pilot.app, Console)
-        pilot.app.goto(Target(keys.OVERVIEW))
-        await until(pilot, lambda: isinstance(pilot.app.screen, OverviewScreen))
+        desk.console.goto(Target(keys.OVERVIEW))
+        await desk.opens(OverviewScreen)
         said = "postfix suspended by ana for 2h00m, mail waits"
-        live = pilot.app.here
-        await until(pilot, lambda: said in [alert.words for alert in live.alerts])
+        await desk.until(lambda: said in [alert.words for alert in desk.console.here.alerts])
+
+
+async def test_of_two_that_suspend_it_the_first_wins(room: Mailroom) -> None:
+    """Suspended by another process since the last look: its reason stays, and that is said."""
+    async with a_desk(place_of(room), clock=room.clock) as desk:
+        screen = await suspending_postfix(desk)
+        await asyncio.to_thread(room.suspensions.suspend, "postfix", NOW, "ben", "mine")
+        screen.action_yes()  # before the next look at the files
+
+        await desk.sees("not done: postfix was suspended meanwhile")
+        left = await asyncio.to_thread(room.suspensions.read)
+        assert left["postfix"].why == "mine"
+
+
+async def test_an_unknown_transport_cannot_be_suspended(room: Mailroom) -> None:
+    """A transport that only metrics know is none that could be kept from being used."""
+    async with a_desk(place_of(room), clock=room.clock) as desk:
+        await on_postfix(desk)
+        metrics = room.records.parent / "metrics" / "mail.prom"
+        metrics.write_text('nftban_mail_send_attempts_total{transport="carrier-pigeon"} 1\n')
+        await desk.until(lambda: "carrier-pigeon" in desk.rows)
+        desk.picker.put_on("carrier-pigeon")
+        await desk.until(lambda: "not one of ours" in desk.page)
+        await desk.press("S")
+
+        await desk.sees("carrier-pigeon: not one of ours")
 
 
 @pytest.mark.parametrize(
@@ -143,116 +139,97 @@ async def test_without_another_mail_waits(post: Post) -> None:
 def test_the_plan_promises_only_what_spooldeck_decides(
     delivers: bool, said: str, unsaid: str, result: str
 ) -> None:
-    """Of tasks that a configured program sends, it says that they are that program's."""
+    """Of tasks that a configured program sends, it says that they are that program's; one task is
+    counted in the singular.
+    """
     stopped = {"postfix": Stopped("postfix", NOW, "ana")}
     before, after = Routes(("postfix",), "postfix"), Routes(("postfix",), stopped=stopped)
 
-    lines = text_of(view.plan("postfix", before, after, delivers, None, NOW, 100))
+    plan = " ".join(words(view.plan("postfix", before, after, delivers, 1, NOW, 100)).split())
 
-    words = " ".join(lines.split())
-    assert said in words
-    assert unsaid not in words
+    assert said in plan
+    assert unsaid not in plan
+    assert "1 task that sends mail is pending now" in plan
     assert view.result("postfix", after, delivers) == result
 
 
-async def test_observe_shows_the_plan_and_does_nothing(post: Post) -> None:
-    """It needs ARMED like everything that writes; `!` arms, and the plan stays."""
-    async with post.console(start_armed=False).run_test(size=(80, 24)) as pilot:
-        screen = await planned(pilot)
-        await sees(pilot, "OBSERVE: this plan cannot be applied")
-        await pilot.press("y")
-        await sees(pilot, "OBSERVE: press ! first")
-        assert post.suspended == {}
-
-        await pilot.press("exclamation_mark")
-        await sees(pilot, "y to suspend postfix")
-        assert pilot.app.screen is screen
+# ---- test mails
 
 
-async def test_read_only_refuses_with_the_reason(post: Post) -> None:
-    """Neither key is offered, and pressing them says why."""
-    console = post.console(read_only=True, start_armed=False)
-    async with console.run_test(size=(80, 24)) as pilot:
-        await opened(pilot)
-        assert "suspend" not in page(pilot)
-
-        for key in ("S", "M"):
-            await pilot.press("g", key)
-            await sees(pilot, "read only: this console was started with --read-only")
-            assert isinstance(pilot.app.screen, TransportsScreen)
-
-
-async def test_a_reason_can_be_required(post: Post) -> None:
-    """Where the configuration asks for one, nothing is done without."""
-    async with post.console(require_reason=True).run_test(size=(80, 24)) as pilot:
-        await planned(pilot)
-        await pilot.press("y")
-        await sees(pilot, "a reason is asked for here: Tab types it")
-        assert post.suspended == {}
-
-        await pilot.press("tab", *"why", "enter", "y")
-        await until(pilot, lambda: post.suspended == {"postfix": "why"})
-
-
-async def test_a_plan_that_does_not_hold_any_more_is_withdrawn(post: Post) -> None:
-    """What was seen is what is acted on: when somebody suspends curl meanwhile, nothing is done."""
-    async with post.console().run_test(size=(80, 24)) as pilot:
-        await planned(pilot)
-        await post.halt("curl", "")
-        await sees(pilot, "withdrawn: the transports are not what they were")
-
-        await pilot.press("y")
-
-        assert [*post.suspended] == ["curl"]
-        await pilot.press("escape")
-        await planned(pilot)
-        await sees(pilot, "There is no other that can be used")
-
-
-async def test_two_at_once_one_wins(post: Post) -> None:
-    """Suspended by somebody else since the last look: that one's reason stays, and it is said."""
-    async with post.console().run_test(size=(80, 24)) as pilot:
-        screen = await planned(pilot)
-        await post.halt("postfix", "mine")
-        screen.action_yes()  # before the next look at the files
-
-        await sees(pilot, "not done: postfix was suspended meanwhile")
-        assert post.suspended == {"postfix": "mine"}
-
-
-async def test_what_is_none_of_ours_cannot_be_suspended(post: Post) -> None:
-    """A transport that only metrics know is none that we could keep from being used."""
-    async with post.console().run_test(size=(80, 24)) as pilot:
-        board = await opened(pilot)
-        (post.root / "metrics" / "mail.prom").write_text(
-            'nftban_mail_send_attempts_total{transport="carrier-pigeon"} 1\n'
+async def test_a_test_mail_shows_what_its_command_says(room: Mailroom) -> None:
+    """It goes to the configured recipient, by the transport under the cursor and no other; with
+    that transport suspended as well, and only once.
+    """
+    await asyncio.to_thread(room.suspensions.suspend, "postfix", NOW, "ben", "")
+    async with a_desk(place_of(room), clock=room.clock) as desk:
+        await on_postfix(desk)
+        await desk.opens(TrialScreen, "M")
+        await desk.sees(
+            "One mail to admin@example.com: by postfix, and by no other.",
+            "postfix is suspended: this mail goes by it all the same",
+            "mail test --transport postfix admin@example.com",
         )
-        await until(pilot, lambda: "carrier-pigeon" in rows(board))
-        board.query_one("#rows").put_on("carrier-pigeon")  # type: ignore[attr-defined]
-        await until(pilot, lambda: "not one of ours" in below(board))
-
-        await pilot.press("S")
-
-        await sees(pilot, "carrier-pigeon: not one of ours")
+        await desk.press("y")
+        await desk.sees("asking --transport postfix admin@example.com")
+        await desk.sees("postfix has taken it; whether it arrives is for its reader")
+        await desk.press("y")
+        await desk.sees("this one was sent: Esc, then M makes another")
 
 
-@pytest.mark.parametrize("size", [(40, 12), (60, 15), (80, 24), (120, 40)])
-async def test_the_plan_fits(post: Post, size: tuple[int, int]) -> None:
-    """No line of it is longer than the screen."""
-    async with post.console().run_test(size=size) as pilot:
-        screen = await planned(pilot)
-        await pilot.pause()
+async def test_another_address_is_named(room: Mailroom) -> None:
+    """Without a configured recipient it is asked for; what is no address is not taken. An exit
+    code decides how it ended, and what the command said is inert.
+    """
+    room.recipient = ""
+    async with a_desk(place_of(room, FAILS), clock=room.clock) as desk:
+        await on_postfix(desk)
+        await desk.opens(AskScreen, "M")
+        await desk.press(*"eva", "enter")
+        assert isinstance(desk.console.screen, AskScreen)
+        await desk.opens(TrialScreen, "@", *"x.example", "enter")
+        await desk.sees("One mail to eva@x.example")
+        await desk.press("y")
 
-        widths = [len(text_of([line])) for line in screen.query_one(LongText).lines]
-        assert max(widths) <= size[0]
-        assert "y to suspend postfix" in text_of(screen.query_one("#word", Lines).lines)
+        await desk.sees(
+            "not sent by postfix: its command ended with 1", "\ufffd[31mconnect_refused"
+        )
+        await desk.press("escape")
+        await desk.sees("test mail: not sent by postfix")
 
 
-async def test_one_task_is_said_as_one(tmp_path: Path) -> None:
-    """What is pending is counted in words that fit its number."""
-    post = Post(tmp_path)
-    for extra in sorted((tmp_path / "queue" / "pending").iterdir())[1:]:
-        extra.unlink()
-    async with post.console().run_test(size=(80, 24)) as pilot:
-        await planned(pilot)
-        await sees(pilot, "1 task that sends mail is pending now")
+async def test_the_console_does_not_wait_for_a_test_mail(room: Mailroom) -> None:
+    """While it runs the screen can be left, and M shows how it goes; no second one is begun."""
+    async with a_desk(place_of(room, HANGS), clock=room.clock) as desk:
+        await on_postfix(desk)
+        await desk.opens(TrialScreen, "M")
+        await desk.press("y")
+        await desk.sees("connecting", "it is being sent")
+
+        await desk.opens(TransportsScreen, "escape")
+        await desk.opens(TrialScreen, "j", "M")
+        await desk.sees("connecting", "test mail by postfix")
+        await desk.press("y")
+        await desk.sees("a test mail is being sent: wait")
+
+
+@pytest.mark.parametrize("here", [("postfix", "curl"), ("curl",)])
+async def test_a_transport_that_is_not_used_can_be_tried(
+    room: Mailroom, here: tuple[str, ...]
+) -> None:
+    """The configuration forces curl: postfix is only not chosen, or it is not installed either."""
+    room.forced, room.here = "curl", here
+    async with a_desk(place_of(room), clock=room.clock) as desk:
+        await on_postfix(desk)
+        await desk.opens(TrialScreen, "M")
+
+        await desk.sees("postfix is not used, curl is forced", "goes by it all the same")
+        absent = "It will hardly go: no postfix is installed" in desk.page
+        assert absent is ("postfix" not in here)
+
+
+def test_only_one_address_is_taken() -> None:
+    """Neither an option nor two addresses become words of a command."""
+    wrong = ["", "  ", "-oX/tmp/x@example.com", "a b@example.com", "admin", "a@example.com\x1b"]
+
+    assert all(map(wrong_address, wrong))
+    assert not any(map(wrong_address, ["admin@example.com", "root@mx1"]))

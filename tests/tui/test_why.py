@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
@@ -14,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import lockfile, locks, verbs
+from engine import lockfile, locks, triage, verbs
 from engine.alerts import Sight, What, alerts
 from engine.config import load, queue_for
 from engine.index import Query
@@ -24,14 +22,25 @@ from engine.model import LockEvidence, State, Task
 from engine.policy import DAY, Rate
 from engine.stores import kannader, open_store
 from engine.stores.kannader import KannaderStore
-from tests.tui.spools import FOLDERS, NOW, a_task, disk_place, make_spool, put_file
+from engine.triage import Told
+from tests.tui.holders import Child, children
+from tests.tui.spools import (
+    FOLDERS,
+    NOW,
+    a_console,
+    a_task,
+    disk_place,
+    make_spool,
+    put_file,
+    until,
+)
 from tui.cli.console import places_of
 from tui.cli.sites import setup_for
 from tui.cli.wiring import Setup
+from tui.exam import Exam
+from tui.live import Live
 from tui.place import Place
 from tui.why import reasons, why_waiting
-
-Child = subprocess.Popen[str]
 
 HOLDER = """
 import sys
@@ -79,22 +88,9 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def hold(root: Path) -> Iterator[Callable[[], Child]]:
-    """Starts a process that takes the lock; it is ended when the test is over."""
-    children: list[Child] = []
-
-    def holder() -> Child:
-        argv = (sys.executable, "-c", HOLDER, str(root / "run" / "queue.lock"))
-        pipe = subprocess.PIPE
-        child = subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True)
-        children.append(child)
-        assert child.stdout is not None
-        assert child.stdout.readline() == "held\n"
-        return child
-
-    yield holder
-    for child in children:
-        child.kill()
-        child.communicate()
+    """Starts a process that takes the lock; it is killed when the test is over."""
+    with children() as start:
+        yield lambda: start(HOLDER, str(root / "run" / "queue.lock"))
 
 
 async def lock_of(root: Path, later: float = 0.0) -> LockEvidence:
@@ -131,12 +127,9 @@ def set_up(root: Path) -> Setup:
 
 def swapped(root: Path, task: Task, change: Callable[[Task, float], Task | None]) -> None:
     """An operator does something to a task, as the store has it."""
-    store = open_store(str(root), lambda: NOW)
-    try:
+    with closing(open_store(str(root), lambda: NOW)) as store:
         seen = next(t for t in store.look() if isinstance(t, Task) and t.id == task.id)
         store.swap(seen, change(seen, NOW))
-    finally:
-        store.close()
 
 
 async def test_one_that_is_due_waits_for_a_worker(root: Path) -> None:
@@ -172,41 +165,25 @@ async def test_backoff_is_told_and_what_comes_after_it(root: Path) -> None:
         )
 
 
-async def test_the_configuration_says_who_has_a_handler(root: Path) -> None:
-    """A kind of the contract has none until the configuration names one."""
-    task = put(root, 1, kind="feeds_sync")
-    said = []
-
-    for text in ("queue: {syslog: ''}\n", "handlers: {feeds_sync: {command: [/bin/true]}}\n"):
-        (root / "spooldeck.yaml").write_text(text)
-        setup = await asyncio.to_thread(set_up, root)
-        async with asking(disk_place(root)._replace(handled=setup.handled)) as ask:
-            said.append(await ask.why(task))
-
-    assert said == [
-        "no handler configured for feeds_sync",
-        "due, but not seen by any worker, last run 20 s ago",
-    ]
-
-
-async def test_mail_waits_for_a_transport_unless_a_program_sends_it(root: Path) -> None:
-    """It needs no handler to be named, but a way to be sent by; a program has its own."""
-    task = put(root, 1, kind="mail_send")
-    said = []
-
-    for text in (
-        "mail: {method: none}\n",
-        "mail: {method: sendmail, programs: {sendmail: /bin/true}}\n",
-        "handlers: {mail_send: {command: [/bin/true]}}\n",
+async def test_the_configuration_says_what_a_kind_waits_for(root: Path) -> None:
+    """A kind of the contract has no handler until the configuration names one; mail needs a way to
+    be sent by, unless a program sends it.
+    """
+    run = "due, but not seen by any worker, last run 20 s ago"
+    for kind, text, wanted in (
+        ("feeds_sync", "queue: {syslog: ''}\n", "no handler configured for feeds_sync"),
+        ("feeds_sync", "handlers: {feeds_sync: {command: [/bin/true]}}\n", run),
+        ("mail_send", "mail: {method: none}\n", "no mail transport is set up:"),
+        ("mail_send", "mail: {method: sendmail, programs: {sendmail: /bin/true}}\n", run),
+        ("mail_send", "handlers: {mail_send: {command: [/bin/true]}}\n", run),
     ):
+        task = put(root, 1, kind=kind)
         (root / "spooldeck.yaml").write_text(text)
         setup = await asyncio.to_thread(set_up, root)
         place = disk_place(root)._replace(handled=setup.handled, shut=setup.mailing().shut)
         async with asking(place) as ask:
-            said.append(await ask.why(task))
-
-    run = "due, but not seen by any worker, last run 20 s ago"
-    assert [said[0].split(":")[0], *said[1:]] == ["no mail transport is set up", run, run]
+            said = await ask.why(task)
+        assert said.startswith(wanted) if wanted.endswith(":") else said == wanted
 
 
 async def test_no_token_is_told_until_there_is_one(root: Path) -> None:
@@ -231,24 +208,29 @@ async def test_no_token_is_told_until_there_is_one(root: Path) -> None:
         assert "whether there is a token is not known" in await ask.why(mail)
 
 
-async def test_the_lock_is_told_whoever_has_it(root: Path, hold: Callable[[], Child]) -> None:
-    """Held by a process, stuck when that gives no sign of life, stale when it has ended."""
+async def test_the_holder_of_the_lock_is_named(root: Path, hold: Callable[[], Child]) -> None:
+    """Held by a process, stuck when that gives no heartbeat, stale when it has ended; not named any
+    more once it has released the lock.
+    """
     task = put(root, 1)
-    holder = hold()
+    released = await asyncio.to_thread(hold)
 
     async with asking(disk_place(root)) as ask:
-        pid = holder.pid
         said = await ask.why(task, lock=await lock_of(root))
         sign = r"who gave a sign of life [0-9]+ s ago"
-        assert re.fullmatch(f"next in line; the lock is held by PID {pid}, {sign}", said)
+        assert re.fullmatch(f"next in line; the lock is held by PID {released.pid}, {sign}", said)
+        assert released.communicate("\n")[0] == "released\n"
+        assert await ask.why(task, lock=await lock_of(root)) == (
+            "due, but not seen by any worker: the lock is free, last run 20 s ago"
+        )
 
+        holder = await asyncio.to_thread(hold)
         said = await ask.why(task, lock=await lock_of(root, later=2820))
-        assert said == f"the lock is stuck: PID {pid} gave no sign of life for 47 min"
-
+        assert said == f"the lock is stuck: PID {holder.pid} gave no sign of life for 47 min"
         holder.kill()
         holder.communicate()
         said = await ask.why(task, lock=await lock_of(root))
-        assert said == f"the lock is stale: PID {pid} is gone; the next worker takes it over"
+        assert said == f"the lock is stale: PID {holder.pid} is gone; the next worker takes it over"
 
         (root / "run" / "queue.lock").unlink()
         (root / "run" / "queue.lock").mkdir()
@@ -257,27 +239,13 @@ async def test_the_lock_is_told_whoever_has_it(root: Path, hold: Callable[[], Ch
         assert "expected a regular file" in said
 
 
-async def test_who_let_go_of_the_lock_is_not_named(root: Path, hold: Callable[[], Child]) -> None:
-    """Once the lock is released, it is nobody's."""
-    task = put(root, 1)
-    holder = hold()
-
-    async with asking(disk_place(root)) as ask:
-        assert f"PID {holder.pid}" in await ask.why(task, lock=await lock_of(root))
-
-        assert holder.communicate("\n")[0] == "released\n"
-        said = await ask.why(task, lock=await lock_of(root))
-
-    assert said == "due, but not seen by any worker: the lock is free, last run 20 s ago"
-
-
 async def test_those_before_it_are_counted(root: Path, hold: Callable[[], Child]) -> None:
     """Every due task of a lower id comes first; those that wait or are of a higher id do not."""
     older = [put(root, number) for number in range(700)]
     task = put(root, 800)
     put(root, 801)
     put(root, 750, due=NOW + 60)
-    holder = hold()
+    holder = await asyncio.to_thread(hold)
 
     async with asking(disk_place(root)) as ask:
         said = await ask.why(task, lock=await lock_of(root))
@@ -361,7 +329,7 @@ async def test_a_mail_that_no_worker_of_ours_can_send_says_what_is_missing(mails
 async def test_one_in_work_is_somebodys_or_nobodys(root: Path, hold: Callable[[], Child]) -> None:
     """While its worker lives, it is being worked on; once that is gone, it is an orphan."""
     task = put(root, 1)
-    holder = hold()
+    holder = await asyncio.to_thread(hold)
     move(root, task, State.ACTIVE)
     now = time.time()
 
@@ -433,3 +401,37 @@ async def test_a_worker_that_stays_away_is_missed(root: Path) -> None:
             "1 older task first; "
             "due, but not seen by any worker: the lock is free, last run 47 min ago"
         )
+
+
+# What is in work when a lock is examined
+
+
+async def told_of(live: Live) -> Told:
+    """What the logs say of the one task in work."""
+    exam = Exam(live)
+    await exam.look()
+    assert await exam.read_logs()
+    (work,) = (await exam.look()).works
+    return work.told
+
+
+async def test_logs_that_are_not_there_are_named(tmp_path: Path) -> None:
+    """Whether a task in work was done already is not known where logs are missing: those are told
+    by their names.
+    """
+    make_spool(tmp_path, [a_task(1, State.ACTIVE)])
+    logs = tmp_path / "away" / "queue.log", tmp_path / "away" / "mail.log"
+    console = a_console(disk_place(tmp_path)._replace(logs=tuple(map(str, logs))))
+    async with console.run_test() as pilot:
+        live = console.lives[0]
+        await until(pilot, lambda: live.inspector.latest.complete)
+        neither = await told_of(live)
+        logs[0].parent.mkdir()
+        logs[0].write_text("[2026-11-20 09:42:08] [INFO] nothing of it\n")
+        one = await told_of(live)
+
+    assert triage.on_record(neither, NOW) == (
+        "? neither queue.log nor mail.log is there: whether a repeat would be a duplicate is not "
+        "known"
+    )
+    assert one.unknown == "mail.log is not there"

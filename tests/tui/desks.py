@@ -1,0 +1,174 @@
+"""An operator at a console: opens screens, presses keys, reads what is shown, waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from importlib import import_module
+from typing import Any, TypeVar
+
+import pytest
+from textual.events import Key
+from textual.message_pump import MessagePump
+from textual.pilot import Pilot
+from textual.screen import Screen
+from textual.timer import Timer
+
+from tests.tui.spools import Clock, a_console, is_known, loaded, until
+from tui import keys, wire
+from tui.app import Console
+from tui.haste import MANY, Haste
+from tui.place import Place
+from tui.plain import text_of
+from tui.present import Line
+from tui.screens.pages import Board
+from tui.widgets.lines import Lines
+from tui.widgets.picker import Picker
+
+S = TypeVar("S", bound=Screen[Any])
+
+
+def words(lines: list[Line] | tuple[Line, ...]) -> str:
+    """Lines as one text."""
+    return "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
+
+
+class Desk:
+    """A console, and the operator who uses it."""
+
+    def __init__(self, console: Console, pilot: Pilot[None]) -> None:
+        self.console, self.pilot = console, pilot
+
+    # What is shown
+
+    @property
+    def text(self) -> str:
+        """The screen on top, line by line, as it is painted."""
+        return text_of(self.console.screen)
+
+    @property
+    def page(self) -> str:
+        """All lines of the screen on top, also those below its end, in one line."""
+        panes = [words(pane.lines) for pane in self.console.screen.query(Lines)]
+        return " ".join(" ".join(panes).split())
+
+    @property
+    def picker(self) -> Picker:
+        """The rows of the screen on top."""
+        return self.console.screen.query_one(Picker)
+
+    @property
+    def rows(self) -> str:
+        """Those rows, as text."""
+        return words([row.line for row in self.picker.rows])
+
+    def line(self, id: str) -> str:
+        """What a pane of the screen on top shows."""
+        return words(self.console.screen.query_one(f"#{id}", Lines).lines)
+
+    # What the operator does
+
+    async def press(self, *pressed: str) -> None:
+        """Press keys, one after the other."""
+        for key in pressed:
+            await self.pilot.press(key)
+
+    async def types(self, text: str) -> None:
+        """Type a text, key by key."""
+        await self.press(*("space" if letter == " " else letter for letter in text))
+
+    async def paste(self, *pressed: str) -> None:
+        """Let keys arrive as a terminal without bracketed paste sends pasted text."""
+        pasted = [Key(key, key) for key in pressed]
+        Haste().heard([*pasted, *(Key("x", "x") for _ in range(MANY))], 0.0)
+        for key in pasted:
+            self.console.post_message(key)
+        await self.pilot.pause()
+
+    async def until(self, true: Callable[[], object], every: float = 0.01) -> None:
+        """Wait until something is so, and paint meanwhile what has become known."""
+
+        def painted() -> object:
+            if isinstance(self.console.screen, Board):
+                self.console.screen.paint()
+            return true()
+
+        await until(self.pilot, painted, lambda: f"{self.text}\n{self.page}", every)
+
+    async def sees(self, *texts: str) -> None:
+        """Wait until all of this is on the screen on top, or below its end, however folded."""
+
+        def shown() -> bool:
+            page = f"{self.page} {' '.join(self.text.split())}"
+            return all(text in page for text in texts)
+
+        await until(self.pilot, shown, lambda: f"{texts} are not all in\n{self.text}\n{self.page}")
+
+    async def opens(self, kind: type[S], *pressed: str) -> S:
+        """Press keys, and wait until a screen of this kind is on top."""
+        await self.press(*pressed)
+        await until(self.pilot, lambda: isinstance(self.console.screen, kind), lambda: self.text)
+        await self.pilot.pause()
+        screen = self.console.screen
+        assert isinstance(screen, kind)
+        return screen
+
+
+PERIODS = (
+    *("tui.app.LOOKS", "tui.app.TURN", "tui.live.LOOKS", "tui.live.OFTEN"),
+    *("tui.wire.ANSWERED", "tui.wire.TURN", "tui.wire.LAPSE"),
+    *(
+        "tui.screens.lock.PERIOD",
+        "tui.screens.lock.GLANCE",
+        "tui.screens.locks.OFTEN",
+        "tui.screens.overview.OFTEN",
+    ),
+    *("tui.screens.operations.PERIOD", "tui.screens.plan.PERIOD", "tui.screens.replay.PERIOD"),
+)
+"""Seconds between two looks at what changes by itself."""
+FASTER = 5
+
+
+@contextmanager
+def hurried() -> Iterator[None]:
+    """Let the console look and paint more often than once a second: nothing here waits for that."""
+    set_interval = MessagePump.set_interval
+
+    def set_shorter(pump: MessagePump, interval: float, *rest: Any, **names: Any) -> Timer:
+        return set_interval(pump, interval / FASTER, *rest, **names)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in PERIODS:
+            module, _, constant = name.rpartition(".")
+            patch.setattr(name, getattr(import_module(module), constant) / FASTER)
+        patch.setattr("tui.wire.PACES", tuple(pace / FASTER for pace in wire.PACES))
+        patch.setattr(MessagePump, "set_interval", set_shorter)
+        yield
+
+
+@asynccontextmanager
+async def a_desk(
+    *places: Place, size: tuple[int, int] = (80, 24), early: bool = False, **fields: Any
+) -> AsyncIterator[Desk]:
+    """A console on some places, armed unless told otherwise, once they were looked at.
+
+    With `early` it is at once: some messages are on screen for a moment only.
+    """
+    fields = {"start_armed": not fields.get("read_only"), **fields}
+    with hurried():
+        console = a_console(*places, **fields)
+        async with console.run_test(size=size) as pilot:
+            if early:
+                pass
+            elif fields.get("first", keys.LIST) == keys.LIST:
+                await loaded(pilot)
+            else:
+                await until(pilot, lambda: all(map(is_known, console.lives)))
+            yield Desk(console, pilot)
+
+
+def clock_of(desk: Desk) -> Clock:
+    """The clock of its console, which a test sets."""
+    clock = desk.console.around.clock
+    assert isinstance(clock, Clock)
+    return clock

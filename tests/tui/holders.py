@@ -1,0 +1,96 @@
+"""Workers that hold a lock, and what the console shows of it: real processes on real queues."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
+from pathlib import Path
+
+from engine import config, locks
+from engine.model import Task
+from engine.stores import open_store
+from tests.engine.lockers import cli_later, later
+from tests.tui.desks import Desk, a_desk
+from tui.cli.console import _place
+from tui.cli.wiring import Setup
+from tui.place import Place
+from tui.screens.lock import LockScreen
+
+HOLDER = """
+import signal, sys, time
+from engine import locks
+from engine.stores.nftban import NftbanStore, Spool
+root = sys.argv[1]
+lock = locks.acquire(f"{root}/run/queue.lock", 1200.0)
+queue = f"{root}/queue"
+store = NftbanStore(Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq"))
+print(*(task.id for task in store.take(time.time(), "holder", 1)), flush=True)
+while True:
+    signal.pause()
+"""
+"""A worker that took the lock and a task, and gives no more heartbeats."""
+
+Child = subprocess.Popen[str]
+Starter = Callable[..., Child]
+
+
+@contextmanager
+def children() -> Iterator[Starter]:
+    """Start Python programs and wait for the first line of each; they are killed at the end."""
+    started: list[Child] = []
+
+    def starter(code: str, *args: str) -> Child:
+        pipe = subprocess.PIPE
+        argv = [sys.executable, "-c", code, *args]
+        child = subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True)
+        started.append(child)
+        assert child.stdout is not None
+        assert child.stdout.readline()
+        return child
+
+    yield starter
+    for child in started:
+        child.kill()
+        child.communicate()
+
+
+def wired(root: Path, settings: str = "queue: {syslog: ''}\n", seconds: float = 0.0) -> Place:
+    """A queue on disk as the command line makes it; its lock is examined and recovered so many
+    seconds from now.
+    """
+    path = root.with_suffix(".yaml")
+    path.write_text(settings)
+    found = config.load(str(path), {})
+    place = _place(Setup(found, config.queue_for(found, str(root), {})), str(root))
+    lock, command = str(root / "run" / "queue.lock"), place.recover
+    return place._replace(
+        lock=lambda: locks.examine(lock, 1200.0, **later(seconds)),
+        recover=(*cli_later(seconds), *command[command.index("--root") :]),
+    )
+
+
+@asynccontextmanager
+async def on_disk(root: Path, seconds: float = 0.0) -> AsyncIterator[Desk]:
+    """An armed console on a queue on disk, wired as the command wires it."""
+    place = await asyncio.to_thread(wired, root, seconds=seconds)
+    async with a_desk(place, clock=time.time) as desk:
+        yield desk
+
+
+async def open_lock(desk: Desk) -> LockScreen:
+    """The lock, once it was examined, and the logs were read about the tasks in work."""
+    screen = await desk.opens(LockScreen, "U")
+    await desk.until(lambda: "looking at" not in desk.page and not screen.late())
+    return screen
+
+
+def tasks_in(root: Path) -> list[Task]:
+    """The tasks of a queue on disk, each once; fails on what is no task."""
+    with closing(open_store(str(root))) as store:
+        found = {getattr(seen, "id", seen): seen for seen in store.look()}
+    assert all(isinstance(seen, Task) for seen in found.values()), found
+    return [seen for seen in found.values() if isinstance(seen, Task)]
