@@ -13,6 +13,9 @@ DEV := .venv/.ready-dev
 PYTEST = temporary=$$(mktemp -d /tmp/sd.XXXX); trap 'rm -rf "$$temporary"' EXIT; \
 	.venv/bin/python -m pytest --basetemp="$$temporary/t"
 
+# Tests wait for disks and for other processes a third of their time.
+WORKERS = $(shell expr 2 \* $$(nproc))
+
 # Without bytecode files each start of the command takes twice the time.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -35,13 +38,13 @@ demo: $(RUN)
 	@.venv/bin/spooldeck demo $(ARGS)
 
 test: $(DEV)
-	@export SPOOLDECK_EXAMPLES=0.2; $(PYTEST) -n logical -m 'not deep' $(ARGS)
+	@export SPOOLDECK_EXAMPLES=0.2; $(PYTEST) -n $(WORKERS) -m 'not deep' $(ARGS)
 
 test-all: $(DEV)
-	@$(PYTEST) -n logical $(ARGS)
+	@$(PYTEST) -n $(WORKERS) $(ARGS)
 
 deep: $(DEV)
-	@export SPOOLDECK_EXAMPLES=10; $(PYTEST) -n logical $(ARGS)
+	@export SPOOLDECK_EXAMPLES=10; $(PYTEST) -n $(WORKERS) $(ARGS)
 	@.venv/bin/python tests/bugs/plant.py
 	@.venv/bin/python tests/crash/crash.py
 	@.venv/bin/python tests/rivals/fuzz.py
