@@ -1,11 +1,11 @@
-"""One mail of a registration: looked at once more, merged, handed over, written down."""
+"""One mail of a ZGB registration: checked again, merged with its template, sent and logged."""
 
 from __future__ import annotations
 
 import email
 import email.policy
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from email.message import EmailMessage
 from pathlib import Path
@@ -20,7 +20,7 @@ from engine.stores.zgb.place import PARKED
 from engine.stores.zgb.redirect import UNDECIDABLE
 from engine.stores.zgb.settings import LETTERS, Settings
 from engine.worker import Run, Services, Worker
-from tests.mail.office import NOW, Office, Recorder, busy, refusal
+from tests.mail.office import HOST, NOW, Office, Recorder, busy, refusal
 from tui.cli import zgbmail
 from tui.cli.zgbmail import Hourly, Parts, Registration, unready
 
@@ -28,7 +28,7 @@ DAY = 86_400.0
 
 
 class Queue:
-    """A mail queue with registration 7, an office to send by, and a worker when it is asked for."""
+    """A mail queue with registration 7, an office that sends its mails, and a worker."""
 
     def __init__(self, folder: Path) -> None:
         self.path = str(folder / "q.db")
@@ -36,192 +36,172 @@ class Queue:
         self.sql("ALTER TABLE registrations ADD COLUMN email TEXT")
         self.sql("ALTER TABLE registrations ADD COLUMN name TEXT")
         self.sql("INSERT INTO registrations VALUES (7, 0, 'hans@example.org', 'Hans <b>')")
-        for key, value in {
-            "mailQueueEnabled": "1",
-            "mailMaxPerHour": "1000000",
-            "mailTokens": "1000000",
-            "mailLastRefill": str(int(NOW)),
-        }.items():
-            self.settle(key, value)
-        (folder / "user.txt").write_text("Hallo {name}, Nummer {number}.\n")
-        (folder / "orga.html").write_text("<p>{name} ist dabei</p>\n")
-        self.own = Settings(
-            letters={
-                "user": LETTERS["user"]._replace(
-                    template=str(folder / "user.txt"), subject="Anmeldung {number}"
-                ),
-                "organizer": LETTERS["organizer"]._replace(
-                    template=str(folder / "orga.html"), to="orga@example.org"
-                ),
-            }
-        )
+        self.settle(mailQueueEnabled="1", mailMaxPerHour="1000000", mailTokens="1000000")
+        self.settle(mailLastRefill=str(int(NOW)))
+        self.user, orga = folder / "user.txt", folder / "orga.html"
+        self.user.write_text("Hallo {name}, Nummer {number}.\n")
+        orga.write_text("<p>{name} ist dabei</p>\n")
+        user = LETTERS["user"]._replace(template=str(self.user), subject="Anmeldung {number}")
+        both = LETTERS["organizer"]._replace(template=str(orga), to="orga@example.org")
+        self.own = Settings(letters={"user": user, "organizer": both})
         self.transport = Recorder()
         self.office = Office(folder, self.transport, sender="fest@example.org")
         self.log_path = str(folder / "q.log")
         self.troubles: list[str] = []
 
     def sql(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        """As a program of somebody else's."""
+        """Run a statement as another program."""
         with closing(sqlite3.connect(self.path)) as db, db:
             return db.execute(statement, values).fetchall()
 
-    def settle(self, key: str, value: str) -> None:
-        """Set one of theirs."""
-        self.sql("INSERT OR REPLACE INTO config VALUES (?, ?)", key, value)
+    def settle(self, **values: str) -> None:
+        """Set values of their table config."""
+        for key, value in values.items():
+            self.sql("INSERT OR REPLACE INTO config VALUES (?, ?)", key, value)
+
+    def redirect(self, start: str, end: str) -> None:
+        """Switch the test mode on, with these two days as the period of registration."""
+        self.settle(mailRedirectToSchumbi="1", startDate=start, endDate=end)
 
     def open(self, log: Log | None = None) -> ZgbStore:
-        """A store by the office's clock."""
-        pace = Pace(1_000_000, 1_000_000)
-        place = self.own.place(self.path, durable=False)._replace(pace=pace)
+        """The store by the office's clock."""
+        place = self.own.place(self.path, durable=False)._replace(pace=Pace(1_000_000, 1_000_000))
         if log is None:
             return ZgbStore(place, self.office.clock)
         return ZgbStore(place, self.office.clock, tell=log.tell)
 
     def enqueue(self, *kinds: str) -> None:
-        """The mails of registration 7."""
+        """Enqueue the mails of registration 7."""
         with closing(self.open()) as store:
             store.enqueue(7, kinds or ("user",))
 
-    def parts(self, log: Log) -> Parts:
-        """What sends its mails."""
-        settings, post = self.office.settings, self.office.post()
-        return Parts(self.own, settings, post, log, self.open, self.office.clock)
-
     def work(self, *, hourly: int = 0) -> Run:
-        """One run, until nothing is due."""
-        log = Log(self.log_path, "r", self.path, self.office.clock, self.troubles.append)
-        parts = self.parts(log)
+        """Work once, until nothing is due."""
+        clock = self.office.clock
+        log = Log(self.log_path, "r", self.path, clock, self.troubles.append)
+        settings, post = self.office.settings, self.office.post()
+        parts = Parts(self.own, settings, post, log, self.open, clock)
+        handlers = {kind: Registration(parts, letter) for kind, letter in self.own.letters.items()}
+        limits = Services(limits=Hourly(hourly, log, clock) if hourly else None)
         with closing(self.open(log)) as store:
-            return Worker(
-                store,
-                {kind: Registration(parts, self.own.letters[kind]) for kind in self.own.letters},
-                store.place.retry,
-                services=Services(
-                    limits=Hourly(hourly, log, self.office.clock) if hourly else None
-                ),
-                clock=self.office.clock,
-            ).work(until_idle=True)
+            worker = Worker(store, handlers, store.place.retry, services=limits, clock=clock)
+            return worker.work(until_idle=True)
 
-    def job(self, ident: str = "7-user") -> Task:
-        """One job as it stands now."""
+    def job(self) -> Task:
+        """The job of the user's mail as it is now."""
         with closing(self.open()) as store:
-            (task,) = (item for item in store.look({ident}) if isinstance(item, Task))
+            (task,) = (item for item in store.look({"7-user"}) if isinstance(item, Task))
             return task
 
     def jobs(self) -> list[str]:
-        """Which jobs there are."""
+        """The ids of all jobs."""
         rows = self.sql("SELECT registration_number, mail_type FROM mail_queue ORDER BY id")
         return [f"{number}-{kind}" for number, kind in rows]
 
     def mails(self) -> list[EmailMessage]:
-        """What was accepted."""
-        parsed = (
-            email.message_from_bytes(mail.data, policy=email.policy.default)
-            for mail in self.transport.accepted
-        )
+        """The mails that were accepted."""
+        policy = email.policy.default
+        accepted = self.transport.accepted
+        parsed = (email.message_from_bytes(mail.data, policy=policy) for mail in accepted)
         return [mail for mail in parsed if isinstance(mail, EmailMessage)]
 
     def told(self, *events: str) -> list[Line]:
-        """What the log says, of these events."""
+        """The lines of the log with these events."""
         read = recent(self.log_path, 0)
         assert (read.broken, self.troubles) == (0, [])
         return [line for line in read.lines if line.event in events or not events]
 
 
 @pytest.fixture
-def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Queue]:
+def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
     """A queue, on a machine of a known name."""
-    from tests.mail.office import HOST
-
     monkeypatch.setattr(zgbmail, "this_host", lambda: HOST)
-    yield Queue(tmp_path)
+    return Queue(tmp_path)
 
 
-def text_of(mail: EmailMessage, kind: str = "plain") -> str:
-    """What a mail says."""
-    body = mail.get_body((kind,))
-    assert body is not None
-    return str(body.get_content())
+# ---- sent
 
 
-# ---- as it should be
-
-
-def test_both_mails_of_a_registration_go_out(queue: Queue) -> None:
-    """Each to whom it is for, with the registration's values, and its job is gone."""
+def test_both_mails_of_a_registration_are_sent(queue: Queue) -> None:
+    """Each has its recipient and the registration's values; HTML is escaped. The log has claim and
+    end with the masked address, and `sent` is there before the row goes.
+    """
+    before: list[tuple[list[str], int]] = []
+    queue.transport.watch = lambda: before.append((queue.jobs(), len(queue.told("sent"))))
     queue.enqueue("user", "organizer")
 
     run = queue.work()
 
     user, organizer = queue.mails()
+    message_id = f"<zgb-7-user-{int(NOW)}@web1.example.com>"
     assert (user["To"], user["Subject"]) == ("hans@example.org", "Anmeldung 7")
-    assert user["Message-ID"] == f"<zgb-7-user-{int(NOW)}@web1.example.com>"
-    assert text_of(user) == "Hallo Hans <b>, Nummer 7.\n"
+    assert user["Message-ID"] == message_id
+    assert user.get_content() == "Hallo Hans <b>, Nummer 7.\n"
     assert not user.is_multipart()
     assert (organizer["To"], organizer["Subject"]) == ("orga@example.org", "Registration 7")
-    assert "<p>Hans &lt;b&gt; ist dabei</p>" in text_of(organizer, "html")
-    assert queue.jobs() == []
-    assert run.done == 2
-
-
-def test_what_was_sent_is_written_down(queue: Queue) -> None:
-    """A claim and its end, with the job, the masked address, and what it took."""
-    queue.enqueue()
-
-    queue.work()
-
-    claimed, sent = queue.told()
+    html = organizer.get_body(("html",))
+    assert html is not None and "<p>Hans &lt;b&gt; ist dabei</p>" in html.get_content()
+    assert (queue.jobs(), run.done) == ([], 2)
+    assert before == [(["7-user", "7-organizer"], 0), (["7-organizer"], 1)]
+    claimed, _ = queue.told("claimed")
+    sent, _ = queue.told("sent")
     its = {"job": 1, "reg": 7, "type": "user", "attempt": 1}
     assert its.items() <= claimed.fields.items()
-    message_id = f"<zgb-7-user-{int(NOW)}@web1.example.com>"
     its |= {"message_id": message_id, "to": "h***@example.org", "redirected": False}
     assert its.items() <= sent.fields.items()
     assert isinstance(sent.fields["ms"], int)
 
 
-def test_the_line_is_there_before_the_row_goes(queue: Queue) -> None:
-    """While the mail is being handed over nothing says sent; when the row goes, it does."""
-    queue.enqueue()
-    standing: list[tuple[list[str], int]] = []
-    queue.transport.watch = lambda: standing.append((queue.jobs(), len(queue.told("sent"))))
-    queue.work()
+def test_no_more_mails_in_an_hour_than_the_limit(queue: Queue) -> None:
+    """Failures count as well; an hour after the first of them, one more may be sent."""
+    with closing(queue.open()) as store:
+        for number in range(7, 12):
+            queue.sql("INSERT OR IGNORE INTO registrations VALUES (?, 0, 'x@y.org', 'X')", number)
+            store.enqueue(number, ["user"])
+    queue.transport.script.append(busy())
 
-    assert standing == [(["7-user"], 0)]
-    assert (queue.jobs(), len(queue.told("sent"))) == ([], 1)
+    first = queue.work(hourly=3)
+    queue.office.now += 3599
+    second = queue.work(hourly=3)
+    queue.office.now += 1
+    third = queue.work(hourly=3)
+
+    assert [run.done for run in (first, second, third)] == [2, 0, 3]
+    assert first.token_at == NOW + 3600
 
 
 # ---- failures
 
 
-def test_waits_are_those_of_the_table_and_the_tenth_failure_parks(queue: Queue) -> None:
-    """60, 300, 900 and then 3600 s, whether it was refused for good or not; then nobody tries."""
+def test_the_tenth_failure_parks_a_job(queue: Queue) -> None:
+    """It waits 60, 300, 900 and then 3600 s, refused for good or not, with the reason in row and
+    log; each attempt sends the same mail.
+    """
     queue.enqueue()
     queue.transport.script += [busy(), refusal(), *[busy()] * 8]
     waits = []
     for _ in range(9):
-        began = queue.office.now
         queue.work()
-        waits.append(queue.job().due or 0)
-        waits[-1] -= began
+        waits.append((queue.job().due or 0) - queue.office.now)
         queue.office.now = queue.job().due or 0
-
     queue.work()
 
     assert waits == [60, 300, 900, *[3600] * 6]
     assert queue.office.now - NOW == 22_860
     job = queue.job()
     assert (job.state, job.attempts) == (State.DEAD, 10)
-    ((due,),) = queue.sql("SELECT next_attempt_at FROM mail_queue")
-    assert due == PARKED
-    assert [line.event for line in queue.told("failed", "parked")] == ["failed"] * 9 + ["parked"]
+    assert "450 try again later" in job.error
+    assert queue.sql("SELECT next_attempt_at FROM mail_queue") == [(PARKED,)]
+    lines = queue.told("failed", "parked")
+    assert [line.event for line in lines] == ["failed"] * 9 + ["parked"]
+    assert lines[0].fields["next_attempt_at"] == NOW + 60
+    assert "450 try again later" in str(lines[0].fields["error"])
     assert len(queue.transport.asked) == 10
     assert {mail.data for mail in queue.transport.asked} == {queue.transport.asked[0].data}
 
 
 @pytest.mark.parametrize(("word", "doubts"), [("timeout", 1), ("unavailable_450", 0)])
-def test_an_attempt_without_a_known_end_is_logged_before_the_next(
-    queue: Queue, word: str, doubts: int
-) -> None:
+def test_an_attempt_without_a_known_end_is_logged(queue: Queue, word: str, doubts: int) -> None:
     """A transport that timed out may have sent the mail; one that was refused has not."""
     queue.enqueue()
     queue.transport.script.append(busy(word))
@@ -235,107 +215,38 @@ def test_an_attempt_without_a_known_end_is_logged_before_the_next(
     assert "\n".join(queue.office.log()).count("MAIL_SEND_IN_DOUBT") == doubts
 
 
-def test_a_failure_says_why(queue: Queue) -> None:
-    """In its row and in the log, with when it is tried again."""
-    queue.enqueue()
-    queue.transport.script.append(busy())
-
-    queue.work()
-
-    assert "450 try again later" in queue.job().error
-    (line,) = queue.told("failed")
-    assert line.fields["next_attempt_at"] == NOW + 60
-    assert "450 try again later" in str(line.fields["error"])
-
-
 @pytest.mark.parametrize(
-    ("email", "words"),
+    ("email", "template", "words"),
     [
-        (None, "registration 7 has no address in its column email"),
-        ("  ", "registration 7 has no address"),
-        ("hans", "has no domain"),
-        ("hans@example.org\nbcc: x@y.org", "a space"),
+        (None, "", "registration 7 has no address in its column email"),
+        ("  ", "", "registration 7 has no address"),
+        ("hans", "", "has no domain"),
+        ("hans@example.org\nbcc: x@y.org", "", "a space"),
+        ("hans@example.org", "Hallo {nobody}\n", "nothing is there for _nobody_"),
     ],
 )
-def test_an_address_that_is_none_parks_at_once(queue: Queue, email: str | None, words: str) -> None:
-    """No attempt can succeed until somebody mends it, and none is made."""
+def test_a_mail_that_cannot_be_made_is_parked(
+    queue: Queue, email: str | None, template: str, words: str
+) -> None:
+    """Without an address, or with an unknown name in the template, no attempt is made."""
     queue.sql("UPDATE registrations SET email = ?", email)
-    queue.enqueue()
-
-    queue.work()
-
-    job = queue.job()
-    assert job.state is State.DEAD
-    assert words in job.error
-    assert queue.transport.asked == []
-
-
-def test_a_hole_in_the_letter_parks_at_once(queue: Queue, tmp_path: Path) -> None:
-    """Should the template be changed while a job is claimed, no mail with a hole goes out."""
-    (tmp_path / "user.txt").write_text("Hallo {nobody}\n")
+    queue.user.write_text(template or queue.user.read_text())
     queue.enqueue()
 
     queue.work()
 
     assert queue.job().state is State.DEAD
-    assert "nothing is there for _nobody_" in queue.job().error
+    assert words in queue.job().error
     assert queue.transport.asked == []
 
 
-# ---- what is looked at just before
-
-
-def test_an_orphan_is_not_sent(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its registration goes between the claim and the sending: so does the job, and a token."""
-    queue.enqueue()
-    after_claim(queue, monkeypatch, lambda: queue.sql("DELETE FROM registrations"))
-    ((before,),) = queue.sql("SELECT value FROM config WHERE key = 'mailTokens'")
-
-    queue.work()
-
-    ((after,),) = queue.sql("SELECT value FROM config WHERE key = 'mailTokens'")
-    assert (queue.jobs(), queue.transport.asked) == ([], [])
-    assert float(before) - float(after) == 1
-    assert len(queue.told("orphan_deleted")) == 1
-
-
-def test_without_its_lease_nothing_is_sent(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody else has taken the job up: it is theirs, and stays as they left it."""
-    queue.enqueue()
-    theirs = int(NOW) + 999
-    after_claim(
-        queue, monkeypatch, lambda: queue.sql("UPDATE mail_queue SET locked_until = ?", theirs)
-    )
-
-    run = queue.work()
-
-    assert queue.transport.asked == []
-    assert queue.sql("SELECT status, locked_until FROM mail_queue") == [("sending", theirs)]
-    assert (run.gone, len(queue.told("lease_lost"))) == (1, 1)
-
-
-def test_too_little_of_a_lease_is_not_begun_with(
-    queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A mail that may outlast its lease waits for a new one, and no attempt is counted."""
-    queue.enqueue()
-
-    def late() -> None:
-        queue.office.now += queue.own.lease - queue.office.settings.max_time + 1
-
-    after_claim(queue, monkeypatch, late)
-
-    queue.work()
-
-    assert queue.transport.asked == []
-    assert "too soon to send" in queue.job().error
-    assert (queue.job().state, queue.job().attempts) == (State.PENDING, 0)
+# ---- the last check before sending
 
 
 def after_claim(
     queue: Queue, monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]
 ) -> None:
-    """Something happens, once, when a job is claimed and before it is looked at again."""
+    """Let something happen once, between the claim of a job and its last check."""
     real, done = queue.open, list[bool]()
 
     def opening(log: Log | None = None) -> ZgbStore:
@@ -347,12 +258,69 @@ def after_claim(
     monkeypatch.setattr(queue, "open", opening)
 
 
+def test_an_orphan_is_not_sent(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the registration is deleted after the claim, the job is deleted; it costs one token."""
+    tokens = "SELECT value FROM config WHERE key = 'mailTokens'"
+    queue.enqueue()
+    after_claim(queue, monkeypatch, lambda: queue.sql("DELETE FROM registrations"))
+    ((before,),) = queue.sql(tokens)
+
+    queue.work()
+
+    ((after,),) = queue.sql(tokens)
+    assert (queue.jobs(), queue.transport.asked) == ([], [])
+    assert float(before) - float(after) == 1
+    assert len(queue.told("orphan_deleted")) == 1
+
+
+def test_a_lost_lease_sends_nothing(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that another program has claimed since stays as that program left it."""
+    queue.enqueue()
+    theirs = int(NOW) + 999
+    take = "UPDATE mail_queue SET locked_until = ?"
+    after_claim(queue, monkeypatch, lambda: queue.sql(take, theirs))
+
+    run = queue.work()
+
+    assert queue.transport.asked == []
+    assert queue.sql("SELECT status, locked_until FROM mail_queue") == [("sending", theirs)]
+    assert (run.gone, len(queue.told("lease_lost"))) == (1, 1)
+
+
+def too_late(queue: Queue) -> None:
+    """Let so much time pass that a mail may outlast its lease."""
+    queue.office.now += queue.own.lease - queue.office.settings.max_time + 1
+
+
+@pytest.mark.parametrize(
+    ("happens", "error"),
+    [(too_late, "too soon to send"), (lambda queue: queue.redirect("", ""), UNDECIDABLE)],
+    ids=["lease", "test mode"],
+)
+def test_a_job_is_postponed_without_an_attempt(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, happens: Callable[[Queue], None], error: str
+) -> None:
+    """If its lease may lapse while it is sent, or its recipient is now unknown, it waits."""
+    queue.enqueue()
+    after_claim(queue, monkeypatch, lambda: happens(queue))
+
+    queue.work()
+
+    job = queue.job()
+    assert (job.state, job.attempts) == (State.PENDING, 0)
+    assert error in job.error
+    assert queue.transport.asked == []
+    assert len(queue.told("postponed")) == 1
+
+
 # ---- the test mode
 
 
-def test_a_users_mail_is_redirected_outside_the_period(queue: Queue) -> None:
-    """It says whom it was for; the organizer's goes on, and the registration stays as it is."""
-    redirecting(queue, "2026-03-01", "2026-03-31")
+def test_the_test_mode_redirects_users_mails(queue: Queue) -> None:
+    """Outside the period a user's mail goes elsewhere and names its recipient; the organizer's does
+    not, and the registration stays as it is.
+    """
+    queue.redirect("2026-03-01", "2026-03-31")
     queue.enqueue("user", "organizer")
 
     queue.work()
@@ -367,17 +335,13 @@ def test_a_users_mail_is_redirected_outside_the_period(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "later"),
-    [
-        pytest.param("2026-11-01", "2026-11-30", 0.0, id="within"),
-        pytest.param("2026-11-01", "2026-11-20", 10 * DAY, id="retried past its end"),
-    ],
+    ("end", "later"),
+    [("2026-11-30", 0.0), ("2026-11-20", 10 * DAY)],
+    ids=["within", "retried past its end"],
 )
-def test_within_the_period_mails_are_in_earnest(
-    queue: Queue, start: str, end: str, later: float
-) -> None:
-    """What was enqueued within it, or is sent within it, goes to whom it is for."""
-    redirecting(queue, start, end)
+def test_no_mail_is_redirected_within_the_period(queue: Queue, end: str, later: float) -> None:
+    """A mail that was enqueued or is sent within the period goes to its recipient."""
+    queue.redirect("2026-11-01", end)
     queue.enqueue()
     queue.office.now += later
 
@@ -388,9 +352,9 @@ def test_within_the_period_mails_are_in_earnest(
     assert len(queue.told("redirect_blocked")) == 1
 
 
-def test_where_nobody_can_tell_users_mails_wait(queue: Queue) -> None:
-    """The organizer's goes on; the user's waits with the reason, and costs no attempt."""
-    redirecting(queue, "soon", "2026-03-31")
+def test_users_mails_wait_while_the_period_is_unknown(queue: Queue) -> None:
+    """They wait with the reason and without an attempt; the organizer's mail is sent."""
+    queue.redirect("soon", "2026-03-31")
     queue.enqueue("user", "organizer")
 
     queue.work()
@@ -401,103 +365,15 @@ def test_where_nobody_can_tell_users_mails_wait(queue: Queue) -> None:
     assert (job.state, job.attempts, job.error) == (State.PENDING, 0, UNDECIDABLE)
 
 
-def test_a_switch_thrown_in_the_last_moment_counts(
-    queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Undecidable since the claim: the job is put off with that error, and is not a failure."""
-    queue.enqueue()
-    after_claim(queue, monkeypatch, lambda: redirecting(queue, "", ""))
-
-    queue.work()
-
-    job = queue.job()
-    assert (job.state, job.attempts, job.error) == (State.PENDING, 0, UNDECIDABLE)
-    assert queue.transport.asked == []
-    assert len(queue.told("postponed")) == 1
-
-
-def redirecting(queue: Queue, start: str, end: str) -> None:
-    """The test mode is on, with these two days."""
-    queue.settle("mailRedirectToSchumbi", "1")
-    queue.settle("startDate", start)
-    queue.settle("endDate", end)
-
-
 # ---- sent once
 
-
-def test_a_job_that_comes_back_after_it_was_sent_is_not_sent_again(queue: Queue) -> None:
-    """Its worker ended before its row went: the line says so, and the row goes now."""
-    queue.enqueue()
-    died_after_sending(queue)
-
-    queue.work()
-
-    assert (queue.jobs(), len(queue.transport.accepted)) == ([], 1)
-    assert len(queue.told("already_sent")) == 1
+COLUMNS = """registration_number, mail_type, status, attempts, next_attempt_at, locked_until,"""
+"""The documented columns but the last; the key may be that of a deleted row."""
+AUTO = "id INTEGER PRIMARY KEY AUTOINCREMENT"
 
 
-@pytest.mark.parametrize("created", ["", "created_at INTEGER,"])
-def test_without_a_time_of_making_its_key_tells_it(queue: Queue, created: str) -> None:
-    """Where the database gives no key out twice: the columns that are documented need no others,
-    and one that is there may be empty. Its Message-ID stays the same, too.
-    """
-    columns = KEYLESS.replace("id INTEGER PRIMARY KEY,", "id INTEGER PRIMARY KEY AUTOINCREMENT,")
-    rebuilt(queue, columns.replace("last_error", f"{created} last_error"))
-    insert = "INSERT INTO mail_queue (registration_number, mail_type, status, attempts,"
-    queue.sql(f"{insert} next_attempt_at) VALUES (7, 'user', 'pending', 0, 0)")
-    died_after_sending(queue)
-
-    queue.work()
-
-    (mail,) = queue.mails()
-    assert queue.jobs() == []
-    assert mail["Message-ID"].startswith("<zgb-7-user-j1@")
-    assert len(queue.told("already_sent")) == 1
-
-
-@pytest.mark.parametrize("said", ["", "-- AUTOINCREMENT\n", "'AUTOINCREMENT' TEXT,"])
-def test_with_nothing_to_tell_it_by_it_is_sent_again(queue: Queue, said: str) -> None:
-    """Two mails of one number could not be told apart: rather twice than never."""
-    rebuilt(queue, KEYLESS.replace("last_error", f"{said} last_error"))
-    queue.enqueue()
-    died_after_sending(queue)
-
-    queue.work()
-
-    first, second = queue.mails()
-    assert queue.jobs() == []
-    assert first["Message-ID"] != second["Message-ID"]
-    assert first["Date"].datetime.timestamp() == NOW
-
-
-def test_what_is_enqueued_once_more_is_sent_once_more(queue: Queue) -> None:
-    """Even in the same second, and even where its first attempt fails."""
-    queue.enqueue()
-    queue.work()
-    queue.enqueue()
-    queue.transport.script.append(busy())
-    queue.work()
-    queue.office.now += 60
-
-    queue.work()
-
-    assert (queue.jobs(), len(queue.transport.accepted)) == ([], 2)
-
-
-KEYLESS = """id INTEGER PRIMARY KEY, registration_number, mail_type, status, attempts,
-    next_attempt_at, locked_until, last_error"""
-"""The columns that are documented, with a key that may be that of a row that is gone."""
-
-
-def rebuilt(queue: Queue, columns: str) -> None:
-    """Their table, as somebody else made it."""
-    queue.sql("DROP TABLE mail_queue")
-    queue.sql(f"CREATE TABLE mail_queue ({columns})")
-
-
-def died_after_sending(queue: Queue) -> None:
-    """A worker sends, writes it down, and ends; its lease lapses, and the wait after it is over."""
+def die_after_sending(queue: Queue) -> None:
+    """Let a worker send and log, and die before its row goes; lease and wait are over."""
     rows = queue.sql("SELECT * FROM mail_queue")
     queue.work()
     assert queue.jobs() == []
@@ -510,29 +386,69 @@ def died_after_sending(queue: Queue) -> None:
     queue.office.now += 60
 
 
-# ---- the strict limit
+@pytest.mark.parametrize(
+    ("table", "message_id"),
+    [
+        ("", f"<zgb-7-user-{int(NOW)}@"),
+        (f"{AUTO}, {COLUMNS} last_error", "<zgb-7-user-j1@"),
+        (f"{AUTO}, {COLUMNS} created_at INTEGER, last_error", "<zgb-7-user-j1@"),
+    ],
+    ids=["created_at", "key", "key, created_at empty"],
+)
+def test_a_job_is_not_sent_again_after_a_crash(queue: Queue, table: str, message_id: str) -> None:
+    """The `sent` line tells it by its time of creation, or by a key that is used once; the row goes
+    now.
+    """
+    if table:
+        queue.sql("DROP TABLE mail_queue")
+        queue.sql(f"CREATE TABLE mail_queue ({table})")
+        fields = "registration_number, mail_type, status, attempts, next_attempt_at"
+        queue.sql(f"INSERT INTO mail_queue ({fields}) VALUES (7, 'user', 'pending', 0, 0)")
+    else:
+        queue.enqueue()
+    die_after_sending(queue)
+
+    queue.work()
+
+    (mail,) = queue.mails()
+    assert queue.jobs() == []
+    assert mail["Message-ID"].startswith(message_id)
+    assert len(queue.told("already_sent")) == 1
 
 
-def test_no_more_go_out_within_an_hour_than_the_limit(queue: Queue) -> None:
-    """Failures count as well; an hour after the first of them, one more may go."""
-    for number in range(8, 12):
-        queue.sql("INSERT INTO registrations VALUES (?, 0, 'x@example.org', 'X')", number)
-    with closing(queue.open()) as store:
-        for number in range(7, 12):
-            store.enqueue(number, ["user"])
+@pytest.mark.parametrize("more", ["", "-- AUTOINCREMENT\n", "'AUTOINCREMENT' TEXT,"])
+def test_a_job_without_an_identity_is_sent_again(queue: Queue, more: str) -> None:
+    """Without a time and with keys that are used again, two mails of one number look the same:
+    rather twice than never.
+    """
+    queue.sql("DROP TABLE mail_queue")
+    queue.sql(f"CREATE TABLE mail_queue (id INTEGER PRIMARY KEY, {COLUMNS} {more} last_error)")
+    queue.enqueue()
+    die_after_sending(queue)
+
+    queue.work()
+
+    first, second = queue.mails()
+    assert queue.jobs() == []
+    assert first["Message-ID"] != second["Message-ID"]
+    assert first["Date"].datetime.timestamp() == NOW
+
+
+def test_a_mail_enqueued_again_is_sent_again(queue: Queue) -> None:
+    """Also in the same second, and also if its first attempt fails."""
+    queue.enqueue()
+    queue.work()
+    queue.enqueue()
     queue.transport.script.append(busy())
+    queue.work()
+    queue.office.now += 60
 
-    first = queue.work(hourly=3)
-    queue.office.now += 3599
-    second = queue.work(hourly=3)
-    queue.office.now += 1
-    third = queue.work(hourly=3)
+    queue.work()
 
-    assert [run.done for run in (first, second, third)] == [2, 0, 3]
-    assert first.token_at == NOW + 3600
+    assert (queue.jobs(), len(queue.transport.accepted)) == ([], 2)
 
 
-# ---- whether it can be made at all
+# ---- ready to send
 
 
 @pytest.mark.parametrize(
@@ -547,26 +463,23 @@ def test_no_more_go_out_within_an_hour_than_the_limit(queue: Queue) -> None:
         ({"to_column": ""}, ""),
     ],
 )
-def test_what_is_not_ready_says_why(queue: Queue, changes: dict[str, Any], words: str) -> None:
-    """Before anything is claimed: what is wrong with all mails of a kind costs no job a token."""
+def test_a_kind_that_cannot_be_sent_has_a_reason(
+    queue: Queue, changes: dict[str, Any], words: str
+) -> None:
+    """The reason is known before a claim, so that no job costs a token."""
     letter = queue.own.letters["user"]._replace(**changes)
 
-    said = unready(letter, queue.own, queue.office.settings, ("number", "email", "name"))
+    why = unready(letter, queue.own, queue.office.settings, ("number", "email", "name"))
 
-    assert words in said
-    assert bool(said) is bool(words)
+    assert words in why
+    assert bool(why) is bool(words)
 
 
-def test_nobody_to_send_to_is_not_ready(queue: Queue) -> None:
-    """No address, no column, and no recipient of all mail."""
+def test_no_recipient_or_a_short_lease_is_a_reason(queue: Queue) -> None:
+    """A kind needs an address, a column or a recipient of all mail, and a long enough lease."""
     letter = queue.own.letters["organizer"]._replace(to="")
     settings = queue.office.settings._replace(recipient="")
+    short = queue.own._replace(lease=30)
 
     assert unready(letter, queue.own, settings, ()).startswith("nobody to send it to")
-
-
-def test_too_short_a_lease_is_not_ready(queue: Queue) -> None:
-    """Nothing is claimed that could lapse while it is being sent."""
-    own = queue.own._replace(lease=30)
-
-    assert "the lease of 30 s" in unready(own.letters["user"], own, queue.office.settings, ())
+    assert "the lease of 30 s" in unready(short.letters["user"], short, settings, ())
