@@ -1,4 +1,4 @@
-"""A ZGB mail queue from the command line, by a real program that takes its mail."""
+"""`spooldeck zgb`: a ZGB mail queue on the command line, and a sendmail that takes its mails."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
@@ -32,43 +32,37 @@ from tests.mail.programs import a_script, needs
 from tests.mail.smtpd import HOST, Server
 from tests.stores.nobody import by_nobody, nobodys_folder
 from tui import looking
+from tui.cli import main
 from tui.cli.console import places_of
 from tui.cli.sites import setup_for
-from tui.cli.wiring import Hidden
+from tui.cli.wiring import Hidden, Setup
 from tui.cli.zgb import desk_of, queue_facts, queue_logs, queue_shut, queue_tokens
 from tui.views import parts
 
 COMMAND = [sys.executable, "-P", "-m", "tui.cli"]
 ROOT = Path(__file__).parents[2]
-
 PATIENCE = 60.0
-"""Seconds within which a machine, however busy, gets something done."""
+"""Seconds within which a process acts on a busy machine."""
+FAILED = "UPDATE mail_queue SET status = 'failed', attempts = 10, next_attempt_at = 253402300799"
 
 
 class Site:
-    """A mail queue, its configuration, and a sendmail that keeps what it is given."""
+    """A mail queue, its configuration, and a sendmail that keeps each mail."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.path = str(folder / "data" / "q.db")
-        (folder / "data").mkdir()
-        (folder / "mails").mkdir()
-        (folder / "home" / "logs").mkdir(parents=True)
+        for name in ("data", "mails", "home/logs"):
+            (folder / name).mkdir(parents=True)
         self.log_path = folder / "home" / "logs" / "mail-queue.log"
         (folder / "user.txt").write_text("Hallo {name}, Nummer {number}.\n")
         (folder / "orga.html").write_text("<p>{name} ist dabei</p>\n")
-        self.sendmail = a_script(
-            folder / "sendmail",
-            f"cat > '{folder}/mails/.'$$ && mv '{folder}/mails/.'$$ '{folder}/mails/'$$",
-        )
+        keep = f"cat > '{folder}/mails/.'$$ && mv '{folder}/mails/.'$$ '{folder}/mails/'$$"
+        self.sendmail = a_script(folder / "sendmail", keep)
         self.config = folder / "some.yaml"
         self.configure()
-        self.environ = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(folder / "home"),
-            "LC_ALL": "C.UTF-8",
-            "TZ": "UTC",
-        }
+        self.environ = {"PATH": os.environ["PATH"], "HOME": str(folder / "home")}
+        self.environ |= {"LC_ALL": "C.UTF-8", "TZ": "UTC"}
 
     def configure(self, mail: str = "", own: str = "", user: str = "") -> None:
         """Write the configuration, with more of each section."""
@@ -83,31 +77,27 @@ class Site:
             "      organizer: {template: orga.html, to: orga@example.org}\n"
         )
 
-    def make(self, *numbers: int, tokens: float = 100.0) -> None:
-        """The database, with these registrations, sending as fast as it may."""
+    def make(self, *numbers: int, tokens: float = 100.0, hourly: int = 1) -> None:
+        """Make the database with these registrations."""
         assert self.run("init", self.path).returncode == 0
         self.sql("ALTER TABLE registrations ADD COLUMN email TEXT")
         self.sql("ALTER TABLE registrations ADD COLUMN name TEXT")
         for number in numbers:
-            self.sql(
-                "INSERT INTO registrations VALUES (?, 0, ?, ?)",
-                number,
-                f"p{number}@example.org",
-                f"Person {number}",
-            )
+            row = (number, f"p{number}@example.org", f"Person {number}")
+            self.sql("INSERT INTO registrations VALUES (?, 0, ?, ?)", *row)
         self.settle("mailQueueEnabled", "1")
-        self.settle("mailMaxPerHour", "1")
+        self.settle("mailMaxPerHour", str(hourly))
         self.settle("mailTokens", str(tokens))
-        # Far enough ahead that no token is gained while a test runs.
+        # No token is gained while a test runs.
         self.settle("mailLastRefill", str(int(time.time())))
 
     def sql(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        """As a program of somebody else's."""
+        """Run a statement as another program."""
         with closing(sqlite3.connect(self.path, timeout=PATIENCE)) as db, db:
             return db.execute(statement, values).fetchall()
 
     def settle(self, key: str, value: str) -> None:
-        """Set one of theirs."""
+        """Set a value of their table config."""
         self.sql("INSERT OR REPLACE INTO config VALUES (?, ?)", key, value)
 
     def argv(self, *words: str, family: str = "zgb") -> list[str]:
@@ -115,7 +105,7 @@ class Site:
         return [*COMMAND, "--config", str(self.config), *filter(None, [family]), *words]
 
     def run(self, *words: str, family: str = "zgb") -> subprocess.CompletedProcess[str]:
-        """A command, as everybody starts it."""
+        """Run a command of `zgb`, or any with an empty family."""
         return command.run(
             self.argv(*words, family=family)[len(COMMAND) :],
             capture_output=True,
@@ -127,13 +117,26 @@ class Site:
             check=False,
         )
 
+    def enqueue(self, *numbers: int) -> None:
+        """Enqueue the user's mail of these registrations."""
+        for number in numbers:
+            assert self.run("enqueue", str(number), self.path, "--type", "user").returncode == 0
+
+    def work(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run `zgb work`."""
+        return self.run("work", self.path, *words)
+
+    def status(self) -> subprocess.CompletedProcess[str]:
+        """Run `status`."""
+        return self.run("status", self.path, family="")
+
     def patched(self, patch: str, *words: str) -> list[str]:
-        """The command line of a command that finds something changed."""
+        """The command line of a command in whose process Python text runs first."""
         run = f"{patch}\nfrom tui.cli import main\nimport sys\nsys.exit(main(sys.argv[1:]))\n"
         return [sys.executable, "-c", run, *self.argv(*words)[len(COMMAND) :]]
 
     def start(self, *argv: str) -> subprocess.Popen[str]:
-        """A command line that goes on."""
+        """Start a command line."""
         return subprocess.Popen(
             argv,
             stdout=subprocess.PIPE,
@@ -144,8 +147,23 @@ class Site:
             stdin=subprocess.DEVNULL,
         )
 
+    @contextmanager
+    def looping(self, patch: str, said: list[str]) -> Iterator[None]:
+        """A `work --loop` with a patch, ended by SIGTERM; `said` gets its output."""
+        loop = self.start(*self.patched(patch, "work", self.path, "--loop"))
+        try:
+            yield
+        finally:
+            loop.send_signal(signal.SIGTERM)
+            said.append(loop.communicate(timeout=PATIENCE)[0])
+        assert loop.returncode == 0, said
+
+    def setup(self, path: str = "") -> Setup:
+        """The queue as the commands connect it."""
+        return setup_for(config.load(str(self.config), {}), path or self.path, {})
+
     def mails(self) -> list[EmailMessage]:
-        """What was accepted."""
+        """The mails that were accepted."""
         found = []
         for path in sorted((self.folder / "mails").glob("[0-9]*")):
             mail = email.message_from_bytes(path.read_bytes(), policy=email.policy.default)
@@ -154,14 +172,25 @@ class Site:
         return found
 
     def jobs(self) -> list[tuple[str, str]]:
-        """Which jobs there are, and how they stand."""
+        """Each job and its status."""
         rows = "SELECT registration_number || '-' || mail_type, status FROM mail_queue ORDER BY id"
         return [(str(ident), str(status)) for ident, status in self.sql(rows)]
 
     def told(self, *events: str) -> list[dict[str, Any]]:
-        """What the log says, of these events."""
+        """The lines of the log with these events."""
         lines = map(json.loads, self.log_path.read_text().splitlines())
         return [line for line in lines if line["event"] in events or not events]
+
+    def findings(self) -> tuple[int, dict[str, list[str]]]:
+        """The exit code of the doctor, and what is not ok, each by its check."""
+        done = self.run("doctor", self.path)
+        assert done.stderr == ""
+        bad: dict[str, list[str]] = {}
+        for line in done.stdout.splitlines():
+            if line.startswith(("warn ", "bad ")):
+                grade, name, words = line.split(maxsplit=2)
+                bad.setdefault(name, []).append(f"{grade}: {words}")
+        return done.returncode, bad
 
 
 @pytest.fixture
@@ -171,7 +200,7 @@ def site(tmp_path: Path) -> Site:
 
 
 def soon(is_so: Callable[[], bool]) -> bool:
-    """Wait until something is so; whether it came to be."""
+    """Wait until a condition holds; returns whether it did in time."""
     until = time.monotonic() + PATIENCE
     while not is_so():
         if time.monotonic() > until:
@@ -180,19 +209,16 @@ def soon(is_so: Callable[[], bool]) -> bool:
     return True
 
 
-# ---- made and filled
+# ---- init and enqueue
 
 
-def test_a_new_queue_is_made_once(site: Site) -> None:
-    """It is paused; what is there already is left as it is."""
+def test_init_prints_the_next_steps(site: Site) -> None:
+    """A new queue is paused; the commands that it prints switch it on and enqueue a mail."""
     first = site.run("init", site.path)
     site.sql("INSERT INTO registrations VALUES (7, 0)")
-    second = site.run("init", site.path)
 
     made, *steps = first.stdout.splitlines()
     assert made == f"made {site.path}: paused, until mailQueueEnabled is 1 in its table config"
-    assert (second.returncode, "is there already" in second.stderr) == (64, True)
-    assert site.sql("SELECT number FROM registrations") == [(7,)]
     (on, add, *_) = [line.strip().split("   ")[0].split() for line in steps if "--root" in line]
     words = [word for word in on if word != "spooldeck"]
     assert site.run(*words, family="").returncode == 0
@@ -202,15 +228,14 @@ def test_a_new_queue_is_made_once(site: Site) -> None:
     assert any("* * * * * " in line and line.count(site.path) for line in steps)
 
 
-def test_enqueuing_twice_makes_no_second_job(site: Site) -> None:
-    """Both mails of a registration, once; the second time it says where they stand."""
-    site.make(7)
+def test_enqueue_makes_no_second_job(site: Site) -> None:
+    """Both mails of a registration are made once; enqueued again, each is printed with its state;
+    a kind that is switched off is not made, even by its name.
+    """
+    site.make(7, 8)
     site.settle("mailQueueEnabled", "0")
     first = site.run("enqueue", "7", site.path)
-    site.sql(
-        "UPDATE mail_queue SET status = 'failed', attempts = 10, next_attempt_at = 253402300799,"
-        " last_error = '550 no' WHERE mail_type = 'user'"
-    )
+    site.sql(f"{FAILED}, last_error = '550 no' WHERE mail_type = 'user'")
     second = site.run("enqueue", "7", site.path)
 
     assert first.stdout == "7-user created\n7-organizer created\npaused, 2 waiting\n"
@@ -221,55 +246,212 @@ def test_enqueuing_twice_makes_no_second_job(site: Site) -> None:
     assert len(site.jobs()) == 2
     assert [line["event"] for line in site.told()] == ["enqueue"] * 2 + ["enqueue_duplicate"] * 2
 
-
-def test_only_what_is_asked_for_and_switched_on_is_enqueued(site: Site) -> None:
-    """One kind by its name; one that is switched off not even then."""
-    site.make(7)
-    one = site.run("enqueue", "7", site.path, "--type", "organizer")
+    site.settle("mailQueueEnabled", "1")
+    one = site.run("enqueue", "8", site.path, "--type", "organizer")
     site.configure(user="enabled: false")
-    both = site.run("enqueue", "7", "--root", site.path)
-    off = site.run("enqueue", "7", site.path, "--type", "user")
-
-    assert one.stdout == "7-organizer created\n"
-    assert both.stdout == "7-organizer already there: pending\n"
+    both = site.run("enqueue", "8", "--root", site.path)
+    off = site.run("enqueue", "8", site.path, "--type", "user")
+    assert one.stdout == "8-organizer created\n"
+    assert both.stdout == "8-organizer already there: pending\n"
     assert (off.returncode, "user mails are switched off" in off.stderr) == (78, True)
 
 
-def test_nobody_registered_has_no_mail(site: Site) -> None:
-    """A number without a registration is refused, and nothing is made."""
+def test_a_job_is_shown_by_its_row(site: Site) -> None:
+    """A job has no payload before it is sent: its row is shown as JSON."""
     site.make(7)
+    site.enqueue(7)
+    with closing(ZgbStore(Settings().place(site.path))) as store:
+        (task,) = [item for item in store.look({"7-user"}) if isinstance(item, Task)]
+        opened = [parts.Opened(part, store.read(task, part.name)) for part in store.parts(task)]
 
-    done = site.run("enqueue", "8", site.path)
+    lines = ["".join(text for text, _ in line) for line in parts.payload(opened, 0.0, 80)]
 
-    assert (done.returncode, done.stdout) == (64, "")
-    assert "no registration 8" in done.stderr
-    assert site.jobs() == []
+    assert lines[0].endswith("it has no payload; this is all there is of it")
+    assert "row: JSON" in lines[1]
+    assert '      "mail_type": "user",' in lines
 
 
-def test_the_console_is_told_of_the_queue(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The figures of the place that the command line names, and of the log that is written."""
-    site.make(7)
-    site.run("enqueue", "7", site.path)
-    site.run("work", site.path)
+# ---- one run
+
+
+def test_one_run_sends_what_the_tokens_allow(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One token is one mail; output, log, metrics, facts and transports report the run."""
+    site.make(7, 8, tokens=1)
+    site.enqueue(7, 8)
+
+    done = site.work()
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("1 sent, 0 failed, 1 waiting; next token in ")
+    (mail,) = site.mails()
+    assert (mail["To"], mail["Subject"]) == ("p7@example.org", "Anmeldung 7")
+    assert mail["Message-ID"].startswith("<zgb-7-user-")
+    assert mail.get_content() == "Hallo Person 7, Nummer 7.\n"
+    assert site.jobs() == [("8-user", "pending")]
+
+    start, end = site.told("run_start", "run_end")
+    assert start["run"] == end["run"]
+    assert {"rate": 1, "cap": 1, "tokens_before": 1.0}.items() <= start.items()
+    counted = {"allowed": 1, "claimed": 1, "sent": 1, "failed": 0, "recovered": 0, "orphans": 0}
+    assert counted.items() <= end.items()
+    assert end["tokens_after"] < 1
+    told = metrics.read(f"{site.path}.spooldeck.d/metrics/queue.prom")
+    for name, value in (("pending", 1), ("working", 0), ("processed_total", 1)):
+        assert told.get(f"nftban_queue_tasks_{name}") == value
+
     monkeypatch.setenv("HOME", site.environ["HOME"])
-    setup = setup_for(config.load(str(site.config), {}), site.path, {})
-
-    found = queue_facts(setup)
-
+    found = queue_facts(site.setup())
     rows = dict(found.rows)
-    assert rows["registrations"] == "1"
+    assert rows["registrations"] == "2"
     assert rows["backlog"].startswith("1 waiting, 1 due; empty in ")
     assert rows["last run"].endswith(": 1 sent")
     assert rows["our worker"] == "not at work now; sends by sendmail"
     assert found.warnings == ()
-    assert queue_logs(setup) == (str(site.log_path),)
+    assert queue_logs(site.setup()) == (str(site.log_path),)
+
+    sending = json.loads(site.run("transports", site.path, "--json", family="").stdout)
+    (sent,) = [way for way in sending["transports"] if way["totals"]["attempts"]]
+    assert (sent["transport"], sent["totals"]["success"]) == ("sendmail", 1)
+    assert {each["problem"] for each in sending["sources"]} == {""}
+    lines = site.run("log", site.path, "--json", family="").stdout.splitlines()
+    own = [line for line in map(json.loads, lines) if line["log"] == str(site.log_path)]
+    (logged,) = [line for line in own if line["text"].startswith("sent ")]
+    assert re.match(r"sent 7-user job=\d+ attempt=1 to=p\*\*\*@example\.org ", logged["text"])
+    assert logged["text"].endswith(f" db={site.path}")
+    assert (logged["level"], logged["when"] > 1e9) == ("INFO", True)
+
+
+def test_a_paused_queue_sends_nothing(site: Site) -> None:
+    """A run deletes orphans and touches no token; there is no next token and no end; both doctors
+    print the same warning and its command.
+    """
+    site.make(7, 8, tokens=0)
+    for number in ("7", "8"):
+        site.run("enqueue", number, site.path)
+    site.settle("mailQueueEnabled", "0")
+    site.sql("DELETE FROM registrations WHERE number = 8")
+    before = site.sql("SELECT * FROM config ORDER BY key")
+
+    done = site.work()
+
+    assert (done.returncode, done.stdout) == (0, "paused, 2 waiting\n")
+    assert site.sql("SELECT * FROM config ORDER BY key") == before
+    assert [ident for ident, _ in site.jobs()] == ["7-user", "7-organizer"]
+    (skipped,) = site.told("run_skipped", "run_start", "run_end")
+    assert (skipped["event"], skipped["orphans"]) == ("run_skipped", 2)
+    assert site.mails() == []
+
+    own, any_place = (site.run("doctor", site.path, family=family) for family in ("zgb", ""))
+    assert re.search(r"\nwarn  switch    paused.*\n {16}mend: spooldeck control ", own.stdout)
+    assert {line.split()[0] for line in own.stdout.splitlines()} == {"ok", "warn", "mend:"}
+    assert any_place.stdout == own.stdout
+    assert (own.returncode, any_place.returncode) == (1, 1)
+
+    (paused,) = queue_tokens(site.setup())
+    site.settle("mailQueueEnabled", "1")
+    (empty,) = queue_tokens(site.setup())
+    site.settle("mailTokens", "1")
+    (ready,) = queue_tokens(site.setup())
+    assert (paused.paused, paused.next) == (True, None)
+    assert drained(3, Drain(Course.UNKNOWN), (paused,)).brief == "paused"
+    assert empty.paused is False and empty.next is not None
+    assert (ready.tokens, ready.next) == (1, None)
+
+
+def test_a_failed_mail_waits_and_the_run_is_silent(site: Site) -> None:
+    """With --quiet a run with a failed mail prints nothing, for cron, and ends with 0; the job has
+    the reason and its next attempt.
+    """
+    site.make(7)
+    a_script(site.folder / "sendmail", "cat > /dev/null; echo 'no such user' >&2; exit 67")
+    site.enqueue(7)
+    before = int(time.time())
+
+    done = site.work("--quiet")
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    fields = "status, attempts, next_attempt_at, last_error"
+    ((status, attempts, due, error),) = site.sql(f"SELECT {fields} FROM mail_queue")
+    assert (status, attempts) == ("failed", 1)
+    assert due >= before + 60
+    assert "rejected" in error
+    assert [line["attempt"] for line in site.told("failed")] == [1]
+
+
+def test_mails_wait_for_a_missing_template(site: Site) -> None:
+    """A kind without its template is not claimed, which run, facts and doctor report; the other
+    kind is sent. Beside a worker of another program that needs no template it is no warning.
+    """
+    site.make(7)
+    (site.folder / "user.txt").unlink()
+    site.run("enqueue", "7", site.path)
+
+    done = site.work()
+
+    assert done.returncode == 0
+    assert "user: template" in done.stdout
+    assert "No such file" in done.stdout
+    assert [mail["To"] for mail in site.mails()] == ["orga@example.org"]
+    assert site.sql("SELECT attempts, status FROM mail_queue") == [(0, "pending")]
+    site.settle("mailLastRefill", "1000")
+    assert any(line.startswith("user mails wait: ") for line in queue_facts(site.setup()).warnings)
+    assert "user.txt" in queue_shut(site.setup(), "user")
+
+    setup = setup_for(config.Config(), site.path, {})
+    alone, shut = queue_facts(setup), queue_shut(setup, "user")
+    site.settle("mailLastRefill", str(int(time.time())))
+    beside = queue_facts(setup)
+    site.config.write_text("{}\n")
+    letters = [line for line in site.run("doctor", site.path).stdout.splitlines() if "let" in line]
+    assert dict(alone.rows)["our worker"].startswith("sends nothing: no template is set")
+    assert any("no template is set" in line for line in alone.warnings)
+    assert dict(beside.rows)["our worker"] == dict(alone.rows)["our worker"]
+    assert not any("no template is set" in line for line in beside.warnings)
+    assert shut.startswith("no template is set")
+    assert queue_shut(setup, "user") == ""
+    assert letters[0].startswith("ok    letters   somebody else's worker sends them: no template")
+
+
+def test_a_relay_gets_a_redirected_mail_with_its_headers(site: Site) -> None:
+    """curl hands over the Message-ID and the former recipient."""
+    needs("curl")
+    site.make(7)
+    for key, value in (("startDate", "2001-01-01"), ("endDate", "2001-01-31")):
+        site.settle(key, value)
+    site.settle("mailRedirectToSchumbi", "1")
+    site.enqueue(7)
+    with Server() as server:
+        relay = f"relay: {{host: {HOST}, port: {server.port}}}"
+        site.configure(mail=f"method: curl, plain_hosts: ['{HOST}'], {relay}")
+        done = site.work()
+
+    assert done.stdout.startswith("1 sent"), done
+    (received,) = server.mails
+    mail = email.message_from_bytes(received.data, policy=email.policy.default)
+    assert received.recipients == ("p7=example.org@schumbi.de",)
+    assert mail["Message-ID"].startswith("<zgb-7-user-")
+    assert mail["X-Original-To"] == "p7@example.org"
+
+
+def test_a_log_that_cannot_be_written_goes_to_stderr(site: Site) -> None:
+    """The mail is sent all the same."""
+    site.make(7)
+    site.enqueue(7)
+    site.environ["MAIL_QUEUE_LOG"] = str(site.folder / "no" / "folder.log")
+
+    done = site.work()
+
+    assert (done.returncode, len(site.mails())) == (0, 1)
+    assert '"event":"sent"' in done.stderr
+
+
+# ---- what the other commands show of it
 
 
 def test_failed_jobs_are_told_from_pending_ones(site: Site) -> None:
     """Status, overview and list count and select jobs by the words of the format itself."""
     site.make(7, 8)
-    for number in ("7", "8"):
-        site.run("enqueue", number, site.path, "--type", "user")
+    site.enqueue(7, 8)
     site.sql("UPDATE mail_queue SET status = 'failed' WHERE registration_number = 8")
     root = ("--root", site.path)
 
@@ -292,20 +474,19 @@ def test_failed_jobs_are_told_from_pending_ones(site: Site) -> None:
     assert (promote.returncode, promote.stderr) == (0, "")
 
 
-def test_of_a_shared_log_each_database_shows_its_own(
+def test_each_database_shows_its_own_lines_of_a_shared_log(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two queues of one user write one log, each of its own job 7-user: one was sent, the other is
-    claimed by a worker that is gone. Of that one nothing says that it was sent: not its screen, and
-    no line that comes while one watches.
+    claimed. Neither the history of the second nor its new log lines contain `sent`.
     """
     site.make(7)
-    site.run("enqueue", "7", site.path, "--type", "user")
+    site.enqueue(7)
     left = str(site.folder / "data" / "left.db")
     with closing(sqlite3.connect(site.path)) as theirs, closing(sqlite3.connect(left)) as copy:
         theirs.backup(copy)
     monkeypatch.setenv("HOME", site.environ["HOME"])
-    setup = setup_for(config.load(str(site.config), {}), left, {})
+    setup = site.setup(left)
     (place,) = places_of(setup, [left])
     tails = [Tail(path) for path in place.logs]
     assert not [line for tail in tails for line in tail.poll() if "7-user" in line.text]
@@ -313,40 +494,42 @@ def test_of_a_shared_log_each_database_shows_its_own(
     with closing(place.open()) as store:
         (task,) = store.take(time.time(), "gone", 1)
     desk_of(setup).log().tell("claimed", job=1, reg=7, type="user", attempt=1)
-    site.run("work", site.path)
+    site.work()
 
-    events = [line["event"] for line in site.told("claimed", "sent")]
-    assert events == ["claimed", "claimed", "sent"]
-    mentions = looking.told(place.logs, task).log
-    assert mentions is not None
-    mentioned = mentions.lines
+    assert [line["event"] for line in site.told("claimed", "sent")] == [
+        "claimed",
+        "claimed",
+        "sent",
+    ]
+    log = looking.told(place.logs, task).log
+    assert log is not None
+    (mentioned,) = log.lines
     shown = [line for tail in tails for line in tail.poll()]
-    assert [line.text.split(" job=")[0] for line in mentioned] == ["claimed 7-user"]
+    assert mentioned.text.split(" job=")[0] == "claimed 7-user"
     assert [line for line in shown if site.path in line.text] == []
-    assert [line.text for line in shown if "7-user" in line.text] == [mentioned[0].text]
+    assert [line.text for line in shown if "7-user" in line.text] == [mentioned.text]
     for tail in tails:
         tail.close()
 
 
-def test_a_suspended_transport_is_told_wherever_one_asks(site: Site) -> None:
-    """With the command that has it go on: by status, in full, by the doctor, and of each job."""
+def test_a_suspended_transport_is_reported_everywhere(site: Site) -> None:
+    """Status, doctor and each job have the command that resumes it."""
     site.make(7)
-    site.run("enqueue", "7", site.path, "--type", "user")
-    site.run("work", site.path)
-    site.run("enqueue", "7", site.path, "--type", "user")
+    site.enqueue(7)
+    site.work()
+    site.enqueue(7)
     site.run("mail", "suspend", "sendmail", "--root", site.path, family="")
     resume = f"spooldeck mail resume sendmail --root {site.path}"
 
-    status = site.run("status", site.path, family="")
-    doctor = site.run("doctor", site.path)
-    setup = setup_for(config.load(str(site.config), {}), site.path, {})
+    status = site.status().stdout
+    setup = site.setup()
 
     held = "sends nothing: no mail transport: sendmail suspended by "
-    (attention,) = [line for line in status.stdout.splitlines() if line.startswith("attention")]
+    (attention,) = [line for line in status.splitlines() if line.startswith("attention")]
     assert attention.startswith(f"attention our worker {held}")
     assert attention.endswith(f"({resume})")
-    assert f"our worker {held}" in status.stdout
-    assert f"mend: {resume}\n" in doctor.stdout
+    assert f"our worker {held}" in status
+    assert f"mend: {resume}\n" in site.run("doctor", site.path).stdout
     assert queue_shut(setup, "user").endswith(f"({resume})")
     assert queue_shut(setup, "guest").endswith(f"({resume})")
     (place,) = places_of(setup, [site.path])
@@ -356,235 +539,35 @@ def test_a_suspended_transport_is_told_wherever_one_asks(site: Site) -> None:
     site.run(*resume.split()[1:], family="")
     assert queue_shut(setup, "user") == ""
     assert queue_shut(setup, "guest") == "no mail is known as guest"
-    assert site.run("status", site.path, family="").returncode == 0
+    assert site.status().returncode == 0
 
 
-def test_without_a_template_our_worker_sends_nothing_which_is_told(site: Site) -> None:
-    """Unless somebody else's runs there, who needs none of ours; a lacking file keeps its kind."""
+def test_two_names_of_one_database_are_one_queue(site: Site) -> None:
+    """A symbolic link has the same staging directory: one lock and one journal."""
     site.make(7)
-    site.settle("mailLastRefill", "1000")
-    site.run("enqueue", "7", site.path)
-    (site.folder / "user.txt").unlink()
-    setup = setup_for(config.load(str(site.config), {}), site.path, {})
-    assert any(said.startswith("user mails wait: ") for said in queue_facts(setup).warnings)
-    assert "user.txt" in queue_shut(setup, "user")
+    site.enqueue(7)
+    link = site.folder / "link.db"
+    link.symlink_to(site.path)
+    reason = ("--reason", "by the link")
 
-    setup = setup_for(config.Config(), site.path, {})
-    told, shut = queue_facts(setup), queue_shut(setup, "user")
-    site.settle("mailLastRefill", str(int(time.time())))
-    beside = queue_facts(setup)
-    site.config.write_text("{}\n")
-    letters = [line for line in site.run("doctor", site.path).stdout.splitlines() if "let" in line]
+    held = site.run("hold", str(link), "--id", "7-user", "--apply", "1", *reason, family="")
 
-    assert dict(told.rows)["our worker"].startswith("sends nothing: no template is set")
-    assert any("no template is set" in said for said in told.warnings)
-    assert dict(beside.rows)["our worker"] == dict(told.rows)["our worker"]
-    assert not any("no template is set" in said for said in beside.warnings)
-    assert shut.startswith("no template is set")
-    assert queue_shut(setup, "user") == ""
-    assert letters[0].startswith("ok    letters   somebody else's worker sends them: no template")
+    assert held.returncode == 0, held.stderr
+    assert "by the link" in site.run("journal", site.path, family="").stdout
+    setups = [site.setup(path) for path in (str(link), site.path)]
+    assert {setup.desk for setup in setups} == {f"{site.path}.spooldeck.d"}
+    assert {setup.queue.pending for setup in setups} == {str(Path(site.path).parent)}
 
 
-def test_while_it_is_paused_nobody_says_when_it_is_done(site: Site) -> None:
-    """There is no next token to wait for, and no end to be foretold."""
-    site.make(7, tokens=0)
-    site.settle("mailQueueEnabled", "0")
-    setup = setup_for(config.load(str(site.config), {}), site.path, {})
-
-    (paused,) = queue_tokens(setup)
-    site.settle("mailQueueEnabled", "1")
-    (empty,) = queue_tokens(setup)
-    site.settle("mailTokens", "1")
-    (ready,) = queue_tokens(setup)
-
-    assert (paused.paused, paused.next) == (True, None)
-    assert drained(3, Drain(Course.UNKNOWN), (paused,)).brief == "paused"
-    assert empty.paused is False and empty.next is not None
-    assert (ready.tokens, ready.next) == (1, None)
-
-
-def test_what_is_no_mail_queue_is_said(site: Site) -> None:
-    """A folder is none, nor is a file of something else."""
-    (site.folder / "text").write_text("hello")
-    for place in (site.folder, site.folder / "text", site.folder / "missing"):
-        done = site.run("work", str(place))
-        assert (done.returncode, "no mail queue" in done.stderr) == (69, True)
-
-
-# ---- one run
-
-
-def test_one_run_sends_what_the_tokens_allow(site: Site) -> None:
-    """One token is one mail; the rest waits, and the log says what the run came to."""
-    site.make(7, 8, tokens=1)
-    for number in ("7", "8"):
-        site.run("enqueue", number, site.path, "--type", "user")
-
-    done = site.run("work", site.path)
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("1 sent, 0 failed, 1 waiting; next token in ")
-    (mail,) = site.mails()
-    assert (mail["To"], mail["Subject"]) == ("p7@example.org", "Anmeldung 7")
-    assert mail["Message-ID"].startswith("<zgb-7-user-")
-    assert mail.get_content() == "Hallo Person 7, Nummer 7.\n"
-    assert site.jobs() == [("8-user", "pending")]
-    start, end = site.told("run_start", "run_end")
-    assert start["run"] == end["run"]
-    assert {"rate": 1, "cap": 1, "tokens_before": 1.0}.items() <= start.items()
-    counted = {"allowed": 1, "claimed": 1, "sent": 1, "failed": 0, "recovered": 0, "orphans": 0}
-    assert counted.items() <= end.items()
-    assert end["tokens_after"] < 1
-
-
-def test_what_a_run_did_is_told_where_mail_and_logs_are_looked_at(site: Site) -> None:
-    """How the transport fared, and the queue's own log with what matters first."""
-    site.make(7, 17)
-    site.run("enqueue", "7", site.path)
-    site.run("enqueue", "17", site.path, "--type", "user")
-    site.run("work", site.path)
-
-    sending = json.loads(site.run("transports", site.path, "--json", family="").stdout)
-    lines = site.run("log", site.path, "--json", family="").stdout.splitlines()
-
-    (sent,) = [way for way in sending["transports"] if way["totals"]["attempts"]]
-    assert (sent["transport"], sent["totals"]["success"]) == ("sendmail", 1)
-    assert {each["problem"] for each in sending["sources"]} == {""}
-    own = [line for line in map(json.loads, lines) if line["log"] == str(site.log_path)]
-    (done,) = [line for line in own if line["text"].startswith("sent ")]
-    assert re.match(r"sent 7-user job=\d+ attempt=1 to=p\*\*\*@example\.org ", done["text"])
-    assert done["text"].endswith(f" db={site.path}")
-    assert (done["level"], done["when"] > 1e9) == ("INFO", True)
-
-
-def test_a_job_that_is_nothing_but_its_row_is_shown_by_it(site: Site) -> None:
-    """The mail is made of it when it is sent: until then there is no other payload."""
-    site.make(7)
-    site.run("enqueue", "7", site.path, "--type", "user")
-    with closing(ZgbStore(Settings().place(site.path))) as store:
-        (task,) = [item for item in store.look({"7-user"}) if isinstance(item, Task)]
-        opened = [parts.Opened(part, store.read(task, part.name)) for part in store.parts(task)]
-
-    said = ["".join(text for text, _ in line) for line in parts.payload(opened, 0.0, 80)]
-
-    assert said[0].endswith("it has no payload; this is all there is of it")
-    assert "row: JSON" in said[1]
-    assert '      "mail_type": "user",' in said
-
-
-def test_a_paused_run_keeps_house_and_spends_nothing(site: Site) -> None:
-    """Orphans go, the bucket stays untouched, and the log says that it was skipped."""
-    site.make(7, 8)
-    for number in ("7", "8"):
-        site.run("enqueue", number, site.path)
-    site.settle("mailQueueEnabled", "0")
-    site.sql("DELETE FROM registrations WHERE number = 8")
-    before = site.sql("SELECT * FROM config ORDER BY key")
-
-    done = site.run("work", site.path)
-
-    assert (done.returncode, done.stdout) == (0, "paused, 2 waiting\n")
-    assert site.sql("SELECT * FROM config ORDER BY key") == before
-    assert [ident for ident, _ in site.jobs()] == ["7-user", "7-organizer"]
-    (skipped,) = site.told("run_skipped", "run_start", "run_end")
-    assert (skipped["event"], skipped["orphans"]) == ("run_skipped", 2)
-    assert site.mails() == []
-
-
-def test_a_failed_mail_waits_and_cron_hears_nothing(site: Site) -> None:
-    """The run ends well, and quietly; the job says why and waits for its minute."""
-    site.make(7)
-    a_script(site.folder / "sendmail", "cat > /dev/null; echo 'no such user' >&2; exit 67")
-    site.run("enqueue", "7", site.path, "--type", "user")
-    before = int(time.time())
-
-    done = site.run("work", site.path, "--quiet")
-
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    ((status, attempts, due, error),) = site.sql(
-        "SELECT status, attempts, next_attempt_at, last_error FROM mail_queue"
-    )
-    assert (status, attempts) == ("failed", 1)
-    assert due >= before + 60
-    assert "rejected" in error
-    assert [line["attempt"] for line in site.told("failed")] == [1]
-
-
-def test_what_cannot_be_sent_is_not_claimed(site: Site) -> None:
-    """Without its template a kind waits and costs no token; the other one goes on."""
-    site.make(7)
-    (site.folder / "user.txt").unlink()
-    site.run("enqueue", "7", site.path)
-
-    done = site.run("work", site.path)
-
-    assert done.returncode == 0
-    assert "user: template" in done.stdout
-    assert "No such file" in done.stdout
-    assert [mail["To"] for mail in site.mails()] == ["orga@example.org"]
-    assert site.sql("SELECT attempts, status FROM mail_queue") == [(0, "pending")]
-
-
-@pytest.mark.parametrize(
-    ("own", "words"),
-    [
-        ("lease: 60", "stores.zgb.lease: the lease of 60 s may lapse"),
-        ("lease: x", "stores.zgb.lease: expected a whole number"),
-    ],
-)
-def test_settings_that_cannot_work_send_nothing(site: Site, own: str, words: str) -> None:
-    """It says which one, and claims nothing."""
-    site.make(7)
-    site.run("enqueue", "7", site.path, "--type", "user")
-    site.configure(own=own)
-
-    done = site.run("work", site.path)
-
-    assert (done.returncode, words in done.stderr) == (78, True)
-    assert site.jobs() == [("7-user", "pending")]
-
-
-def test_mail_goes_by_a_relay_with_its_own_headers(site: Site) -> None:
-    """Through curl to a server, redirected: the Message-ID and the first address arrive."""
-    needs("curl")
-    site.make(7)
-    site.settle("mailRedirectToSchumbi", "1")
-    site.settle("startDate", "2001-01-01")
-    site.settle("endDate", "2001-01-31")
-    site.run("enqueue", "7", site.path, "--type", "user")
-    with Server() as server:
-        relay = f"relay: {{host: {HOST}, port: {server.port}}}"
-        site.configure(mail=f"method: curl, plain_hosts: ['{HOST}'], {relay}")
-        done = site.run("work", site.path)
-
-    assert done.stdout.startswith("1 sent"), done
-    (received,) = server.mails
-    mail = email.message_from_bytes(received.data, policy=email.policy.default)
-    assert received.recipients == ("p7=example.org@schumbi.de",)
-    assert mail["Message-ID"].startswith("<zgb-7-user-")
-    assert mail["X-Original-To"] == "p7@example.org"
-
-
-def test_with_no_log_to_write_the_lines_are_heard(site: Site) -> None:
-    """They go to standard error, and the mail goes out."""
-    site.make(7)
-    site.run("enqueue", "7", site.path, "--type", "user")
-    site.environ["MAIL_QUEUE_LOG"] = str(site.folder / "no" / "folder.log")
-
-    done = site.run("work", site.path)
-
-    assert (done.returncode, len(site.mails())) == (0, 1)
-    assert '"event":"sent"' in done.stderr
-
-
-# ---- ended in between
+# ---- interrupted, or refused by the database
 
 
 def test_killed_after_sending_it_is_sent_once(site: Site) -> None:
     """A worker is killed when the mail is out and its row is still there; the next run that comes
-    after the lease finds the line, and has the row go."""
+    after the lease finds the `sent` line and deletes the row.
+    """
     site.make(7)
-    site.run("enqueue", "7", site.path, "--type", "user")
+    site.enqueue(7)
     dying = (
         "import os, signal\n"
         "from engine.stores.zgb import ZgbStore\n"
@@ -596,12 +579,12 @@ def test_killed_after_sending_it_is_sent_once(site: Site) -> None:
     assert site.jobs() == [("7-user", "sending")]
     site.settle("mailTokens", "1")
     site.sql("UPDATE mail_queue SET locked_until = 1")
-    site.run("work", site.path)
+    site.work()
     assert site.jobs() == [("7-user", "pending")]  # it waits, as after any failure
     site.sql("UPDATE mail_queue SET next_attempt_at = 1")
     site.settle("mailTokens", "1")
 
-    done = site.run("work", site.path)
+    done = site.work()
 
     assert (done.returncode, site.jobs(), len(site.mails())) == (0, [], 1)
     assert len(site.told("sent")) == len(site.told("already_sent")) == 1
@@ -609,20 +592,19 @@ def test_killed_after_sending_it_is_sent_once(site: Site) -> None:
 
 
 def test_of_two_runs_one_works(site: Site) -> None:
-    """While a mail is being handed over a second run ends with 2, and says so unless --quiet; each
-    mail goes once."""
+    """While a mail is being handed over a second run ends with 2, and names the first unless
+    --quiet; each mail is sent once.
+    """
     site.make(7)
     gate = site.folder / "gate"
     os.mkfifo(gate)
     script = Path(site.sendmail)
     script.write_text(script.read_text().replace("cat >", f"read x < '{gate}'\ncat >", 1))
-    site.run("enqueue", "7", site.path, "--type", "user")
+    site.enqueue(7)
     first = site.start(*site.argv("work", site.path))
     assert soon(lambda: site.jobs() == [("7-user", "sending")])
 
-    second = site.run("work", site.path)
-    loop = site.run("work", site.path, "--loop")
-    quiet = site.run("work", site.path, "--quiet")
+    second, loop, quiet = site.work(), site.work("--loop"), site.work("--quiet")
     gate.write_text("go\n")
     said, _ = first.communicate(timeout=PATIENCE)
 
@@ -634,54 +616,39 @@ def test_of_two_runs_one_works(site: Site) -> None:
     assert len(site.mails()) == 1
 
 
-def test_a_loop_sends_what_comes_and_ends_when_told(site: Site) -> None:
-    """It does not wait for the minute to be over: the database changes, and it looks."""
-    site.make(7, 8)
-    site.settle("mailMaxPerHour", "60")
-    site.settle("mailTokens", "5")
-    hourly = "from tui.cli import zgb\nzgb.EVERY = 3600.0"
-    loop = site.start(*site.patched(hourly, "work", site.path, "--loop"))
-    try:
+def test_a_loop_sends_new_jobs_immediately(site: Site) -> None:
+    """It does not wait for the minute to be over when the database changes."""
+    site.make(7, 8, tokens=5, hourly=60)
+    with site.looping("from tui.cli import zgb\nzgb.EVERY = 3600.0", []):
         assert soon(lambda: site.log_path.exists() and len(site.told("run_end")) > 0)
-        site.run("enqueue", "7", site.path, "--type", "user")
-        assert soon(lambda: len(site.mails()) == 1 and site.jobs() == [])
-        site.run("enqueue", "8", site.path, "--type", "user")
-        assert soon(lambda: len(site.mails()) == 2 and site.jobs() == [])
-    finally:
-        loop.send_signal(signal.SIGTERM)
-        said, _ = loop.communicate(timeout=PATIENCE)
+        for count, number in enumerate((7, 8), 1):
+            site.enqueue(number)
+            assert soon(lambda count=count: len(site.mails()) == count and site.jobs() == [])  # type: ignore[misc]
 
-    assert loop.returncode == 0, said
     assert len(site.told("run_end")) == len(site.told("run_start"))
 
 
-def test_a_loop_outlives_what_the_database_refuses(site: Site) -> None:
-    """A rule of theirs against what a run does may be gone at the next: it is said once, and the
-    loop goes on.
-    """
-    site.make(7)
-    site.settle("mailTokens", "5")
-    site.run("enqueue", "7", site.path, "--type", "user")
+def test_a_loop_outlives_a_refusal_of_the_database(site: Site) -> None:
+    """A trigger that aborts each run is reported once; the loop goes on until it is gone."""
+    site.make(7, tokens=5)
+    site.enqueue(7)
     site.sql("CREATE TRIGGER no BEFORE UPDATE ON config BEGIN SELECT RAISE(ABORT, 'not now'); END")
     often = (
         "import sys\nfrom tui.cli import zgb\n"
         "zgb.again = lambda refusals: print('refused', refusals, file=sys.stderr) or 0.1"
     )
-    loop = site.start(*site.patched(often, "work", site.path, "--loop"))
-    try:
 
-        def refused() -> int:
-            runs = site.told("run_end") if site.log_path.exists() else []
-            return sum("not now" in str(run.get("error")) for run in runs)
+    def refused() -> int:
+        runs = site.told("run_end") if site.log_path.exists() else []
+        return sum("not now" in str(run.get("error")) for run in runs)
 
+    output: list[str] = []
+    with site.looping(often, output):
         assert soon(lambda: refused() > 2)
         site.sql("DROP TRIGGER no")
         assert soon(lambda: len(site.mails()) == 1 and site.jobs() == [])
-    finally:
-        loop.send_signal(signal.SIGTERM)
-        said, _ = loop.communicate(timeout=PATIENCE)
 
-    assert loop.returncode == 0, said
+    (said,) = output
     assert said.count("not now") == 1
     assert "not now, retry in 0s" in said
     assert said.index("refused 0\n") < said.index("refused 1\n") < said.index("refused 2\n")
@@ -689,20 +656,16 @@ def test_a_loop_outlives_what_the_database_refuses(site: Site) -> None:
     assert re.search(r"\[ERROR\] Queue cannot be reached: .*not now, retry in 0s", log)
 
 
-def test_a_run_that_was_refused_its_claims_says_so(site: Site) -> None:
-    """A rule of theirs refuses each claim: that is no run in which there was nothing to send. It
-    is said in a line, by the exit code, in the log, by the doctor and by status, until a later run
-    has done all that it should.
+def test_a_run_whose_claims_are_refused_is_a_failure(site: Site) -> None:
+    """A trigger that aborts each claim is exit code 69, a line, an error in the log, and bad in
+    doctor and status, until a later run has succeeded.
     """
-    site.make(7)
-    site.settle("mailMaxPerHour", "40")
-    site.settle("mailTokens", "5")
+    site.make(7, tokens=5, hourly=40)
     site.run("enqueue", "7", site.path)
     refuse = "BEFORE UPDATE ON mail_queue BEGIN SELECT RAISE(ABORT, 'not today'); END"
     site.sql(f"CREATE TRIGGER no {refuse}")
 
-    ran = site.run("work", site.path)
-    doctor, status = site.run("doctor", site.path), site.run("status", site.path, family="")
+    ran, doctor, status = site.work(), site.run("doctor", site.path), site.status()
 
     assert (ran.returncode, ran.stdout) == (69, "")
     assert "not today" in ran.stderr
@@ -715,67 +678,30 @@ def test_a_run_that_was_refused_its_claims_says_so(site: Site) -> None:
     assert re.search(r"^attention the last run failed: .*not today", status.stdout, re.MULTILINE)
 
     site.sql("DROP TRIGGER no")
-    assert site.run("work", site.path).stdout == "2 sent, 0 failed, 0 waiting\n"
+    assert site.work().stdout == "2 sent, 0 failed, 0 waiting\n"
     assert "failed:" not in site.run("doctor", site.path).stdout
-    assert "last run failed" not in site.run("status", site.path, family="").stdout
+    assert "last run failed" not in site.status().stdout
     assert [line["level"] for line in site.told("run_end")] == ["error", "info"]
 
 
-def test_a_run_says_which_jobs_nobody_could_claim(site: Site) -> None:
-    """Rows that are no jobs wait for ever: without a reason, nobody would look why."""
-    site.make(7, 8)
-    site.settle("mailMaxPerHour", "40")
-    site.settle("mailTokens", "5")
-    for number in ("7", "8"):
-        site.run("enqueue", number, site.path, "--type", "user")
+def test_a_run_counts_rows_that_cannot_be_read(site: Site) -> None:
+    """Rows that are no jobs wait for ever: the run names them and the command that explains."""
+    site.make(7, 8, tokens=5, hourly=40)
+    site.enqueue(7, 8)
     site.sql("UPDATE mail_queue SET next_attempt_at = 'soon' WHERE registration_number = 8")
 
-    said = f"1 row cannot be read (spooldeck zgb doctor {site.path})"
-    assert site.run("work", site.path).stdout == f"1 sent, 0 failed, 1 waiting; {said}\n"
+    why = f"1 row cannot be read (spooldeck zgb doctor {site.path})"
+    assert site.work().stdout == f"1 sent, 0 failed, 1 waiting; {why}\n"
     site.sql("UPDATE mail_queue SET next_attempt_at = 0")
-    assert site.run("work", site.path).stdout == "1 sent, 0 failed, 0 waiting\n"
+    assert site.work().stdout == "1 sent, 0 failed, 0 waiting\n"
 
 
-def test_a_run_tells_of_itself_in_numbers(site: Site) -> None:
-    """It writes the same metrics file as a worker of a queue of the contract, on our desk."""
-    site.make(7, 8)
-    site.settle("mailTokens", "1")
-    site.run("enqueue", "7", site.path, "--type", "user")
-    site.run("enqueue", "8", site.path, "--type", "user")
-
-    site.run("work", site.path)
-
-    told = metrics.read(f"{site.path}.spooldeck.d/metrics/queue.prom")
-    assert told.get("nftban_queue_tasks_pending") == 1
-    assert told.get("nftban_queue_tasks_working") == 0
-    assert told.get("nftban_queue_tasks_processed_total") == 1
-
-
-def test_two_names_of_one_database_are_one_queue(site: Site) -> None:
-    """By a link there is the same desk: one lock keeps two runs apart, and there is one journal."""
-    site.make(7)
-    site.run("enqueue", "7", site.path, "--type", "user")
-    link = site.folder / "link.db"
-    link.symlink_to(site.path)
-    reason = ("--reason", "by the link")
-
-    held = site.run("hold", str(link), "--id", "7-user", "--apply", "1", *reason, family="")
-
-    assert held.returncode == 0, held.stderr
-    assert "by the link" in site.run("journal", site.path, family="").stdout
-    setups = [setup_for(config.load(str(site.config), {}), str(p), {}) for p in (link, site.path)]
-    assert {setup.desk for setup in setups} == {f"{site.path}.spooldeck.d"}
-    assert {setup.queue.pending for setup in setups} == {str(Path(site.path).parent)}
-
-
-# ---- what is wrong
+# ---- doctor
 
 
 @pytest.mark.parametrize("closed", ["", "q.db"])
-def test_what_is_hidden_is_not_said_to_be_none(tmp_path: Path, closed: str) -> None:
-    """A database, or a folder with one, that we may not look at is hidden from us: no advice to
-    make another one there.
-    """
+def test_a_hidden_database_is_not_called_missing(closed: str) -> None:
+    """Without read permission for a database or its folder, no command to make another is named."""
     with nobodys_folder() as folder:
         inside = folder / "in"
         shut, database = inside / closed, inside / "q.db"
@@ -792,130 +718,82 @@ def test_what_is_hidden_is_not_said_to_be_none(tmp_path: Path, closed: str) -> N
         by_nobody(look)
 
 
-def doctored(site: Site) -> tuple[int, dict[str, list[str]]]:
-    """What somebody has to see to, each with how bad it is, by the check."""
-    done = site.run("doctor", site.path)
-    assert done.stderr == ""
-    bad: dict[str, list[str]] = {}
-    for line in done.stdout.splitlines():
-        if line.startswith(("warn ", "bad ")):
-            grade, name, words = line.split(maxsplit=2)
-            bad.setdefault(name, []).append(f"{grade}: {words}")
-    return done.returncode, bad
-
-
-def test_a_healthy_queue_needs_nothing(site: Site) -> None:
-    """After a run, with a log in the home, the doctor finds nothing."""
+def test_doctor_names_everything_that_is_wrong(site: Site) -> None:
+    """A healthy queue has no finding and is code 0; each thing that keeps mails back is one."""
     site.make(7)
-    site.run("work", site.path)
+    site.work()
+    assert site.findings() == (0, {})
 
-    assert doctored(site) == (0, {})
-
-
-def test_every_doctor_says_it_alike(site: Site) -> None:
-    """A row for each finding: how bad, what of, what; and what mends it below. Paused is no damage,
-    and the command that asks of any place says what the queue's own does."""
-    site.make(7)
-    site.settle("mailQueueEnabled", "0")
-
-    own = site.run("doctor", site.path)
-    any_place = site.run("doctor", site.path, family="")
-
-    assert "\nwarn  switch    paused\n                mend: spooldeck control " in own.stdout
-    assert {line.split()[0] for line in own.stdout.splitlines()} == {"ok", "warn", "mend:"}
-    assert any_place.stdout == own.stdout
-    assert (own.returncode, any_place.returncode) == (1, 1)
-
-
-def test_the_doctor_names_what_is_wrong(site: Site) -> None:
-    """Each thing that keeps mails from arriving, all at once."""
-    site.make(7)
     site.run("enqueue", "7", site.path)
-    site.run("enqueue", "7", site.path)
-    site.sql(
-        "UPDATE mail_queue SET status = 'failed', next_attempt_at = 253402300799, attempts = 10"
-        " WHERE mail_type = 'organizer'"
-    )
+    site.sql(f"{FAILED} WHERE mail_type = 'organizer'")
     site.sql("DELETE FROM registrations")
-    for key, value in {
-        "mailQueueEnabled": "0",
-        "mailMaxPerHour": "160",
-        "mailRedirectToSchumbi": "1",
-        "mailLastRefill": "1000",
-    }.items():
+    for key, value in (
+        *(("mailQueueEnabled", "0"), ("mailMaxPerHour", "160")),
+        *(("mailRedirectToSchumbi", "1"), ("mailLastRefill", "1000")),
+    ):
         site.settle(key, value)
     site.environ["MAIL_QUEUE_LOG"] = str(site.folder / "no" / "x.log")
     (site.folder / "user.txt").write_text("{price}")
     site.configure(mail="method: none", own="lease: 50")
 
-    code, bad = doctored(site)
+    code, bad = site.findings()
 
     assert code == 1
-    assert {name: len(words) for name, words in bad.items()} == {
-        "switch": 1,
-        "jobs": 1,
-        "rows": 1,
-        "rate": 1,
-        "lease": 1,
-        "transport": 1,
-        "letters": 2,
-        "redirect": 1,
-        "log": 1,
+    ones = ("switch", "jobs", "rows", "rate", "lease", "transport", "redirect", "log")
+    assert {name: len(words) for name, words in bad.items()} == dict.fromkeys(ones, 1) | {
+        "letters": 2
     }
-    assert {name for name, words in bad.items() if words[0].startswith("bad: ")} == {
-        *("lease", "transport", "letters"),
-    }
+    graver = {name for name, words in bad.items() if words[0].startswith("bad: ")}
+    assert graver == {"lease", "transport", "letters"}
     assert "1 parked" in bad["jobs"][0]
     assert "2 jobs have no registration" in bad["rows"][0]
     assert "the method is none" in bad["transport"][0]
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "name", "words"),
-    [
-        ("mailLastRefill", "1000", "cron", "the last run was"),
-        ("mailTokens", "", "cron", "no run is known of"),
-    ],
+    ("key", "value", "words"),
+    [("mailLastRefill", "1000", "the last run was"), ("mailTokens", "", "no run is known of")],
 )
-def test_the_doctor_hears_that_cron_is_silent(
-    site: Site, key: str, value: str, name: str, words: str
-) -> None:
-    """With the line that belongs into the crontab."""
+def test_doctor_warns_of_a_silent_cron(site: Site, key: str, value: str, words: str) -> None:
+    """With the line for the crontab."""
     site.make(7)
     site.settle(key, value)
 
     done = site.run("doctor", site.path)
 
     assert done.returncode == 1
-    assert f"warn  {name:<9} {words}" in done.stdout
+    assert f"warn  cron      {words}" in done.stdout
     assert "* * * * * " in done.stdout
 
 
-def test_the_doctor_says_when_a_log_may_be_public(site: Site) -> None:
-    """Wherever a web server looks; beside the database it is as safe as that."""
+def test_doctor_warns_of_a_public_log(site: Site) -> None:
+    """A log below a web root may be read by everybody; beside the database it is no warning."""
     site.make(7)
-    site.run("work", site.path)
+    site.work()
     site.environ["HOME"] = "/nonexistent"
-    _, beside = doctored(site)
+    _, beside = site.findings()
     public = site.folder / "htdocs"
     public.mkdir()
     site.environ["MAIL_QUEUE_LOG"] = str(public / "x.log")
-    _, below = doctored(site)
+    _, below = site.findings()
 
     assert "log" not in beside
     assert "below a web root" in below["log"][0]
 
 
-def test_the_doctor_says_what_the_test_mode_lacks(site: Site) -> None:
-    """Readable days, and a time of making where nothing has one; strangers are left to somebody."""
+def test_doctor_names_missing_columns(site: Site) -> None:
+    """The test mode needs readable days and a time of creation; without it and without a key that
+    is used once, a mail may be sent twice.
+    """
     site.make(7)
+    site.work()
     site.run("enqueue", "7", site.path)
     site.settle("mailRedirectToSchumbi", "1")
     dated = site.run("doctor", site.path).stdout
     site.sql("UPDATE registrations SET created_at = strftime('%s') + 900000")
     strangers = site.run("doctor", site.path).stdout
-    site.sql("ALTER TABLE mail_queue DROP COLUMN created_at")
-    site.sql("ALTER TABLE registrations DROP COLUMN created_at")
+    for table in ("mail_queue", "registrations"):
+        site.sql(f"ALTER TABLE {table} DROP COLUMN created_at")
     undated = site.run("doctor", site.path).stdout
 
     assert "YYYY-MM-DD, or switch it off" in dated
@@ -923,52 +801,43 @@ def test_the_doctor_says_what_the_test_mode_lacks(site: Site) -> None:
     assert "if they are to go, at once: spooldeck control" in strangers
     assert "add a created_at to mail_queue or registrations" in undated
 
-
-def test_the_doctor_says_when_a_mail_may_go_twice(site: Site) -> None:
-    """With neither a time of making nor a key that is given out once, one mail is not told from the
-    next of its number.
-    """
-    site.make(7)
-    site.run("work", site.path)
-    site.sql("ALTER TABLE mail_queue DROP COLUMN created_at")
-    assert doctored(site) == (0, {})
+    site.settle("mailRedirectToSchumbi", "0")
+    assert site.findings() == (0, {})
     columns = "registration_number, mail_type, status, attempts, next_attempt_at, locked_until"
     site.sql("DROP TABLE mail_queue")
     site.sql(f"CREATE TABLE mail_queue (id INTEGER PRIMARY KEY, {columns}, last_error)")
-
-    code, bad = doctored(site)
-
+    code, bad = site.findings()
     assert (code, list(bad)) == (1, ["log"])
     assert "may be sent twice" in bad["log"][0]
 
 
-def test_the_doctor_says_why_a_database_cannot_be_read(site: Site) -> None:
-    """A table that is missing is named; and what is no database is told from what is damaged."""
+def test_doctor_explains_an_unreadable_database(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A lock, a missing table, a damaged database and another file each have a remedy."""
     site.make(7)
+    place = Settings.place
+    monkeypatch.setattr(
+        Settings, "place", lambda *own, **more: place(*own, **more)._replace(patience=0.05)
+    )
+    with closing(sqlite3.connect(site.path, isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        assert main(site.argv("doctor", site.path)[len(COMMAND) :]) == 1
+    locked = capsys.readouterr().out
+    assert "locked by another process" in locked
+    assert f"mend: wait, or see who has it: fuser -v {site.path}" in locked
+
     whole = Path(site.path).read_bytes()
     site.sql("DROP TABLE config")
-    lacks = site.run("doctor", site.path)
-    said = doctored(site)
+    lacks, (_, found) = site.run("doctor", site.path), site.findings()
     Path(site.path).write_bytes(whole[:100] + bytes(len(whole) - 100))
     damaged = site.run("doctor", site.path)
     Path(site.path).write_text("hello\n")
     text = site.run("doctor", site.path)
 
-    assert (said[0], "expected a table config" in said[1]["database"][0]) == (1, True)
+    assert "expected a table config" in found["database"][0]
     assert "mend: name the database itself, or make a new one: " in lacks.stdout
     assert f"mend: stop all that write to it, then: sqlite3 {site.path} .recover" in damaged.stdout
     assert "bad   database  no mail queue, expected a SQLite database" in text.stdout
     assert {done.returncode for done in (lacks, damaged, text)} == {1}
-
-
-def test_the_doctor_says_that_a_database_is_locked(site: Site) -> None:
-    """And how one sees by whom, when even looking at it is kept up."""
-    site.make(7)
-    with closing(sqlite3.connect(site.path, isolation_level=None)) as other:
-        other.execute("PRAGMA locking_mode = EXCLUSIVE")
-        other.execute("BEGIN EXCLUSIVE")
-        done = site.run("doctor", site.path)
-
-    assert done.returncode == 1
-    assert "locked by another process" in done.stdout
-    assert f"mend: wait, or see who has it: fuser -v {site.path}" in done.stdout
