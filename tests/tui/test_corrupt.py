@@ -1,11 +1,9 @@
-"""`queue corrupt` and what a worker does with broken files, as the command line has them."""
+"""`queue corrupt`, and what a worker logs of the files that it quarantines."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-
-import pytest
 
 from engine import config
 from engine.model import State, Task
@@ -23,43 +21,36 @@ def in_a_minute() -> float:
     return time.time() + 61
 
 
-@pytest.fixture
-def aside(root: str) -> str:
-    """The name of a torn file that was quarantined."""
-    Path(root, "queue", "pending", f"{TASK.id}.task").write_bytes(FILE[:50])
+def test_quarantined_files_are_listed_and_put_back(root: str, spooldeck: Run) -> None:
+    """A line has name, state, time, former name and reason; a file that is still broken, or none,
+    is a line and exit 1; mended, it is a task again.
+    """
+    pending = Path(root, "queue", "pending")
+    (pending / f"{TASK.id}.task").write_bytes(FILE[:50])
     with store_at(root, in_a_minute) as store:
         list(store.take(in_a_minute(), "me", 1))
         store.set_aside()
         (found,) = store.corrupt()
-    return found.name
-
-
-def test_quarantined_files_are_listed_and_put_back_once_mended(
-    root: str, spooldeck: Run, aside: str
-) -> None:
-    """A line has name, state, time, former name and reason; a file that is still broken, or none,
-    is a line and exit 1; mended, it is a task again.
-    """
     corrupt = ("--root", root, "queue", "corrupt")
     listed = spooldeck(*corrupt, "list")
-    broken = spooldeck(*corrupt, "put-back", aside, "../../pending/x", "--", "-x")
-    Path(root, "queue", ".spooldeck", "corrupt", aside).write_bytes(FILE)
-    mended = spooldeck(*corrupt, "put-back", aside)
+    broken = spooldeck(*corrupt, "put-back", found.name, "../../pending/x", "--", "-x")
+    Path(root, "queue", ".spooldeck", "corrupt", found.name).write_bytes(FILE)
+    mended = spooldeck(*corrupt, "put-back", found.name)
     empty = spooldeck(*corrupt, "list")
 
     assert (listed.returncode, listed.stderr) == (0, "")
     name, word, since, was, reason = listed.stdout.rstrip("\n").split(" | ")
-    assert (name, word, was, reason) == (aside, "pending", f"{TASK.id}.task", REASON)
+    assert (name, word, was, reason) == (found.name, "pending", f"{TASK.id}.task", REASON)
     assert since.endswith("Z") and since.startswith("20")
     assert (broken.returncode, broken.stdout, broken.stderr.count("\n")) == (1, "", 3)
-    assert broken.stderr.startswith(f"spooldeck: {aside}: not put back: {REASON}\n")
+    assert broken.stderr.startswith(f"spooldeck: {found.name}: not put back: {REASON}\n")
     assert (mended.returncode, mended.stderr) == (0, "")
-    assert mended.stdout == f"{aside} is back as pending/{TASK.id}.task\n"
-    assert [path.name for path in Path(root, "queue", "pending").iterdir()] == [f"{TASK.id}.task"]
+    assert mended.stdout == f"{found.name} is back as pending/{TASK.id}.task\n"
+    assert [path.name for path in pending.iterdir()] == [f"{TASK.id}.task"]
     assert (empty.returncode, empty.stdout, empty.stderr) == (0, "", "")
 
 
-def test_a_worker_logs_and_counts_what_it_quarantines(root: str) -> None:
+def test_a_worker_logs_and_counts_quarantined_files(root: str) -> None:
     """Each file is one warning in the queue's log and one more in `corrupt_total`, which
     `queue.prom` does not have.
     """

@@ -1,4 +1,4 @@
-"""Payload paths, by the real command: what `queue add` takes, and what a worker hands on."""
+"""Payload paths: which `queue add` accepts, and which a worker gives to its handler."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ SETTINGS = """\
 handlers: {{report: {{command: [sh, -c, 'echo "$TASK_PAYLOAD_FILE" >>"{folder}/started"; {end}']}}}}
 queue: {{syslog: ""}}
 """
-
 Queue: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -38,29 +37,28 @@ def root(root: str) -> Path:
 
 @pytest.fixture
 def queue(root: Path, spooldeck: Run, tmp_path: Path) -> Queue:
-    """Run `queue` in the mail's folder, with a handler that writes down its payload."""
-    config = tmp_path / "some.yaml"
+    """Run `queue` in the mail's folder, with a handler that writes its payload into a file."""
+    config, mail = tmp_path / "some.yaml", root / "mailspool" / "mail-1"
 
     def run(*words: str, end: str = "exit 1") -> subprocess.CompletedProcess[str]:
         config.write_text(SETTINGS.format(folder=tmp_path, end=end))
         argv = ("--config", config, "--root", root, "queue", *words)
-        return spooldeck(*argv, cwd=root / "mailspool" / "mail-1")
+        return spooldeck(*argv, cwd=mail if mail.is_dir() else root)
 
     return run
 
 
 def put_foreign(root: Path, payload: str) -> None:
-    """Write a task file as the other program does, for any payload."""
+    """Write a task file as another program does, with any payload."""
     record = form.new_record(Task(IDENT, "report", State.PENDING, 1_795_167_675.0))
     data = form.render(record._replace(payload=payload))
     (root / "queue" / "pending" / f"{IDENT}.task").write_bytes(data)
 
 
 CHARACTERS = "expected letters, digits, space"
-NOT_BELOW = (
-    "does not lie plainly below {root}/mailspool: expected the absolute path of a file there"
-)
-
+BELOW = "does not lie plainly below {root}/mailspool"
+NOT_BELOW = f"{BELOW}: expected the absolute path of a file there"
+MAIL = "{root}/mailspool/mail-1"
 REFUSED = {
     "/etc/shadow": NOT_BELOW,
     "{root}/mailspool-old/meta.sh": NOT_BELOW,
@@ -68,58 +66,45 @@ REFUSED = {
     "{root}/mailspool/../secret": CHARACTERS,
     "{root}/mailspool/./mail-1/meta.sh": CHARACTERS,
     "{root}/mailspool//mail-1/meta.sh": CHARACTERS,
-    "{root}/mailspool/mail-1/caf\xe9.sh": CHARACTERS,
-    "{root}/mailspool/mail-1/meta.sh\n": CHARACTERS,
-    "{root}/mailspool/mail-1/\x1b[2J": CHARACTERS,
-    "{root}/mailspool/mail-1/$(id)": CHARACTERS,
+    f"{MAIL}/caf\xe9.sh": CHARACTERS,
+    f"{MAIL}/meta.sh\n": CHARACTERS,
+    f"{MAIL}/\x1b[2J": CHARACTERS,
+    f"{MAIL}/$(id)": CHARACTERS,
     "{root}/mailspool/ln/secret": "lies behind ln, a symbolic link or no",
-    "{root}/mailspool/mail-1/ln.sh": "is a symbolic link: expected",
-    "{root}/mailspool/mail-1": "is no regular file: expected",
+    f"{MAIL}/ln.sh": "is a symbolic link: expected",
+    MAIL: "is no regular file: expected",
     "{root}/mailspool/mail-9/meta.sh": "cannot be reached: mail-9: No such",
-    "{root}/mailspool/mail-1/gone.sh": "no such file, expected",
+    f"{MAIL}/gone.sh": "no such file, expected",
     "{root}/mailspool/" + "x" * 300: "File name too long: expected",
     "{root}/mailspool/" + "x/" * 2048 + "x": "characters: expected at most 4,096",
 }
-"""What is given as a payload, and what is said of it."""
 
 
-def test_another_payload_than_a_plain_file_of_the_mail_spool_is_refused(
-    root: Path, queue: Queue
-) -> None:
-    """It is one line that says what was expected, exit 64, and nothing is written; so it is where
-    the mail spool itself is missing or a link.
+def test_add_accepts_only_a_regular_file_of_the_mail_spool(root: Path, queue: Queue) -> None:
+    """Any other payload is one line, code 64, and no task is written; so it is if the mail spool is
+    a symbolic link or missing.
     """
-    given = f"{root}/mailspool/mail-1/meta.sh"
-    for payload, said in REFUSED.items():
+
+    def refused(payload: str, why: str) -> None:
         ran = queue("add", "mail_send", "x", payload.format(root=root))
         assert (ran.returncode, ran.stdout) == (64, ""), payload
         assert ran.stderr.startswith("spooldeck: payload path ")
-        assert said.format(root=root) in ran.stderr, payload
+        assert why.format(root=root) in ran.stderr, payload
         assert ran.stderr.count("\n") == 1 and ran.stderr[:-1].isprintable()
-    (root / "mailspool").rename(root / "moved")
-    (root / "mailspool").symlink_to("moved")
-    linked = queue("add", "mail_send", "x", given)
 
-    assert linked.returncode == 64
-    assert f"lies behind {root}/mailspool, a symbolic link or no folder" in linked.stderr
+    for payload, why in REFUSED.items():
+        refused(payload, why)
+    spool = (root / "mailspool").rename(root / "moved").with_name("mailspool")
+    refused(f"{MAIL}/meta.sh", "cannot be reached: {root}/mailspool: No such file")
+    spool.symlink_to("moved")
+    refused(f"{MAIL}/meta.sh", "lies behind {root}/mailspool, a symbolic link or no folder")
     assert [path for path in (root / "queue").rglob("*.task") if not path.is_dir()] == []
 
 
-def test_without_a_mail_spool_no_payload_is_taken(tmp_path: Path, spooldeck: Run) -> None:
-    """The line names the mail spool that is missing."""
-    root = tmp_path / "data"
-    root.mkdir()
-
-    added = spooldeck("--root", root, "queue", "add", "mail_send", "x", f"{root}/mailspool/1/m.sh")
-
-    assert added.returncode == 64
-    assert f"cannot be reached: {root}/mailspool: No such file" in added.stderr
-
-
-def test_a_payload_is_handed_on_as_it_was_named(root: Path, queue: Queue, tmp_path: Path) -> None:
-    """A plain file of the mail spool is stored as given, reaches the handler, and goes with the
-    task; whether a missing one matters is for the handler to judge.
-    """
+def test_a_handler_gets_the_payload_as_it_was_added(
+    root: Path, queue: Queue, tmp_path: Path
+) -> None:
+    """A file of the mail spool is deleted with its task; a missing one starts its handler, too."""
     mail = root / "mailspool" / "mail-1" / "meta.sh"
     gone = [f"{root}/mailspool/mail-1/gone.sh", f"{root}/mailspool/mail-9/meta.sh"]
 
@@ -134,35 +119,34 @@ def test_a_payload_is_handed_on_as_it_was_named(root: Path, queue: Queue, tmp_pa
     assert not mail.exists()
 
 
-BELOW = "it does not lie plainly below {root}/mailspool"
 LEADS_ELSEWHERE = {
     "/etc/shadow": BELOW,
     "{root}/secret": BELOW,
     "meta.sh": BELOW,
     "{root}/mailspool/../secret": BELOW,
-    "{root}/mailspool/ln/secret": "it lies behind ln, a symbolic link or no",
-    "{root}/mailspool/mail-1/ln.sh": "it is a symbolic link",
+    "{root}/mailspool/ln/secret": "lies behind ln, a symbolic link or no",
+    f"{MAIL}/ln.sh": "is a symbolic link",
 }
-"""The payload in a task file, and what its error says."""
 
 
 @pytest.mark.parametrize("words", ["process-next", "work --until-idle"])
-def test_a_task_that_names_a_file_elsewhere_is_never_run(
+def test_a_payload_outside_the_mail_spool_is_never_run(
     root: Path, queue: Queue, tmp_path: Path, words: str
 ) -> None:
-    """Its handler is not started, it is dead with the reason and is otherwise as it was, and the
-    file is what it was, even when the task is purged for good.
+    """The task is dead with the reason and otherwise unchanged; the file is never touched, not even
+    when the task is purged.
     """
     shadow = Path("/etc/shadow").lstat()
 
-    for payload, said in LEADS_ELSEWHERE.items():
+    for payload, why in LEADS_ELSEWHERE.items():
         named = payload.format(root=root)
         put_foreign(root, named)
         ran = queue(*words.split())
         (dead,) = tasks_at(root, "dlq")
         assert ran.returncode == (3 if words == "process-next" else 0), ran.stderr
         assert (dead.id, dead.payload) == (IDENT, named)
-        assert plain_error(f"payload not touched: {said.format(root=root)}")[:60] == dead.error[:60]
+        error = plain_error(f"payload not touched: it {why.format(root=root)}")
+        assert dead.error[:60] == error[:60]
         if named == "/etc/shadow":
             (root / "queue" / "dlq" / f"{IDENT}.task").unlink()
         else:

@@ -1,4 +1,4 @@
-"""`queue recover`, and the worker that meets a stuck lock: shown, confirmed, done, recorded."""
+"""`queue recover`, and workers that meet a stuck lock."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ list(open_store(root).take(time.time(), str(os.getpid()), 1))
 print("held", flush=True)
 sys.stdin.read()
 """
-"""A worker that claimed a task and does nothing more: in half an hour it is stuck."""
+"""A worker that claimed a task and sends no more heartbeats: in half an hour it is stuck."""
 
 SILENCE = 1300
 """Seconds, more than the 1200 after which a holder counts as stuck."""
@@ -45,7 +45,7 @@ LATER = {SECONDS_AHEAD: str(SILENCE)}
 CLAIMED: Attempts = ([0], [0])
 GIVEN_BACK: Attempts = ([0, 1], [])
 WAITING: Attempts = ([0, 0], [])
-"""The attempts of the tasks that are pending, and of those in work."""
+"""The attempts of the pending tasks, and of those in work."""
 
 
 @pytest.fixture
@@ -57,14 +57,21 @@ def root(root: str) -> Path:
 
 
 @pytest.fixture
+def lock(root: Path) -> Path:
+    """The lock file of the queue."""
+    return root / "run" / "queue.lock"
+
+
+@pytest.fixture
 def start() -> Iterator[Start]:
-    """Start a Python program with pipes to it; it is killed when the test is over."""
+    """Start a Python program and wait for its first line; it is killed at the end."""
     children: list[Child] = []
 
     def starter(code: str, *args: str) -> Child:
         pipe = subprocess.PIPE
         argv = [sys.executable, "-c", code, *args]
         children.append(subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True))
+        assert said(children[-1]) in ("held", "ready")
         return children[-1]
 
     yield starter
@@ -73,20 +80,21 @@ def start() -> Iterator[Start]:
         child.communicate()
 
 
-def silent_worker(start: Start, root: Path) -> Child:
-    """A worker with the lock and a claimed task that gives no more heartbeats."""
-    worker = start(SILENT, str(root))
-    assert said(worker) == "held"
-    return worker
+@pytest.fixture
+def worker(start: Start, root: Path) -> Child:
+    """A worker with the lock and a claimed task that sends no more heartbeats."""
+    return start(SILENT, str(root))
 
 
-def seen(root: Path) -> str:
-    """Which lock there is now."""
-    return locks.examine(str(root / "run" / "queue.lock"), 1200.0).seen
+@pytest.fixture
+def recover(root: Path, spooldeck: Run) -> Run:
+    """Run `queue recover` on the queue, now or `LATER`."""
+    here = ("--root", root, "queue", "recover")
+    return lambda *words, **more: spooldeck(*here, *words, **more)
 
 
 def attempts(root: Path) -> Attempts:
-    """The attempts of each task that is pending, and of each in work."""
+    """The attempts of each pending task, and of each in work."""
     found = [[task.attempts for task in tasks_at(root, word)] for word in ("pending", "work")]
     return tuple(sorted(counts, key=str) for counts in found)
 
@@ -97,15 +105,8 @@ def log_of(root: Path) -> list[str]:
     return [line.partition("] ")[2] for line in lines]
 
 
-@pytest.fixture
-def recover(root: Path, spooldeck: Run) -> Run:
-    """Run `queue recover` on that queue, now or `LATER`."""
-    here = ("--root", root, "queue", "recover")
-    return lambda *words, **more: spooldeck(*here, *words, **more)
-
-
-def test_a_free_lock_is_left_as_it_is(root: Path, recover: Run) -> None:
-    """Nothing to recover is a success, and no file is made."""
+def test_a_free_lock_needs_no_recovery(root: Path, recover: Run) -> None:
+    """Nothing to recover is code 0, and no file is made."""
     run = recover()
 
     assert (run.returncode, run.stderr) == (0, "")
@@ -117,12 +118,13 @@ def test_a_free_lock_is_left_as_it_is(root: Path, recover: Run) -> None:
     assert list((root / "run").iterdir()) == []
 
 
-def test_a_dead_workers_task_comes_back(root: Path, recover: Run, start: Start) -> None:
+def test_the_task_of_a_killed_worker_comes_back(
+    root: Path, lock: Path, recover: Run, worker: Child
+) -> None:
     """After a kill -9 the lock is taken over and the claimed task counts one failed attempt; the
-    mark of an alert goes with its lock.
+    mark of an alert goes with its lock; a dry run changes nothing.
     """
-    worker = silent_worker(start, root)
-    written(root / "run" / "queue.lock.alerted", seen(root))
+    written(lock.with_name("queue.lock.alerted"), locks.examine(str(lock), 1200.0).seen)
     worker.kill()
     worker.wait()
 
@@ -138,16 +140,14 @@ def test_a_dead_workers_task_comes_back(root: Path, recover: Run, start: Start) 
     assert list((root / "run").iterdir()) == []
 
 
-def test_a_worker_at_work_is_left_alone(root: Path, recover: Run, start: Start) -> None:
-    """A held lock is exit 2, with its holder and since when; so is a stuck one that changed hands,
-    or that was confirmed neither on a terminal nor by --yes.
+def test_a_held_lock_is_code_2(recover: Run, worker: Child) -> None:
+    """The holder and its last heartbeat are named; code 2, too, if a stuck lock changed hands or is
+    confirmed neither on a terminal nor by --yes.
     """
-    worker = silent_worker(start, root)
-
     busy = recover("--yes")
     plan = recover("--dry-run", **LATER)
     pipe = recover(**LATER)
-    other = [recover("--yes", "--seen", lock, **LATER) for lock in ("1.abc", locks.NO_LOCK)]
+    other = [recover("--yes", "--seen", seen, **LATER) for seen in ("1.abc", locks.NO_LOCK)]
 
     assert busy.returncode == 2
     assert "is at work, last sign of life 20" in busy.stderr
@@ -162,32 +162,29 @@ def test_a_worker_at_work_is_left_alone(root: Path, recover: Run, start: Start) 
 
 
 @pytest.mark.parametrize("kind", ["folder", "symlink"])
-def test_what_is_no_lock_file_is_one_line(root: Path, spooldeck: Run, kind: str) -> None:
-    """Where something else is in the lock's place, every command that needs the lock says the same
-    and changes nothing: exit 2.
-    """
-    path = root / "run" / "queue.lock"
-    path.mkdir() if kind == "folder" else path.symlink_to("nowhere")
+def test_a_lock_that_is_no_regular_file_is_code_2(
+    root: Path, lock: Path, spooldeck: Run, kind: str
+) -> None:
+    """Every command that needs the lock prints the same line and changes nothing."""
+    lock.mkdir() if kind == "folder" else lock.symlink_to("nowhere")
 
     for words in ("process-next", "work --until-idle", "recover --yes", "recover --dry-run"):
         run = spooldeck("--root", root, "queue", *words.split())
         assert (run.returncode, run.stdout) == (2, "")
         assert run.stderr == (
-            f"spooldeck: lock unknown: {path}: expected a regular file; "
-            f"look at it and remove it: ls -ld {path}\n"
+            f"spooldeck: lock unknown: {lock}: expected a regular file; "
+            f"look at it and remove it: ls -ld {lock}\n"
         )
 
-    assert path.is_symlink() or path.is_dir()
+    assert lock.is_symlink() or lock.is_dir()
     assert attempts(root) == WAITING
 
 
-def test_a_stuck_worker_is_ended(root: Path, recover: Run, start: Start) -> None:
-    """With --yes, and the lock that was seen: the holder is ended, its task back with one attempt
+def test_a_stuck_worker_is_ended(root: Path, lock: Path, recover: Run, worker: Child) -> None:
+    """With --yes and the lock that was seen: the holder is ended, its task back with one attempt
     counted, the lock released, the recovery counted and logged.
     """
-    worker = silent_worker(start, root)
-
-    run = recover("--yes", "--seen", seen(root), **LATER)
+    run = recover("--yes", "--seen", locks.examine(str(lock), 1200.0).seen, **LATER)
 
     assert run.returncode == 0, run.stderr
     assert worker.wait() == -signal.SIGTERM
@@ -199,9 +196,9 @@ def test_a_stuck_worker_is_ended(root: Path, recover: Run, start: Start) -> None
     ]
     assert run.stdout.splitlines()[-1] == "the lock is free"
     assert attempts(root) == GIVEN_BACK
-    assert not (root / "run" / "queue.lock").exists()
+    assert not lock.exists()
     assert (root / "metrics" / "counters" / "lock_recoveries_total").read_text() == "1\n"
-    # A recovery is no run: nothing was worked.
+    # A recovery is no run: no task was processed.
     assert metrics.read(str(root / "metrics" / "queue.prom")).get(LAST_RUN) == 0
     log = log_of(root)
     assert log[0].startswith("[ALERT] Queue processor stuck for 13")
@@ -209,50 +206,42 @@ def test_a_stuck_worker_is_ended(root: Path, recover: Run, start: Start) -> None
     assert "[INFO] Lock auto-recovery completed" in log
 
 
-def test_in_doubt_no_process_is_signalled(root: Path, recover: Run, start: Start) -> None:
-    """A stuck lock whose holder cannot be proven is exit 2 and why, dry or not; the process that it
-    names is unharmed.
+def test_no_process_is_signalled_without_proof(
+    root: Path, lock: Path, recover: Run, start: Start
+) -> None:
+    """A process that the lock names without holding it, and a holder that started after its last
+    heartbeat, are unharmed: code 2 with the reason, dry or not.
     """
-    lock = root / "run" / "queue.lock"
+
+    def refused(why: str, **more: str) -> None:
+        for words in ("--dry-run", "--yes"):
+            run = recover(words, **more)
+            assert run.returncode == 2
+            assert re.search(why, run.stderr), run.stderr
+
     written(lock, "")
     innocent, forger = start(INNOCENT), start(INNOCENT, str(lock))
-    assert said(innocent) == said(forger) == "ready"
     written(lock, lockfile.compose(true_claim(innocent.pid)))
+    refused(f"PID {innocent.pid} does not hold the flock", **LATER)
+    assert is_unharmed(innocent) and is_unharmed(forger)
+    forger.kill()
+    forger.wait()
+    lock.unlink()
 
-    for words in ("--dry-run", "--yes"):
-        run = recover(words, **LATER)
-        assert run.returncode == 2
-        assert f"PID {innocent.pid} does not hold the flock" in run.stderr
-    assert is_unharmed(innocent)
-    assert is_unharmed(forger)
-
-
-def test_evidence_that_contradicts_itself_is_a_doubt(
-    root: Path, recover: Run, start: Start
-) -> None:
-    """A heartbeat before the holder's start: both facts are named, and no process is signalled."""
-    worker = silent_worker(start, root)
-    with (root / "run" / "queue.lock").open("r+b") as lock:
-        claim = lockfile.parse(lock.read())
-        assert claim is not None
-        lock.seek(0)
-        lock.write(lockfile.compose(marked(claim, alive_at=int(lockfile.uptime() - SILENCE))))
-
-    for words in ("--dry-run", "--yes"):
-        run = recover(words)
-        assert run.returncode == 2
-        assert re.search(
-            rf"PID {worker.pid} started \S+ \S+Z, after its last heartbeat \S+ \S+Z", run.stderr
-        )
+    worker = start(SILENT, str(root))
+    claim = lockfile.parse(lock.read_bytes())
+    assert claim is not None
+    with lock.open("r+b") as file:
+        file.write(lockfile.compose(marked(claim, alive_at=int(lockfile.uptime() - SILENCE))))
+    refused(rf"PID {worker.pid} started \S+ \S+Z, after its last heartbeat \S+ \S+Z")
     assert worker.poll() is None
 
 
 @pytest.mark.parametrize(
     "typed", ["the PID", "another", pytest.param("nothing", marks=pytest.mark.deep)]
 )
-def test_on_a_terminal_the_pid_is_typed(root: Path, start: Start, typed: str) -> None:
-    """Only who types the PID of the worker has it ended."""
-    worker = silent_worker(start, root)
+def test_the_pid_is_typed_on_a_terminal(root: Path, worker: Child, typed: str) -> None:
+    """Only if its PID is typed the worker is ended."""
     answers = {"the PID": f"{worker.pid}\n", "another": f"{worker.pid + 1}\n", "nothing": "\x04"}
     pid, terminal = pty.fork()
     if pid == 0:
@@ -272,20 +261,17 @@ def test_on_a_terminal_the_pid_is_typed(root: Path, start: Start, typed: str) ->
     os.close(terminal)
 
     _, status = os.waitpid(pid, 0)
-    if typed == "the PID":
-        assert os.waitstatus_to_exitcode(status) == 0, shown
+    is_right = typed == "the PID"
+    assert os.waitstatus_to_exitcode(status) == (0 if is_right else 2), shown
+    assert (b"nothing was done" in shown) == (not is_right)
+    if is_right:
         assert worker.wait() == -signal.SIGTERM
-        assert attempts(root) == GIVEN_BACK
-    else:
-        assert os.waitstatus_to_exitcode(status) == 2, shown
-        assert b"nothing was done" in shown
-        assert worker.poll() is None
-        assert attempts(root) == CLAIMED
+    assert worker.poll() == (-signal.SIGTERM if is_right else None)
+    assert attempts(root) == (GIVEN_BACK if is_right else CLAIMED)
 
 
-def test_a_task_in_work_is_held_where_asked(root: Path, recover: Run, start: Start) -> None:
-    """With --hold a task in work is parked, its attempt counted, and does not run again."""
-    worker = silent_worker(start, root)
+def test_a_task_in_work_is_held_on_request(root: Path, recover: Run, worker: Child) -> None:
+    """With --hold a task in work is HELD, its attempt counted, and does not run again."""
     (task,) = tasks_at(root, "work")
 
     planned = recover("--dry-run", "--hold", task.id, **LATER)
@@ -299,10 +285,8 @@ def test_a_task_in_work_is_held_where_asked(root: Path, recover: Run, start: Sta
     assert (held.id, held.state, held.attempts) == (task.id, State.HELD, 1)
 
 
-def test_what_cannot_be_given_back_is_named(root: Path, recover: Run) -> None:
-    """A torn file in work/, too young to be quarantined, makes the exit code 74; the lock is
-    free.
-    """
+def test_a_torn_file_in_work_is_code_74(root: Path, lock: Path, recover: Run) -> None:
+    """A file too young to be quarantined is named; the lock is free."""
     (root / "queue/work/20261120T090000Z-report-0000000c.task").write_text("TASK_ID=torn")
 
     run = recover()
@@ -311,19 +295,17 @@ def test_what_cannot_be_given_back_is_named(root: Path, recover: Run) -> None:
     assert "the lock is free" in run.stdout
     assert "work/20261120T090000Z-report-0000000c.task" in run.stderr
     assert "neither given back nor set aside yet" in run.stderr
-    assert not (root / "run/queue.lock").exists()
+    assert not lock.exists()
 
 
-# ---- the worker itself
+# ---- workers
 
 
 @pytest.mark.parametrize("words", ["process-next", "work --until-idle"])
 def test_a_worker_recovers_a_stuck_lock(
-    root: Path, spooldeck: Run, start: Start, words: str
+    root: Path, spooldeck: Run, worker: Child, words: str
 ) -> None:
     """The next worker ends the stuck one, gives its task back and works on in the same call."""
-    worker = silent_worker(start, root)
-
     run = spooldeck("--root", root, "queue", *words.split(), **LATER)
 
     assert run.returncode in (0, 1, 3), run.stderr
@@ -334,15 +316,15 @@ def test_a_worker_recovers_a_stuck_lock(
     assert (root / "metrics" / "counters" / "lock_recoveries_total").read_text() == "1\n"
 
 
-def test_a_timer_alerts_once_of_each_lock(root: Path, spooldeck: Run, start: Start) -> None:
-    """Of a stuck lock that must be left alone the log has one alert, however often a worker comes
-    by; the next lock has another one.
+def test_each_stuck_lock_has_one_alert(
+    root: Path, lock: Path, spooldeck: Run, start: Start
+) -> None:
+    """However often workers of a timer meet a stuck lock that must stay, the log has one alert;
+    the next lock has another one.
     """
-    lock = root / "run" / "queue.lock"
     for times in (3, 2):
         written(lock, "")
         forger = start(INNOCENT, str(lock))
-        assert said(forger) == "ready"
         written(lock, lockfile.compose(marked(true_claim(os.getpid()), token=f"{times:016x}")))
 
         words = ("--root", root, "queue", "process-next")
@@ -359,18 +341,17 @@ def test_a_timer_alerts_once_of_each_lock(root: Path, spooldeck: Run, start: Sta
 
 
 @pytest.mark.parametrize("plant", [Path.mkdir, os.mkfifo], ids=["folder", "fifo"])
-def test_a_strange_mark_of_an_alert_stops_no_worker(
-    root: Path, spooldeck: Run, start: Start, plant: Callable[[Path], None]
+def test_another_file_in_place_of_the_alert_mark_stops_no_worker(
+    root: Path, lock: Path, spooldeck: Run, start: Start, plant: Callable[[Path], None]
 ) -> None:
-    """Any file where alerts are remembered neither holds up a worker nor a recovery."""
+    """Neither a worker nor a recovery waits for it or fails."""
     plant(root / "run/queue.lock.alerted")
     innocent = start(INNOCENT)
-    assert said(innocent) == "ready"
-    written(root / "run/queue.lock", f"{innocent.pid}\n{int(time.time())}\n", age=7200)
+    written(lock, f"{innocent.pid}\n{int(time.time())}\n", age=7200)
 
-    left_alone = spooldeck("--root", root, "queue", "process-next")
+    busy = spooldeck("--root", root, "queue", "process-next")
     assert is_unharmed(innocent)
-    (root / "run/queue.lock").unlink()
+    lock.unlink()
     freed = spooldeck("--root", root, "queue", "recover")
 
-    assert (left_alone.returncode, freed.returncode) == (2, 0)
+    assert (busy.returncode, freed.returncode) == (2, 0)
