@@ -1,4 +1,4 @@
-"""Who may do what: whose are the files that we make, as whom handlers run, who is sent to sudo."""
+"""Owners of new files, users of handlers, and the sudo line for a user without rights."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from pathlib import Path
 import pytest
 
 from engine import verbs
-from engine.model import Task
-from tests.tui.queues import store_at
+from tests.tui.queues import store_at, tasks_at
 from tests.tui.users import NAMELESS, NOBODY, as_user, give, place_for_all, tree
 from tui.cli import main
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A queue that everybody can reach."""
+    """A queue that every user can reach."""
     with place_for_all() as place:
         yield place
 
@@ -35,17 +34,8 @@ def settings(place: Path, text: str) -> str:
     return str(path)
 
 
-def only_task(place: Path, word: str) -> str:
-    """The text of the one task in a state."""
-    (path,) = (place / "queue" / word).iterdir()
-    return path.read_text()
-
-
-# ---- whose files
-
-
-def test_what_root_makes_belongs_to_the_owner_of_the_queue(place: Path) -> None:
-    """Every file and folder that any command of root's makes in a queue has the owner and group of
+def test_files_of_root_belong_to_the_owner_of_the_queue(place: Path) -> None:
+    """Every file and folder that a command of root's makes in a queue has the owner and group of
     the queue, so that its owner can go on with it.
     """
     for name in ("run", "log", "metrics"):
@@ -55,23 +45,22 @@ def test_what_root_makes_belongs_to_the_owner_of_the_queue(place: Path) -> None:
     broken.write_text("TASK_ID=$(id)\n")
     os.chown(broken, NOBODY, NOBODY)
     os.chown(place, 0, 0)  # as the real program has it: the data folder is root's
-    config = settings(
-        place,
-        "queue: {max_retries: 0}\n"
-        "handlers: {report: {command: ['true']}, "
-        "fails: {command: ['false'], rate: {per_hour: 5}}}\n",
-    )
-    here = ("--config", config, "--root", str(place), "queue")
+    fails = "fails: {command: ['false'], rate: {per_hour: 5}}"
+    handlers = f"handlers: {{report: {{command: ['true']}}, {fails}}}"
+    config = settings(place, f"queue: {{max_retries: 0}}\n{handlers}\n")
 
-    for kind in ("report", "report", "fails", "fails"):
-        assert main([*here, "add", kind]) == 0
-    assert main([*here, "process-next"]) in (0, 3)
-    assert main([*here, "work", "--until-idle"]) == 0
-    assert main([*here, "dlq", "retry-all"]) == 0
-    assert main([*here, "recover", "--yes"]) == 0
-    assert main([*here, "work", "--until-idle"]) == 0
-    assert main([*here, "add", "report"]) == 0
-    with_the_desk_in_use(place)
+    for words in (
+        *("add report", "add report", "add fails", "add fails", "process-next"),
+        *("work --until-idle", "dlq retry-all", "recover --yes", "work --until-idle", "add report"),
+    ):
+        code = main(["--config", config, "--root", str(place), "queue", *words.split()])
+        assert code == 0 or (words, code) == ("process-next", 3)
+    with store_at(place, lambda: time.time() + 120) as store:
+        first, second, *_ = tasks_at(place, "pending")
+        store.swap(first, verbs.hold(first, time.time()))
+        store.swap(second, verbs.purge(second, time.time()))
+        assert list(store.take(time.time(), "root", 9))
+        assert len(store.set_aside()) == 1
 
     owners = {path: (path.lstat().st_uid, path.lstat().st_gid) for path in place.rglob("*")}
     assert [str(path) for path, owner in owners.items() if owner != (NOBODY, NOBODY)] == []
@@ -81,17 +70,7 @@ def test_what_root_makes_belongs_to_the_owner_of_the_queue(place: Path) -> None:
     assert len(list((place / "queue" / ".spooldeck" / "corrupt").iterdir())) == 2
 
 
-def with_the_desk_in_use(place: Path) -> None:
-    """Hold a task, purge one, and quarantine what is broken, which needs to be a minute old."""
-    with store_at(place, lambda: time.time() + 120) as store:
-        first, second, *_ = (task for task in store.look(["pending"]) if isinstance(task, Task))
-        store.swap(first, verbs.hold(first, time.time()))
-        store.swap(second, verbs.purge(second, time.time()))
-        assert list(store.take(time.time(), "root", 9))
-        assert len(store.set_aside()) == 1
-
-
-# ---- as whom handlers run
+# ---- users of handlers
 
 WHO = 'handlers: {report: {command: [sh, -c, "echo $(id -u) $(id -G) $HOME $USER; exit 1"]%s}}'
 
@@ -108,11 +87,11 @@ WHO = 'handlers: {report: {command: [sh, -c, "echo $(id -u) $(id -G) $HOME $USER
     ],
     ids=["owner", "nameless owner", "root by wish", "nobody by wish", "for all", "for one"],
 )
-def test_root_runs_a_handler_as_whom_it_should(
+def test_root_runs_handlers_as_the_owner_of_the_queue(
     place: Path, owner: int, text: str, said: str
 ) -> None:
-    """Root runs a queue's handlers as the queue's owner, with that user's groups, name and home,
-    unless `run_as` names somebody else; for one handler before it does for all.
+    """A handler has the owner's groups, name and home, unless `run_as` of the handler, or else of
+    the queue, names another user.
     """
     give(place, owner)
     here = ("--config", settings(place, text), "--root", str(place), "queue")
@@ -120,12 +99,13 @@ def test_root_runs_a_handler_as_whom_it_should(
 
     assert main([*here, "process-next"]) == 3
 
-    assert f'TASK_LAST_ERROR="{said}"' in only_task(place, "pending")
+    (file,) = (place / "queue" / "pending").iterdir()
+    assert f'TASK_LAST_ERROR="{said}"' in file.read_text()
 
 
 def test_only_root_runs_handlers_as_another_user(place: Path) -> None:
-    """A worker that could not become the user of `run_as` does not start, touches nothing, and says
-    which setting it is and what to type; one that already is that user needs no root.
+    """A worker that cannot become the user of `run_as` is code 77 with the setting and the sudo
+    line, and touches nothing; one that already is that user needs no root.
     """
     main(["--root", str(place), "queue", "add", "report"])
     give(place, NOBODY)
@@ -148,30 +128,23 @@ def test_only_root_runs_handlers_as_another_user(place: Path) -> None:
     assert list((place / "queue" / "pending").iterdir()) == []
 
 
-# ---- who may not
+# ---- no rights
 
-VERBS = (
-    ("queue", "add", "report", "two words"),
-    ("queue", "process-next"),
-    ("queue", "process-next", "--timer"),
-    ("queue", "work", "--until-idle"),
-    ("queue", "recover", "--yes"),
-    ("queue", "corrupt", "put-back", "x.pending.0"),
-    ("queue", "dlq", "retry", "20261120T094115Z-report-00000001"),
-    ("queue", "dlq", "retry-all"),
-    ("queue", "dlq", "purge", "0"),
-    ("purge", "--state", "pending", "--filter", "two words", "--apply", "1"),
-    ("replay", "--rate", "now", "--apply", "1"),
-    ("undo", "20261120T094115Z-00000001", "--apply", "1"),
-    ("journal", "20261120T094115Z-00000001", "--drop"),
-    ("trash", "restore", "20261120T094115Z-report-00000001"),
-    ("trash", "sweep"),
+CHANGES = (
+    "queue add report 'two words'",
+    *("queue process-next", "queue process-next --timer", "queue work --until-idle"),
+    *("queue recover --yes", "queue corrupt put-back x.pending.0"),
+    *("queue dlq retry 20261120T094115Z-report-00000001", "queue dlq retry-all"),
+    *("queue dlq purge 0", "purge --state pending --filter 'two words' --apply 1"),
+    *("replay --rate now --apply 1", "undo 20261120T094115Z-00000001 --apply 1"),
+    *("journal 20261120T094115Z-00000001 --drop", "trash sweep"),
+    "trash restore 20261120T094115Z-report-00000001",
 )
 
 
-def test_who_may_not_write_is_told_what_to_type(place: Path) -> None:
-    """Each verb of a user who may read a queue but not change it ends with 77 before anything is
-    touched, with the very command line to use instead; what only reads, or is tried dry, works.
+def test_a_change_without_write_rights_is_code_77(place: Path) -> None:
+    """Each command of a user who may only read the queue ends before a change, with the very
+    command line to use instead; commands that only read, and dry runs, work.
     """
     main(["--root", str(place), "queue", "add", "report"])
     for path in place.rglob("*.task"):
@@ -179,53 +152,46 @@ def test_who_may_not_write_is_told_what_to_type(place: Path) -> None:
     give(place, 0, 0o755)
     before = tree(place)
 
-    for words in VERBS:
-        refused = as_user(NOBODY, "--root", str(place), *words)
+    for words in CHANGES:
+        refused = as_user(NOBODY, "--root", str(place), *shlex.split(words))
         assert (refused.returncode, refused.stdout) == (77, ""), words
         (line,) = refused.stderr.splitlines()
-        use = f"sudo -u root spooldeck --root {place} {shlex.join(words)}"
+        use = f"sudo -u root spooldeck --root {place} {words}"
         assert line.endswith(f"is not writable for us: use {use}")
-    for line in ("list", "count", "metrics", "dlq retry-all --dry-run"):
-        looked = as_user(NOBODY, "--root", str(place), "queue", *line.split())
+    for words in ("list", "count", "metrics", "dlq retry-all --dry-run"):
+        looked = as_user(NOBODY, "--root", str(place), "queue", *words.split())
         assert looked.returncode == 0, looked.stderr
 
     assert tree(place) == before
 
 
-LOOKS = (
-    ("status",),
-    ("queue", "list"),
-    ("queue", "count"),
-    ("queue", "metrics"),
-    ("queue", "corrupt", "list"),
-    ("queue", "recover", "--dry-run"),
-    ("queue", "dlq", "retry-all", "--dry-run"),
-    ("install-units", "."),
-    ("mail", "status"),
+READS = (
+    *("status", "queue list", "queue count", "queue metrics", "queue corrupt list", "mail status"),
+    *("queue recover --dry-run", "queue dlq retry-all --dry-run", "install-units ."),
 )
 
 
 @pytest.mark.parametrize("closed", ["queue", "queue/pending"])
-def test_what_is_hidden_is_not_called_missing(place: Path, closed: str) -> None:
-    """A user who may not read a queue is told so, and with which command line to read it; an owner
-    without a name is called by number.
+def test_a_hidden_queue_is_code_77(place: Path, closed: str) -> None:
+    """A user without read rights gets the sudo line, not "missing"; an owner without a name is
+    called by number; `status` is code 2.
     """
     give(place, NAMELESS)
     place.chmod(0o755)
-    for word in ("queue", *(f"queue/{state}" for state in ("pending", "work", "dlq"))):
+    for word in ("queue", "queue/pending", "queue/work", "queue/dlq"):
         (place / word).chmod(0o755)
     (place / closed).chmod(0o750)
 
-    for words in LOOKS:
-        refused = as_user(NOBODY, "--root", str(place), *words)
-        assert (refused.returncode, refused.stdout) == (2 if words == ("status",) else 77, "")
-        use = f"sudo -u '#{NAMELESS}' spooldeck --root {place} {' '.join(words)}"
+    for words in READS:
+        refused = as_user(NOBODY, "--root", str(place), *words.split())
+        assert (refused.returncode, refused.stdout) == (2 if words == "status" else 77, "")
+        use = f"sudo -u '#{NAMELESS}' spooldeck --root {place} {words}"
         assert refused.stderr == f"spooldeck: {place / closed} is hidden from us: use {use}\n"
 
 
-def test_a_configuration_in_a_folder_that_is_closed_to_us_is_none_of_ours(place: Path) -> None:
-    """Standing in another user's folder, or with its HOME, one still has a command that runs; but
-    a file that one can see and not read is not passed over.
+def test_a_configuration_in_a_closed_folder_is_ignored(place: Path) -> None:
+    """In another user's folder, or with its HOME, a command runs without the files there; a visible
+    file that cannot be read is code 78.
     """
     give(place, NOBODY)
     closed = place.parent / "closed"
@@ -248,8 +214,8 @@ def test_a_configuration_in_a_folder_that_is_closed_to_us_is_none_of_ours(place:
     assert refused.stderr == "spooldeck: ./spooldeck.yaml: cannot be read: Permission denied\n"
 
 
-def test_settings_go_along_to_sudo(place: Path) -> None:
-    """sudo keeps no environment: what was told by it or found by it stands in the line to type."""
+def test_the_sudo_line_has_the_settings(place: Path) -> None:
+    """sudo keeps no environment: its variables and the file that was found are in the line."""
     give(place, NAMELESS, 0o555)
     (place.parent / "spooldeck.yaml").write_text("queue: {max_retries: 2}\n")
 
@@ -264,8 +230,8 @@ def test_settings_go_along_to_sudo(place: Path) -> None:
     )
 
 
-def test_who_owns_a_queue_that_is_closed_to_all_is_told_to_open_it(place: Path) -> None:
-    """An owner without the right to write is not sent to become themselves."""
+def test_an_owner_without_write_rights_gets_the_chmod_line(place: Path) -> None:
+    """A user who owns a closed queue needs no sudo; the mode is not changed."""
     give(place, NOBODY)
     pending = place / "queue" / "pending"
     pending.chmod(0o500)
