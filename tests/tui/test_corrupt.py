@@ -23,8 +23,7 @@ def in_a_minute() -> float:
 
 def test_quarantined_files_are_listed_and_put_back(root: str, spooldeck: Run) -> None:
     """A line has name, state, time, former name and reason; a file that is still broken, or none,
-    is a line and exit 1; mended, it is a task again.
-    """
+    is a line and exit 1; mended, it is a task again."""
     pending = Path(root, "queue", "pending")
     (pending / f"{TASK.id}.task").write_bytes(FILE[:50])
     with store_at(root, in_a_minute) as store:
@@ -52,8 +51,7 @@ def test_quarantined_files_are_listed_and_put_back(root: str, spooldeck: Run) ->
 
 def test_a_worker_logs_and_counts_quarantined_files(root: str) -> None:
     """Each file is one warning in the queue's log and one more in `corrupt_total`, which
-    `queue.prom` does not have.
-    """
+    `queue.prom` does not have."""
     loaded = config.load(None, {})
     setup = Setup(loaded, config.queue_for(loaded, root, {}))
     Path(root, "queue", "pending", "0\x1b.task").symlink_to("/etc/shadow")

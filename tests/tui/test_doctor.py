@@ -60,8 +60,7 @@ def grades(text: str) -> dict[str, str]:
 
 def test_a_healthy_place_is_ok(place: Path, doctor: Doctor) -> None:
     """Each check of a new place is one ok line, except for the disk below it; nothing is made. A
-    place without a queue is code 1, with the command that makes one.
-    """
+    place without a queue is code 1, with the command that makes one."""
     before = tree(place)
 
     code, lines = doctor()
@@ -84,9 +83,7 @@ def test_a_healthy_place_is_ok(place: Path, doctor: Doctor) -> None:
 def test_the_command_below_a_finding_mends_it(place: Path, doctor: Doctor) -> None:
     """A bad mode is code 1; after the printed command the check is ok."""
     (place / "queue" / "pending").chmod(0o777)
-
     code, lines = doctor()
-
     at = next(number for number, line in enumerate(lines) if line.startswith("bad"))
     assert code == 1
     assert f"{place}/queue/pending: mode 777" in lines[at]
@@ -98,8 +95,7 @@ def test_doctor_changes_nothing(
     place: Path, doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No file is made, moved or touched, even with many findings and no staging directory; each
-    task file is opened once.
-    """
+    task file is opened once."""
     for _ in range(30):
         add_task(place)
     queue = place / "queue"
@@ -151,8 +147,7 @@ NEEDS = {
 @as_root
 def test_no_check_of_a_hidden_path_is_ok(place: Path) -> None:
     """If a path of root's is closed to this user, each check that needs it is `?`, every other
-    check is as before, and the command that sees and mends is named.
-    """
+    check is as before, and the command that sees and mends is named."""
     add_task(place)
     give(place, 0, 0o755)
     before = all_grades(as_user(NOBODY, "doctor", str(place)).stdout.splitlines())
@@ -256,8 +251,7 @@ def test_a_disk_needs_a_journal(
     tmp_path: Path, on_a_disk: OnDisk, journal: bool, options: str, said: str, mend: str
 ) -> None:
     """An ext4 with a journal is code 0; without one, or mounted carelessly, it is a warning with
-    the reason. The command against a missing journal makes one.
-    """
+    the reason. The command against a missing journal makes one."""
     mount = on_ext4(tmp_path / "disk", journal, options)
     seen = on_a_disk(mount + DOCTOR)
 
@@ -304,9 +298,7 @@ DISKS = {
 def test_disks_that_lose_or_refuse_tasks(on_a_disk: OnDisk, disk: str) -> None:
     """Memory, layers, two file systems and full ones are told apart by their mounts."""
     script, check, grade, said = DISKS[disk]
-
     seen = on_a_disk(script + DOCTOR)
-
     assert seen.returncode == 1, seen.stderr
     assert grades(seen.stdout)[check] == grade, seen.stdout
     assert said in seen.stdout

