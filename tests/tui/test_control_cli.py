@@ -18,8 +18,7 @@ def whole(tmp_path: Path) -> Whole:
 
 
 def test_the_controls_are_listed(whole: Whole, root: str, spooldeck: Run) -> None:
-    """Each control has its value, its effect, and the reason if it is refused now; with --json it
-    is an object. A queue without controls is code 0, too."""
+    """Each control has its value, its effect and a reason if it is refused; without one, code 0."""
     told = json.loads(spooldeck("control", "--root", whole.path, "--json").stdout)
     whole.in_earnest()
     ended = spooldeck("control", whole.path, COLUMNS="100")

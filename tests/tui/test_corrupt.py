@@ -50,8 +50,7 @@ def test_quarantined_files_are_listed_and_put_back(root: str, spooldeck: Run) ->
 
 
 def test_a_worker_logs_and_counts_quarantined_files(root: str) -> None:
-    """Each file is one warning in the queue's log and one more in `corrupt_total`, which
-    `queue.prom` does not have."""
+    """Each file is one warning in the log and one in `corrupt_total`, but none in `queue.prom`."""
     loaded = config.load(None, {})
     setup = Setup(loaded, config.queue_for(loaded, root, {}))
     Path(root, "queue", "pending", "0\x1b.task").symlink_to("/etc/shadow")

@@ -59,8 +59,7 @@ def grades(text: str) -> dict[str, str]:
 
 
 def test_a_healthy_place_is_ok(place: Path, doctor: Doctor) -> None:
-    """Each check of a new place is one ok line, except for the disk below it; nothing is made. A
-    place without a queue is code 1, with the command that makes one."""
+    """Each check is one ok line and makes nothing; without a queue it is code 1 with `init`."""
     before = tree(place)
 
     code, lines = doctor()
@@ -94,8 +93,7 @@ def test_the_command_below_a_finding_mends_it(place: Path, doctor: Doctor) -> No
 def test_doctor_changes_nothing(
     place: Path, doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No file is made, moved or touched, even with many findings and no staging directory; each
-    task file is opened once."""
+    """With many findings no file is made, moved or touched; each task file is opened once."""
     for _ in range(30):
         add_task(place)
     queue = place / "queue"
@@ -146,8 +144,7 @@ NEEDS = {
 
 @as_root
 def test_no_check_of_a_hidden_path_is_ok(place: Path) -> None:
-    """If a path of root's is closed to this user, each check that needs it is `?`, every other
-    check is as before, and the command that sees and mends is named."""
+    """Each check that needs a path closed to this user is `?` with sudo; others are as before."""
     add_task(place)
     give(place, 0, 0o755)
     before = all_grades(as_user(NOBODY, "doctor", str(place)).stdout.splitlines())
@@ -250,8 +247,7 @@ def on_ext4(image: Path, journal: bool, options: str = "") -> str:
 def test_a_disk_needs_a_journal(
     tmp_path: Path, on_a_disk: OnDisk, journal: bool, options: str, said: str, mend: str
 ) -> None:
-    """An ext4 with a journal is code 0; without one, or mounted carelessly, it is a warning with
-    the reason. The command against a missing journal makes one."""
+    """An ext4 without a journal, or mounted carelessly, is a warning, and its command mends it."""
     mount = on_ext4(tmp_path / "disk", journal, options)
     seen = on_a_disk(mount + DOCTOR)
 

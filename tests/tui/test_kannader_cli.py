@@ -225,8 +225,7 @@ def test_init_makes_the_four_folders_once(place: Place, tmp_path: Path) -> None:
 def test_enqueue_prints_an_id_for_each_recipient(
     place: Place, tmp_path: Path, words: str, text: bytes
 ) -> None:
-    """Recipients and file may come in any order; LF and CRLF become the same wire form; without a
-    Kannader stderr is empty."""
+    """Recipients and file come in any order; LF and CRLF are the same mail; stderr is empty."""
     file = tmp_path / "mail.eml"
     file.write_bytes(text)
     argv = words.format(FROM, TO, ALSO, file=file, place=place.path).split()
@@ -281,8 +280,7 @@ def test_a_mail_is_shown_decoded_and_raw(place: Place) -> None:
 
 
 def test_each_recipient_gets_the_mail_once(place: Place) -> None:
-    """Each recipient has a transaction of its own; then no part of the mail is left, and the
-    metrics count it; a later failure is counted beside it."""
+    """Each has a transaction of its own; then no part of it is left, and the metrics count it."""
     place.enqueue(TO, ALSO)
     with Server() as server, Server(rcpt=["450 later"]) as busy:
         place.work(server)
@@ -501,8 +499,7 @@ def test_sigterm_ends_a_worker_after_its_current_mail(place: Place) -> None:
 def test_metrics_are_counted_seldom_if_that_is_slow(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A count that took a second is repeated after twenty, and at the end; a failure is reported
-    once."""
+    """A count of one second is repeated after twenty and at the end; a failure is reported once."""
     counted: list[float] = []
     timer = iter([0.0, 1.0, 20.9, 21.0, 22.0])
 
@@ -549,8 +546,7 @@ def test_every_running_worker_is_known(place: Place) -> None:
 def test_the_file_of_a_killed_worker_is_removed(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A worker that starts a minute later removes it; a worker that cannot make its own file warns
-    and works."""
+    """A later worker removes it; a worker that cannot make its own file warns and works."""
     setup = place.setup()
     with unlocked.signed_on(setup):
         assert unlocked.at_work(setup) == ()
@@ -569,8 +565,7 @@ def test_the_file_of_a_killed_worker_is_removed(
 
 
 def test_mails_of_a_killed_worker_are_a_warning(place: Place) -> None:
-    """Status and doctor count the mails that were claimed by a killed worker, apart from those of
-    other senders, until they are back in the queue."""
+    """Status and doctor count them apart from those of other senders until they are back."""
     first, *_ = sorted(place.enqueue("a@x.example", "b@x.example", "c@x.example"))
     place.put_in_flight(first)
     with silent() as port:
@@ -633,8 +628,7 @@ def test_mail_in_flight_without_a_sender_is_a_warning(place: Place) -> None:
 
 
 def test_beside_a_kannader_no_worker_of_ours_works(place: Place, kannader: int) -> None:
-    """Work and recovery are refused with its PID, recovery unless --anyway; a mail that is enqueued
-    is printed as its id, with the warning that Kannader sees it at its next start."""
+    """Work and recovery name its PID and are code 77; enqueue warns; recovery has --anyway."""
     words = ("kannader", "enqueue", "--from", FROM, "--to", TO, "-", str(place.path))
     added = place.run(*words, stdin=TEXT)
     assert added.returncode == 0
@@ -656,8 +650,7 @@ def test_beside_a_kannader_no_worker_of_ours_works(place: Place, kannader: int) 
 def test_mails_that_a_kannader_may_be_sending_are_not_returned(
     place: Place, own: int, request: pytest.FixtureRequest
 ) -> None:
-    """A worker that runs when a Kannader is started leaves Kannader's mails in flight, however
-    old; they are no warning."""
+    """A worker leaves Kannader's mails in flight, however old; they are no warning."""
     lines: list[str] = []
     with closing(KannaderStore(str(place.path), lambda: time.time() + 7200)) as store:
         for _ in range(own):
@@ -738,8 +731,7 @@ def test_the_commands_of_doctor_repair_a_spool(place: Place) -> None:
 
 
 def test_a_quarantined_link_can_be_discarded(place: Place) -> None:
-    """The command that doctor names for a quarantined link works: dry run and --apply agree, and
-    afterwards nothing of the mail is left, and no problem either."""
+    """The command that doctor prints deletes the mail; its dry run agrees; no problem is left."""
     (ident,) = place.enqueue(TO)
     (place.path / "queue" / ident / "metadata").write_bytes(b"torn")
     place.recover()
@@ -760,8 +752,7 @@ def test_a_quarantined_link_can_be_discarded(place: Place) -> None:
 
 
 def test_recover_is_shown_then_done(place: Place) -> None:
-    """A dry run changes nothing, and a second pass nothing more; a worker recovers before it
-    sends: a mail in cleanup/ is erased and not sent."""
+    """A dry run and a second pass change nothing; a worker recovers before it sends."""
     (ident,) = place.enqueue(TO)
     (place.path / "queue" / "dangling").symlink_to(f"../data/{ident}/{ident}")
 
@@ -831,8 +822,7 @@ def test_an_unreadable_mail_is_not_given_up(
 
 
 def test_a_mail_may_be_given_up_without_a_bounce(place: Place) -> None:
-    """With bounces off nothing is enqueued or logged; a sender that cannot be answered is logged as
-    an error."""
+    """With bounces off nothing is logged; a sender that cannot be answered is an error."""
     lines: list[tuple[str, str]] = []
     with closing(place.store()) as store:
         store.enqueue(FROM, [TO], [TEXT])
@@ -892,8 +882,7 @@ def waits(policy: RetryPolicy, failures: int) -> list[float | None]:
 
 
 def test_waits_double_from_a_quarter_of_an_hour_to_four_hours() -> None:
-    """Five days after its arrival a failure is the last (Kannader spool, section 4); with profile
-    `upstream` there is no second attempt and no bounce."""
+    """After five days a failure is the last (section 4); profile `upstream` has no retry."""
     policy = retry_policy(Settings())
     old = Task("x", "mail", State.ACTIVE, 1_795_170_000.0, attempts=3)
     upstream = settled(profile="upstream", bounce=True)

@@ -24,8 +24,7 @@ from tests.tui.test_kannader_cli import DAEMON
 
 
 def test_an_edit_is_shown_then_stored_and_recorded(root: str, spooldeck: Run) -> None:
-    """A dry run shows before and after as they are stored, and writes nothing; `--apply 1` stores
-    it, and the journal records who did it and the bytes of the former file."""
+    """A dry run shows before and after; --apply 1 stores it and records user and former bytes."""
     ident = add_task(root, description="Daily report").id
     file = Path(root, "queue", "pending", f"{ident}.task")
     before = file.read_bytes()
@@ -144,8 +143,7 @@ def test_a_job_may_be_postponed_by_any_time(tmp_path: Path, spooldeck: Run) -> N
 
 
 def test_a_note_is_written_listed_and_removed(root: str, spooldeck: Run) -> None:
-    """A note names the user behind sudo and masks addresses; `-` removes it; control characters in
-    the file never reach the terminal."""
+    """A note has the user behind sudo, no address and no control character; `-` removes it."""
     ident, began = add_task(root).id, time.time()
     written = spooldeck("note", ident, "ask bob@example.net\nfirst", root, SUDO_USER="ana")
     plain, as_json = spooldeck("notes", root), spooldeck("notes", root, "--json")

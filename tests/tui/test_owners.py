@@ -35,8 +35,7 @@ def settings(place: Path, text: str) -> str:
 
 
 def test_files_of_root_belong_to_the_owner_of_the_queue(place: Path) -> None:
-    """Every file and folder that a command of root's makes in a queue has the owner and group of
-    the queue, so that its owner can go on with it."""
+    """Every file that a command of root's makes in a queue has the queue's owner and group."""
     for name in ("run", "log", "metrics"):
         shutil.rmtree(place / name)
     give(place, NOBODY)
@@ -89,8 +88,7 @@ WHO = 'handlers: {report: {command: [sh, -c, "echo $(id -u) $(id -G) $HOME $USER
 def test_root_runs_handlers_as_the_owner_of_the_queue(
     place: Path, owner: int, text: str, said: str
 ) -> None:
-    """A handler has the owner's groups, name and home, unless `run_as` of the handler, or else of
-    the queue, names another user."""
+    """A handler has the owner's groups and home, unless a `run_as` names another user."""
     give(place, owner)
     here = ("--config", settings(place, text), "--root", str(place), "queue")
     main([*here, "add", "report"])
@@ -100,8 +98,7 @@ def test_root_runs_handlers_as_the_owner_of_the_queue(
 
 
 def test_only_root_runs_handlers_as_another_user(place: Path) -> None:
-    """A worker that cannot become the user of `run_as` is code 77 with the setting and the sudo
-    line, and touches nothing; one that already is that user needs no root."""
+    """Another user gets code 77, the setting and the sudo line, unless `run_as` is that user."""
     main(["--root", str(place), "queue", "add", "report"])
     give(place, NOBODY)
     config = settings(place, WHO % ", run_as: root")
@@ -138,8 +135,7 @@ CHANGES = (
 
 
 def test_a_change_without_write_rights_is_code_77(place: Path) -> None:
-    """Each command of a user who may only read the queue ends before a change, with the very
-    command line to use instead; commands that only read, and dry runs, work."""
+    """Nothing is changed and the sudo line is printed; reading and dry runs work."""
     main(["--root", str(place), "queue", "add", "report"])
     for path in place.rglob("*.task"):
         path.chmod(0o644)
@@ -167,8 +163,7 @@ READS = (
 
 @pytest.mark.parametrize("closed", ["queue", "queue/pending"])
 def test_a_hidden_queue_is_code_77(place: Path, closed: str) -> None:
-    """A user without read rights gets the sudo line, not "missing"; an owner without a name is
-    called by number; `status` is code 2."""
+    """The sudo line is printed, not "missing", with the number of a nameless owner; status is 2."""
     give(place, NAMELESS)
     place.chmod(0o755)
     for word in ("queue", "queue/pending", "queue/work", "queue/dlq"):
@@ -183,8 +178,7 @@ def test_a_hidden_queue_is_code_77(place: Path, closed: str) -> None:
 
 
 def test_a_configuration_in_a_closed_folder_is_ignored(place: Path) -> None:
-    """In another user's folder, or with its HOME, a command runs without the files there; a visible
-    file that cannot be read is code 78."""
+    """A command runs without a file it cannot see; a visible file it cannot read is code 78."""
     give(place, NOBODY)
     closed = place.parent / "closed"
     own = closed / ".config" / "spooldeck"

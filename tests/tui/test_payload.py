@@ -81,8 +81,7 @@ REFUSED = {
 
 
 def test_add_accepts_only_a_regular_file_of_the_mail_spool(root: Path, queue: Queue) -> None:
-    """Any other payload is one line, code 64, and no task is written; so it is if the mail spool is
-    a symbolic link or missing."""
+    """Any other payload, or a linked or missing mail spool, is one line, code 64, and no task."""
 
     def refused(payload: str, why: str) -> None:
         ran = queue("add", "mail_send", "x", payload.format(root=root))
@@ -132,8 +131,7 @@ LEADS_ELSEWHERE = {
 def test_a_payload_outside_the_mail_spool_is_never_run(
     root: Path, queue: Queue, tmp_path: Path, words: str
 ) -> None:
-    """The task is dead with the reason and otherwise unchanged; the file is never touched, not even
-    when the task is purged."""
+    """The task is dead with the reason; the file is never touched, not even by a purge."""
     shadow = Path("/etc/shadow").lstat()
 
     for payload, why in LEADS_ELSEWHERE.items():

@@ -119,8 +119,7 @@ def test_a_free_lock_needs_no_recovery(root: Path, recover: Run) -> None:
 def test_the_task_of_a_killed_worker_comes_back(
     root: Path, lock: Path, recover: Run, worker: Child
 ) -> None:
-    """After a kill -9 the lock is taken over and the claimed task counts one failed attempt; the
-    mark of an alert goes with its lock; a dry run changes nothing."""
+    """The lock is taken over, the task counts one failed attempt, and the alert's mark goes."""
     written(lock.with_name("queue.lock.alerted"), locks.examine(str(lock), 1200.0).seen)
     worker.kill()
     worker.wait()
@@ -138,8 +137,7 @@ def test_the_task_of_a_killed_worker_comes_back(
 
 
 def test_a_held_lock_is_code_2(recover: Run, worker: Child) -> None:
-    """The holder and its last heartbeat are named; code 2, too, if a stuck lock changed hands or is
-    confirmed neither on a terminal nor by --yes."""
+    """Its holder and heartbeat are named; so it is for a changed or an unconfirmed lock."""
     busy = recover("--yes")
     plan = recover("--dry-run", **LATER)
     pipe = recover(**LATER)
@@ -177,8 +175,7 @@ def test_a_lock_that_is_no_regular_file_is_code_2(
 
 
 def test_a_stuck_worker_is_ended(root: Path, lock: Path, recover: Run, worker: Child) -> None:
-    """With --yes and the lock that was seen: the holder is ended, its task back with one attempt
-    counted, the lock released, the recovery counted and logged."""
+    """The holder is ended, its task back, the lock released, the recovery counted and logged."""
     run = recover("--yes", "--seen", locks.examine(str(lock), 1200.0).seen, **LATER)
 
     assert run.returncode == 0, run.stderr
@@ -202,8 +199,7 @@ def test_a_stuck_worker_is_ended(root: Path, lock: Path, recover: Run, worker: C
 
 
 def test_no_process_is_signalled_without_proof(lock: Path, recover: Run, start: Start) -> None:
-    """If a lock names a process that does not hold it, both are unharmed: code 2 with the reason,
-    dry or not."""
+    """A process that the lock names without holding it is unharmed: code 2 with the reason."""
     written(lock, "")
     innocent, forger = start(INNOCENT), start(INNOCENT, str(lock))
     written(lock, lockfile.compose(true_claim(innocent.pid)))
@@ -293,8 +289,7 @@ def test_a_worker_recovers_a_stuck_lock(
 def test_each_stuck_lock_has_one_alert(
     root: Path, lock: Path, spooldeck: Run, start: Start
 ) -> None:
-    """However often workers of a timer meet a stuck lock that must stay, the log has one alert;
-    the next lock has another one."""
+    """However often workers meet a stuck lock that must stay, the log has one alert of it."""
     for times in (3, 2):
         written(lock, "")
         forger = start(INNOCENT, str(lock))

@@ -217,8 +217,7 @@ def test_init_prints_the_next_steps(site: Site) -> None:
 
 
 def test_enqueue_makes_no_second_job(site: Site) -> None:
-    """Both mails of a registration are made once; enqueued again, each is printed with its state;
-    a kind that is switched off is not made, even by its name."""
+    """Enqueued again, a mail is printed with its state; a kind that is switched off is not made."""
     site.make(7, 8)
     site.settle("mailQueueEnabled", "0")
     first = site.run("enqueue", "7", site.path)
@@ -309,8 +308,7 @@ def test_one_run_sends_what_the_tokens_allow(site: Site, monkeypatch: pytest.Mon
 
 
 def test_a_paused_queue_sends_nothing(site: Site) -> None:
-    """A run deletes orphans and touches no token; there is no next token and no end; both doctors
-    print the same warning and its command."""
+    """A run deletes orphans and keeps its tokens; no next token is known; both doctors warn."""
     site.make(7, 8, tokens=0)
     for number in ("7", "8"):
         site.run("enqueue", number, site.path)
@@ -345,8 +343,7 @@ def test_a_paused_queue_sends_nothing(site: Site) -> None:
 
 
 def test_a_failed_mail_waits_and_the_run_is_silent(site: Site) -> None:
-    """With --quiet a run with a failed mail prints nothing, for cron, and ends with 0; the job has
-    the reason and its next attempt."""
+    """With --quiet such a run prints nothing, for cron, and is code 0; the job has the reason."""
     site.make(7)
     a_script(site.folder / "sendmail", "cat > /dev/null; echo 'no such user' >&2; exit 67")
     site.enqueue(7)
@@ -364,8 +361,7 @@ def test_a_failed_mail_waits_and_the_run_is_silent(site: Site) -> None:
 
 
 def test_mails_wait_for_a_missing_template(site: Site) -> None:
-    """A kind without its template is not claimed, which run, facts and doctor report; the other
-    kind is sent. Beside a worker of another program that needs no template it is no warning."""
+    """A kind without its template is not claimed, with a warning; the other kind is sent."""
     site.make(7)
     (site.folder / "user.txt").unlink()
     site.run("enqueue", "7", site.path)
@@ -438,8 +434,7 @@ def test_failed_jobs_are_told_from_pending_ones(site: Site) -> None:
 def test_each_database_shows_its_own_lines_of_a_shared_log(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two queues of one user write one log, each of its own job 7-user: one was sent, the other is
-    claimed. Neither the history of the second nor its new log lines contain `sent`."""
+    """Of two databases with a job 7-user each, one sent, the other never shows `sent`."""
     site.make(7)
     site.enqueue(7)
     left = str(site.folder / "data" / "left.db")
@@ -523,8 +518,7 @@ def test_two_names_of_one_database_are_one_queue(site: Site) -> None:
 
 
 def test_of_two_runs_one_works(site: Site) -> None:
-    """While a mail is being handed over a second run ends with 2, and names the first unless
-    --quiet; each mail is sent once."""
+    """The second run is code 2 and names the first unless --quiet; each mail is sent once."""
     site.make(7)
     gate = site.folder / "gate"
     os.mkfifo(gate)
@@ -586,8 +580,7 @@ def test_a_loop_outlives_a_refusal_of_the_database(site: Site) -> None:
 
 
 def test_a_run_whose_claims_are_refused_is_a_failure(site: Site) -> None:
-    """A trigger that aborts each claim is exit code 69, a line, an error in the log, and bad in
-    doctor and status, until a later run has succeeded."""
+    """It is code 69, and bad in log, doctor and status until a later run has succeeded."""
     site.make(7, tokens=5, hourly=40)
     site.run("enqueue", "7", site.path)
     refuse = "BEFORE UPDATE ON mail_queue BEGIN SELECT RAISE(ABORT, 'not today'); END"
@@ -707,8 +700,7 @@ def test_doctor_warns_of_a_public_log(site: Site) -> None:
 
 
 def test_doctor_names_missing_columns(site: Site) -> None:
-    """The test mode needs readable days and a time of creation; without it and without a key that
-    is used once, a mail may be sent twice."""
+    """The test mode needs days and a time of creation; without a key a mail may go twice."""
     site.make(7)
     site.work()
     site.run("enqueue", "7", site.path)

@@ -122,8 +122,7 @@ def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
 
 
 def test_both_mails_of_a_registration_are_sent(queue: Queue) -> None:
-    """Each has its recipient and the registration's values; HTML is escaped. The log has claim and
-    end with the masked address, and `sent` is there before the row goes."""
+    """Each has its recipient and values; the log has `sent` before the row goes."""
     before: list[tuple[list[str], int]] = []
     queue.transport.watch = lambda: before.append((queue.jobs(), len(queue.told("sent"))))
     queue.enqueue("user", "organizer")
@@ -172,8 +171,7 @@ def test_no_more_mails_in_an_hour_than_the_limit(queue: Queue) -> None:
 
 
 def test_a_failed_mail_says_why_and_stays_the_same(queue: Queue) -> None:
-    """Refused for now or for good, it waits with the reason in row and log; each attempt sends the
-    same bytes."""
+    """It waits with the reason in row and log; each attempt sends the same bytes."""
     queue.enqueue()
     queue.transport.script += [busy(), refusal()]
     for why in ("450 try again later", "550 no such user"):
@@ -297,8 +295,7 @@ def test_a_job_is_postponed_without_an_attempt(
 
 
 def test_the_test_mode_redirects_users_mails(queue: Queue) -> None:
-    """Outside the period a user's mail goes elsewhere and names its recipient; the organizer's does
-    not, and the registration stays as it is."""
+    """A user's mail goes elsewhere with its former recipient; the organizer's does not."""
     queue.redirect("2026-03-01", "2026-03-31")
     queue.enqueue("user", "organizer")
 
@@ -360,8 +357,7 @@ def die_after_sending(queue: Queue) -> None:
     ids=["created_at", "key", "key, created_at empty"],
 )
 def test_a_job_is_not_sent_again_after_a_crash(queue: Queue, table: str, message_id: str) -> None:
-    """The `sent` line tells it by its time of creation, or by a key that is used once; the row goes
-    now."""
+    """The `sent` line tells it by its time of creation or its unique key; then the row goes."""
     if table:
         queue.sql("DROP TABLE mail_queue")
         queue.sql(f"CREATE TABLE mail_queue ({table})")
@@ -381,8 +377,7 @@ def test_a_job_is_not_sent_again_after_a_crash(queue: Queue, table: str, message
 
 @pytest.mark.parametrize("more", ["", "-- AUTOINCREMENT\n", "'AUTOINCREMENT' TEXT,"])
 def test_a_job_without_an_identity_is_sent_again(queue: Queue, more: str) -> None:
-    """Without a time and with keys that are used again, two mails of one number look the same:
-    rather twice than never."""
+    """Without a time and a unique key two mails look the same: rather twice than never."""
     queue.sql("DROP TABLE mail_queue")
     queue.sql(f"CREATE TABLE mail_queue (id INTEGER PRIMARY KEY, {COLUMNS} {more} last_error)")
     queue.enqueue()
