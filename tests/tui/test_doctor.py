@@ -127,8 +127,6 @@ def test_doctor_changes_nothing(
     assert {"folders", "lock", "desk", "broken", "handlers", "kinds", "worker"} <= wrong
 
 
-# ---- another user
-
 NEEDS = {
     "run": {"owners", "lock", "litter", "worker", "beside"},
     "metrics": {"folders", "modes", "owners", "litter", "worker", "beside"},
@@ -191,9 +189,6 @@ def test_facts_of_another_user_are_unknown(place: Path) -> None:
 
     assert grades(looked.stdout)["handlers"] == "?", looked.stdout + looked.stderr
     assert "?     lock      flock ? held, but by whom is hidden from us" in looked.stdout
-
-
-# ---- disks
 
 
 @pytest.fixture
@@ -300,8 +295,6 @@ def test_disks_that_lose_or_refuse_tasks(on_a_disk: OnDisk, disk: str) -> None:
     assert said in seen.stdout
 
 
-# ---- mail settings
-
 MAIL = {
     "{method: curl}": "no relay: mail.relay.host (NFTBAN_SMTP_HOST) is not set",
     "{method: memory}": "each mail is lost with the process that sends it",
@@ -310,37 +303,27 @@ MAIL = {
     "{programs: {msmtp: /nonexistent}}": "mail.programs.msmtp: /nonexistent: no such program",
     "{relay: {host: mx.example.com, user: ana}}": "the relay has a user and no password",
 }
+PASSWORDS = (
+    ("secret\n", 0o640, "others may read", "chmod 600 "),
+    ("", 0o600, "expected one line of text", "write the password into "),
+    ("one\ntwo\n", 0o600, "expected one line of text", "write the password into "),
+)
 
 
-def test_mail_settings_that_cannot_send_are_a_warning(doctor: Doctor) -> None:
-    """Also while no mail waits."""
+def test_mail_settings_that_cannot_send_are_a_warning(place: Path, doctor: Doctor) -> None:
+    """Also while no mail waits; a password file needs one line that only its owner can read."""
     for settings, why in MAIL.items():
         _, lines = doctor(f"mail: {settings}\n")
         assert any(line.startswith("warn  mail ") and why in line for line in lines), lines
 
-
-@pytest.mark.parametrize(
-    ("text", "mode", "why", "mend"),
-    [
-        ("secret\n", 0o600, "", ""),
-        ("secret\n", 0o640, "others may read", "chmod 600 "),
-        ("", 0o600, "expected one line of text", "write the password into "),
-        ("one\ntwo\n", 0o600, "expected one line of text", "write the password into "),
-    ],
-)
-def test_a_password_file_is_checked_as_the_relay_reads_it(
-    place: Path, doctor: Doctor, text: str, mode: int, why: str, mend: str
-) -> None:
-    """One line that only its owner can read is ok; each other has its remedy."""
     file = place.parent / "password"
-    file.write_text(text)
-    file.chmod(mode)
-
-    relay = f"{{host: mx.example.com, user: ana, password_file: {file}}}"
-    _, lines = doctor(f"mail: {{relay: {relay}}}\n")
-
-    found = [at for at, line in enumerate(lines) if "password_file" in line]
-    assert bool(found) == bool(why)
-    for at in found:
+    relay = f"mail: {{relay: {{host: mx.example.com, user: ana, password_file: {file}}}}}\n"
+    for text, mode, why, mend in PASSWORDS:
+        file.write_text(text)
+        file.chmod(mode)
+        _, lines = doctor(relay)
+        (at,) = [at for at, line in enumerate(lines) if "password_file" in line]
         assert why in lines[at]
         assert f"mend: {mend}" in lines[at + 1]
+    file.write_text("secret\n")
+    assert not any("password_file" in line for line in doctor(relay)[1])

@@ -340,12 +340,16 @@ def test_a_failed_mail_waits_for_its_next_attempt(
 
 
 def test_a_running_worker_retries_when_the_wait_is_over(place: Place) -> None:
-    """The same worker sends the mail at its second attempt."""
-    place.enqueue(TO)
+    """Woken by a new mail, it sends it at the second attempt; SIGTERM ends it with a report."""
     with Server(rcpt=["451 4.7.1 later"]) as server:
         place.settle(server, first_wait=1)
-        with working(place):
+        with working(place) as process:
+            place.enqueue(TO)
             assert server.wait_for(1)
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=PATIENCE)
+
+    assert process.returncode == 0 and b"1 done, 1 failed" in err
     assert place.is_clean
     assert len(server.mails) == 1 and server.connections == 2
     assert "unavailable_451: 451 4.7.1 later" in place.log and "retry in 1s" in place.log
@@ -477,20 +481,6 @@ def test_a_killed_worker_leaves_its_mail_in_flight(place: Place) -> None:
         assert server.connections == 1
     assert names(place.path / "inflight") == [ident]
     assert place.recover("--dry-run").stdout == b"nothing to recover\n"
-
-
-def test_sigterm_ends_a_worker_after_its_current_mail(place: Place) -> None:
-    """A worker wakes up for a new mail, ends in good order and reports what it did."""
-    with Server() as server:
-        place.settle(server)
-        with working(place) as process:
-            place.enqueue(TO)
-            assert server.wait_for(1)
-            process.send_signal(signal.SIGTERM)
-            _, err = process.communicate(timeout=PATIENCE)
-
-    assert process.returncode == 0 and b"1 done, 0 failed" in err
-    assert place.is_clean
 
 
 # ---- which workers there are

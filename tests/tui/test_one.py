@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 import time
@@ -18,7 +17,6 @@ from engine.model import Task
 from engine.notes import Notes
 from engine.operations import End
 from engine.stores.kannader import KannaderStore, make_spool
-from engine.stores.zgb import Place, ZgbStore, create
 from tests.tui.queues import Run, add_task, journal_at, tasks_at
 from tests.tui.test_kannader_cli import DAEMON
 
@@ -122,24 +120,6 @@ def test_an_edit_beside_a_running_kannader_warns(mail: tuple[str, Task], spoolde
     assert "  due          at once -> " in calm.stdout
     assert "!" not in calm.stdout
     assert f"  ! Kannader (PID {kannader.pid}) is running and goes by its own copy" in warned.stdout
-
-
-def test_a_job_may_be_postponed_by_any_time(tmp_path: Path, spooldeck: Run) -> None:
-    """The limit of seven days is the contract's; a ZGB queue takes 30 days."""
-    place = str(tmp_path / "a.db")
-    create(place)
-    with closing(sqlite3.connect(place)) as database, database:
-        database.execute("INSERT INTO registrations(number) VALUES (2)")
-    with closing(ZgbStore(Place(place))) as store:
-        (job,) = store.enqueue(2, ["user"])
-
-    done = spooldeck("edit", job.task.id, place, "--due", "+30d", "--apply", "1")
-
-    assert done.returncode == 0, done.stderr
-    with closing(ZgbStore(Place(place))) as store:
-        (after,) = store.look({job.task.id})
-    assert isinstance(after, Task) and after.due is not None and job.task.due is not None
-    assert after.due >= job.task.due + 30 * 86400 - 1
 
 
 def test_a_note_is_written_listed_and_removed(root: str, spooldeck: Run) -> None:

@@ -68,8 +68,6 @@ def test_files_of_root_belong_to_the_owner_of_the_queue(place: Path) -> None:
     assert len(list((place / "queue" / ".spooldeck" / "corrupt").iterdir())) == 2
 
 
-# ---- users of handlers
-
 WHO = 'handlers: {report: {command: [sh, -c, "echo $(id -u) $(id -G) $HOME $USER; exit 1"]%s}}'
 
 
@@ -119,8 +117,6 @@ def test_only_root_runs_handlers_as_another_user(place: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert list((place / "queue" / "pending").iterdir()) == []
 
-
-# ---- no rights
 
 CHANGES = (
     "queue add report 'two words'",

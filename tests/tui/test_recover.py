@@ -269,9 +269,6 @@ def test_a_torn_file_in_work_is_code_74(root: Path, lock: Path, recover: Run) ->
     assert not lock.exists()
 
 
-# ---- workers
-
-
 @pytest.mark.parametrize("words", ["process-next", "work --until-idle"])
 def test_a_worker_recovers_a_stuck_lock(
     root: Path, spooldeck: Run, worker: Child, words: str

@@ -118,9 +118,6 @@ def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
     return Queue(tmp_path)
 
 
-# ---- sent
-
-
 def test_both_mails_of_a_registration_are_sent(queue: Queue) -> None:
     """Each has its recipient and values; the log has `sent` before the row goes."""
     before: list[tuple[list[str], int]] = []
@@ -165,9 +162,6 @@ def test_no_more_mails_in_an_hour_than_the_limit(queue: Queue) -> None:
 
     assert [run.done for run in (first, second, third)] == [2, 0, 3]
     assert first.token_at == NOW + 3600
-
-
-# ---- failures
 
 
 def test_a_failed_mail_says_why_and_stays_the_same(queue: Queue) -> None:
@@ -220,9 +214,6 @@ def test_a_mail_that_cannot_be_made_is_parked(
     assert queue.job().state is State.DEAD
     assert words in queue.job().error
     assert queue.transport.asked == []
-
-
-# ---- the last check before sending
 
 
 def after_claim(
@@ -291,9 +282,6 @@ def test_a_job_is_postponed_without_an_attempt(
     assert len(queue.told("postponed")) == 1
 
 
-# ---- the test mode
-
-
 def test_the_test_mode_redirects_users_mails(queue: Queue) -> None:
     """A user's mail goes elsewhere with its former recipient; the organizer's does not."""
     queue.redirect("2026-03-01", "2026-03-31")
@@ -325,8 +313,6 @@ def test_no_mail_is_redirected_within_the_period(queue: Queue, end: str, later: 
     assert (mail["To"], mail["X-Original-To"]) == ("hans@example.org", None)
     assert len(queue.told("redirect_blocked")) == 1
 
-
-# ---- sent once
 
 COLUMNS = """registration_number, mail_type, status, attempts, next_attempt_at, locked_until,"""
 """The documented columns but the last; the key may be that of a deleted row."""
@@ -389,9 +375,6 @@ def test_a_job_without_an_identity_is_sent_again(queue: Queue, more: str) -> Non
     assert queue.jobs() == []
     assert first["Message-ID"] != second["Message-ID"]
     assert first["Date"].datetime.timestamp() == NOW
-
-
-# ---- ready to send
 
 
 @pytest.mark.parametrize(
