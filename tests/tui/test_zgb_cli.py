@@ -541,7 +541,7 @@ def test_of_two_runs_one_works(site: Site) -> None:
 def test_a_loop_sends_new_jobs_immediately(site: Site) -> None:
     """It does not wait for the minute to be over when the database changes."""
     site.make(7, 8, tokens=5, hourly=60)
-    with site.looping("from tui.cli import zgb\nzgb.EVERY = 3600.0", []):
+    with site.looping("from tui.cli import zgb\nzgb.EVERY, zgb._GLANCE = 3600.0, 0.05", []):
         assert soon(lambda: site.log_path.exists() and len(site.told("run_end")) > 0)
         for count, number in enumerate((7, 8), 1):
             site.enqueue(number)
@@ -555,8 +555,8 @@ def test_a_loop_outlives_a_refusal_of_the_database(site: Site) -> None:
     site.enqueue(7)
     site.sql("CREATE TRIGGER no BEFORE UPDATE ON config BEGIN SELECT RAISE(ABORT, 'not now'); END")
     often = (
-        "import sys\nfrom tui.cli import zgb\n"
-        "zgb.again = lambda refusals: print('refused', refusals, file=sys.stderr) or 0.1"
+        "import sys\nfrom tui.cli import zgb\nzgb._GLANCE = 0.05\n"
+        "zgb.again = lambda refusals: print('refused', refusals, file=sys.stderr) or 0.01"
     )
 
     def refused() -> int:
