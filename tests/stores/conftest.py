@@ -109,9 +109,10 @@ def open_kannader(kannader: Path) -> Iterator[Callable[..., KannaderStore]]:
     with ExitStack() as opened:
 
         def opener(
-            clock: Callable[[], float] = lambda: NOW, root: Path = kannader
+            clock: Callable[[], float] = lambda: NOW, root: Path = kannader, durable: bool = False
         ) -> KannaderStore:
-            return opened.enter_context(closing(KannaderStore(str(root), clock)))
+            store = KannaderStore(str(root), clock, durable=durable)
+            return opened.enter_context(closing(store))
 
         yield opener
 
@@ -206,7 +207,7 @@ def open_store(
         "nftban-durable": lambda: open_spool(durable=True),
         "kannader": open_kannader,
         "zgb": open_queue,
-        "kannader-in-use": open_kannader,
+        "kannader-in-use": lambda: open_kannader(durable=True),
         "zgb-in-use": open_queue,
     }
     return openers[request.param]

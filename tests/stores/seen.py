@@ -1,7 +1,8 @@
-"""What a whole look at a store shows, as the tests ask for it, and which case of a test failed."""
+"""What a full scan of a store shows, and which case of a looping test failed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from engine.model import Problem, Task
 from engine.store import Store
@@ -13,13 +14,29 @@ def tasks_in(store: Store) -> dict[str, Task]:
 
 
 def problems_in(store: Store) -> dict[str, str]:
-    """What is wrong, by where it lies."""
+    """Every problem by the place that it names."""
     return {item.where: item.what for item in store.look() if isinstance(item, Problem)}
+
+
+def found(store: Store, ident: str) -> Task:
+    """The one task of an id in its present state."""
+    (item,) = store.look({ident})
+    assert isinstance(item, Task)
+    return item
+
+
+def every_file(root: Path) -> dict[str, tuple[int, ...]]:
+    """Everything below a folder, itself included, with all that betrays a change."""
+    return {
+        str(path): (seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_mode)
+        for path in (root, *root.rglob("*"))
+        for seen in [path.lstat()]
+    }
 
 
 @contextmanager
 def naming(*words: object) -> Iterator[None]:
-    """One of several cases of a test: a failure in it names it."""
+    """Add the name of a case to a failure in it."""
     try:
         yield
     except BaseException as error:
