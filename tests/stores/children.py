@@ -10,8 +10,7 @@ from pathlib import Path
 @contextmanager
 def running(script: str, *words: str, cwd: Path | None = None) -> Iterator[subprocess.Popen[str]]:
     """A process that runs a script, which says by a line that it is ready, and ends with its input
-    at the latest.
-    """
+    at the latest."""
     with subprocess.Popen(
         [sys.executable, "-c", script, *words],
         stdin=subprocess.PIPE,
@@ -49,8 +48,7 @@ while batch := list(store.take(float(sys.argv[2]), "me", 2)):
 
 def at_once(count: int, script: str, *words: str) -> list[list[str]]:
     """What processes say that run a script at the same time: once all are ready, each is told to go
-    by a line.
-    """
+    by a line."""
     with ExitStack() as opened:
         rivals = [opened.enter_context(running(script, *words)) for _ in range(count)]
         for rival in rivals:

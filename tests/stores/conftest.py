@@ -90,6 +90,22 @@ def open_queue(place: Place) -> Iterator[Callable[..., ZgbStore]]:
         yield opener
 
 
+@pytest.fixture
+def user_job(open_queue: Callable[..., ZgbStore]) -> ZgbStore:
+    """The test's mail queue with one job: the user's mail of registration 1001."""
+    store = open_queue()
+    store.enqueue(1001, ["user"])
+    return store
+
+
+@pytest.fixture
+def both_jobs(open_queue: Callable[..., ZgbStore]) -> ZgbStore:
+    """The test's mail queue with both jobs of registration 1001."""
+    store = open_queue()
+    store.enqueue(1001)
+    return store
+
+
 def _memory() -> Callable[[], Store]:
     memory = Memory()
     return lambda: MemoryStore(memory)

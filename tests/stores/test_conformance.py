@@ -203,13 +203,9 @@ def states_of(store: Store, *wanted: State) -> list[State]:
     return [state for state in wanted if any(state in way for way in store.edges)]
 
 
-# ---- looking again
-
-
 def test_what_is_still_as_it_was_seen(open_store: Opener, a_task: Factory) -> None:
     """Looked at again before a swap: the task as it was seen, whole; what moved, changed or left
-    since is left out, and so is what never was there, whatever its name.
-    """
+    since is left out, and so is what never was there, whatever its name."""
     ours, theirs = open_store(), open_store()
     for number in range(1, 5):
         ours.swap(None, a_task(number))
@@ -236,13 +232,8 @@ def test_what_was_looked_at_again_is_nobodys_for_long(open_store: Opener, a_task
     ours.swap(None, a_task())
     (task,) = tasks_in(ours).values()
     assert list(ours.still([(task.id, task.state, task.rev)])) == [task]
-
     assert list(ours.swap_all(())) == []
-
     assert theirs.swap(task, verbs.hold(task, NOW))
-
-
-# ---- edges
 
 
 @also_in_use
@@ -252,9 +243,7 @@ def test_an_edge_leads_where_it_says(open_store: Opener, a_task: Factory) -> Non
     for start, end in ways_of(store):
         with case(store, start, end):
             seen = put(store, a_task(), start)
-
             rev = store.swap(seen, moved(seen, end))
-
             after = tasks_in(open_store())
             assert set(after) == (set() if end is None else {seen.id})
             for task in after.values():
@@ -272,9 +261,7 @@ def test_an_edge_changes_the_fields_it_names(open_store: Opener, a_task: Factory
         for name in sorted(store.edges[start, end].fields - unkept):
             with case(store, start, end, name):
                 seen = put(store, a_task(), start)
-
                 store.swap(seen, moved(seen, end, **{name: CHANGES[name]}))
-
                 after = found(open_store(), seen)
                 assert getattr(after, name) == CHANGES[name]
                 kept = set(GUARDED) - {name} - FOLLOWING.get(name, set())
@@ -288,11 +275,9 @@ def test_a_field_that_no_edge_names_is_refused(open_store: Opener, a_task: Facto
         with case(store, start, end):
             seen = put(store, a_task(), start)
             before = tasks_in(store)
-
             for name in sorted(set(GUARDED) - store.edges[start, end].fields if end else ()):
                 with pytest.raises(Unsupported, match=name):
                     store.swap(seen, moved(seen, end, **{name: CHANGES[name]}))
-
             assert tasks_in(open_store()) == before
 
 
@@ -310,7 +295,6 @@ def test_where_no_edge_leads_nothing_goes(open_store: Opener, a_task: Factory) -
                     stays = a_task(2) if old is None else seen
                     with pytest.raises(Unsupported):
                         store.swap(old, None if end is None else replace(stays, state=end))
-
             assert tasks_in(open_store()) == before
 
 
@@ -319,35 +303,26 @@ def test_a_state_is_reached_by_an_edge(open_store: Opener) -> None:
     store = open_store()
     entered = {end for _, end in store.edges} | {State.ACTIVE}  # claimed by take, not by swap
     left = {start for start, _ in store.edges}
-
     assert set(store.states) <= entered & left
 
 
 def test_edges_name_only_guarded_fields(open_store: Opener) -> None:
     """An edge names fields that a swap is not free to change anyway; on a sound place none is
-    refused.
-    """
+    refused."""
     known = {field.name for field in fields(Task)} & set(GUARDED)
     edges = open_store().edges.values()
-
     assert all(isinstance(e, Edge) and e.fields <= known and not e.refused for e in edges)
-
-
-# ---- adding
 
 
 def test_what_is_added_can_be_seen(
     open_store: Opener, spool: Spool, a_task: Factory, shape: Shape
 ) -> None:
     """A task that was added stands there with every field as given, in the revision answered,
-    but for what its store says of it by itself.
-    """
+    but for what its store says of it by itself."""
     store = open_store()
     payload = f"{spool.mail_spool}/one" if shape.has_payload else ""
     task = shape.told(a_task(payload=payload, due=NOW + 60))
-
     rev = store.swap(None, task)
-
     seen = tasks_in(open_store())
     said = {name: getattr(seen[task.id], name) for name in shape.own}
     assert seen == {task.id: replace(task, rev=rev, **said)}
@@ -361,10 +336,8 @@ def test_an_id_is_given_only_once(open_store: Opener, a_task: Factory) -> None:
         with case(store, state):
             put(store, a_task(), state)
             before = tasks_in(store)
-
             with pytest.raises(Gone):
                 open_store().swap(None, a_task(due=NOW + 9))
-
             assert tasks_in(store) == before
 
 
@@ -372,13 +345,8 @@ def test_an_id_may_come_back_after_it_left(open_store: Opener, a_task: Factory) 
     """Once a task has left its store, its id is free again."""
     store = open_store()
     store.swap(put(store, a_task(), State.ACTIVE), None)
-
     store.swap(None, a_task(due=NOW + 9))
-
     assert found(store, a_task()).due == NOW + 9
-
-
-# ---- rivals
 
 
 @also_in_use
@@ -393,10 +361,8 @@ def test_of_two_rivals_one_wins(open_store: Opener, a_task: Factory) -> None:
             changed = {name: CHANGES[name] for name in names}
             theirs.swap(also_seen, moved(also_seen, end, **changed))
             after = tasks_in(theirs)
-
             with pytest.raises(Gone):
                 ours.swap(seen, moved(seen, end))
-
             assert tasks_in(open_store()) == after
 
 
@@ -405,10 +371,8 @@ def test_a_claimed_task_is_gone_for_others(open_store: Opener, a_task: Factory) 
     ours, theirs = open_store(), open_store()
     seen = put(ours, a_task())
     (claimed,) = theirs.take(NOW, "theirs", 1)
-
     with pytest.raises(Gone):
         ours.swap(seen, verbs.hold(seen, NOW))
-
     assert found(ours, seen).state is State.ACTIVE
     theirs.swap(claimed, None)
 
@@ -419,12 +383,10 @@ def test_a_stale_revision_is_gone(open_store: Opener, a_task: Factory) -> None:
     seen = put(store, a_task())
     store.swap(seen, replace(seen, due=NOW + 9))
     before = tasks_in(store)
-
     with pytest.raises(Gone):
         store.swap(seen, replace(seen, due=NOW + 8))
     with pytest.raises(Gone):
         store.read(seen)
-
     assert tasks_in(store) == before
 
 
@@ -434,15 +396,10 @@ def test_an_outcome_needs_the_claim(open_store: Opener, a_task: Factory) -> None
     mine = put(store, a_task(), State.ACTIVE)
     store.swap(mine, verbs.unclaim(mine))
     (theirs,) = store.take(NOW, "they", 1)
-
     for end in (end for start, end in ways_of(store) if start is State.ACTIVE):
         with pytest.raises(Gone):
             store.swap(replace(mine, rev="0"), moved(mine, end))
-
     assert found(store, mine).rev == theirs.rev
-
-
-# ---- taking
 
 
 def test_tasks_come_in_their_order(open_store: Opener, a_task: Factory, shape: Shape) -> None:
@@ -450,9 +407,7 @@ def test_tasks_come_in_their_order(open_store: Opener, a_task: Factory, shape: S
     store, added = open_store(), [a_task(number) for number in (3, 1, 2)]
     for task in added:
         store.swap(None, task)
-
     taken = [task.id for task in store.take(NOW, "me", 9)]
-
     assert taken == [task.id for task in shape.in_line(added)]
 
 
@@ -460,9 +415,7 @@ def test_what_is_taken_is_claimed(open_store: Opener, a_task: Factory, shape: Sh
     """A taken task is active, leased to its taker since now, and otherwise as it was."""
     store = open_store()
     waiting = put(store, shape.told(a_task()))
-
     (task,) = store.take(NOW, "me", 1)
-
     assert task.state is State.ACTIVE
     assert task.lease is not None
     assert (task.lease.owner, task.lease.since) == ("me", NOW)
@@ -480,7 +433,6 @@ def test_no_more_than_the_limit_is_taken(open_store: Opener, a_task: Factory) ->
         with case(store, limit):
             for number in (1, 2, 3):
                 store.swap(None, a_task(number))
-
             assert len(list(store.take(NOW, "me", limit))) == expected
             assert sum(t.state is State.ACTIVE for t in tasks_in(store).values()) == expected
 
@@ -489,7 +441,6 @@ def test_waiting_ends_with_time_alone(open_store: Opener, a_task: Factory) -> No
     """The same instance that passed a task over claims it once its time has come."""
     store = open_store()
     store.swap(None, a_task(due=NOW + 30))
-
     assert list(store.take(NOW, "me", 1)) == []
     assert list(store.take(NOW + 29, "me", 1)) == []
     assert [task.id for task in store.take(NOW + 30, "me", 1)] == [a_task().id]
@@ -500,9 +451,7 @@ def test_a_promoted_task_is_taken_at_once(open_store: Opener, a_task: Factory) -
     store = open_store()
     seen = put(store, a_task(due=NOW + 900))
     assert list(store.take(NOW, "me", 1)) == []
-
     open_store().swap(seen, verbs.promote(seen, NOW))
-
     assert [task.id for task in store.take(NOW, "me", 1)] == [seen.id]
 
 
@@ -512,7 +461,6 @@ def test_only_pending_tasks_are_taken(open_store: Opener, a_task: Factory) -> No
     for state in states_of(store, State.ACTIVE, State.HELD, State.DEAD, State.TRASH):
         with case(store, state):
             put(store, a_task(), state)
-
             assert list(open_store().take(NOW, "me", 1)) == []
 
 
@@ -549,9 +497,7 @@ def test_an_unwanted_task_blocks_nobody(open_store: Opener, a_task: Factory, sha
         for number in (1, 2):
             store.swap(None, a_task(number, kind))
     _, *wanted = shape.kinds
-
     taken = store.take(NOW, "me", 9, lambda kind, group: kind in wanted)
-
     assert [task.kind for task in taken] == [kind for kind in wanted for _ in (1, 2)]
 
 
@@ -563,12 +509,10 @@ def test_one_of_each_kind_at_a_time(open_store: Opener, a_task: Factory, shape: 
     for task in added:
         store.swap(None, task)
     running: set[str] = set()
-
     taken = []
     for task in store.take(NOW, "me", 9, lambda kind, group: kind not in running):
         running.add(task.kind)
         taken.append(task.id)
-
     first = {task.kind: task.id for task in reversed(shape.in_line(added))}
     assert taken == [task.id for task in shape.in_line(added) if task.id in first.values()]
 
@@ -578,11 +522,9 @@ def test_nothing_more_is_claimed_than_was_asked_for(open_store: Opener, a_task: 
     store = open_store()
     for number in (1, 2, 3):
         store.swap(None, a_task(number))
-
     taking = store.take(NOW, "me", 3)
     first = next(taking)
     del taking
-
     assert {t.id for t in tasks_in(store).values() if t.state is State.ACTIVE} == {first.id}
 
 
@@ -592,9 +534,7 @@ def test_two_takers_in_turns_share_nothing(open_store: Opener, a_task: Factory) 
     for number in range(20):
         open_store().swap(None, a_task(number))
     one, other = open_store().take(NOW, "one", 20), open_store().take(NOW, "other", 20)
-
     taken = [task.id for task in in_turns(one, other)]
-
     assert sorted(taken) == [a_task(number).id for number in range(20)]
 
 
@@ -634,13 +574,8 @@ def test_processes_share_no_task(spool: Spool, open_spool: Callable[..., Store])
     a_task = factory(SHAPES["nftban"])
     list(open_spool().swap_all(Move(None, a_task(number)) for number in range(200)))
     queue = str(Path(spool.pending).parent)
-
     said = at_once(4, TAKER, queue, str(NOW))
-
     assert sorted(itertools.chain(*said)) == [a_task(number).id for number in range(200)]
-
-
-# ---- many at once
 
 
 @also_in_use
@@ -664,7 +599,7 @@ def test_many_moves_answer_one_by_one(open_store: Opener, a_task: Factory) -> No
 
     assert [outcome.move for outcome in outcomes] == moves
     assert [type(outcome.error) for outcome in outcomes] == [
-        *(type(None), type(None), Gone, Unsupported, Gone, type(None)),
+        *(type(None), type(None), Gone, Unsupported, Gone, type(None))
     ]
     after = tasks_in(open_store())
     assert {task.id: task.state for task in after.values()} == {
@@ -674,7 +609,7 @@ def test_many_moves_answer_one_by_one(open_store: Opener, a_task: Factory) -> No
         a_task(4).id: State.PENDING,
     }
     assert [outcome.rev for outcome in outcomes] == [
-        *(after[a_task(4).id].rev, after[held.id].rev, "", "", "", after[current.id].rev),
+        *(after[a_task(4).id].rev, after[held.id].rev, "", "", "", after[current.id].rev)
     ]
 
 
@@ -683,9 +618,7 @@ def test_the_same_task_moves_once_in_a_lot(open_store: Opener, a_task: Factory) 
     store = open_store()
     seen = put(store, a_task())
     moves = [Move(seen, verbs.hold(seen, NOW)), Move(seen, verbs.purge(seen, NOW))]
-
     first, second = store.swap_all(moves)
-
     assert list(store.swap_all([])) == []
     assert first.error is None
     assert isinstance(second.error, Gone)
@@ -714,9 +647,6 @@ def test_a_great_many_moves_keep_their_order(open_store: Opener, a_task: Factory
     ]
 
 
-# ---- looking
-
-
 def test_a_whole_look_ends_in_order(open_store: Opener, a_task: Factory) -> None:
     """A whole look shows, after its first peek, each state's tasks in the order of their ids."""
     store = open_store()
@@ -724,9 +654,7 @@ def test_a_whole_look_ends_in_order(open_store: Opener, a_task: Factory) -> None
         put(store, a_task(number), State.HELD)
     for number in (3, 1, 2):
         put(store, a_task(number))
-
     seen = [item for item in store.look() if isinstance(item, Task)]
-
     last = {task.id: at for at, task in enumerate(seen)}
     order = sorted(last, key=lambda ident: last[ident])
     assert order == [a_task(number).id for number in (1, 2, 3, 4, 5)]
@@ -734,15 +662,12 @@ def test_a_whole_look_ends_in_order(open_store: Opener, a_task: Factory) -> None
 
 def test_a_look_at_names_shows_only_those(open_store: Opener, a_task: Factory) -> None:
     """Asked for some ids, a look shows these tasks, for each that is nowhere says so, and for none
-    shows nothing.
-    """
+    shows nothing."""
     store = open_store()
     for number in (1, 2, 3):
         put(store, a_task(number))
-
     seen = set(store.look({a_task(1).id, a_task(3).id, a_task(9).id}))
     assert list(store.look(set())) == []
-
     assert {item.id for item in seen if isinstance(item, Task)} == {a_task(1).id, a_task(3).id}
     assert seen - set(tasks_in(store).values()) == {Missing(a_task(9).id)}
 
@@ -751,7 +676,6 @@ def test_a_name_that_is_nowhere_is_missing(open_store: Opener, a_task: Factory) 
     """A scan for a name of which there is no task reports it as missing, and nothing else."""
     store = open_store()
     put(store, a_task())
-
     for name in ("nonsense", "no such", "../../etc/passwd", "", "a/b", "\udcff", "\0"):
         assert list(store.look({name})) == [Missing(name)]
 
@@ -764,7 +688,6 @@ def test_a_look_at_a_states_word_shows_that_state(open_store: Opener, a_task: Fa
             continue
         put(store, a_task(number, due=NOW + 60 if state is State.PENDING else 0.0), state)
     before = tasks_in(store)
-
     for state, word in store.states.items():
         there = {task for task in before.values() if task.state is state}
         assert set(store.look({word})) == there
@@ -776,13 +699,11 @@ def test_a_look_goes_on_while_tasks_move(open_store: Opener, a_task: Factory) ->
     store, other = open_store(), open_store()
     for number in range(5):
         put(store, a_task(number))
-
     looking = store.look()
     shown = [next(looking)]
     for task in tasks_in(other).values():
         other.swap(task, verbs.hold(task, NOW))
     shown += looking
-
     assert not [item for item in shown if isinstance(item, Problem | Missing)]
 
 
@@ -820,16 +741,11 @@ def every_file(root: Path) -> dict[str, tuple[int, ...]]:
     }
 
 
-# ---- reading
-
-
 def test_a_task_can_be_read_in_full(open_store: Opener, a_task: Factory, shape: Shape) -> None:
     """Reading a task answers with all that its store holds of it."""
     store = open_store()
     seen = put(store, shape.told(a_task()))
-
     data = open_store().read(seen)
-
     assert b"all of it" in data
     assert seen.id.encode() in data
 
@@ -839,13 +755,9 @@ def test_what_has_moved_cannot_be_read(open_store: Opener, a_task: Factory) -> N
     store = open_store()
     seen = put(store, a_task(), State.HELD)
     store.swap(seen, verbs.purge(seen, NOW))
-
     for state in (State.PENDING, State.HELD, State.DEAD):
         with pytest.raises(Gone):
             store.read(replace(seen, state=state))
-
-
-# ---- the trash
 
 
 @also_in_use
@@ -859,29 +771,21 @@ def test_what_was_purged_comes_back_as_it_was(
             before = put(store, shape.told(a_task(due=0.0)), state)
             store.swap(before, verbs.purge(before, NOW))
             trashed = found(store, before)
-
             rev = store.swap(trashed, replace(trashed, state=state))
-
             assert found(open_store(), before) == replace(before, rev=rev)
-
-
-# ---- as a whole
 
 
 @pytest.mark.parametrize("open_store", IN_USE, indirect=True)
 def test_a_place_in_use_keeps_the_rules(open_store: Opener, a_task: Factory) -> None:
     """While another program uses the place, or each change is synced, rivals still exclude each
-    other, claims are not shared, and a lot of moves is answered one by one.
-    """
+    other, claims are not shared, and a lot of moves is answered one by one."""
     ours, theirs = open_store(), open_store()
     for number in range(1, 7):
         ours.swap(None, a_task(number))
     seen = sorted(tasks_in(theirs).values(), key=lambda task: task.id)
     theirs.swap(seen[5], verbs.hold(seen[5], NOW))
-
     outcomes = list(ours.swap_all(Move(task, verbs.purge(task, NOW)) for task in seen[3:]))
     taken = [task.id for task in in_turns(ours.take(NOW, "a", 2), theirs.take(NOW, "b", 2))]
-
     assert [type(outcome.error) for outcome in outcomes] == [type(None), type(None), Gone]
     assert sorted(taken) == [task.id for task in seen[:3]]
     counted = Counter(task.state for task in tasks_in(open_store()).values())
@@ -891,7 +795,6 @@ def test_a_place_in_use_keeps_the_rules(open_store: Opener, a_task: Factory) -> 
 def test_an_unknown_control_is_unsupported(open_store: Opener) -> None:
     """A control that the store does not list is refused."""
     store = open_store()
-
     assert "no such thing" not in store.controls
     with pytest.raises(Unsupported):
         store.control("no such thing")
@@ -902,7 +805,6 @@ def test_closing_keeps_the_tasks(open_store: Opener, a_task: Factory) -> None:
     store = open_store()
     put(store, a_task())
     store.close()
-
     assert set(tasks_in(open_store())) == {a_task().id}
 
 
@@ -913,9 +815,7 @@ def test_the_first_part_is_the_task(open_store: Opener, a_task: Factory) -> None
     """What there is of a task begins with the task itself, and that is what `read` answers with."""
     store = open_store()
     task = put(store, a_task())
-
     first, *others = store.parts(task)
-
     assert len({part.name for part in (first, *others)}) == 1 + len(others), "named twice"
     assert store.read(task, first.name) == store.read(task)
     assert first.size == len(store.read(task))
@@ -927,7 +827,6 @@ def test_a_task_that_has_left_has_no_parts(open_store: Opener, a_task: Factory) 
     store = open_store()
     task = put(store, a_task())
     store.swap(task, verbs.hold(task, NOW))
-
     for ask in (store.read, store.size, lambda seen: list(store.parts(seen))):
         with pytest.raises(Gone):
             ask(task)
@@ -937,7 +836,6 @@ def test_a_part_that_is_not_there(open_store: Opener, a_task: Factory) -> None:
     """A part of another name is gone, whatever is asked for."""
     store = open_store()
     task = put(store, a_task())
-
     for name in ("payload", "mail/x", "nonsense", "../task"):
         with pytest.raises(Gone):
             store.read(task, name)
@@ -956,7 +854,6 @@ def test_a_task_has_a_size(open_store: Opener, a_task: Factory) -> None:
     held = replace(task, state=State.HELD)
     store.swap(task, held)
     now = found(store, task)
-
     assert store.size(now) == sum(part.size or 0 for part in store.parts(now)) > 0
 
 

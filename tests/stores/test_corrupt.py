@@ -37,9 +37,6 @@ def set_aside(spool: Spool, open_spool: Opener) -> Callable[..., Path]:
     return aside
 
 
-# ---- back
-
-
 @pytest.mark.parametrize("word", ["pending", "work"])
 def test_a_mended_file_is_a_task_again(
     spool: Spool, open_spool: Opener, set_aside: Callable[..., Path], word: str
@@ -48,9 +45,7 @@ def test_a_mended_file_is_a_task_again(
     path = set_aside(word)
     path.write_bytes(FILE)
     store = open_spool()
-
     where = store.put_back(path.name)
-
     assert where == f"pending/{NAME}"
     assert Path(spool.pending, NAME).read_bytes() == FILE
     assert names(path.parent) == []
@@ -63,10 +58,8 @@ def test_what_is_still_broken_stays(
     """What is wrong with it and in which line is said, and nothing moves."""
     path = set_aside()
     path.write_bytes(FILE.replace(b"before", b"$(id)"))
-
     with pytest.raises(Refused, match=r"^line 3: TASK_DESCRIPTION holds an unescaped \$"):
         open_spool().put_back(path.name)
-
     assert names(path.parent) == [path.name, f"{path.name}.why"]
     assert names(spool.pending) == []
 
@@ -81,10 +74,8 @@ def test_over_a_task_of_its_id_nothing_is_put(
     store.swap(None, NEW)
     (held,) = (item for item in store.look({IDENT}) if isinstance(item, Task))
     store.swap(held, verbs.hold(held, later()))
-
     with pytest.raises(Gone, match="is there already"):
         store.put_back(path.name)
-
     assert path.read_bytes() == FILE
     assert Path(f"{path}.why").exists()
 
@@ -99,9 +90,7 @@ def test_an_editor_may_replace_the_file(
     if os.geteuid() == 0:
         for folder in (spool.pending, spool.work, spool.dlq, spool.desk, path.parent):
             os.chown(folder, 65534, 65534)
-
     open_spool().put_back(path.name)
-
     there, owner = Path(spool.pending, NAME).stat(), Path(spool.pending).stat()
     assert (there.st_uid, there.st_gid) == (owner.st_uid, owner.st_gid)
 
@@ -115,11 +104,9 @@ def test_only_a_name_in_corrupt_is_a_name(
     Path(spool.pending, "good.task").write_bytes(FILE)
     leading = ("../pending/good.task", "..", ".", "", "/etc/passwd", "a/b", "../corrupt/{}")
     strange = ("nowhere", "-rf", "a\nb", "a\0b", "\udcff", "\x1b[2J", "{}.why", "x" * 300)
-
     for name in (*leading, *strange):
         with pytest.raises(Unsupported):
             open_spool().put_back(name.format(path.name))
-
         assert path.exists(), name
         assert names(spool.pending) == ["good.task"], name
 
@@ -130,10 +117,8 @@ def test_a_file_that_no_task_can_be_called_stays(
     """A file that had a hostile name has none to go back to, and that is said."""
     path = set_aside(name="a b.task")
     path.write_bytes(FILE)
-
     with pytest.raises(Refused, match=r"it was called a b\.task, not named like a task"):
         open_spool().put_back(path.name)
-
     assert path.exists()
 
 
@@ -174,7 +159,5 @@ def test_a_reason_whose_file_never_came_is_swept(
     with (corrupt / "x.pending.1.why").open("rb") as file:
         if in_hand:
             assert files.claim_flock(file.fileno())
-
         open_spool(lambda: time.time() + age).recover()
-
     assert len(names(corrupt)) == kept

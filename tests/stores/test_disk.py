@@ -1,6 +1,5 @@
 """A disk that refuses, a process that stops, a folder that is replaced: nothing is lost, and
-nothing is said that does not hold.
-"""
+nothing is said that does not hold."""
 
 from __future__ import annotations
 
@@ -40,9 +39,6 @@ def standing(spool: Spool) -> list[str]:
     )
 
 
-# ---- a process that is stopped
-
-
 @contextmanager
 def stopped_with(path: Path) -> Iterator[None]:
     """Another process has the flock of a file, and was stopped."""
@@ -63,8 +59,7 @@ def stopped_with(path: Path) -> Iterator[None]:
 
 def test_a_stopped_process_stops_nobody(spool: Spool) -> None:
     """Whoever waits for the desk's lock waits for so long as it was told, then says so; nothing
-    has moved, or recovery knows where it goes.
-    """
+    has moved, or recovery knows where it goes."""
     with closing(NftbanStore(spool, lambda: NOW, patience=0.05)) as store:
         task = put(store, State.ACTIVE)
         with stopped_with(Path(spool.desk, ".lock")):
@@ -134,16 +129,12 @@ def test_looking_takes_no_lock(spool: Spool, open_spool: Opener) -> None:
     assert len(shown) == 1 and a_task(0).id in shown[0]
 
 
-# ---- a disk that refuses
-
-
 @pytest.mark.parametrize("name", ["rename", "write", "unlink", "fsync", "fchown"])
 def test_no_error_of_the_disk_is_raw(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Whatever a call says, add, take, change, finish and recover answer in their own errors, and
-    the task stands once.
-    """
+    the task stands once."""
     states = (State.PENDING, State.ACTIVE, State.DEAD)
     numbers = (errno.EIO, errno.EINTR, errno.ENOSPC, errno.EROFS)
     for case, (state, number) in enumerate(itertools.product(states, numbers)):
@@ -205,11 +196,7 @@ VERBS: dict[str, tuple[State | None, str | None, Callable[[Task], Task | None]]]
 
 
 def replaced_meanwhile(
-    spool: Spool,
-    store: NftbanStore,
-    verb: str,
-    word: str,
-    within: pytest.MonkeyPatch | None,
+    spool: Spool, store: NftbanStore, verb: str, word: str, within: pytest.MonkeyPatch | None
 ) -> None:
     """Carry out a verb while a folder is replaced, and see what has become of the task."""
     state, goal, new = VERBS[verb]
@@ -299,8 +286,7 @@ def test_one_unreadable_file_stops_no_queue(
     spool: Spool, open_spool: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file on a bad block is passed by, stays, and is named once; when nothing can be read, that
-    is said.
-    """
+    is said."""
     store = open_spool()
     for number in range(3):
         store.swap(None, a_task(number))
@@ -343,7 +329,6 @@ def test_a_claim_that_came_to_nothing_is_given_back(
         patch.setattr(os, "stat", fails)
         with pytest.raises(Unavailable):
             list(store.take(NOW, "me", 1))
-
     assert [task.id for task in store.take(NOW, "me", 1)] == [IDENT]
 
 
@@ -426,25 +411,17 @@ def test_no_fsync_may_fail_unsaid(
                 break
 
 
-# ---- what somebody may still be writing
-
-
 def test_a_torn_file_on_the_desk_waits_for_a_minute(spool: Spool, open_spool: Opener) -> None:
     """The real program may be writing it: it goes back only when nothing has changed since."""
     Path(spool.desk).mkdir()
     left = Path(spool.desk, f"D.{IDENT}.pending.held.00000000.1-0-1")
     for data in (b"", FILE[:70], FILE[:-1]):
         left.write_bytes(data)
-
         assert open_spool(lambda: time.time() + 59).recover() == []
         assert standing(spool) == [".spooldeck"]
         assert open_spool(later).recover()
         assert standing(spool) == ["pending"]
-
         Path(spool.pending, NAME).unlink()
-
-
-# ---- folders that are replaced
 
 
 @pytest.mark.parametrize("within", [False, True])
@@ -453,8 +430,7 @@ def test_what_was_done_is_where_everybody_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, within: bool
 ) -> None:
     """A folder replaced before a verb, or within it before its first move: what it says was done
-    is seen by way of the path, else it says that it was not; the task stands at most once.
-    """
+    is seen by way of the path, else it says that it was not; the task stands at most once."""
     for word in ("pending", "work", "dlq", ".spooldeck", "all"):
         spool = new_spool(tmp_path / word)
         with naming(word), closing(NftbanStore(spool, lambda: NOW)) as store:

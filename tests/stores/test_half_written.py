@@ -18,8 +18,7 @@ Opener = Callable[..., NftbanStore]
 
 def test_a_new_file_is_claimed_only_whole(spool: Spool, open_spool: Opener) -> None:
     """Cut after any of its lines, a young file is neither claimed nor moved nor quarantined; once
-    it is whole it is claimed.
-    """
+    it is whole it is claimed."""
     path = Path(spool.pending, f"{TASK.id}.task")
     for count in range(len(LINES)):
         path.write_bytes(b"".join(LINES[:count]))

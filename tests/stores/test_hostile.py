@@ -52,9 +52,6 @@ def taken(store: NftbanStore, now: float) -> list[str]:
     return [task.id for task in store.take(now, "me", 9)]
 
 
-# ---- what is no plain file of somebody who may put files there
-
-
 def _socket(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         here = os.open(path.parent, os.O_RDONLY)
@@ -177,8 +174,7 @@ def set_aside(kind: str, spool: Spool, store: NftbanStore) -> None:
 )
 def test_what_is_no_task_file_is_set_aside(tmp_path: Path, kinds: tuple[str, ...]) -> None:
     """It is refused for its reason, the task behind it comes in the same run, and it is renamed
-    out of the way as it is, with its name, its reason and the time beside it.
-    """
+    out of the way as it is, with its name, its reason and the time beside it."""
     for number, kind in enumerate(kinds):
         spool = new_spool(tmp_path / str(number))
         with naming(kind), closing(NftbanStore(spool, later)) as store:
@@ -195,12 +191,10 @@ def test_what_is_no_task_file_is_never_moved(tmp_path: Path) -> None:
             path = Path(spool.pending, NAME)
             path.unlink()
             ENTRIES[kind][1](path)
-
             with pytest.raises((Gone, Unavailable)):
                 store.swap(seen, verbs.purge(seen, NOW))
             with pytest.raises(Gone):
                 store.read(seen)
-
             assert names(spool.pending) == [NAME]
             assert under_way(spool) == []
 
@@ -208,9 +202,7 @@ def test_what_is_no_task_file_is_never_moved(tmp_path: Path) -> None:
 def test_a_name_can_be_had_back(tmp_path: Path) -> None:
     """What is written down of a name says each of its bytes, in printable characters."""
     name = "".join(map(chr, range(1, 128))).replace("/", "") + "\udc80\udcff\\x41é"
-
     text = escaped(name)
-
     assert text.isascii() and text.isprintable()
     assert text.encode().decode("unicode_escape").encode("latin-1") == os.fsencode(name)
 
@@ -222,11 +214,9 @@ def test_a_folder_is_left_and_said_once(spool: Spool, open_spool: Opener) -> Non
     (folder / "kept").write_text("precious")
     store = open_spool(later)
     store.swap(None, GOOD)
-
     assert taken(store, later()) == [GOOD.id]
     said = store.set_aside()
     taken(store, later())
-
     assert said == [f"pending/{NAME}: a folder, not a task file; left where it is"]
     assert store.set_aside() == []
     assert (folder / "kept").read_text() == "precious"
@@ -238,16 +228,13 @@ def test_what_may_still_be_written_is_left(
     spool: Spool, open_spool: Opener, age: float, moved: bool
 ) -> None:
     """The real program writes in place: what changed within the last minute is not touched,
-    whatever time its writer gave it.
-    """
+    whatever time its writer gave it."""
     path = Path(spool.pending, NAME)
     path.write_bytes(b"")
     os.utime(path, (0, 0))
     store = open_spool(lambda: time.time() + age)
-
     taken(store, later())
     said = store.set_aside()
-
     assert bool(said) is moved
     assert path.exists() is not moved
 
@@ -259,7 +246,6 @@ def test_a_file_that_has_been_mended_is_left(spool: Spool, open_spool: Opener) -
     store = open_spool(later)
     assert taken(store, later()) == []
     path.write_bytes(FILE)
-
     assert store.set_aside() == []
     assert taken(store, later()) == [IDENT]
 
@@ -273,9 +259,7 @@ def test_a_file_written_as_it_is_set_aside_goes_back(
     store = open_spool(later)
     taken(store, later())
     just_before(monkeypatch, lambda: path.write_bytes(FILE))
-
     assert store.set_aside() == []
-
     assert path.read_bytes() == FILE
     assert names(Path(spool.desk, "corrupt")) == []
 
@@ -286,10 +270,8 @@ def test_what_lies_broken_in_work_is_set_aside(spool: Spool, open_spool: Opener)
     Path(spool.work, "notes").write_bytes(b"")
     store = open_spool(later)
     store.swap(None, GOOD)
-
     came = taken(store, later())
     said = store.set_aside()
-
     assert came == [GOOD.id]
     assert len(said) == 1 and said[0].startswith(f"work/{NAME}: no newline at its end")
     assert names(spool.work) == [f"{GOOD.id}.task", "notes"]
@@ -301,9 +283,7 @@ def test_good_tasks_are_never_set_aside(spool: Spool, open_spool: Opener) -> Non
     store = open_spool(later)
     store.swap(None, GOOD)
     taken(store, later())
-
     taken(store, later())
-
     assert store.set_aside() == []
     assert names(spool.work) == [NAME, f"{GOOD.id}.task"]
 
@@ -311,9 +291,7 @@ def test_good_tasks_are_never_set_aside(spool: Spool, open_spool: Opener) -> Non
 def test_without_broken_files_nothing_is_done(spool: Spool, open_spool: Opener) -> None:
     """Setting aside costs nothing where everything is in order: no folder, no call."""
     store = open_spool(later)
-
     taken(store, later())
-
     assert store.set_aside() == []
     assert not Path(spool.desk).exists()
 
@@ -324,7 +302,6 @@ def test_many_broken_files_stop_nobody(spool: Spool, open_spool: Opener) -> None
         Path(spool.pending, f"0\x01{chr(ord('A') + number)}.task").write_bytes(b"")
     store = open_spool(later)
     store.swap(None, GOOD)
-
     assert taken(store, later()) == [GOOD.id]
     assert len(store.set_aside()) == 50
     assert len(names(Path(spool.desk, "corrupt"))) == 100
@@ -340,7 +317,6 @@ def test_who_may_write_in_a_folder_may_put_tasks_there(spool: Spool, open_spool:
     path = Path(spool.pending, NAME)
     path.write_bytes(FILE)
     os.chown(path, 12345, 4321)
-
     assert taken(open_spool(), later()) == [IDENT]
 
 
@@ -348,15 +324,11 @@ def test_a_spool_open_to_everybody_is_refused(spool: Spool, open_spool: Opener) 
     """Where anybody may put tasks, nothing is done, and the way out is said."""
     Path(spool.pending).chmod(0o777)
     store = open_spool()
-
     refused = {edge.refused for edge in store.edges.values()}
-
     assert refused == {
         f"{spool.pending} may be written by everybody: use chmod o-w {spool.pending}"
     }
 
-
-# ---- what a file says
 
 KEY = "TASK_DESCRIPTION"
 ROW = b'TASK_DESCRIPTION="a job"'
@@ -379,8 +351,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
 
 def test_what_shells_might_read_otherwise_is_set_aside(tmp_path: Path) -> None:
     """Nothing in it is expanded, the reason names line or field, the next task comes in the same
-    run, and the file goes out of the way as it is.
-    """
+    run, and the file goes out of the way as it is."""
     for kind, (data, reason) in REFUSED.items():
         spool = new_spool(tmp_path / kind)
         Path(spool.pending, NAME).write_bytes(data)
@@ -410,24 +381,19 @@ ACCEPTED: tuple[tuple[bytes, dict[str, object]], ...] = (
     (FILE + b'TASK_NEW="x"\n', {"extra": {"TASK_NEW": "x"}}),
     (FILE.replace(b'TYPE="job"', b'TYPE="x_9"'), {"kind": "x_9"}),
     (FILE.replace(b'RETRIES="0"', b'RETRIES="999999999999"'), {"attempts": 999_999_999_999}),
-    (
-        FILE.replace(b'PAYLOAD_FILE=""', b'PAYLOAD_FILE="/etc/passwd"'),
-        {"payload": "/etc/passwd"},
-    ),
+    (FILE.replace(b'PAYLOAD_FILE=""', b'PAYLOAD_FILE="/etc/passwd"'), {"payload": "/etc/passwd"}),
     (FILE.replace(b'PAYLOAD_FILE=""', b'PAYLOAD_FILE="/a/../b"'), {"payload": "/a/../b"}),
 )
 
 
 def test_what_every_shell_reads_alike_is_taken(tmp_path: Path) -> None:
     """Whatever the contract's form allows is a task, and says what a shell would read; to which
-    files it may lead is asked where it is run.
-    """
+    files it may lead is asked where it is run."""
     for number, (data, says) in enumerate(ACCEPTED):
         spool = new_spool(tmp_path / str(number))
         Path(spool.pending, NAME).write_bytes(data)
         with naming(says), closing(NftbanStore(spool, later)) as store:
             (task,) = store.take(later(), "me", 1)
-
             assert {key: getattr(task, key) for key in says} == says
             assert Path(spool.work, NAME).read_bytes() == data
             assert store.set_aside() == []
@@ -435,8 +401,7 @@ def test_what_every_shell_reads_alike_is_taken(tmp_path: Path) -> None:
 
 def test_a_task_that_names_a_file_elsewhere_is_never_run_with_it(tmp_path: Path) -> None:
     """It is a task for every reader, but no handler gets it: it dies at once, for that reason, and
-    when it leaves for good the file that it names stays.
-    """
+    when it leaves for good the file that it names stays."""
     started = list[Task]()
     for number, payload in enumerate(("{}/secret", "{}/data/mailspool/../../secret")):
         root = tmp_path / str(number)
@@ -460,8 +425,7 @@ def test_a_task_that_names_a_file_elsewhere_is_never_run_with_it(tmp_path: Path)
 
 def test_a_payload_elsewhere_is_not_added(spool: Spool, open_spool: Opener) -> None:
     """Only what lies below the mail spool, through folders that are there and no links, is taken,
-    and only if its path is written plainly; of many added together the others are stored.
-    """
+    and only if its path is written plainly; of many added together the others are stored."""
     Path(spool.mail_spool, "ln").symlink_to("/etc")
     store = open_spool()
     for number, (bad, said) in enumerate(
@@ -498,8 +462,6 @@ def test_a_payload_that_is_still_to_be_written_can_be_added(
     """A program may add a task before it writes the payload, if its folder is there."""
     store = open_spool()
     payload = f"{spool.mail_spool}/meta.sh"
-
     assert not store.has_payload(payload)
     store.swap(None, Task(IDENT, "job", State.PENDING, 0.0, payload=payload))
-
     assert names(spool.pending) == [NAME]

@@ -35,7 +35,6 @@ def good_files(name: str) -> list[bytes]:
 def test_metadata_is_written_as_it_was() -> None:
     """The envelopes of the samples come back byte for byte, and so does a new one like them."""
     found = good_files("metadata")
-
     assert found
     assert [form.json_bytes(form.parse_json(data)) for data in found] == found
     made = form.metadata_bytes("foo@sender.example.org", "bar@example.net")
@@ -45,7 +44,6 @@ def test_metadata_is_written_as_it_was() -> None:
 def test_a_schedule_is_written_as_it_was() -> None:
     """The schedules of the samples come back byte for byte, each nanosecond kept."""
     found = good_files("schedule")
-
     assert found
     assert [form.schedule_bytes(form.parse_schedule(data)) for data in found] == found
     assert Schedule(AT) in [form.parse_schedule(data) for data in found]
@@ -141,7 +139,6 @@ def test_an_address_is_written_as_kannader_does() -> None:
     """Each kind of address has its form, and is read back as it was."""
     for address in ADDRESSES:
         data = form.metadata_bytes("", address)
-
         assert data == b'{"from":null,"to":%s,"metadata":null}' % ADDRESSES[address].encode()
         assert form.parse_metadata(data)[:2] == ("<>", address)
 
@@ -173,7 +170,6 @@ def test_what_is_no_address_is_refused() -> None:
 def test_half_a_character_is_in_no_envelope() -> None:
     """What no text could be made of again is refused, and never reaches a screen or an index."""
     data = form.metadata_bytes("", "x@example.org").replace(b'"x"', b'"\\ud800"')
-
     with pytest.raises(Refused, match="half a character"):
         form.parse_metadata(data)
     assert form.parse_metadata(data.replace(b"ud800", b"u00fc")).recipient == "ü@example.org"
@@ -187,7 +183,6 @@ def test_the_sixtieth_second_is_the_next_minute() -> None:
 def test_an_address_of_another_kind_is_shown_and_not_written() -> None:
     """What is not known stands there as its JSON, and the envelope stays as it is."""
     data = b'{"from":null,"to":{"localpart":{"New":{"x":1}},"hostname":null},"metadata":null}'
-
     assert form.parse_metadata(data).recipient == '{"localpart":{"New":{"x":1}},"hostname":null}'
     with pytest.raises(Refused, match="not known"):
         form.readdressed(data, "a@example.org")
@@ -196,9 +191,7 @@ def test_an_address_of_another_kind_is_shown_and_not_written() -> None:
 def test_a_new_recipient_leaves_the_rest() -> None:
     """Only the recipient changes; what else an envelope says stays where it is."""
     data = form.metadata_bytes("a@example.org", "b@example.org").replace(b"null", b'{"k":[1]}')
-
     after = form.readdressed(data, "c@example.org")
-
     assert after == data.replace(b'"b"', b'"c"')
 
 
@@ -216,7 +209,6 @@ def test_a_link_that_leads_elsewhere_is_refused() -> None:
 def test_a_link_is_told_by_where_it_leads() -> None:
     """What is read of a link is what is written into one."""
     target = form.target_of(f"../data/{MAIL}/{DEST}")
-
     assert target == Target(MAIL, DEST)
     assert len(target.text) == 81
 
@@ -224,7 +216,6 @@ def test_a_link_is_told_by_where_it_leads() -> None:
 def test_a_new_uuid_is_one() -> None:
     """A random UUID of version 4, and never the same."""
     one, other = form.new_uuid(), form.new_uuid()
-
     assert form.is_uuid(one) and one != other
     assert one[14] == "4" and one[19] in "89ab"
 
@@ -246,7 +237,6 @@ def test_the_wire_form_of_a_mail() -> None:
 def test_a_mail_comes_back_from_the_wire(text: bytes, size: int) -> None:
     """What was put on the wire, in pieces of any size, is what was given, but for the line ends."""
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
-
     assert b"".join(wired(pieces)) == form.wire(text)
     whole = text if not text or text.endswith(b"\n") else text + b"\n"
     assert unwired(form.wire(text)) == whole.replace(b"\n", b"\r\n")
@@ -255,7 +245,6 @@ def test_a_mail_comes_back_from_the_wire(text: bytes, size: int) -> None:
 def test_a_note_comes_back_as_it_was() -> None:
     """What is noted is read again, whatever of it is there."""
     full = note.Note(3, "no\u2028way", "job", "a note", "inflight", 5)
-
     assert note.parse(note.render(full)) == full
     assert note.parse(note.render(note.NOTHING)) == note.NOTHING
 

@@ -85,8 +85,7 @@ OTHERWISE = {
     "bad7-metadata-corrupt": {"QERR Q L1"},
 }
 """What we list otherwise than the real program: it would erase a mail by a link that leads to none,
-follow a folder that is nobody's, and try for ever to send what has no envelope.
-"""
+follow a folder that is nobody's, and try for ever to send what has no envelope."""
 
 
 def listed(item: object) -> str:
@@ -117,8 +116,7 @@ def test_our_listing_is_the_real_programs(
     sample: Callable[..., Path], open_kannader: Opener
 ) -> None:
     """What the real program lists we list, and what it cannot read is a problem; where we know
-    better, a table says so. Whatever else we name is none of its business.
-    """
+    better, a table says so. Whatever else we name is none of its business."""
     for case in CASES:
         with naming(case):
             root = sample(case)
@@ -196,8 +194,7 @@ def test_recovery_leads_to_what_is_right(
     sample: Callable[..., Path], open_kannader: Opener
 ) -> None:
     """Said beforehand without a change, then done, a line for each thing; twice changes nothing
-    more, and what is left is a problem that people decide.
-    """
+    more, and what is left is a problem that people decide."""
     for case in RECOVERED:
         with naming(case):
             root = sample(case)
@@ -226,9 +223,7 @@ def test_what_may_still_be_coming_in_is_left(
             root = sample(case)
             store = open_kannader(lambda: 1_795_167_600.0 + 3599, root)
             before = {name for name in tree(root) if name.startswith("data/")}
-
             store.recover()
-
             assert {name for name in tree(root) if name.startswith("data/")} == before
 
 
@@ -240,9 +235,7 @@ def test_a_whole_orphan_is_adopted_or_discarded(
     store = open_kannader(later, root)
     (problem,) = (item for item in store.look() if isinstance(item, Problem))
     assert store.glimpse(problem).startswith(b'{"from":')
-
     said = store.control("adopt", problem.where)
-
     (task,) = {item for item in store.look() if isinstance(item, Task)}
     assert said.endswith(f"in queue as {task.id}")
     assert task.destination == "bar@example.net"
@@ -260,9 +253,7 @@ def test_a_mail_that_is_passed_by_is_repaired(
     root = sample("res3-schedule-zero-length")
     store = open_kannader(later, root)
     (problem,) = (item for item in set(store.look()) if isinstance(item, Problem))
-
     store.control("repair", problem.where)
-
     (task,) = {item for item in store.look() if isinstance(item, Task)}
     assert task.due is not None and abs(task.due - later()) < 300
     with pytest.raises(Exception, match="can be read"):
@@ -276,10 +267,8 @@ def test_what_was_in_flight_counts_as_an_attempt(
     root = sample("send1-inflight")
     early = open_kannader(time.time, root)
     assert early.recover() == []
-
     store = open_kannader(later, root)
     store.recover()
-
     task = next(t for t in store.look() if isinstance(t, Task) and short(t.id) == "L1")
     assert (task.state, task.attempts) == (State.PENDING, 1)
     assert "may have been sent" in task.error
@@ -399,28 +388,16 @@ CATALOGUE: dict[str, tuple[Damage, set[str], int]] = {
     "res2": (whole_draft, D1 | D2 | {L1, L2}, 0),
     "cln4": (cleanup_after_last_dest, set(), 0),
     "cln7": (cleanup_with_a_draft, D2 | {L2}, 0),
-    "bad3": (
-        leads_outside,
-        D1 | D2 | {L1, L2, ".spooldeck/aside/cleanup.L3 -> ../../outside"},
-        1,
-    ),
+    "bad3": (leads_outside, D1 | D2 | {L1, L2, ".spooldeck/aside/cleanup.L3 -> ../../outside"}, 1),
     "bad6": (also_in_flight, D1 | D2 | {L1_ASIDE, L2, BACK, NOTE}, 1),
-    "bad6, sent": (
-        also_erasing,
-        D2 | {L2, ".spooldeck/aside/inflight.L3 -> ../data/M/D1"},
-        1,
-    ),
+    "bad6, sent": (also_erasing, D2 | {L2, ".spooldeck/aside/inflight.L3 -> ../data/M/D1"}, 1),
     "bad8": (
         no_contents,
         (D1 | D2) - {"data/M/contents"}
         | {".spooldeck/aside/inflight.L1 -> ../data/M/D1", L2_ASIDE},
         2,
     ),
-    "unread in flight": (
-        unread_in_flight,
-        D1 | D2 | {"inflight/L1 -> ../data/M/D1", L2},
-        1,
-    ),
+    "unread in flight": (unread_in_flight, D1 | D2 | {"inflight/L1 -> ../data/M/D1", L2}, 1),
     "mixed": (
         mixed,
         D1
@@ -440,8 +417,7 @@ def test_recovery_knows_the_whole_catalogue(
     sample: Callable[..., Path], open_kannader: Opener
 ) -> None:
     """What the samples do not hold is mended alike: exactly as was said before, and only once; and
-    whatever lies outside the spool stays as it is.
-    """
+    whatever lies outside the spool stays as it is."""
     for case in CATALOGUE:
         with naming(case):
             damage, expected, left = CATALOGUE[case]
@@ -472,9 +448,7 @@ def test_a_link_of_any_name_is_set_aside(
     root = sample("good-empty")
     (root / "queue" / ("x" * 255)).symlink_to("/nowhere")
     store = open_kannader(later, root)
-
     (said,) = store.recover()
-
     (kept,) = (root / ".spooldeck" / "aside").iterdir()
     assert said.endswith(f"quarantined as .spooldeck/aside/{kept.name}")
     assert str(kept.readlink()) == "/nowhere"
@@ -489,10 +463,8 @@ def test_a_mail_in_flight_is_repaired_and_goes_on(
     unread_in_flight(root)
     store = open_kannader(later, root)
     (problem,) = (item for item in set(store.look()) if isinstance(item, Problem))
-
     store.control("repair", problem.where)
     store.recover()
-
     (task,) = (item for item in store.look({LINKS[0]}) if isinstance(item, Task))
     assert (task.state, task.attempts) == (State.PENDING, 1)
 
@@ -501,8 +473,7 @@ def test_what_is_left_of_enqueuing_is_said_beforehand(
     sample: Callable[..., Path], open_kannader: Opener
 ) -> None:
     """Killed before the first link, between two, and behind the last: what a dead process had begun
-    is taken away, finished, or only forgotten, and there is a line for each, dry or not.
-    """
+    is taken away, finished, or only forgotten, and there is a line for each, dry or not."""
     root = sample("good-two-dests")
     store = open_kannader(later, root)
     begun = root / ".spooldeck" / "enqueuing"

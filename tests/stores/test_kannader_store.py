@@ -264,9 +264,7 @@ def test_a_last_recipient_takes_the_mail_along(kannader: Path, open_kannader: Op
     (mail,) = (kannader / "data").iterdir()
     assert len(names(mail)) == 2
     assert store.size(second) == len(store.read(second)) + len(form.wire(TEXT))
-
     store.swap(second, None)
-
     assert list(store.look()) == []
     assert names(kannader / "data") == names(kannader / "cleanup") == set()
 
@@ -290,10 +288,8 @@ def test_a_foreign_file_in_a_mail_is_not_erased(kannader: Path, open_kannader: O
     dest = (kannader / "queue" / task.id).resolve()
     (dest / "README").write_text("precious")
     store.swap(task, replace(task, state=State.DONE))
-
     with pytest.raises(Unavailable, match="README"):
         store.swap(found(store, task.id), None)
-
     assert names(dest) == {"README", "schedule", "metadata"}
     (dest / "README").unlink()
     store.swap(found(store, task.id), None)
@@ -311,10 +307,8 @@ def test_an_unknown_count_of_attempts_is_none(kannader: Path, open_kannader: Ope
     (claimed,) = store.take(NOW, "me", 1)
     store.swap(claimed, verbs.nack(claimed, NOW, "no"))
     assert found(store, task.id).attempts == 1
-
     (noted,) = (kannader / ".spooldeck" / "notes").iterdir()
     noted.write_bytes(b"{")
-
     seen = found(store, task.id)
     assert seen.attempts is None and "cannot be read" in seen.extra["note"]
     assert [t.id for t in store.take(NOW, "me", 1)] == [task.id]
@@ -450,7 +444,6 @@ def test_no_kannader_sends_a_held_mail(
     store.swap(seen, verbs.release(seen, NOW))
     seen = found(store, task.id)
     assert "contents" in asked(daemon, task.id)
-
     with pytest.raises(Gone):
         store.swap(seen, verbs.hold(seen, NOW))
 
@@ -460,9 +453,7 @@ def test_two_engines_send_each_mail_once(kannader: Path, open_kannader: Opener) 
     filler = open_kannader()
     to = [[f"{n}@{number}.example" for n in range(3)] for number in range(8)]
     ids = [ident for three in to for ident in filler.enqueue("", three, [TEXT])]
-
     said = at_once(2, TAKER, str(kannader), str(NOW), "done")
-
     assert sorted(itertools.chain(*said)) == sorted(ids)
     assert list(filler.look()) == []
     assert names(kannader / "data") == set()
@@ -580,7 +571,6 @@ def test_a_link_in_place_of_a_mails_folder_is_not_followed(
     moved.rename(outside)
     moved.symlink_to(outside)
     before = every_file(outside)
-
     assert "a symbolic link or no folder" in problems_in(store)[f"queue/{task.id}"]
     (kannader / "queue" / task.id).rename(kannader / "cleanup" / task.id)
     store.recover()
@@ -931,9 +921,7 @@ def test_a_full_scan_orders_links_of_any_name(open_kannader: Opener, kannader: P
     for name in ("zebra", "a", "ä", "Z", "10", "9"):
         (queue / name).symlink_to(target)
     (queue / os.fsdecode(b"\xff")).symlink_to("nowhere")
-
     seen = list(store.look())
-
     ids = [item.id for item in seen if isinstance(item, Task)]
     there = len(names(queue)) - 1
     assert ids[there:] == sorted(ids[:there]) == sorted(names(queue) - {"\udcff"})
@@ -950,10 +938,8 @@ def test_our_other_files_in_the_spool_stay(open_kannader: Opener, kannader: Path
     (ours / "journal" / "op").symlink_to("../../queue")
     before = {path: path.lstat().st_mtime_ns for path in ours.rglob("*")}
     store = open_kannader()
-
     task = send(store)
     store.swap(task, verbs.purge(task, NOW))
     said = store.recover()
-
     assert (problems_in(store), said) == ({}, [])
     assert {path: path.lstat().st_mtime_ns for path in before} == before

@@ -197,10 +197,8 @@ class Rivals(RuleBasedStateMachine):
         due = self.now + ahead if ahead else 0.0
         task = self.world.task(number, self.world.kinds[which], due)
         hand = self.hands[who]
-
         said = attempted(lambda: hand.memory.swap(None, task))
         assert attempted(lambda: hand.tested.swap(None, task)) is said
-
         assert (said is Gone) == (task.id in self.present)
         self.present.add(task.id)
 
@@ -224,7 +222,6 @@ class Rivals(RuleBasedStateMachine):
 
         ours = list(hand.memory.take(self.now, "me", limit, wants))
         theirs = list(hand.tested.take(self.now, "me", limit, wants))
-
         assert [task.id for task in ours] == [task.id for task in theirs]
         hand.seen.update({a.id: (a, b) for a, b in zip(ours, theirs, strict=True)})
 
@@ -258,10 +255,8 @@ class Rivals(RuleBasedStateMachine):
         self._refresh(hand)
         ours = [Move(a, hand.done(name, a, self.now)) for a, _ in hand.seen.values()]
         theirs = [Move(b, hand.done(name, b, self.now)) for _, b in hand.seen.values()]
-
         said = [type(outcome.error) for outcome in hand.memory.swap_all(ours)]
         assert [type(outcome.error) for outcome in hand.tested.swap_all(theirs)] == said
-
         assert set(said) <= {type(None), Unsupported}
         for move, error in zip(ours, said, strict=True):
             if error is type(None) and move.new is None:
@@ -311,9 +306,6 @@ TestRivals = RivalsOnFiles.TestCase
 TestRivals.settings = examples(25, stateful_step_count=15)
 TestRivalsOnRows = RivalsOnRows.TestCase
 TestRivalsOnRows.settings = examples(25, stateful_step_count=15)
-
-
-# ---- at the same time
 
 
 @pytest.fixture(params=THREADED)
@@ -372,8 +364,7 @@ def busy(world: World, store: Store, seed: int, start: threading.Barrier, ledger
 )
 def test_threads_lose_nothing(world: World, open_some: Callable[[], Store], round_: int) -> None:
     """Whatever threads do to the same tasks at the same time, each added one is left or is there
-    once, and none has left twice.
-    """
+    once, and none has left twice."""
     ledger, start = Ledger(), threading.Barrier(4)
     stores = [open_some() for _ in range(4)]
     threads = [

@@ -78,9 +78,7 @@ def test_the_folder_goes_with_the_task(tmp_path: Path, many: bool) -> None:
             task = put(spool, store, mail / "meta.sh", state)
             if state is not State.ACTIVE:
                 assert names(mail)[-1] == "sent", "until then it stays"
-
             removed(store, task, many)
-
             assert names(spool.mail_spool) == []
 
 
@@ -98,9 +96,7 @@ def test_what_tells_that_it_was_sent_goes_last(
     store = open_spool()
     task = put(spool, store, mail / "meta.sh")
     monkeypatch.setattr(files, "unlink", told)
-
     store.swap(task, None)
-
     assert gone == [f"{IDENT}.task", "body.html", "body.txt", "meta.sh", "sent"]
 
 
@@ -167,16 +163,13 @@ def test_a_body_that_is_gone_already_is_no_error(
         path.unlink()
     mail.rmdir()
     task = put(spool, store, mail / "meta.sh")
-
     store.swap(task, None)
-
     assert list(store.look()) == []
 
 
 def test_a_task_weighs_what_would_go_with_it(spool: Spool, open_spool: Opener, mail: Path) -> None:
     """Its own file and the plain files of its mail; what would stay does not count, and beside
-    another payload nothing does.
-    """
+    another payload nothing does."""
     big = mail.parent / "big"
     big.write_bytes(b"x" * 100_000)
     (mail / "link").symlink_to(big)
@@ -189,13 +182,8 @@ def test_a_task_weighs_what_would_go_with_it(spool: Spool, open_spool: Opener, m
             path.unlink()
     task = put(spool, store, mail / "body.txt")
     assert store.size(task) == len(store.read(task)) + len("bod")
-
     (mail / "body.txt").unlink()
-
     assert store.size(task) == len(store.read(task))
-
-
-# ---- what another task needs
 
 
 def add(store: NftbanStore, payload: object, number: int = 2, kind: str = "mail_send") -> Task:
@@ -230,11 +218,8 @@ def test_a_mail_stays_for_the_other_task_that_names_it(tmp_path: Path, many: boo
             gone = put(spool, store, unsent / file, state)
             other = add(store, unsent / "meta.sh")
             before = names(unsent)
-
             removed(store, gone, many)
-
             assert names(unsent) == before
-
             (claimed,) = store.take(NOW, "me", 1)
             assert claimed.id == other.id
             store.swap(claimed, None)
@@ -250,9 +235,7 @@ def test_of_several_that_leave_together_the_last_one_takes_the_mail(
     second = add(store, unsent / "meta.sh")
     store.swap(second, replace(second, state=State.TRASH))
     (second,) = tasks_in(store, State.TRASH)
-
     assert not any(o.error for o in store.swap_all([Move(first, None), Move(second, None)]))
-
     assert not unsent.exists()
 
 
@@ -308,8 +291,7 @@ def test_what_is_done_is_removed_without_a_look_at_others(
     spool: Spool, open_spool: Opener, mail: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An outcome costs the same in a full queue: after a success, and for what is marked as sent,
-    nobody else's task file is read.
-    """
+    nobody else's task file is read."""
     store = open_spool()
     dead = put(spool, store, mail / "meta.sh", State.DEAD)
     folder = mail.with_name("mail-20261120T094604Z-00000000")
@@ -318,10 +300,8 @@ def test_what_is_done_is_removed_without_a_look_at_others(
     add(store, folder / "meta.sh")
     (done,) = store.take(NOW, "me", 1)
     monkeypatch.setattr(store, "named", None)
-
     store.swap(dead, None)
     store.swap(done, None)
-
     assert list(Path(spool.mail_spool).iterdir()) == []
 
 
@@ -365,12 +345,8 @@ def test_who_cannot_look_takes_no_mail_away(
 
     monkeypatch.setattr(store, "named", refused)
     store.swap(gone, None)
-
     assert list(store.look()) == []
     assert (unsent / "meta.sh").exists()
-
-
-# ---- a power cut
 
 
 @pytest.mark.parametrize("many", [False, True])
@@ -378,8 +354,7 @@ def test_a_power_cut_after_a_delivery_brings_no_mail_back_unmarked(
     spool: Spool, open_spool: Opener, mail: Path, many: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk has it that the task has left before its mail goes, and that the mail has gone
-    before its mark does.
-    """
+    before its mark does."""
     store = open_spool(durable=True)
     task = put(spool, store, mail / "meta.sh")
     steps: list[str] = []
@@ -416,7 +391,6 @@ def test_a_task_without_a_mail_pays_for_no_fsync(tmp_path: Path) -> None:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(files, "fsync", None)
                 store.swap(task, None)
-
             assert list(store.look()) == []
             assert plain.exists() == (payload != "{}/plain.txt")
 
@@ -433,11 +407,7 @@ def test_where_the_disk_does_not_confirm_the_mark_stays(
 
     monkeypatch.setattr(files, "fsync", refused)
     store.swap(task, None)
-
     assert (mail / "sent").exists() and (mail / "meta.sh").exists()
-
-
-# ---- where the mail spool lies
 
 
 def test_a_link_above_the_mail_spool_leads_nowhere(
@@ -452,12 +422,10 @@ def test_a_link_above_the_mail_spool_leads_nowhere(
     place = spool._replace(mail_spool=f"{root}/mail/spool", root=str(root))
     store = NftbanStore(place, lambda: NOW)
     task = put(spool, store, f"{root}/mail/spool/mail-1/meta.sh")
-
     assert store.size(task) < 1000
     (_, payload) = store.parts(task)
     store.swap(task, None)
     store.close()
-
     assert "symbolic link" in payload.refused
     assert (precious / "meta.sh").exists()
 
@@ -467,6 +435,5 @@ def test_a_mail_spool_that_no_task_can_name_is_a_problem(spool: Spool, tmp_path:
     store = NftbanStore(spool._replace(mail_spool=f"{tmp_path}/Köln/mailspool"), lambda: NOW)
     (problem,) = store.look()
     store.close()
-
     assert isinstance(problem, Problem)
     assert "no task can name a mail there" in problem.what

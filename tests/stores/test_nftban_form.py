@@ -59,17 +59,12 @@ def ident_in(data: bytes) -> str:
     return data.split(b'"')[1].decode()
 
 
-# ---- the golden files
-
-
 def test_a_golden_file_is_written_as_it_was_read() -> None:
     """Read and written again, a file of the real program is byte for byte itself."""
     assert len(TASKS) == 8
     for name in TASKS:
         data = golden(name)
-
         record = parse(data, ident_in(data))
-
         assert render(record) == data, name
         assert parse_canonical(data) == record == parse_strict(data), name
 
@@ -103,20 +98,13 @@ def test_a_golden_file_says_what_the_contract_says() -> None:
     ],
 )
 def test_enqueue_writes_the_golden_file(
-    spool: Spool,
-    name: str,
-    created: int,
-    kind: str,
-    token: str,
-    description: str,
-    payload: str,
+    spool: Spool, name: str, created: int, kind: str, token: str, description: str, payload: str
 ) -> None:
     """A new task's file is byte for byte the one that the real program writes."""
     task = verbs.enqueue(kind, created + 0.9, token, description, payload)
     # The golden file's mail lies in the real program's folder, and not here.
     with closing(NftbanStore(spool._replace(mail_spool=""))) as store:
         rev = store.swap(None, task)
-
         assert store.read(replace(task, rev=rev)) == golden(f"pending-new.{name}.task")
 
 
@@ -153,8 +141,6 @@ def test_a_tasks_life_in_golden_files(open_spool: Callable[..., NftbanStore]) ->
     ]
 
 
-# ---- laws
-
 PLAIN = st.text("ABCXYZabcxyz0189 _.-:/", max_size=40)
 NUMBER = st.integers(0, 999_999_999_999)
 DEATHS = st.just((None, "")) | st.tuples(NUMBER, PLAIN)
@@ -174,7 +160,6 @@ RECORDS = st.builds(
 def test_what_is_written_reads_as_it_was(record: Record) -> None:
     """Write, then read: the same record, by either parser."""
     data = render(record)
-
     assert parse(data, record.id) == record
     assert parse_strict(data) == record
     assert (parse_canonical(data) == record) is not bool(record.more)
@@ -207,9 +192,7 @@ def test_the_quick_parser_agrees_with_the_strict_one(
 ) -> None:
     """Whatever the quick parser accepts, the strict one accepts, and says the same."""
     data = edited(render(record), edits)
-
     quick = parse_canonical(data)
-
     if quick is not None:
         assert parse_strict(data) == quick
         assert render(quick) == data
@@ -224,8 +207,6 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     except Refused as refusal:
         assert str(refusal)
 
-
-# ---- what shells make of it
 
 SHELLS = [
     pytest.param(
@@ -300,9 +281,6 @@ def test_shells_read_what_we_write(shell: str, tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-# ---- keys of others
-
-
 def test_unknown_fields_survive_a_rewrite(
     spool: Spool, open_spool: Callable[..., NftbanStore]
 ) -> None:
@@ -310,10 +288,8 @@ def test_unknown_fields_survive_a_rewrite(
     name = f"{IDENT}.task"
     Path(spool.pending, name).write_bytes(FILE + b'TASK_COLOUR="green"\nTASK_SIZE="7"\n')
     store = open_spool()
-
     (task,) = store.take(2e9, "me", 1)
     store.swap(task, verbs.bury(task, "no", 1))
-
     assert dict(task.extra) == {"TASK_COLOUR": "green", "TASK_SIZE": "7"}
     lines = Path(spool.dlq, name).read_bytes().splitlines()
     assert lines[-4:] == [
@@ -327,7 +303,6 @@ def test_unknown_fields_survive_a_rewrite(
 def test_missing_fields_take_their_defaults() -> None:
     """The contract's four required fields are enough to read; the others start at nothing."""
     data = b"".join(FILE.splitlines(keepends=True)[:4])
-
     assert parse(data, IDENT) == Record(IDENT, "job", "a job", CREATED, 0, 0, "", "")
 
 
@@ -336,10 +311,8 @@ def test_a_rewrite_completes_a_file(spool: Spool, open_spool: Callable[..., Nftb
     name = f"{IDENT}.task"
     Path(spool.pending, name).write_bytes(b"".join(FILE.splitlines(keepends=True)[:4]))
     store = open_spool()
-
     (task,) = store.take(2e9, "me", 1)
     store.swap(task, verbs.nack(task, 1_795_170_060.0, "no"))
-
     said = Path(spool.pending, name).read_bytes()
     assert [line.split(b"=")[0].decode() for line in said.splitlines()] == list(NAMES[:8])
 
@@ -371,8 +344,7 @@ def test_from_the_trash_comes_the_same_file(tmp_path: Path) -> None:
 
 def test_a_file_that_was_dead_before_dies_anew(tmp_path: Path) -> None:
     """A file moved out of dlq/ by hand dies now and for the contract's reason when it dies again,
-    whatever it says about its first death.
-    """
+    whatever it says about its first death."""
     reasons = ("\\$(touch ran)", '\\"; touch ran; \\"', "Störung", "max")
     for number, reason in enumerate(reasons):
         spool, name = new_spool(tmp_path / str(number)), f"{IDENT}.task"
@@ -381,7 +353,6 @@ def test_a_file_that_was_dead_before_dies_anew(tmp_path: Path) -> None:
         with closing(NftbanStore(spool, lambda: NOW)) as store:
             (task,) = store.take(2e9, "me", 1)
             store.swap(task, verbs.bury(task, "no", 1))
-
         assert Path(spool.dlq, name).read_bytes().splitlines()[8:] == [
             b'TASK_DLQ_EPOCH="1795170000"',
             b'TASK_DLQ_REASON="max_retries_exceeded"',
@@ -400,12 +371,8 @@ def test_what_others_wrote_is_made_plain_when_rewritten(tmp_path: Path) -> None:
             (task,) = store.take(2e9, "me", 1)
             claimed = Path(spool.work, name).read_bytes()
             store.swap(task, verbs.nack(task, 1_795_170_060.0, task.error))
-
             assert claimed == data
             assert parse_canonical(Path(spool.pending, name).read_bytes()) is not None
-
-
-# ---- what is refused
 
 
 def with_line(key: str, line: str) -> bytes:
@@ -469,7 +436,6 @@ def test_a_bad_file_is_refused_with_its_reason() -> None:
     for data, reason in REFUSED:
         with pytest.raises(Refused) as refusal:
             parse(data, IDENT)
-
         assert reason in str(refusal.value), data
 
 
@@ -487,7 +453,6 @@ def test_what_a_file_may_not_hold_is_not_added(open_spool: Callable[..., NftbanS
     """An id, kind or path that would have to be cleaned is refused, and nothing is written."""
     store = open_spool()
     task = Task(IDENT, "job", State.PENDING, float(CREATED), description="a job")
-
     for field, values, reason in (
         ("id", ("../../x", "a.b", ""), "expected letters, digits, _ : -"),
         ("kind", ("Job", "$(id)"), "expected a-z 0-9 _"),
@@ -497,7 +462,6 @@ def test_what_a_file_may_not_hold_is_not_added(open_spool: Callable[..., NftbanS
         for value in values:
             with pytest.raises(Unsupported, match=reason):
                 store.swap(None, replace(task, **{field: value}))  # type: ignore[arg-type]
-
     assert list(store.look()) == []
 
 

@@ -45,16 +45,11 @@ Opener = Callable[..., NftbanStore]
 DAY = 86_400.0
 
 
-# ---- ids and order
-
-
 def test_ids_are_stamped_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
     """An id is the second in UTC whatever the time zone here, the kind, and 8 hex digits."""
     monkeypatch.setenv("TZ", "Asia/Kolkata")
     time.tzset()
-
     task = verbs.enqueue("feeds_sync", 1_795_167_675.9, "da0619a0")
-
     monkeypatch.undo()
     time.tzset()
     assert task.id == "20261120T094115Z-feeds_sync-da0619a0"
@@ -76,11 +71,7 @@ def test_tasks_come_in_the_order_of_file_names(open_spool: Opener) -> None:
     ]
     for ident in reversed(order):
         store.swap(None, replace(a_task(), id=ident))
-
     assert [task.id for task in store.take(NOW, "me", 9)] == order
-
-
-# ---- how much it takes
 
 
 def test_a_full_queue_takes_no_more(open_spool: Opener) -> None:
@@ -88,12 +79,10 @@ def test_a_full_queue_takes_no_more(open_spool: Opener) -> None:
     store = open_spool(max_pending=3)
     for number in range(3):
         store.swap(None, a_task(number))
-
     with pytest.raises(Full, match=r"^Queue full$"):
         store.swap(None, a_task(3))
     list(store.take(NOW, "me", 1))
     store.swap(None, a_task(3))
-
     with pytest.raises(Full):
         store.swap(None, a_task(4))
     assert store.counts()[State.PENDING] == 3
@@ -104,9 +93,7 @@ def test_a_lot_fills_the_queue_exactly(open_spool: Opener) -> None:
     for more, room in enumerate((0, 1, 3, 7), 1):
         store = open_spool(max_pending=room)
         lot = [Move(None, a_task(100 * more + number)) for number in range(20)]
-
         errors = [type(outcome.error) for outcome in store.swap_all(lot)]
-
         assert errors.count(Full) == 20 - room
         assert store.counts()[State.PENDING] == room
         list(store.take(NOW, "me", room))
@@ -120,7 +107,6 @@ def test_another_process_fills_the_queue_too(open_spool: Opener) -> None:
         theirs.swap(None, a_task(number))
     for number in range(8, 11):  # as much as it believes to have, of the half that it saw
         ours.swap(None, a_task(number))
-
     with pytest.raises(Full):
         ours.swap(None, a_task(20))
     with pytest.raises(Full):
@@ -132,26 +118,18 @@ def test_a_full_queue_takes_back_what_was_its_own(open_spool: Opener) -> None:
     store = open_spool(max_pending=1)
     dead = put(store, State.DEAD)
     store.swap(None, a_task(2))
-
     store.swap(dead, verbs.retry(dead, NOW))
-
     assert store.counts()[State.PENDING] == 2
-
-
-# ---- when it is due
 
 
 def test_no_task_waits_for_more_than_a_week(spool: Spool, open_spool: Opener) -> None:
     """A due time more than 7 days away came from a clock that jumped: a week since it was written
-    is enough, and the file stays as it is.
-    """
+    is enough, and the file stays as it is."""
     now = float(int(time.time())) + 60
     path = Path(spool.pending, NAME)
     for ahead, clamped in ((60.0, False), (7 * DAY, False), (7 * DAY + 1, True), (4e9, True)):
         path.write_bytes(text := text_of(a_task(due=now + ahead)))
-
         seen = there(open_spool(lambda: now))
-
         assert seen.due == (path.stat().st_ctime + 7 * DAY if clamped else now + ahead), ahead
         assert path.read_bytes() == text
 
@@ -162,7 +140,6 @@ def test_a_week_after_the_jump_the_task_comes(spool: Spool, open_spool: Opener) 
     Path(spool.pending, NAME).write_bytes(text_of(a_task(due=now + 4e8)))
     clock = [now]
     store = open_spool(lambda: clock[0])
-
     assert list(store.take(clock[0], "me", 1)) == []
     clock[0] += 7 * DAY
     assert [task.id for task in store.take(clock[0], "me", 1)] == [IDENT]
@@ -173,7 +150,6 @@ def test_the_doorbell_knows_when_the_next_is_due(open_spool: Opener) -> None:
     store = open_spool()
     for number, ahead in enumerate([0, 90, 30, 60]):
         store.swap(None, a_task(number, due=NOW + ahead))
-
     assert len(list(store.take(NOW, "me", 9))) == 1
     assert store.doorbell.due == NOW + 30
     assert len(list(store.take(NOW + 95, "me", 9))) == 3
@@ -186,13 +162,8 @@ def test_a_file_rewritten_by_others_is_read_again(spool: Spool, open_spool: Open
     store.swap(None, a_task(due=NOW + 900))
     assert list(store.take(NOW, "me", 1)) == []
     path = Path(spool.pending, NAME)
-
     path.write_bytes(text_of(a_task(due=0.0)))
-
     assert [task.id for task in store.take(NOW + REVALIDATE, "me", 1)] == [IDENT]
-
-
-# ---- the modification time as a hint
 
 
 @pytest.fixture
@@ -208,7 +179,6 @@ def test_a_spool_is_exclusive_only_on_request(own_spool: Spool, tmp_path: Path) 
     """Neither a new spool nor one that was there is marked as exclusive by itself."""
     queue = tmp_path / "new"
     new = Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq")
-
     assert make_spool(own_spool) == []
     assert make_spool(new) == [new.pending, new.work, new.dlq]
     assert list(Path(new.desk).iterdir()) == []
@@ -223,9 +193,7 @@ def test_in_our_own_spool_a_waiting_file_is_not_read(own_spool: Spool, spool: Sp
         path.write_bytes(text_of(a_task(due=0.0)))
         os.utime(path, (now + 900, now + 900))
         store = NftbanStore(place)
-
         assert [task.id for task in store.take(now, "me", 1)] == claimed
-
         store.close()
 
 
@@ -234,7 +202,6 @@ def test_in_our_own_spool_times_say_when_it_is_due(own_spool: Spool) -> None:
     now = float(int(time.time()))
     store = NftbanStore(own_spool, lambda: now)
     store.swap(None, a_task(due=now + 900))
-
     assert Path(own_spool.pending, NAME).stat().st_mtime == now + 900
     assert list(store.take(now + 899, "me", 1)) == []
     (task,) = store.take(now + 900, "me", 1)
@@ -247,19 +214,15 @@ def test_in_anothers_spool_times_are_left_alone(spool: Spool, open_spool: Opener
     """The real program reports the oldest task by these times, so none is ever set there."""
     before = time.time()
     open_spool().swap(None, a_task(due=before + 900))
-
     assert Path(spool.pending, NAME).stat().st_mtime < before + 800
 
 
 def test_a_clock_set_back_starves_nobody(own_spool: Spool) -> None:
     """A task that was due at once stays so when the clock is set back: its file's time, now in
-    the future, was never meant as a due time.
-    """
+    the future, was never meant as a due time."""
     store = NftbanStore(own_spool)
     store.swap(None, a_task())
-
     taken = list(store.take(time.time() - 3600, "me", 1))
-
     assert [task.id for task in taken] == [IDENT]
     store.close()
 
@@ -271,15 +234,10 @@ def test_who_takes_nothing_remembers_nothing(own_spool: Spool) -> None:
     first.swap(None, a_task(1, due=now + 100))
     assert list(first.take(now, "me", 1)) == []
     second.swap(None, a_task(2))
-
     assert list(first.take(now, "me", 0)) == []
-
     assert [task.id for task in second.take(now, "me", 1)] == [a_task(2).id]
     first.close()
     second.close()
-
-
-# ---- where things lie
 
 
 def test_held_and_trash_lie_on_the_desk(spool: Spool, open_spool: Opener) -> None:
@@ -289,7 +247,6 @@ def test_held_and_trash_lie_on_the_desk(spool: Spool, open_spool: Opener) -> Non
     store.swap(None, a_task(2))
     trashed = there(store, a_task(2).id)
     store.swap(trashed, verbs.purge(trashed, NOW))
-
     queue = str(Path(spool.pending).parent)
     assert spool.desk == f"{queue}/.spooldeck"
     assert names(f"{spool.desk}/held") == [NAME]
@@ -307,7 +264,6 @@ def test_files_have_the_contracts_modes(spool: Spool, open_spool: Opener) -> Non
         open_spool().swap(None, a_task(2))
     finally:
         os.umask(old)
-
     held = Path(spool.desk, "held")
     assert (held / NAME).stat().st_mode & 0o7777 == 0o640
     assert Path(spool.pending, f"{a_task(2).id}.task").stat().st_mode & 0o7777 == 0o640
@@ -321,13 +277,11 @@ def test_everything_belongs_to_the_folders_owner(spool: Spool, open_spool: Opene
     queue = Path(spool.pending).parent
     for folder in (queue, spool.pending, spool.work, spool.dlq):
         os.chown(folder, 65534, 65534)
-
     store = open_spool()
     put(store, State.HELD)
     store.swap(None, a_task(2))
     (task,) = store.take(NOW, "me", 1)
     store.swap(task, verbs.bury(task, "no", 1))
-
     owners = {(path.stat().st_uid, path.stat().st_gid) for path in queue.rglob("*")}
     assert owners == {(65534, 65534)}
 
@@ -346,7 +300,6 @@ def test_no_draft_is_ever_called_a_task(spool: Spool, open_spool: Opener) -> Non
     sys.addaudithook(lambda event, args: [w(event, args) for w in watching] and None)
     put(store, State.DEAD)
     watching.clear()
-
     assert any(name.startswith(f"T.{IDENT}.") for name in seen)
     assert not [name for name in seen if name.endswith(".task")]
 
@@ -368,13 +321,9 @@ def test_folders_on_two_file_systems_are_refused(spool: Spool) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
         if Path(elsewhere).stat().st_dev == Path(spool.pending).stat().st_dev:
             pytest.skip("no second file system here")
-
         for bad in (spool._replace(work=elsewhere), spool._replace(pending=elsewhere)):
             with pytest.raises(Unavailable, match="another file system"):
                 NftbanStore(bad)
-
-
-# ---- others on the same files
 
 
 def test_one_id_in_two_places_is_a_problem(spool: Spool, open_spool: Opener) -> None:
@@ -382,7 +331,6 @@ def test_one_id_in_two_places_is_a_problem(spool: Spool, open_spool: Opener) -> 
     for folder in (spool.pending, spool.work):
         Path(folder, NAME).write_bytes(text_of(a_task()))
     store = open_spool()
-
     assert problems_in(store) == {f"work/{NAME}": "stands in pending and work at once"}
     assert [type(item) for item in store.look({IDENT})] == [Task, Task, Problem]
     assert list(store.take(NOW, "me", 1)) == []
@@ -399,10 +347,8 @@ def test_a_file_rewritten_in_place_is_gone(
     path = Path(spool.work if state is State.ACTIVE else spool.pending, NAME)
     written = text_of(a_task(description="theirs"))
     path.write_bytes(written)
-
     with pytest.raises(Gone):
         store.swap(seen, None if end is None else replace(seen, state=end))
-
     assert path.read_bytes() == written
     assert under_way(spool) == []
 
@@ -413,10 +359,8 @@ def test_a_file_in_somebodys_hand_is_gone(spool: Spool, open_spool: Opener) -> N
     seen = put(store, State.PENDING)
     with Path(spool.pending, NAME).open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-
         with pytest.raises(Gone, match="somebody else is moving it"):
             store.swap(seen, verbs.hold(seen, NOW))
-
     assert there(store) == seen
 
 
@@ -428,10 +372,8 @@ def test_a_file_replaced_as_we_grasp_it_is_put_back(
     seen = put(store, State.PENDING)
     path, written = Path(spool.pending, NAME), text_of(a_task(description="theirs, just now"))
     just_before(monkeypatch, lambda: path.write_bytes(written))
-
     with pytest.raises(Gone):
         store.swap(seen, verbs.hold(seen, NOW))
-
     assert path.read_bytes() == written
     assert there(store).state is State.PENDING
     assert under_way(spool) == []
@@ -441,15 +383,12 @@ def test_a_file_replaced_as_we_claim_it_is_given_back(
     spool: Spool, open_spool: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that was rewritten between our reading and our claiming it may not be due any more:
-    it goes back to pending, and is claimed for what it says now.
-    """
+    it goes back to pending, and is claimed for what it says now."""
     store = open_spool()
     store.swap(None, a_task())
     path, written = Path(spool.pending, NAME), text_of(a_task(due=NOW + 60))
     just_before(monkeypatch, lambda: path.write_bytes(written))
-
     assert list(store.take(NOW, "me", 1)) == []
-
     assert path.read_bytes() == written
     assert names(spool.work) == []
 
@@ -459,12 +398,10 @@ def test_a_failed_move_leaves_no_draft(spool: Spool, open_spool: Opener) -> None
     store = open_spool()
     dead = put(store, State.DEAD)
     Path(spool.dlq, NAME).rename(Path(spool.pending, NAME))
-
     with pytest.raises(Gone):
         store.swap(dead, verbs.retry(dead, NOW))
     with pytest.raises(Gone):
         store.swap(None, a_task())
-
     assert under_way(spool) == []
 
 
@@ -476,10 +413,8 @@ def test_where_a_file_stands_already_the_other_is_set_aside(
     seen = put(store, State.PENDING)
     double = text_of(a_task(description="the double"), int(NOW))
     Path(spool.dlq, NAME).write_bytes(double)
-
     with pytest.raises(Gone, match="stood twice"):
         store.swap(seen, replace(seen, state=State.DEAD))
-
     assert Path(spool.dlq, NAME).read_bytes() == double
     (aside,) = names(f"{spool.desk}/twice")
     assert b'TASK_DESCRIPTION="a job"' in Path(spool.desk, "twice", aside).read_bytes()
@@ -515,8 +450,7 @@ def test_nothing_comes_back_beside_another_of_its_id(
     late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was held or trashed stays there when a task of its id stands anywhere else, or comes to
-    stand there on the way.
-    """
+    stand there on the way."""
     double = text_of(a_task(description="the double"))
     for number, (start, end, word) in enumerate(COMING_BACK):
         spool = new_spool(tmp_path / str(number))
@@ -545,16 +479,11 @@ def test_what_was_rewritten_on_the_way_back_is_set_aside(
     held = put(store, State.HELD)
     double = text_of(a_task(description="the double"))
     before_placing(store, monkeypatch, lambda: Path(spool.work, NAME).write_bytes(double))
-
     with pytest.raises(Gone, match="stood twice"):
         store.swap(held, replace(held, state=State.PENDING, due=NOW + 60))
-
     (aside,) = names(f"{spool.desk}/twice")
     assert Path(spool.desk, "twice", aside).read_bytes() == text_of(a_task(due=NOW + 60))
     assert (names(spool.pending), names(spool.work)) == ([], [NAME])
-
-
-# ---- whose it is
 
 
 def test_what_is_looked_at_again_can_be_claimed_and_stored(open_spool: Opener) -> None:
@@ -563,11 +492,9 @@ def test_what_is_looked_at_again_can_be_claimed_and_stored(open_spool: Opener) -
     plan.swap(None, a_task())
     seen = there(plan)
     assert list(plan.still([(seen.id, seen.state, seen.rev)])) == [seen]
-
     (claimed,) = worker.take(NOW, "a worker", 1)
     worker.swap(claimed, verbs.nack(claimed, NOW + 60, "421 later"))
     (outcome,) = plan.swap_all([Move(seen, verbs.hold(seen, NOW))])
-
     assert isinstance(outcome.error, Gone)
     assert (there(plan).state, there(plan).attempts) == (State.PENDING, 1)
 
@@ -583,9 +510,7 @@ def test_an_outcome_is_owed_while_somebody_has_the_file(spool: Spool) -> None:
         with pytest.raises(Unavailable, match="its lock has been held"):
             store.swap(claimed, late)
         assert names(spool.work) == [NAME]
-
     store.swap(claimed, late)
-
     assert (there(store).state, there(store).attempts) == (State.PENDING, 1)
     store.close()
 
@@ -600,11 +525,7 @@ def test_an_outcome_waits_for_who_has_the_file(spool: Spool, open_spool: Opener)
         storing = threading.Thread(target=store.swap, args=(claimed, verbs.hold(claimed, NOW)))
         storing.start()
     storing.join()
-
     assert there(store).state is State.HELD
-
-
-# ---- what a dead process leaves
 
 
 def leave(
@@ -622,8 +543,7 @@ def leave(
 
 def test_a_committed_move_is_finished_any_other_taken_back(tmp_path: Path) -> None:
     """What lies withdrawn goes where its name says if it says already what it shall say there;
-    else back, but never into dlq/ without a time of death.
-    """
+    else back, but never into dlq/ without a time of death."""
     for number, (start, end, fits, lands) in enumerate(
         (
             ("work", "pending", True, "pending"),
@@ -651,25 +571,20 @@ def test_a_dead_task_goes_back_to_the_dead(spool: Spool, open_spool: Opener) -> 
     """A move out of dlq/ that was not committed ends where it began, time of death and all."""
     data = text_of(a_task(), dead_since=7)
     leave(spool, "pending", start="dlq", fits=False, data=data)
-
     open_spool().recover()
-
     assert Path(spool.dlq, NAME).read_bytes() == data
 
 
 def test_what_a_living_process_moves_is_left_alone(spool: Spool, open_spool: Opener) -> None:
     """A file on the desk whose flock is held is somebody's: not recovered, no Problem, not
-    missing.
-    """
+    missing."""
     left = leave(spool, "held")
     store = open_spool()
     with left.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-
         assert store.recover() == []
         assert problems_in(store) == {}
         assert list(store.look({IDENT})) == []
-
     assert left.exists()
 
 
@@ -677,9 +592,7 @@ def test_an_interrupted_move_is_a_problem(spool: Spool, open_spool: Opener) -> N
     """A move that nobody is at work on is shown, with where it goes; looking does not mend it."""
     left = leave(spool, "held")
     store = open_spool()
-
     shown = problems_in(store)
-
     assert shown == {
         f".spooldeck/{left.name}": (
             "a move from pending to held was interrupted; the next worker finishes it"
@@ -696,9 +609,7 @@ def test_what_stands_twice_is_kept_twice(spool: Spool, open_spool: Opener) -> No
     leave(spool, "trash", data=text_of(a_task(description="two")))
     leave(spool, "pending", start="work", data=text_of(a_task(description="three")))
     store = open_spool()
-
     said = store.recover()
-
     assert [line.partition(",")[0] for line in said] == [f"{IDENT}: stood twice"] * 3
     aside = Path(spool.desk, "twice")
     assert {path.read_bytes() for path in aside.iterdir()} == {
@@ -722,9 +633,7 @@ def test_only_old_drafts_of_the_dead_are_litter(
     with draft.open("rb") as file:
         if in_hand:
             fcntl.flock(file, fcntl.LOCK_EX)
-
         assert open_spool(lambda: time.time() + later).recover() == []
-
     assert draft.exists() is kept
 
 
@@ -735,7 +644,6 @@ def test_strange_things_on_the_desk_stay(spool: Spool, open_spool: Opener) -> No
     strange = ("D", "D.x", *moves, "notes", "T", ".hidden", "held.bak")
     for name in strange:
         Path(spool.desk, name).write_bytes(b"?")
-
     assert open_spool().recover() == []
     assert all(Path(spool.desk, name).read_bytes() == b"?" for name in strange)
 
@@ -747,7 +655,6 @@ def test_a_link_on_the_desk_leads_nowhere(spool: Spool, open_spool: Opener, tmp_
     left = leave(spool, "held")
     left.unlink()
     left.symlink_to(target)
-
     assert open_spool().recover() == []
     assert left.is_symlink()
     assert target.exists()
@@ -778,9 +685,6 @@ def test_several_recover_at_the_same_time(spool: Spool, open_spool: Opener) -> N
     assert sorted(said) == [f"{ident}: interrupted, back in held" for ident in ids]
     assert names(f"{spool.desk}/held") == [f"{ident}.task" for ident in ids]
     assert problems_in(open_spool()) == {}
-
-
-# ---- payloads
 
 
 PAYLOADS = {
@@ -851,7 +755,6 @@ def test_without_a_mail_spool_no_payload_is_removed(spool: Spool, tmp_path: Path
     payload.write_text("precious")
     with closing(NftbanStore(spool._replace(mail_spool=""), lambda: NOW)) as store:
         store.swap(put(store, State.ACTIVE, str(payload)), None)
-
     assert payload.exists()
 
 
@@ -862,14 +765,9 @@ def test_a_payload_of_a_task_that_was_not_ours_stays(spool: Spool, open_spool: O
     store = open_spool()
     seen = put(store, State.ACTIVE, str(payload))
     store.swap(seen, verbs.unclaim(seen))
-
     with pytest.raises(Gone):
         store.swap(seen, None)
-
     assert payload.exists()
-
-
-# ---- folders that are not there
 
 
 def test_a_vanished_folder_is_unavailable(spool: Spool, open_spool: Opener) -> None:
@@ -878,7 +776,6 @@ def test_a_vanished_folder_is_unavailable(spool: Spool, open_spool: Opener) -> N
     for word in ("pending", "work", "dlq"):
         folder = Path(spool.pending).parent / word
         folder.rename(f"{folder}.away")
-
         with pytest.raises(Unavailable, match=word):
             list(store.look())
         with pytest.raises(Unavailable, match=word):
@@ -886,18 +783,13 @@ def test_a_vanished_folder_is_unavailable(spool: Spool, open_spool: Opener) -> N
         if word != "dlq":
             with pytest.raises(Unavailable, match=word):
                 list(store.take(NOW, "me", 1))
-
         Path(f"{folder}.away").rename(folder)
         assert list(store.look()) == []
 
 
-# ---- who may not write
-
-
 def test_who_may_not_write_may_still_look() -> None:
     """Where we may not write, every edge is refused with the folder and the way out; looking
-    goes on.
-    """
+    goes on."""
 
     def look(place: Path, folder: str) -> None:
         with closing(open_store(str(place))) as store:
@@ -939,21 +831,14 @@ def test_who_may_not_read_is_told_so() -> None:
         queue.chmod(0o755)
 
 
-# ---- by file names
-
-
 def test_a_look_by_file_name_finds_the_task(open_spool: Opener) -> None:
     """The names that the doorbell gives are file names; the store understands both."""
     store = open_spool()
     seen = put(store, State.PENDING)
-
     assert list(store.look({NAME})) == [seen]
     assert list(store.look({"20261120T094115Z-job-0000000f.task"})) == [
         Missing("20261120T094115Z-job-0000000f")
     ]
-
-
-# ---- what the queue's commands need
 
 
 def test_counts_and_age(spool: Spool, open_spool: Opener) -> None:
@@ -964,9 +849,7 @@ def test_counts_and_age(spool: Spool, open_spool: Opener) -> None:
     Path(spool.pending, "0.task").write_bytes(b"broken\n")
     Path(spool.pending, "README").write_bytes(b"")
     list(store.take(NOW, "me", 1))
-
     counts = store.counts()
-
     assert (counts[State.PENDING], counts[State.ACTIVE], counts[State.DEAD]) == (3, 1, 0)
     assert store.figures(NOW) == (counts, 89.0)
     assert store.figures(NOW - 500) == (counts, 0.0)
@@ -975,15 +858,13 @@ def test_counts_and_age(spool: Spool, open_spool: Opener) -> None:
 def test_an_empty_queue_has_no_age(open_spool: Opener) -> None:
     """Without a pending task the oldest one is 0 seconds old."""
     counts, age = open_spool().figures(NOW)
-
     assert set(counts.values()) == {0}
     assert age == 0.0
 
 
 def test_which_dead_have_expired(spool: Spool, open_spool: Opener) -> None:
     """A dead task has expired when it died strictly more than so many days ago; one that does not
-    say when it died never has.
-    """
+    say when it died never has."""
     path, store = Path(spool.dlq, NAME), open_spool()
     for age, days, expired in (
         (7 * DAY, 7, False),
@@ -994,5 +875,4 @@ def test_which_dead_have_expired(spool: Spool, open_spool: Opener) -> None:
         (None, 0, False),
     ):
         path.write_bytes(text_of(a_task(), None if age is None else int(NOW - age)))
-
         assert [task.id for task in store.expired(NOW, days)] == [IDENT] * expired, (age, days)

@@ -72,7 +72,6 @@ def test_a_folder_where_nothing_is_due_is_remembered(spool: Spool, waiting: Path
     seen = waiting.stat()
     waiting.write_bytes(b"x" * seen.st_size)  # as it cannot be in truth: changed, with its old time
     os.utime(waiting, ns=(seen.st_atime_ns, seen.st_mtime_ns))
-
     with closing(opened(spool)) as fresh:
         assert list(fresh.take(NOW + 1, "test", 1)) == []
         assert fresh.doorbell.due == NOW + 60
@@ -83,7 +82,6 @@ def test_a_task_rewritten_in_place_is_found(spool: Spool, waiting: Path) -> None
     text = waiting.read_text()
     waiting.write_text(text.replace(str(int(NOW) + 60), str(int(NOW) - 60)))
     os.utime(waiting, (NOW - 30, NOW - 30))
-
     assert taken(spool, NOW + 1) == [waiting.stem]
 
 
@@ -100,7 +98,6 @@ def test_an_older_task_with_a_local_stamp_is_taken_first(tmp_path: Path, hours: 
             named = verbs.enqueue("report", NOW - age + offset, f"{age:08x}")
             store.swap(None, replace(task, id=named.id))
             os.utime(queue / "pending" / f"{named.id}.task", (NOW - age, NOW - age))
-
         assert [int(NOW - task.created) for task in store.take(NOW, "test", 9)] == list(ages)
 
 
@@ -109,7 +106,6 @@ def test_a_task_that_arrives_is_found_in_spite_of_the_hint(
 ) -> None:
     """A new file makes the hint void."""
     add(store, token="0b0b0b0b")
-
     (ident,) = taken(spool, NOW + 1)
     assert ident.endswith("0b0b0b0b")
 
@@ -122,9 +118,7 @@ def test_when_its_time_has_come_a_task_is_found(spool: Spool, waiting: Path) -> 
 def test_due_but_unwanted_tasks_leave_no_hint(spool: Spool, store: NftbanStore) -> None:
     """ "Nothing due" is not remembered when something was only not wanted."""
     add(store)
-
     assert list(store.take(NOW, "test", 1, lambda kind, group: False)) == []
-
     assert not Path(spool.desk, "next-due").exists()
 
 
@@ -157,11 +151,9 @@ def test_a_kind_that_is_not_wanted_keeps_its_place(store: NftbanStore) -> None:
     add(store, "beta", "00000003")
     wanted = {"beta"}
     taking = store.take(NOW, "test", 9, lambda kind, group: kind in wanted)
-
     first = next(taking)
     wanted.add("alpha")
     rest = [task.kind for task in taking]
-
     assert first.kind == "beta"
     assert rest == ["alpha", "beta"]
 
@@ -174,10 +166,8 @@ def test_the_line_is_in_the_order_of_names(rows: list[tuple[str, int]], wanted: 
     """Whatever kinds are wanted, theirs come in order, and the others stay."""
     line = sorted((f"20261121T0533{n:02}Z-{kind}-0a0a0a0a.task", n) for kind, n in set(rows))
     waiting = Line(line)
-
     came = []
     while (candidate := waiting.next(lambda kind, group: kind in wanted)) is not None:
         came.append(candidate)
-
     assert came == [candidate for candidate in line if kind_of(candidate[0]) in wanted]
     assert len(waiting) == len(line) - len(came)

@@ -33,7 +33,6 @@ def test_a_data_folder_and_a_bare_queue_are_one_place(
     data = str(tmp_path / "data")
     opened(data).swap(None, TASK)
     monkeypatch.chdir(f"{data}/queue")
-
     for way in (data, f"{data}/", f"{data}/queue", f"{data}/queue/", f"{data}//queue/.", "."):
         assert set(tasks_in(opened(way))) == {TASK.id}, way
     assert queue_folder(data) == queue_folder(f"{data}/queue") == f"{data}/queue"
@@ -45,9 +44,7 @@ def test_a_places_clock_is_handed_on(spool: Spool, opened: Callable[[Path | str]
     store.swap(None, TASK)
     (task,) = store.take(NOW, "me", 1)
     store.swap(task, Task(TASK.id, "job", State.DEAD, NOW, attempts=0))
-
     (dead,) = store.look({TASK.id})
-
     assert isinstance(dead, Task)
     assert dead.extra["dead_since"] == str(int(NOW))
 
@@ -60,17 +57,14 @@ def test_a_payload_below_the_data_folder_goes_with_its_task(
     payload.write_text("")
     store = opened(tmp_path / "data")
     store.swap(None, Task(TASK.id, "job", State.PENDING, NOW, payload=str(payload)))
-
     (task,) = store.take(NOW, "me", 1)
     store.swap(task, None)
-
     assert not payload.exists()
 
 
 def test_what_is_no_place_is_unavailable(spool: Spool, tmp_path: Path) -> None:
     """A missing folder, a file, a folder without a queue or with a symbolic link for one of its
-    states is named, with what was expected.
-    """
+    states is named, with what was expected."""
     data = tmp_path / "data"
     (tmp_path / "file").write_text("")
 

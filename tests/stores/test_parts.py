@@ -55,9 +55,7 @@ def test_a_spooled_mail_is_shown_with_its_body(
     """The payload and each file beside it are parts; nothing in them is run."""
     path = a_task(spool, mail / "meta.sh")
     store = open_spool()
-
     found = parts(store)
-
     assert list(found) == ["task", "payload", "mail/body.html"]
     assert found["task"].where == str(path)
     assert found["task"].size == path.stat().st_size
@@ -73,9 +71,7 @@ def test_a_part_tells_what_its_file_is(open_spool: Opener, spool: Spool, mail: P
     body.chmod(0o600)
     os.utime(body, (1_795_000_000, 1_795_000_000))
     a_task(spool, mail / "meta.sh")
-
     facts = dict(parts(open_spool())["mail/body.html"].facts)
-
     assert facts["modified"] == "1795000000"
     assert facts["inode"] == str(body.stat().st_ino)
     assert facts["mode"] == "-rw-------"
@@ -89,7 +85,6 @@ def test_a_file_whose_flock_is_held_is_said_to_be(open_spool: Opener, spool: Spo
 
     with a_task(spool, "").open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-
         assert dict(parts(open_spool())["task"].facts)["lock"] == "its flock is held"
 
 
@@ -99,7 +94,6 @@ def test_only_the_folder_of_a_mail_is_listed(open_spool: Opener, spool: Spool) -
     payload.write_text("words")
     Path(spool.mail_spool, "other.txt").write_text("not ours")
     a_task(spool, payload)
-
     assert list(parts(open_spool())) == ["task", "payload"]
 
 
@@ -128,7 +122,6 @@ def test_a_payload_that_is_no_plain_file_is_not_opened(
         make(mail / f"odd{number}")
         a_task(spool, mail / f"odd{number}")
         store = open_spool()
-
         assert parts(store)["payload"].refused == why
         with pytest.raises((Gone, Unsupported), match=why):
             store.read(seen(store), "payload")
@@ -141,7 +134,6 @@ def test_what_lies_beside_a_mail_is_judged_too(
     (mail / "ln").symlink_to("/etc/passwd")
     a_task(spool, mail / "meta.sh")
     store = open_spool()
-
     assert parts(store)["mail/ln"].refused == "is a symbolic link, not followed"
     with pytest.raises(Unsupported, match="symbolic link"):
         store.read(seen(store), "mail/ln")
@@ -178,7 +170,6 @@ def test_a_payload_of_somebody_else_is_not_opened(
     """It may be theirs to hide; the one of the mail spool's owner is shown."""
     os.chown(mail / "body.html", 12345, 12345)
     a_task(spool, mail / "meta.sh")
-
     assert "belongs to user 12345" in parts(open_spool())["mail/body.html"].refused
 
 
@@ -189,7 +180,6 @@ def test_of_a_big_payload_the_beginning_is_read(
     (mail / "body.html").write_bytes(b"x" * 5_000_000)
     a_task(spool, mail / "meta.sh")
     store = open_spool()
-
     assert parts(store)["mail/body.html"].size == 5_000_000
     assert len(store.read(seen(store), "mail/body.html")) == SHOWN
 
@@ -209,9 +199,7 @@ def test_the_first_bytes_of_a_broken_file_can_be_seen(open_spool: Opener, spool:
     aside.mkdir(parents=True)
     (aside / "x.pending.00000000").write_bytes(b"aside")
     store = open_spool()
-
     glimpses = {problem.where: store.glimpse(problem) for problem in set(problems(store))}
-
     assert glimpses["dlq/broken.task"] == (b"\0\x1b[2J" + b"x" * 10_000)[:GLIMPSE]
     assert glimpses[".spooldeck/corrupt/x.pending.00000000"] == b"aside"
 
@@ -224,7 +212,6 @@ def test_a_problem_that_is_no_plain_file_is_not_opened(open_spool: Opener, spool
         store = open_spool()
         where = f"dlq/odd{number}.task"
         found = next(problem for problem in problems(store) if problem.where == where)
-
         with pytest.raises(Unsupported, match=why):
             store.glimpse(found)
 

@@ -82,9 +82,7 @@ def test_any_column_tells(open_queue: Opener, sql: Sql, change: str) -> None:
     store.enqueue(1001)
     store.enqueue(1002)
     jobs = listening(open_queue())
-
     sql(change)
-
     assert jobs() == {USER, ORGANIZER}
 
 
@@ -93,9 +91,7 @@ def test_a_row_that_has_another_job_names_both(open_queue: Opener, sql: Sql) -> 
     store = open_queue()
     store.enqueue(1001, ["user"])
     jobs = listening(store)
-
     sql("UPDATE mail_queue SET registration_number = 1002")
-
     assert jobs() == {USER, "1002-user"}
 
 
@@ -107,7 +103,6 @@ def test_what_has_no_name_is_news_of_everything(
     store = open_queue()
     store.enqueue(1001, ["user"])
     jobs = listening(store)
-
     sql("UPDATE mail_queue SET registration_number = ?", number)
     assert jobs() is None
     sql("DELETE FROM mail_queue")
@@ -119,9 +114,7 @@ def test_before_it_listens_it_knows_only_that_something_changed(open_queue: Open
     store, other = open_queue(), open_queue()
     wait = store.doorbell.wait
     assert wait is not None
-
     other.enqueue(1001)
-
     assert wait(0.0) is None
     assert not wait(0.0)
 
@@ -153,9 +146,7 @@ def test_what_cannot_be_read_any_more_is_no_job(open_queue: Opener, sql: Sql) ->
     store = open_queue()
     store.enqueue(1001, ["user"])
     sql("UPDATE mail_queue SET attempts = 'x'")
-
     problem, missing = store.look({USER})
-
     assert isinstance(problem, Problem)
     assert missing == Missing(USER)
 
@@ -171,12 +162,9 @@ def test_comparing_spares_the_machine(
     other.enqueue(1001, ["user"])
     assert jobs() == {USER}
     other.enqueue(1002, ["user"])
-
     assert jobs() == set()
     store.close()
 
-
-# ---- the comparison by itself
 
 Table = dict[int, tuple[int, str]]
 _tables = st.dictionaries(
@@ -191,12 +179,10 @@ def test_the_rows_that_differ_are_found(tables: list[Table]) -> None:
     prints, before = Prints(3), Table()
     for now in tables:
         rows = [(key, *now[key]) for key in sorted(now)]
-
         found = prints.compare(
             lambda after, rows=rows: [row for row in rows if row[0] > after][:3],  # type: ignore[misc]
             lambda row: row[1],  # type: ignore[arg-type,return-value]
         )
-
         changed = set(before.items()) ^ set(now.items())
         assert found == {number for _, (number, _) in changed}
         before = now
@@ -205,11 +191,9 @@ def test_the_rows_that_differ_are_found(tables: list[Table]) -> None:
 def test_a_row_takes_few_bytes() -> None:
     """Twenty thousand rows are known in less than 600 kilobytes."""
     prints = Prints(1000)
-
     prints.compare(
         lambda after: [(key,) for key in range(max(after + 1, 0), 20_000)][:1000], lambda row: 1
     )
-
     kept = [value for value in vars(prints).values() if isinstance(value, array)]
     assert [len(one) for one in kept] == [20_000] * 3
     assert sum(map(sys.getsizeof, kept)) < 600_000

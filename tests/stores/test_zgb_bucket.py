@@ -90,7 +90,6 @@ def test_the_worked_values() -> None:
         *((40, 5, 2, 1920), (60, 5, 1, 2880)),
     ):
         mails = sent(per_hour, 48 * 60)
-
         assert Rate.of(per_hour).burst == cap
         assert mails.index(1) + 1 == first
         assert sum(mails) == in_two_days
@@ -109,8 +108,7 @@ def test_forty_an_hour_are_two_in_three_minutes() -> None:
 
 def test_the_worst_hour() -> None:
     """After a rest, an hour with both its ends has the rate and the cap together, and one less
-    without its last moment.
-    """
+    without its last moment."""
     for per_hour, open_end, both_ends in (
         (1, 1, 2),
         (3, 5, 6),
@@ -150,7 +148,6 @@ def test_no_hour_is_above_rate_and_cap(per_hour: int, gaps: list[int], had: int)
         assert 0 <= current.units <= rate.burst * HOUR
         times += [now] * current.tokens
         current = policy.spend(current, current.tokens) or current
-
     for start in times:
         in_hour = sum(start <= moment < start + 3600 for moment in times)
         assert in_hour <= rate.per_hour + rate.burst

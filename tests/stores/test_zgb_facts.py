@@ -37,7 +37,6 @@ def a_look(**changes: Any) -> Seen:
 def test_all_is_well() -> None:
     """Each figure has its row, and there is nothing to see to."""
     found = told(a_look(ended=NOW - 60, last="2 sent"))
-
     assert found.rows == (
         ("tokens", "3 of 5"),
         ("rate", "40 an hour, 5 at once at most"),
@@ -56,11 +55,9 @@ def test_facts_and_forecast_agree_on_the_end_of_the_backlog(open_queue: Opener, 
         store.enqueue(number)
     store.control("mailMaxPerHour", value="60")
     sql("UPDATE mail_queue SET next_attempt_at = ? WHERE mail_type = 'user'", int(NOW + 900))
-
     seen = look(store, "", NOW)
     left = Left(WHOLE, seen.figures.tokens, 5, None, seen.figures.per_hour)
     forecast = drained(seen.backlog.waiting, Drain(Course.UNKNOWN), (left,))
-
     assert (seen.backlog.waiting, seen.backlog.due) == (8, 4)
     assert seen.figures.drained == NOW + (forecast.seconds or 0)
     ahead = forecast.sentence.split(":")[0]
@@ -71,7 +68,6 @@ def test_the_next_token_is_told_where_there_is_none() -> None:
     """Until then the next mail need not wait for it; and while it is paused, for nothing else."""
     none = FIGURES._replace(tokens=0)
     paused = CONFIG._replace(enabled=False)
-
     assert dict(told(a_look(figures=none)).rows)["next token"] == "10:20:30Z (in 30 s)"
     assert "next token" not in dict(told(a_look(figures=none, settings=paused)).rows)
 
@@ -79,9 +75,7 @@ def test_the_next_token_is_told_where_there_is_none() -> None:
 def test_without_a_table_of_registrations_nothing_is_said_of_them() -> None:
     """Nor of when an empty backlog will be sent."""
     full = FIGURES._replace(tokens=5, registrations=None)
-
     rows = dict(told(a_look(figures=full, backlog=Backlog(0, 0, 0, 0))).rows)
-
     assert rows["tokens"] == "5 of 5"
     assert rows["backlog"] == "nothing waits"
     assert "registrations" not in rows
@@ -147,9 +141,7 @@ def test_the_gap_between_runs_is_the_usual_one(tmp_path: Path) -> None:
     for number in range(5):
         ran(60 * number)
     assert usual_gap(recent(path, 0).lines) == 0.0
-
     ran(3000)
-
     assert usual_gap(recent(path, 0).lines) == 60.0
 
 
@@ -185,11 +177,9 @@ def test_who_sets_the_rate_is_no_run(open_queue: Opener, tmp_path: Path) -> None
     store.control("mailQueueEnabled", value="1")
     list(store.take(NOW - 1200, "me", 1))
     assert look(store, path, NOW + 5).last_sign == NOW - 1200
-
     store.control("mailMaxPerHour", value="30")
     seen = look(store, path, NOW + 5)
     store.close()
-
     assert seen.settings.refilled == str(int(NOW))
     assert seen.last_sign is None
     assert any("cron silent" in warning for warning in told(seen).warnings)
@@ -201,7 +191,6 @@ def test_in_the_literal_mode_failed_jobs_wait_for_somebody(open_queue: Opener) -
     store.enqueue(1001)
     (task,) = store.take(NOW, "me", 1)
     store.swap(task, verbs.nack(task, NOW, "no"))
-
     assert store.backlog(NOW + 60) == (1, 1, 0, 1)
 
 
@@ -215,8 +204,6 @@ def test_a_log_that_cannot_be_read_is_said(open_queue: Opener, tmp_path: Path) -
     """The figures are told all the same."""
     path = tmp_path / "folder"
     path.mkdir()
-
     seen = look(open_queue(), str(path), NOW)
-
     (warning,) = seen.beside
     assert warning.startswith(f"the log {path} cannot be read: ")

@@ -32,9 +32,6 @@ from tests.stores.queued import NOW, Sql, there
 
 Opener = Callable[..., ZgbStore]
 
-
-# ---- what may stand in a row, and in the settings
-
 COLUMNS = (
     *("registration_number", "mail_type", "status", "attempts", "next_attempt_at"),
     *("locked_until", "last_error", "created_at", "updated_at"),
@@ -113,8 +110,7 @@ def test_no_value_ends_it(
     stored: list[tuple[str, str, dict[str, Cell]]], config: dict[str, Cell], auto: bool
 ) -> None:
     """Whatever any program put into any column or setting, the queue can be looked at and worked
-    on: a row is a job or a problem, and no more than refused.
-    """
+    on: a row is a job or a problem, and no more than refused."""
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/odd.db"
         with closing(sqlite3.connect(path)) as db, db:
@@ -151,7 +147,6 @@ def test_a_number_beyond_all_bounds_is_a_problem(
     store.enqueue(1001)
     sql("PRAGMA ignore_check_constraints = ON")
     sql(f"UPDATE mail_queue SET {column} = ? WHERE mail_type = 'user'", value)
-
     (what,) = (item.what for item in set(store.look()) if isinstance(item, Problem))
     assert said in what
     assert [task.id for task in store.take(NOW, "me", 9)] == ["1001-organizer"]
@@ -162,12 +157,8 @@ def test_a_value_that_is_too_large_is_said(open_queue: Opener, sql: Sql) -> None
     store = open_queue()
     store.enqueue(1001)
     sql("UPDATE mail_queue SET last_error = CAST(zeroblob((1 << 20) + 1) AS TEXT)")
-
     with pytest.raises(Unavailable, match="a value in it has more than 1,048,576 bytes"):
         list(store.look())
-
-
-# ---- what may stand in its place
 
 
 def fifo(path: Path) -> None:
@@ -193,10 +184,8 @@ def test_only_a_plain_file_is_a_database(
     """Nobody waits for a FIFO, and nothing else is read or written either."""
     path = tmp_path / "zgb.db"
     make(path)
-
     with pytest.raises(Unavailable, match="no plain file, expected a SQLite database"):
         ZgbStore(Place(str(path), read_only=read_only))
-
     assert [entry.name for entry in tmp_path.iterdir()] == ["zgb.db"]
 
 
@@ -205,26 +194,21 @@ def test_a_fifo_in_the_place_of_an_open_one_is_said(place: Place, open_queue: Op
     store = open_queue(read_only=True)
     kept = Path(place.path).rename(f"{place.path}.kept")
     fifo(Path(place.path))
-
     with pytest.raises(Unavailable, match="no plain file"):
         list(store.look())
-
     kept.replace(place.path)
     assert list(store.look()) == []
 
 
 def test_a_link_to_it_is_the_same_queue(place: Place, open_queue: Opener, tmp_path: Path) -> None:
     """By whatever name a database is reached, what is held of it is held: nothing is put aside
-    where those who go by the other name do not see it.
-    """
+    where those who go by the other name do not see it."""
     link = tmp_path / "elsewhere" / "link.db"
     link.parent.mkdir()
     link.symlink_to(place.path)
     store, other = open_queue(), open_queue(path=str(link))
     store.enqueue(1001, ["user"])
-
     store.swap(there(store), verbs.hold(there(store), NOW))
-
     assert there(other) == there(store)
     other.swap(there(other), verbs.release(there(other), NOW))
     assert there(store).state is State.PENDING
@@ -235,8 +219,7 @@ def test_a_link_that_leads_elsewhere_now_takes_what_is_held_along(
     place: Place, open_queue: Opener, tmp_path: Path
 ) -> None:
     """What is held belongs to its database: behind a link that is turned to another one, that
-    one's is shown.
-    """
+    one's is shown."""
     (tmp_path / "second").mkdir()
     second = str(tmp_path / "second" / "zgb.db")
     link = tmp_path / "current.db"
@@ -257,8 +240,6 @@ def test_a_link_that_leads_elsewhere_now_takes_what_is_held_along(
     assert there(store, "1002-user").state is State.HELD
     assert there(open_queue(), "1002-user").state is State.PENDING
 
-
-# ---- where there is no room
 
 MANY = 400
 LIMITED = """
@@ -285,12 +266,10 @@ with closing(ZgbStore(Place(path), lambda: 1_795_170_000.0)) as store:
 
 def test_a_file_that_may_not_grow_loses_nothing(place: Place, sql: Sql) -> None:
     """Where the system refuses to write more, that is said, what was said to be done is there, and
-    once there is room the same process goes on.
-    """
+    once there is room the same process goes on."""
     said = subprocess.run(
         [sys.executable, "-c", LIMITED, place.path], capture_output=True, text=True, check=False
     )
-
     assert said.returncode == 0, said.stderr
     *numbers, refused, last = said.stdout.splitlines()
     assert refused.startswith(f"refused {place.path}: ") and last == "2"
@@ -323,8 +302,7 @@ def test_no_room_in_ours_leaves_it_in_theirs(
     place: Place, open_queue: Opener, sql: Sql, monkeypatch: pytest.MonkeyPatch, together: bool
 ) -> None:
     """A job that our database has no room for stays where it is, alone or in a lot, and says why;
-    with room again it can be held.
-    """
+    with room again it can be held."""
     store = open_queue()
     store.enqueue(1001)
     sql("ALTER TABLE mail_queue ADD COLUMN big TEXT")
@@ -334,7 +312,6 @@ def test_no_room_in_ours_leaves_it_in_theirs(
         store = open_queue()
         tasks = [there(store)] + ([there(store, "1001-organizer")] if together else [])
         outcomes = list(store.swap_all(Move(task, verbs.hold(task, NOW)) for task in tasks))
-
     assert {str(outcome.error) for outcome in outcomes} == {f"{place.aside}: the disk is full"}
     assert sql("SELECT * FROM mail_queue") == before
     again = open_queue()
@@ -365,15 +342,11 @@ def test_no_room_in_theirs_leaves_it_in_ours(
     assert sql("SELECT length(big) FROM mail_queue") == [(50_000,)]
 
 
-# ---- where we may not write
-
-
 @pytest.mark.parametrize("closed", ["file", "folder"])
 @pytest.mark.parametrize("by_link", [False, True])
 def test_what_we_may_only_read_is_shown(closed: str, by_link: bool) -> None:
     """A file, or the folder that its journal would lie in, that is closed to us: every edge says
-    which, and everything can be looked at; by a link, the real ones are judged.
-    """
+    which, and everything can be looked at; by a link, the real ones are judged."""
 
     def look() -> None:
         with closing(ZgbStore(Place(path), lambda: NOW)) as store:
@@ -418,8 +391,7 @@ sys.stdin.readline()
 @pytest.mark.parametrize("shared", [True, False])
 def test_the_log_of_a_killed_writer_where_we_may_not_write(place: Place, shared: bool) -> None:
     """What a killed process had committed to its log is read where nobody lets us write, as long as
-    the log can be read without; if not, that is said.
-    """
+    the log can be read without; if not, that is said."""
     with running(KILLED, place.path) as writer:
         writer.kill()
     left = [f"{place.path}-wal", f"{place.path}-shm"]
@@ -463,12 +435,9 @@ def test_a_wrong_before_image_is_refused(open_queue: Opener, image: bytes) -> No
     store = open_queue()
     store.enqueue(1001)
     dead = there(store)
-
     with pytest.raises(Unsupported):
         store.recall(dead, image, State.PENDING)
 
-
-# ---- statements without end
 
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n"
 
@@ -488,7 +457,6 @@ def test_only_an_ordinary_table_is_opened(
     """A view or a virtual table in place of a table is refused: it would run code to be read."""
     sql(f"DROP TABLE {table}")
     sql(instead)
-
     with pytest.raises(Unavailable, match=rf"{table} is {what}, expected an ordinary table"):
         ZgbStore(place)
 
@@ -497,8 +465,7 @@ def test_a_statement_without_end_is_ended(
     open_queue: Opener, sql: Sql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A view that is read, or a trigger that runs, for ever is ended after a time, and said; for
-    some time afterwards its connection carries out no other statement.
-    """
+    some time afterwards its connection carries out no other statement."""
     store = open_queue()
     store.enqueue(1001)
     job = there(store)

@@ -103,8 +103,7 @@ def backlog(tokens: float) -> Iterator[Backlog]:
 def test_no_step_of_a_clock_brings_more_than_a_cap(steps: list[tuple[int, int]], had: int) -> None:
     """A clock that is set back and ahead, and a rate that changes meanwhile: each step ahead brings
     what its time brings at the new rate, and at most a cap; a step back brings nothing and stops
-    nothing.
-    """
+    nothing."""
     now, before = NOW, float(had)
     with backlog(before) as queue:
         for step, rate in steps:
@@ -135,16 +134,13 @@ def test_what_a_run_claims_and_leaves(
     after: tuple[int, float],
 ) -> None:
     """The table of the bucket's edge cases, by what a run sends and stores: from rate, tokens and
-    seconds since the last refill come mails, and tokens that are left.
-    """
+    seconds since the last refill come mails, and tokens that are left."""
     rate, tokens, elapsed = before
     settle(sql, mailMaxPerHour=rate, mailTokens=tokens, mailLastRefill=NOW - elapsed)
     store = open_queue(pace=Pace())
     for number in range(1001, 1001 + jobs):
         store.enqueue(number, ["user"])
-
     sent = len(list(store.take(float(NOW), "me", 99)))
-
     stored = config(sql)
     assert sent == after[0]
     assert float(stored["mailTokens"]) == pytest.approx(after[1])
@@ -159,9 +155,7 @@ def test_a_rest_while_it_was_off_is_worth_a_cap(open_queue: Opener, sql: Sql) ->
         store.enqueue(number)
     for minute in range(0, 1440, 60):
         assert list(store.take(NOW + minute * 60.0, "me", 99)) == []
-
     settle(sql, mailQueueEnabled=1)
-
     assert len(list(store.take(NOW + 86_400.0, "me", 99))) == 5
 
 
@@ -169,17 +163,14 @@ def test_orphans_of_a_table_that_is_emptied_meanwhile_are_asked_about(
     open_queue: Opener, sql: Sql
 ) -> None:
     """Registrations that vanish between two claims of one run, as while a copy is being restored,
-    cost no job: those that are claimed no more are left for the next run, which asks.
-    """
+    cost no job: those that are claimed no more are left for the next run, which asks."""
     store = open_queue()
     for number in range(1001, 1021):
         store.enqueue(number)
     taking = store.take(float(NOW), "me", 99)
     first = next(taking)
     sql("DELETE FROM registrations")
-
     assert list(taking) == []
-
     assert sql("SELECT count(*) FROM mail_queue") == [(40,)]
     with pytest.raises(Exception, match="39 of 40 jobs have no registration"):
         next(store.take(float(NOW), "me", 1))

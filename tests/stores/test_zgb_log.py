@@ -50,15 +50,10 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
-# ---- where it is written
-
-
 def test_a_setting_goes_before_everything(tmp_path: Path) -> None:
     """What the configuration names is taken, whatever the environment says."""
     environ = {"MAIL_QUEUE_LOG": str(tmp_path / "other.log"), "HOME": str(tmp_path)}
-
     found = spot(str(tmp_path / "own.log"), "/nowhere/q.db", environ, "/")
-
     assert (found.path, found.warnings) == (str(tmp_path / "own.log"), ())
 
 
@@ -66,18 +61,14 @@ def test_the_variable_goes_before_the_home(tmp_path: Path) -> None:
     """A relative path starts from the working directory, and the absolute one is shown."""
     (tmp_path / "logs").mkdir()
     environ = {"MAIL_QUEUE_LOG": "sub/../mail.log", "HOME": str(tmp_path)}
-
     found = spot("", "/nowhere/q.db", environ, str(tmp_path))
-
     assert found == Spot(str(tmp_path / "mail.log"), "as MAIL_QUEUE_LOG says")
 
 
 def test_an_empty_variable_says_nothing(tmp_path: Path) -> None:
     """The home's folder of logs comes next, where it is there."""
     (tmp_path / "logs").mkdir()
-
     found = spot("", "/nowhere/q.db", {"MAIL_QUEUE_LOG": "", "HOME": str(tmp_path)}, "/")
-
     assert (found.path, found.warnings) == (str(tmp_path / "logs" / NAME), ())
 
 
@@ -85,7 +76,6 @@ def test_without_a_home_it_lies_beside_the_database(tmp_path: Path) -> None:
     """Of which nothing is to be said: whoever can read the one can read the other."""
     for environ in ({}, {"HOME": ""}, {"HOME": "relative"}):
         found = spot("", str(tmp_path / "q.db"), environ, "/")
-
         assert (found.path, found.warnings) == (str(tmp_path / NAME), ())
 
 
@@ -96,7 +86,6 @@ def test_below_a_web_root_it_may_be_everybodys(tmp_path: Path) -> None:
         data.mkdir(parents=True)
         link = tmp_path / f"link-{name}"
         link.symlink_to(data)
-
         for one in (
             spot("", str(data / "q.db"), {}, "/"),
             spot(str(link / "own.log"), "/nowhere/q.db", {}, "/"),
@@ -112,9 +101,7 @@ def test_the_homes_folder_of_logs_is_never_made(tmp_path: Path) -> None:
     home, data = tmp_path / "home", tmp_path / "data"
     home.mkdir()
     data.mkdir()
-
     found = spot("", str(data / "q.db"), {"HOME": str(home)}, "/")
-
     assert found.path == str(data / NAME)
     assert not (home / "logs").exists()
 
@@ -123,9 +110,7 @@ def test_where_nothing_can_be_written_it_goes_elsewhere(tmp_path: Path) -> None:
     """No folder, no file: the lines are handed over, and sending goes on."""
     found = spot("", "/nowhere/q.db", {"MAIL_QUEUE_LOG": str(tmp_path / "no" / "x.log")}, "/")
     told: list[str] = []
-
     Log(found.path, "r1", "/nowhere/q.db", lambda: NOW, told.append).tell("run_start", rate=40)
-
     assert found.path == ""
     assert "standard error" in found.warnings[0]
     assert json.loads(told[0])["event"] == "run_start"
@@ -135,23 +120,16 @@ def test_a_log_that_breaks_hands_its_lines_over(tmp_path: Path) -> None:
     """What cannot be written is told with the reason, and nothing is raised."""
     path, told = tmp_path / "folder.log", list[str]()
     path.mkdir()
-
     Log(str(path), "r1", "q.db", lambda: NOW, told.append).sent(ID, job=1)
-
     (line,) = told
     assert line.startswith(f"{path}: ")
     assert ID in line
 
 
-# ---- what stands in it
-
-
 def test_a_line_says_when_who_and_what(tmp_path: Path) -> None:
     """Time in UTC to the millisecond, level, event, run and process come first."""
     path = tmp_path / NAME
-
     a_log(path, now=NOW + 0.25).tell("claimed", reg=7, type="user", attempt=1, error=None)
-
     (line,) = lines(path)
     assert list(line) == ["ts", "level", "event", "run", "pid", "db", "reg", "type", "attempt"]
     assert (line["ts"], line["level"]) == ("2026-11-20T10:20:00.250Z", "info")
@@ -161,9 +139,7 @@ def test_a_line_says_when_who_and_what(tmp_path: Path) -> None:
 def test_a_value_stays_on_its_line_and_is_cut(tmp_path: Path) -> None:
     """What a server said cannot begin another line, move a terminal, or go on for ever."""
     path = tmp_path / NAME
-
     a_log(path).tell("failed", error="\x1b[2J\n" + "x" * 900)
-
     data = path.read_bytes()
     assert data.count(b"\n") == 1
     assert b"\x1b" not in data
@@ -185,9 +161,7 @@ def test_whoever_died_over_a_line_spoils_no_other(tmp_path: Path) -> None:
     """After a torn line ours begins on one of its own, and is read."""
     path = tmp_path / NAME
     path.write_bytes(b'{"ts":"2026-11-20T10:19:00.000Z","event":"cl')
-
     a_log(path).sent(ID, job=1, attempt=1)
-
     read = recent(str(path), 0)
     assert [line.event for line in read.lines] == ["sent"]
     assert read.broken == 1
@@ -206,11 +180,9 @@ def test_a_sent_line_is_on_the_disk_before_anything_goes_on(
 
     monkeypatch.setattr(os, "fsync", fsync)
     log = a_log(tmp_path / NAME)
-
     log.sent(ID, job=1, attempt=1)
     log.tell("claimed")
     log.sent(ID, job=1, attempt=1)
-
     file, folder = str(tmp_path / NAME), str(tmp_path)
     assert synced == [file, folder, file]
 
@@ -220,14 +192,9 @@ def test_the_log_is_written_through_no_symbolic_link(tmp_path: Path) -> None:
     victim, path, told = tmp_path / "victim", tmp_path / NAME, list[str]()
     victim.write_text("mine\n")
     path.symlink_to(victim)
-
     Log(str(path), "r1", "q.db", lambda: NOW, told.append).tell("run_start")
-
     assert victim.read_text() == "mine\n"
     assert len(told) == 1
-
-
-# ---- what is read again
 
 
 def test_broken_lines_are_counted_and_foreign_ones_are_not(tmp_path: Path) -> None:
@@ -237,9 +204,7 @@ def test_broken_lines_are_counted_and_foreign_ones_are_not(tmp_path: Path) -> No
     good = b'{"ts":"2026-11-20T10:20:00.000Z","event":"x","later":{"a":[1]}}\n'
     bad = b'no json\n[1]\n{"ts":"when","event":"x"}\n' + b"[" * 100_000 + b"\n\xff\n"
     path.write_bytes(good + bad + b'{"message":"mine"}\n' + good + b'{"ts":"2026')
-
     read = recent(str(path), 0)
-
     assert [line.event for line in read.lines] == ["x", "x"]
     assert read.broken == 5
 
@@ -252,9 +217,7 @@ def test_only_what_is_recent_is_read(tmp_path: Path) -> None:
     path.rename(f"{path}.1")
     for number in range(3000, 3010):
         a_log(path, now=NOW + number).tell("claimed", reg=number)
-
     read = recent(str(path), NOW + 1995)
-
     assert [line.fields["reg"] for line in read.lines] == list(range(1995, 3010))
     assert read.broken == 0
 
@@ -297,7 +260,6 @@ def test_a_sent_line_is_found_behind_any_garbage(tmp_path: Path) -> None:
     for size in (0, (1 << 20) - 100, 3 << 20):
         path.write_bytes(b"x" * size + b"\n")
         a_log(path).sent(ID, job=1, attempt=1)
-
         assert a_log(path).was_sent(ID, 1, 2)
 
 
@@ -325,9 +287,7 @@ def test_a_log_that_is_rotated_meanwhile_is_read_once(
         return fd
 
     monkeypatch.setattr(logs, "_open", rotating)
-
     read = recent(str(path), 0)
-
     assert [line.fields["reg"] for line in read.lines] == [1, 2]
 
 
@@ -336,12 +296,8 @@ def test_every_event_can_be_read(tmp_path: Path) -> None:
     path = tmp_path / NAME
     for event in EVENTS:
         a_log(path).tell(event)
-
     assert [line.event for line in recent(str(path), NOW).lines] == list(EVENTS)
     assert {parse(line).at for line in whole(str(path))} == {NOW}  # type: ignore[union-attr]
-
-
-# ---- what was sent is not sent again
 
 
 def test_a_job_that_comes_back_was_sent(tmp_path: Path) -> None:
@@ -350,7 +306,6 @@ def test_a_job_that_comes_back_was_sent(tmp_path: Path) -> None:
     log = a_log(path)
     log.tell("claimed", job=1, attempt=2, message_id=ID)
     log.sent(ID, job=1, attempt=2)
-
     assert log.was_sent(ID, 1, 3)
     path.rename(f"{path}.1")
     assert log.was_sent(ID, 1, 3)
@@ -368,7 +323,6 @@ def test_what_only_looks_alike_is_sent(tmp_path: Path) -> None:
         path = tmp_path / f"{number}.log"
         a_log(path, database=database).sent(ID, job=1, attempt=2)
         about: dict[str, Any] = {"message_id": ID, "job": 1, "attempt": 3, **asked}
-
         assert not a_log(path).was_sent(**about), (database, asked)
 
 
@@ -377,13 +331,8 @@ def test_a_second_life_is_sent_though_its_attempts_catch_up(tmp_path: Path) -> N
     the first life counts no more, once the attempts have begun anew."""
     log = a_log(tmp_path / NAME)
     log.sent(ID, job=1, attempt=2)
-
     log.tell("claimed", job=1, attempt=1, message_id=ID)
-
     assert not log.was_sent(ID, 1, 3)
-
-
-# ---- how many were tried
 
 
 def test_what_was_tried_counts_once_and_what_was_not_does_not(tmp_path: Path) -> None:
@@ -403,11 +352,7 @@ def test_what_was_tried_counts_once_and_what_was_not_does_not(tmp_path: Path) ->
         tell(ended, 6, 4)
     tell("claimed", 7, 1, run="r2")
     a_log(path, database="/data/test.db").tell("claimed", reg=9, type="user", attempt=1)
-
     assert a_log(path).tried(NOW - 3600) == [NOW + at for at in (1, 2, 5, 7)]
-
-
-# ---- what the store tells
 
 
 def test_the_store_tells_what_happens(
@@ -460,10 +405,8 @@ def test_a_lost_lease_is_told(open_queue: Opener, place: Place, sql: Sql) -> Non
         (task,) = store.take(NOW, "me", 1)
         sql("UPDATE mail_queue SET locked_until = locked_until + 1")
         told.clear()
-
         outcomes = list(store.swap_all([Move(task, None)]))
     finally:
         store.close()
-
     assert told == ["lease_lost"]
     assert outcomes[0].error is not None

@@ -72,6 +72,5 @@ def test_an_address_is_cut_where_it_would_be_none() -> None:
     """Too long a one is none before another @; nor may what is left end with a dot."""
     long = redirect.address(f"{'l' * 60}@b.example.org", "schumbi.de")
     dotted = redirect.address(f"{'l' * 61}@b.example.org", "schumbi.de")
-
     assert long == f"{'l' * 60}=b.e@schumbi.de"
     assert dotted == f"{'l' * 61}=b@schumbi.de"

@@ -85,10 +85,8 @@ def test_a_planted_journal_removes_nothing_of_root(
         back = verbs.release(seen, NOW)
         store.swap(seen, back)
     plant(database.with_name(beside), victim, NOBODY)
-
     with suppress(StoreError), closing(ZgbStore(place, lambda: NOW)) as store:
         ACTS[act](store)
-
     assert victim.exists()
 
 
@@ -100,10 +98,8 @@ def test_a_journal_of_another_user_is_reported_not_rolled_back(
     """Root that only looks leaves a hot journal as it is, and says which command ends it."""
     journal = plant(database, victim, NOBODY)
     before = journal.read_bytes()
-
     with pytest.raises(Unavailable, match=r"zgb\.db-journal.*sudo -u nobody spooldeck status"):
         ZgbStore(Place(str(database), read_only=read_only))
-
     assert journal.read_bytes() == before
 
 
@@ -115,13 +111,11 @@ def test_a_journal_planted_under_an_open_store_removes_nothing(
     store = ZgbStore(Place(str(database)), lambda: NOW)
     hold(store)
     plant(database, victim, NOBODY)
-
     with suppress(StoreError):
         store.control("mailQueueEnabled", value="1")
     with suppress(StoreError):
         list(store.look())
     store.close()
-
     assert victim.exists()
 
 
@@ -130,10 +124,8 @@ def test_the_journal_of_a_dead_program_of_ours_is_rolled_back(tmp_path: Path) ->
     path = tmp_path / "zgb.db"
     fill(path)
     journal = plant(path, tmp_path / "none")
-
     with closing(ZgbStore(Place(str(path)), lambda: NOW)) as store:
         look(store)
-
     assert not journal.exists()
 
 
@@ -143,10 +135,8 @@ def test_a_worker_of_root_rolls_back_with_the_rights_of_the_owner(
 ) -> None:
     """A worker goes on where the owner's program was interrupted."""
     journal = plant(database, victim, NOBODY)
-
     with closing(ZgbStore(Place(str(database), rolls_back=True), lambda: NOW)) as store:
         look(store)
-
     assert not journal.exists()
     assert victim.exists()
 
@@ -163,7 +153,6 @@ def test_what_root_makes_beside_it_is_the_owners(database: Path) -> None:
     with closing(ZgbStore(Place(str(database)), clock)) as store:
         hold(store)
         look_again = one(store)
-
     assert look_again.state is State.HELD
     assert made == set()
     assert database.with_name("zgb.db.spooldeck").stat().st_uid == NOBODY
@@ -178,7 +167,6 @@ def test_a_side_file_that_is_no_plain_file_is_not_opened(
     path = tmp_path / "zgb.db"
     fill(path)
     make(f"{path}{suffix}")
-
     with pytest.raises(Unavailable, match=f"zgb.db{suffix}: no plain file"):
         ZgbStore(Place(str(path)))
 
@@ -212,10 +200,8 @@ def test_a_look_at_a_database_in_wal_mode_leaves_nothing_behind(tmp_path: Path) 
     fill(path)
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA journal_mode = WAL")
-
     with closing(ZgbStore(Place(str(path)), lambda: NOW)) as store:
         look(store)
-
     assert [entry.name for entry in tmp_path.iterdir()] == ["zgb.db"]
 
 
@@ -225,9 +211,7 @@ def test_the_doctor_knows_what_ends_a_journal(
 ) -> None:
     """The remedy of a hot journal is the command as that user, not a change of rights."""
     plant(database, victim, NOBODY)
-
     assert main(["zgb", "doctor", str(database)]) == 1
-
     said = capsys.readouterr().out
     assert f"sudo -u nobody spooldeck status {database}" in said
     assert "mend: run that command: it rolls the unfinished write back" in said

@@ -15,7 +15,6 @@ AT = At("some.yaml", "stores.zgb", "/etc/spooldeck")
 def test_nothing_said_is_as_the_document_has_it() -> None:
     """Without a word every value is the default, and the place is the default place."""
     settings = said(None, AT)
-
     assert settings == Settings()
     assert settings.place("/data/q.db") == Place("/data/q.db")
     assert settings.enqueued == ("user", "organizer")
@@ -81,7 +80,6 @@ def test_what_cannot_be_meant_is_said() -> None:
 def test_a_lease_must_outlast_a_mail() -> None:
     """Else somebody else takes a job up while its mail is being sent."""
     settings = Settings(lease=100)
-
     assert settings.too_short(100 - HANDOVER) == ""
     assert "expected at least 165 s" in settings.too_short(100.0)
 
@@ -89,6 +87,5 @@ def test_a_lease_must_outlast_a_mail() -> None:
 def test_without_any_template_nothing_can_be_sent() -> None:
     """That is said beforehand, with the keys to set."""
     one = said({"types": {"organizer": {"template": "/o.txt"}}}, AT)
-
     assert "stores.zgb.types.user.template" in Settings().unworkable
     assert one.unworkable == ""
