@@ -1,7 +1,6 @@
 """What every store promises: one suite, run on each of them."""
 
 import itertools
-import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +17,7 @@ from engine.store import GUARDED, Gone, Store, Unsupported
 from engine.stores.nftban import Spool
 from tests.stores.children import TAKER, at_once
 from tests.stores.conftest import IN_USE, also_in_use
-from tests.stores.seen import tasks_in
+from tests.stores.seen import every_file, found, tasks_in
 
 Opener = Callable[[], Store]
 
@@ -130,14 +129,10 @@ def factory(shape: Shape) -> Factory:
     return a_task
 
 
-def _shape_of(kind: str) -> Shape:
-    return SHAPES[kind.removesuffix("-in-use")]
-
-
 @pytest.fixture
 def shape(request: pytest.FixtureRequest) -> Shape:
     """The shape of the store under test."""
-    return _shape_of(request.node.callspec.params["open_store"])
+    return SHAPES[request.node.callspec.params["open_store"].removesuffix("-in-use")]
 
 
 @pytest.fixture
@@ -146,17 +141,10 @@ def a_task(shape: Shape) -> Factory:
     return factory(shape)
 
 
-def found(store: Store, task: Task) -> Task:
-    """The task of the same id as it stands now."""
-    (item,) = store.look({task.id})
-    assert isinstance(item, Task)
-    return item
-
-
 def put(store: Store, task: Task, state: State = State.PENDING) -> Task:
     """The task, stored and moved to a state along the store's own edges, as it is seen there."""
     store.swap(None, task)
-    seen = found(store, task)
+    seen = found(store, task.id)
     if state in (State.ACTIVE, State.DEAD, State.DONE):
         (seen,) = store.take(NOW, "me", 1)
         assert seen.id == task.id
@@ -168,7 +156,7 @@ def put(store: Store, task: Task, state: State = State.PENDING) -> Task:
     }
     if state in steps:
         store.swap(seen, steps[state](seen))
-    return found(store, task)
+    return found(store, task.id)
 
 
 def moved(seen: Task, end: State | None, **changes: object) -> Task | None:
@@ -189,7 +177,7 @@ def case(store: Store, *words: object) -> Iterator[None]:
     for task in tasks_in(store).values():
         if (task.state, None) not in store.edges:
             store.swap(task, moved(task, State.TRASH))
-            task = found(store, task)
+            task = found(store, task.id)
         store.swap(task, None)
 
 
@@ -203,9 +191,9 @@ def states_of(store: Store, *wanted: State) -> list[State]:
     return [state for state in wanted if any(state in way for way in store.edges)]
 
 
-def test_what_is_still_as_it_was_seen(open_store: Opener, a_task: Factory) -> None:
-    """Looked at again before a swap: the task as it was seen, whole; what moved, changed or left
-    since is left out, and so is what never was there, whatever its name."""
+def test_a_task_that_is_still_as_it_was_seen(open_store: Opener, a_task: Factory) -> None:
+    """Looked at again before a swap: the unchanged task, whole; one that moved, changed, left or
+    never existed is omitted. One that is not swapped then is free for others afterwards."""
     ours, theirs = open_store(), open_store()
     for number in range(1, 5):
         ours.swap(None, a_task(number))
@@ -214,26 +202,16 @@ def test_what_is_still_as_it_was_seen(open_store: Opener, a_task: Factory) -> No
     theirs.swap(edited, verbs.edit(edited, NOW, due=NOW + 9))
     theirs.swap(left, verbs.purge(left, NOW))
     seen = [(task.id, task.state, task.rev) for task in (same, held, edited, left)]
-    strange = [
-        ("../../etc/passwd", State.PENDING, "x"),
-        ("", State.TRASH, ""),
-        ("a\0b", State.DEAD, ""),
-    ]
+    strange = [(same.id, State.HELD, same.rev), ("../../etc/passwd", State.PENDING, "x")]
+    strange += [("", State.TRASH, ""), ("a\0b", State.DEAD, "")]
 
-    found = list(ours.still([*seen, (same.id, State.HELD, same.rev), *strange]))
+    assert list(ours.still([*seen, *strange])) == [same]
+    rev = ours.swap(same, verbs.hold(same, NOW))
 
-    assert found == [same]
-    assert ours.swap(same, verbs.hold(same, NOW))
-
-
-def test_what_was_looked_at_again_is_nobodys_for_long(open_store: Opener, a_task: Factory) -> None:
-    """What was looked at again and not swapped is anybody's once other swaps are over."""
-    ours, theirs = open_store(), open_store()
-    ours.swap(None, a_task())
-    (task,) = tasks_in(ours).values()
-    assert list(ours.still([(task.id, task.state, task.rev)])) == [task]
+    assert [task.rev for task in ours.still([(same.id, State.HELD, rev)])] == [rev]
     assert list(ours.swap_all(())) == []
-    assert theirs.swap(task, verbs.hold(task, NOW))
+    held = found(theirs, same.id)
+    assert theirs.swap(held, verbs.release(held, NOW))
 
 
 @also_in_use
@@ -262,7 +240,7 @@ def test_an_edge_changes_the_fields_it_names(open_store: Opener, a_task: Factory
             with case(store, start, end, name):
                 seen = put(store, a_task(), start)
                 store.swap(seen, moved(seen, end, **{name: CHANGES[name]}))
-                after = found(open_store(), seen)
+                after = found(open_store(), seen.id)
                 assert getattr(after, name) == CHANGES[name]
                 kept = set(GUARDED) - {name} - FOLLOWING.get(name, set())
                 assert all(getattr(after, f) == getattr(seen, f) for f in kept)
@@ -298,20 +276,18 @@ def test_where_no_edge_leads_nothing_goes(open_store: Opener, a_task: Factory) -
             assert tasks_in(open_store()) == before
 
 
-def test_a_state_is_reached_by_an_edge(open_store: Opener) -> None:
-    """Every state that a store knows can be entered and left again."""
+def test_the_edges_of_a_store_are_sound(open_store: Opener) -> None:
+    """Every state can be entered and left; edges name fields that a swap is not free to change
+    anyway, and none is refused; a control that is not listed is Unsupported."""
     store = open_store()
     entered = {end for _, end in store.edges} | {State.ACTIVE}  # claimed by take, not by swap
-    left = {start for start, _ in store.edges}
-    assert set(store.states) <= entered & left
-
-
-def test_edges_name_only_guarded_fields(open_store: Opener) -> None:
-    """An edge names fields that a swap is not free to change anyway; on a sound place none is
-    refused."""
+    assert set(store.states) <= entered & {start for start, _ in store.edges}
     known = {field.name for field in fields(Task)} & set(GUARDED)
-    edges = open_store().edges.values()
+    edges = store.edges.values()
     assert all(isinstance(e, Edge) and e.fields <= known and not e.refused for e in edges)
+    assert "no such thing" not in store.controls
+    with pytest.raises(Unsupported):
+        store.control("no such thing")
 
 
 def test_what_is_added_can_be_seen(
@@ -330,7 +306,8 @@ def test_what_is_added_can_be_seen(
 
 
 def test_an_id_is_given_only_once(open_store: Opener, a_task: Factory) -> None:
-    """Adding a task whose id is there, in whatever state, is Gone and changes nothing."""
+    """Adding a task whose id is there, in any state, is Gone and changes nothing; once the task has
+    left, its id is free again."""
     store = open_store()
     for state in states_of(store, *(s for s in State if s is not State.DONE)):
         with case(store, state):
@@ -339,14 +316,9 @@ def test_an_id_is_given_only_once(open_store: Opener, a_task: Factory) -> None:
             with pytest.raises(Gone):
                 open_store().swap(None, a_task(due=NOW + 9))
             assert tasks_in(store) == before
-
-
-def test_an_id_may_come_back_after_it_left(open_store: Opener, a_task: Factory) -> None:
-    """Once a task has left its store, its id is free again."""
-    store = open_store()
     store.swap(put(store, a_task(), State.ACTIVE), None)
     store.swap(None, a_task(due=NOW + 9))
-    assert found(store, a_task()).due == NOW + 9
+    assert found(store, a_task().id).due == NOW + 9
 
 
 @also_in_use
@@ -356,7 +328,7 @@ def test_of_two_rivals_one_wins(open_store: Opener, a_task: Factory) -> None:
     for start, end in ways_of(ours):
         with case(ours, start, end):
             seen = put(ours, a_task(), start)
-            also_seen = found(theirs, seen)
+            also_seen = found(theirs, seen.id)
             names = [min(ours.edges[start, end].fields)] if start is end else []
             changed = {name: CHANGES[name] for name in names}
             theirs.swap(also_seen, moved(also_seen, end, **changed))
@@ -364,17 +336,6 @@ def test_of_two_rivals_one_wins(open_store: Opener, a_task: Factory) -> None:
             with pytest.raises(Gone):
                 ours.swap(seen, moved(seen, end))
             assert tasks_in(open_store()) == after
-
-
-def test_a_claimed_task_is_gone_for_others(open_store: Opener, a_task: Factory) -> None:
-    """A task that a worker claimed since it was seen cannot be held any more."""
-    ours, theirs = open_store(), open_store()
-    seen = put(ours, a_task())
-    (claimed,) = theirs.take(NOW, "theirs", 1)
-    with pytest.raises(Gone):
-        ours.swap(seen, verbs.hold(seen, NOW))
-    assert found(ours, seen).state is State.ACTIVE
-    theirs.swap(claimed, None)
 
 
 def test_a_stale_revision_is_gone(open_store: Opener, a_task: Factory) -> None:
@@ -391,24 +352,21 @@ def test_a_stale_revision_is_gone(open_store: Opener, a_task: Factory) -> None:
 
 
 def test_an_outcome_needs_the_claim(open_store: Opener, a_task: Factory) -> None:
-    """A worker that lost its claim can neither finish nor fail the task."""
-    store = open_store()
-    mine = put(store, a_task(), State.ACTIVE)
-    store.swap(mine, verbs.unclaim(mine))
-    (theirs,) = store.take(NOW, "they", 1)
-    for end in (end for start, end in ways_of(store) if start is State.ACTIVE):
+    """A claimed task cannot be held by a console that saw it waiting, and a worker that lost its
+    claim can neither finish nor fail it."""
+    ours, theirs = open_store(), open_store()
+    seen = put(ours, a_task())
+    (mine,) = ours.take(NOW, "me", 1)
+    with pytest.raises(Gone):
+        theirs.swap(seen, verbs.hold(seen, NOW))
+    assert found(theirs, seen.id).state is State.ACTIVE
+    ours.swap(mine, verbs.unclaim(mine))
+    (claimed,) = theirs.take(NOW, "they", 1)
+    for end in (end for start, end in ways_of(ours) if start is State.ACTIVE):
         with pytest.raises(Gone):
-            store.swap(replace(mine, rev="0"), moved(mine, end))
-    assert found(store, mine).rev == theirs.rev
-
-
-def test_tasks_come_in_their_order(open_store: Opener, a_task: Factory, shape: Shape) -> None:
-    """Due tasks are claimed in the store's own order: by their ids, or as they were added."""
-    store, added = open_store(), [a_task(number) for number in (3, 1, 2)]
-    for task in added:
-        store.swap(None, task)
-    taken = [task.id for task in store.take(NOW, "me", 9)]
-    assert taken == [task.id for task in shape.in_line(added)]
+            ours.swap(replace(mine, rev="0"), moved(mine, end))
+    assert found(ours, mine.id).rev == claimed.rev
+    theirs.swap(claimed, None)
 
 
 def test_what_is_taken_is_claimed(open_store: Opener, a_task: Factory, shape: Shape) -> None:
@@ -423,34 +381,36 @@ def test_what_is_taken_is_claimed(open_store: Opener, a_task: Factory, shape: Sh
     assert replace(task, state=State.PENDING, lease=None, rev=waiting.rev, extra=waiting.extra) == (
         waiting
     )
-    assert found(open_store(), task).rev == task.rev
+    assert found(open_store(), task.id).rev == task.rev
 
 
-def test_no_more_than_the_limit_is_taken(open_store: Opener, a_task: Factory) -> None:
-    """At most as many tasks are claimed as were asked for."""
-    store = open_store()
-    for limit, expected in ((0, 0), (1, 1), (2, 2), (3, 3), (4, 3)):
-        with case(store, limit):
-            for number in (1, 2, 3):
-                store.swap(None, a_task(number))
-            assert len(list(store.take(NOW, "me", limit))) == expected
-            assert sum(t.state is State.ACTIVE for t in tasks_in(store).values()) == expected
+def test_no_more_than_the_limit_is_taken(open_store: Opener, a_task: Factory, shape: Shape) -> None:
+    """As many tasks are claimed as were asked for, in the store's own order; a taker that stops
+    half-way has claimed only what was handed out."""
+    store, added = open_store(), [a_task(number) for number in (3, 1, 2)]
+    for limit, handed in ((4, 9), (3, 9), (2, 9), (1, 9), (0, 9), (3, 1)):
+        with case(store, limit, handed):
+            for task in added:
+                store.swap(None, task)
+            taking = store.take(NOW, "me", limit)
+            taken = [task.id for task in itertools.islice(taking, handed)]
+            del taking
+            assert len(taken) == min(limit, handed, 3)
+            if limit == 4:
+                assert taken == [task.id for task in shape.in_line(added)]
+            active = {t.id for t in tasks_in(store).values() if t.state is State.ACTIVE}
+            assert active == set(taken)
 
 
-def test_waiting_ends_with_time_alone(open_store: Opener, a_task: Factory) -> None:
-    """The same instance that passed a task over claims it once its time has come."""
+def test_waiting_ends_with_time_or_a_promotion(open_store: Opener, a_task: Factory) -> None:
+    """The same instance that passed a task over claims it once its time has come, or once another
+    instance has promoted it."""
     store = open_store()
     store.swap(None, a_task(due=NOW + 30))
+    seen = put(store, a_task(2, due=NOW + 900))
     assert list(store.take(NOW, "me", 1)) == []
     assert list(store.take(NOW + 29, "me", 1)) == []
-    assert [task.id for task in store.take(NOW + 30, "me", 1)] == [a_task().id]
-
-
-def test_a_promoted_task_is_taken_at_once(open_store: Opener, a_task: Factory) -> None:
-    """A task that was passed over as waiting and then promoted comes with the next take."""
-    store = open_store()
-    seen = put(store, a_task(due=NOW + 900))
-    assert list(store.take(NOW, "me", 1)) == []
+    assert [task.id for task in store.take(NOW + 30, "me", 2)] == [a_task().id]
     open_store().swap(seen, verbs.promote(seen, NOW))
     assert [task.id for task in store.take(NOW, "me", 1)] == [seen.id]
 
@@ -517,17 +477,6 @@ def test_one_of_each_kind_at_a_time(open_store: Opener, a_task: Factory, shape: 
     assert taken == [task.id for task in shape.in_line(added) if task.id in first.values()]
 
 
-def test_nothing_more_is_claimed_than_was_asked_for(open_store: Opener, a_task: Factory) -> None:
-    """A taker who stops half-way has claimed only what was handed out."""
-    store = open_store()
-    for number in (1, 2, 3):
-        store.swap(None, a_task(number))
-    taking = store.take(NOW, "me", 3)
-    first = next(taking)
-    del taking
-    assert {t.id for t in tasks_in(store).values() if t.state is State.ACTIVE} == {first.id}
-
-
 @also_in_use
 def test_two_takers_in_turns_share_nothing(open_store: Opener, a_task: Factory) -> None:
     """Two instances that take in turns get every task, and none of them both."""
@@ -580,7 +529,8 @@ def test_processes_share_no_task(spool: Spool, open_spool: Callable[..., Store])
 
 @also_in_use
 def test_many_moves_answer_one_by_one(open_store: Opener, a_task: Factory) -> None:
-    """A mixed lot of moves yields an outcome for each, in order; one failing harms no other."""
+    """A mixed lot of moves yields an outcome for each, in order; one that fails harms no other, and
+    of two moves of one task the second is Gone."""
     store = open_store()
     held = put(store, a_task(1), State.HELD)
     stale = put(store, a_task(2))
@@ -593,36 +543,21 @@ def test_many_moves_answer_one_by_one(open_store: Opener, a_task: Factory) -> No
         Move(current, replace(current, state=State.ACTIVE)),
         Move(None, a_task(3)),
         Move(current, verbs.purge(current, NOW)),
+        Move(current, verbs.hold(current, NOW)),
     ]
-
     outcomes = list(store.swap_all(moves))
 
     assert [outcome.move for outcome in outcomes] == moves
-    assert [type(outcome.error) for outcome in outcomes] == [
-        *(type(None), type(None), Gone, Unsupported, Gone, type(None))
-    ]
+    errors = [type(outcome.error) for outcome in outcomes]
+    assert errors == [*(type(None), type(None), Gone, Unsupported, Gone, type(None), Gone)]
     after = tasks_in(open_store())
+    p, t = State.PENDING, State.TRASH
     assert {task.id: task.state for task in after.values()} == {
-        a_task(1).id: State.PENDING,
-        a_task(2).id: State.PENDING,
-        a_task(3).id: State.TRASH,
-        a_task(4).id: State.PENDING,
+        a_task(number).id: state for number, state in ((1, p), (2, p), (3, t), (4, p))
     }
-    assert [outcome.rev for outcome in outcomes] == [
-        *(after[a_task(4).id].rev, after[held.id].rev, "", "", "", after[current.id].rev)
-    ]
-
-
-def test_the_same_task_moves_once_in_a_lot(open_store: Opener, a_task: Factory) -> None:
-    """Two moves of one task in one lot: the first is done, for the second it is gone."""
-    store = open_store()
-    seen = put(store, a_task())
-    moves = [Move(seen, verbs.hold(seen, NOW)), Move(seen, verbs.purge(seen, NOW))]
-    first, second = store.swap_all(moves)
+    revs = [after[a_task(4).id].rev, after[held.id].rev, "", "", "", after[current.id].rev, ""]
+    assert [outcome.rev for outcome in outcomes] == revs
     assert list(store.swap_all([])) == []
-    assert first.error is None
-    assert isinstance(second.error, Gone)
-    assert found(open_store(), seen).state is State.HELD
 
 
 @also_in_use
@@ -660,22 +595,19 @@ def test_a_whole_look_ends_in_order(open_store: Opener, a_task: Factory) -> None
     assert order == [a_task(number).id for number in (1, 2, 3, 4, 5)]
 
 
-def test_a_look_at_names_shows_only_those(open_store: Opener, a_task: Factory) -> None:
-    """Asked for some ids, a look shows these tasks, for each that is nowhere says so, and for none
-    shows nothing."""
+def test_a_scan_for_names_shows_only_those(open_store: Opener, a_task: Factory) -> None:
+    """A scan for some ids shows these tasks, each other one as missing, under any name, and for no
+    ids nothing. What an instance stored is there after it was closed."""
     store = open_store()
     for number in (1, 2, 3):
         put(store, a_task(number))
+    store.close()
+    store = open_store()
+
     seen = set(store.look({a_task(1).id, a_task(3).id, a_task(9).id}))
-    assert list(store.look(set())) == []
     assert {item.id for item in seen if isinstance(item, Task)} == {a_task(1).id, a_task(3).id}
     assert seen - set(tasks_in(store).values()) == {Missing(a_task(9).id)}
-
-
-def test_a_name_that_is_nowhere_is_missing(open_store: Opener, a_task: Factory) -> None:
-    """A scan for a name of which there is no task reports it as missing, and nothing else."""
-    store = open_store()
-    put(store, a_task())
+    assert list(store.look(set())) == []
     for name in ("nonsense", "no such", "../../etc/passwd", "", "a/b", "\udcff", "\0"):
         assert list(store.look({name})) == [Missing(name)]
 
@@ -732,34 +664,6 @@ def test_looking_and_reading_write_nothing(
     assert every_file(tmp_path) == before
 
 
-def every_file(root: Path) -> dict[str, tuple[int, ...]]:
-    """Everything below a folder, itself included, with what betrays a change."""
-    return {
-        str(path): (seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_mode)
-        for path in (root, *root.rglob("*"))
-        for seen in [os.lstat(path)]
-    }
-
-
-def test_a_task_can_be_read_in_full(open_store: Opener, a_task: Factory, shape: Shape) -> None:
-    """Reading a task answers with all that its store holds of it."""
-    store = open_store()
-    seen = put(store, shape.told(a_task()))
-    data = open_store().read(seen)
-    assert b"all of it" in data
-    assert seen.id.encode() in data
-
-
-def test_what_has_moved_cannot_be_read(open_store: Opener, a_task: Factory) -> None:
-    """Reading a task that has left the state in which it was seen is Gone."""
-    store = open_store()
-    seen = put(store, a_task(), State.HELD)
-    store.swap(seen, verbs.purge(seen, NOW))
-    for state in (State.PENDING, State.HELD, State.DEAD):
-        with pytest.raises(Gone):
-            store.read(replace(seen, state=state))
-
-
 @also_in_use
 def test_what_was_purged_comes_back_as_it_was(
     open_store: Opener, a_task: Factory, shape: Shape
@@ -770,9 +674,9 @@ def test_what_was_purged_comes_back_as_it_was(
         with case(store, state):
             before = put(store, shape.told(a_task(due=0.0)), state)
             store.swap(before, verbs.purge(before, NOW))
-            trashed = found(store, before)
+            trashed = found(store, before.id)
             rev = store.swap(trashed, replace(trashed, state=state))
-            assert found(open_store(), before) == replace(before, rev=rev)
+            assert found(open_store(), before.id) == replace(before, rev=rev)
 
 
 @pytest.mark.parametrize("open_store", IN_USE, indirect=True)
@@ -792,69 +696,38 @@ def test_a_place_in_use_keeps_the_rules(open_store: Opener, a_task: Factory) -> 
     assert counted == {State.ACTIVE: 3, State.TRASH: 2, State.HELD: 1}
 
 
-def test_an_unknown_control_is_unsupported(open_store: Opener) -> None:
-    """A control that the store does not list is refused."""
+def test_a_task_is_read_by_its_parts(open_store: Opener, a_task: Factory, shape: Shape) -> None:
+    """The first part is the task itself, whole, and `read` answers with it; the parts have names
+    and sizes of their own; a part of another name, and the bytes of a problem that does not exist,
+    are refused."""
     store = open_store()
-    assert "no such thing" not in store.controls
-    with pytest.raises(Unsupported):
-        store.control("no such thing")
+    task = put(store, shape.told(a_task()))
+    data = store.read(task)
+    assert b"all of it" in data and task.id.encode() in data
 
-
-def test_closing_keeps_the_tasks(open_store: Opener, a_task: Factory) -> None:
-    """What an instance stored is there for the next one after it was closed."""
-    store = open_store()
-    put(store, a_task())
-    store.close()
-    assert set(tasks_in(open_store())) == {a_task().id}
-
-
-# Its parts
-
-
-def test_the_first_part_is_the_task(open_store: Opener, a_task: Factory) -> None:
-    """What there is of a task begins with the task itself, and that is what `read` answers with."""
-    store = open_store()
-    task = put(store, a_task())
     first, *others = store.parts(task)
+
     assert len({part.name for part in (first, *others)}) == 1 + len(others), "named twice"
-    assert store.read(task, first.name) == store.read(task)
-    assert first.size == len(store.read(task))
-    assert not first.refused
-
-
-def test_a_task_that_has_left_has_no_parts(open_store: Opener, a_task: Factory) -> None:
-    """Whoever asks for what is not there any more, or not as it was seen, is told so."""
-    store = open_store()
-    task = put(store, a_task())
-    store.swap(task, verbs.hold(task, NOW))
-    for ask in (store.read, store.size, lambda seen: list(store.parts(seen))):
-        with pytest.raises(Gone):
-            ask(task)
-
-
-def test_a_part_that_is_not_there(open_store: Opener, a_task: Factory) -> None:
-    """A part of another name is gone, whatever is asked for."""
-    store = open_store()
-    task = put(store, a_task())
+    assert (store.read(task, first.name), first.size, first.refused) == (data, len(data), "")
+    store.swap(task, replace(task, state=State.HELD))
+    now = found(store, task.id)
+    assert store.size(now) == sum(part.size or 0 for part in store.parts(now)) > 0
     for name in ("payload", "mail/x", "nonsense", "../task"):
         with pytest.raises(Gone):
-            store.read(task, name)
-
-
-def test_a_problem_that_is_not_there_has_no_bytes(open_store: Opener) -> None:
-    """What cannot be found answers as such, and with no bytes of anything else."""
+            store.read(now, name)
     with pytest.raises((Gone, Unsupported)):
-        open_store().glimpse(Problem("dlq/nothing.task", "gone meanwhile"))
+        store.glimpse(Problem("dlq/nothing.task", "gone meanwhile"))
 
 
-def test_a_task_has_a_size(open_store: Opener, a_task: Factory) -> None:
-    """A task whose parts are nobody else's takes up what they do, in whatever state."""
+def test_a_task_that_has_moved_cannot_be_read(open_store: Opener, a_task: Factory) -> None:
+    """Text, size and parts of a task that has left the state in which it was seen are Gone."""
     store = open_store()
-    task = put(store, a_task())
-    held = replace(task, state=State.HELD)
-    store.swap(task, held)
-    now = found(store, task)
-    assert store.size(now) == sum(part.size or 0 for part in store.parts(now)) > 0
+    seen = put(store, a_task(), State.HELD)
+    store.swap(seen, verbs.purge(seen, NOW))
+    for state in (State.PENDING, State.HELD, State.DEAD):
+        for ask in (store.read, store.size, lambda seen: list(store.parts(seen))):
+            with pytest.raises(Gone):
+                ask(replace(seen, state=state))
 
 
 def test_the_doorbell_says_where_to_look(open_store: Opener, a_task: Factory) -> None:
