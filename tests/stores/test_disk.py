@@ -13,8 +13,9 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,18 @@ from engine.model import Move, Problem, State, Task
 from engine.store import Gone, StoreError, Unavailable
 from engine.stores.nftban import NftbanStore, Spool
 from tests.stores.seen import naming
-from tests.stores.spooled import FILE, IDENT, NAME, NOW, a_task, just_before, later, new_spool, put
+from tests.stores.spooled import (
+    FILE,
+    IDENT,
+    NAME,
+    NOW,
+    a_task,
+    just_before,
+    later,
+    new_spool,
+    put,
+    there,
+)
 
 Opener = Callable[..., NftbanStore]
 
@@ -129,12 +141,25 @@ def test_looking_takes_no_lock(spool: Spool, open_spool: Opener) -> None:
     assert len(shown) == 1 and a_task(0).id in shown[0]
 
 
+def refusing(number: int = errno.EIO, after: int = 0) -> tuple[Callable[[int], None], list[int]]:
+    """A call that fails with an error number, always or for one call only; the calls so far."""
+    fsync, calls = files.fsync, list[int]()
+
+    def call(fd: int, *args: object, **options: object) -> None:
+        calls.append(0)
+        if after in (0, len(calls)):
+            raise OSError(number, os.strerror(number))
+        fsync(fd)
+
+    return call, calls
+
+
 @pytest.mark.parametrize("name", ["rename", "write", "unlink", "fsync", "fchown"])
 def test_no_error_of_the_disk_is_raw(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Whatever a call says, add, take, change, finish and recover answer in their own errors, and
-    the task stands once."""
+    """Under any error of a call, add, take, change, finish and recover raise their own errors, and
+    the task is there once."""
     states = (State.PENDING, State.ACTIVE, State.DEAD)
     numbers = (errno.EIO, errno.EINTR, errno.ENOSPC, errno.EROFS)
     for case, (state, number) in enumerate(itertools.product(states, numbers)):
@@ -147,103 +172,26 @@ def test_no_error_of_the_disk_is_raw(
             closing(NftbanStore(spool._replace(durable=True), lambda: NOW)) as store,
         ):
             task = put(store, state)
+            trashed = replace(task, state=State.TRASH)
+            new = verbs.bury(task, "no", 1) if state is State.ACTIVE else trashed
+            acts: list[Callable[[], object]] = [
+                partial(store.swap, None, a_task(2)),
+                lambda store=store: list(store.take(NOW, "me", 1)),  # type: ignore[misc]
+                partial(store.swap, task, new),
+                partial(lambda store, move: list(store.swap_all([move])), store, Move(task, new)),
+                *(store.recover, store.set_aside),
+            ]
             with monkeypatch.context() as patch:
-                patch.setattr(files, name, _refusing(number))
-                _try_everything(store, task)
+                patch.setattr(files, name, refusing(number)[0])
+                for act in acts:
+                    try:
+                        act()
+                    except StoreError as error:
+                        assert isinstance(error, Unavailable | Gone), error
             assert len(standing(spool)) == 1
             store.recover()
             assert len(standing(spool)) == 1
             assert standing(spool)[0] != ".spooldeck"
-
-
-def _refusing(number: int) -> Callable[..., None]:
-    def call(*args: object, **options: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    return call
-
-
-def _try_everything(store: NftbanStore, task: Task) -> None:
-    for attempt in (
-        lambda: store.swap(None, a_task(2)),
-        lambda: list(store.take(NOW, "me", 1)),
-        lambda: store.swap(task, _next(task)),
-        lambda: list(store.swap_all([Move(task, _next(task))])),
-        store.recover,
-        store.set_aside,
-    ):
-        try:
-            attempt()
-        except StoreError as error:
-            assert isinstance(error, Unavailable | Gone), error
-
-
-def _next(task: Task) -> Task:
-    if task.state is State.ACTIVE:
-        return verbs.bury(task, "no", 1)
-    return replace(task, state=State.TRASH)
-
-
-VERBS: dict[str, tuple[State | None, str | None, Callable[[Task], Task | None]]] = {
-    "add": (None, "pending", lambda task: task),
-    "take": (State.PENDING, "work", lambda task: task),
-    "ack": (State.ACTIVE, None, lambda task: None),
-    "nack": (State.ACTIVE, "pending", lambda task: verbs.nack(task, NOW + 60, "no")),
-    "bury": (State.ACTIVE, "dlq", lambda task: verbs.bury(task, "no", 1)),
-    "hold": (State.PENDING, None, lambda task: verbs.hold(task, NOW)),
-}
-"""Where a task stands before it, in which folder afterwards, and what it becomes."""
-
-
-def replaced_meanwhile(
-    spool: Spool, store: NftbanStore, verb: str, word: str, within: pytest.MonkeyPatch | None
-) -> None:
-    """Carry out a verb while a folder is replaced, and see what has become of the task."""
-    state, goal, new = VERBS[verb]
-    task = a_task() if state is None else put(store, state)
-    queue = Path(spool.pending).parent
-    if state is None:
-        store.swap(None, a_task(2))  # everything is open
-
-    def replaced() -> None:
-        if word == "all":
-            queue.rename(queue.with_name("moved"))
-            for each in ("pending", "work", "dlq"):
-                (queue / each).mkdir(parents=True)
-        else:
-            (queue / word).rename(queue.with_name("moved"))
-            (queue / word).mkdir()
-
-    try:
-        if within is None:
-            replaced()
-            answer = done_to(store, verb, state, task, new(task))
-        else:
-            with within.context() as patch:
-                just_before(patch, replaced)
-                answer = done_to(store, verb, state, task, new(task))
-    except (Unavailable, Gone):
-        answer = None
-
-    with closing(NftbanStore(spool, lambda: NOW)) as other:
-        seen = [item.state for item in other.look({IDENT}) if isinstance(item, Task)]
-    if answer and goal is not None:
-        assert [store.states[state] for state in seen] == [goal]
-    moved = [p for p in queue.with_name("moved").rglob("*") if p.is_file() and IDENT in p.name]
-    left = [p for p in queue.rglob("*") if p.is_file() and IDENT in p.name]
-    whole = [path for path in moved + left if not path.name.startswith("T.")]
-    lost_by_ack = verb == "ack" and answer == ""
-    never_added = verb == "add" and answer is None
-    assert len(whole) == (0 if lost_by_ack or never_added else 1), whole
-
-
-def done_to(
-    store: NftbanStore, verb: str, state: State | None, task: Task, new: Task | None
-) -> object:
-    """What the store answers."""
-    if verb == "take":
-        return list(store.take(NOW, "me", 1))
-    return store.swap(None if state is None else task, new)
 
 
 def test_out_of_descriptors_nothing_is_broken(spool: Spool, open_spool: Opener) -> None:
@@ -285,74 +233,55 @@ def test_out_of_descriptors_nothing_is_broken(spool: Spool, open_spool: Opener) 
 def test_one_unreadable_file_stops_no_queue(
     spool: Spool, open_spool: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file on a bad block is passed by, stays, and is named once; when nothing can be read, that
-    is said."""
+    """A file on a bad block is passed by, stays, and is named once; when no file can be read, that
+    is reported. A claim that cannot be confirmed is given back."""
     store = open_spool()
     for number in range(3):
         store.swap(None, a_task(number))
     bad = {a_task(0).id, a_task(1).id}
-    read = files.open_guarded
+    read, stat = files.open_guarded, os.stat
 
     def opened(name: str, folder: int) -> int:
         if name.removesuffix(".task") in bad:
             raise OSError(errno.EIO, "Input/output error")
         return read(name, folder)
 
-    monkeypatch.setattr(files, "open_guarded", opened)
-
-    assert [task.id for task in store.take(NOW, "me", 9)] == [a_task(2).id]
-    with pytest.raises(Unavailable, match="Input/output error"):
-        list(store.take(NOW, "me", 9))
-    assert store.set_aside() == [
-        f"pending/{a_task(n).id}.task: passed by, it cannot be claimed: Input/output error"
-        for n in (0, 1)
-    ]
-    assert store.set_aside() == []
-    bad.clear()
-    assert len(list(store.take(NOW, "me", 9))) == 2
-
-
-def test_a_claim_that_came_to_nothing_is_given_back(
-    spool: Spool, open_spool: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A task of which we cannot see that we have it is not kept in work/ by nobody."""
-    store = open_spool()
-    store.swap(None, a_task())
-    stat = os.stat
-
     def fails(path: object, *args: object, **options: object) -> object:
-        if str(path) == f"{spool.work}/{NAME}":
+        if str(path).startswith(f"{spool.work}/"):
             raise OSError(errno.EIO, "Input/output error")
         return stat(path, *args, **options)  # type: ignore[arg-type]
 
+    monkeypatch.setattr(files, "open_guarded", opened)
+    assert [task.id for task in store.take(NOW, "me", 9)] == [a_task(2).id]
+    with pytest.raises(Unavailable, match="Input/output error"):
+        list(store.take(NOW, "me", 9))
+    passed = "passed by, it cannot be claimed: Input/output error"
+    assert store.set_aside() == [f"pending/{a_task(n).id}.task: {passed}" for n in (0, 1)]
+    assert store.set_aside() == []
+    bad.clear()
     with monkeypatch.context() as patch:
         patch.setattr(os, "stat", fails)
         with pytest.raises(Unavailable):
             list(store.take(NOW, "me", 1))
-    assert [task.id for task in store.take(NOW, "me", 1)] == [IDENT]
+    assert len(list(store.take(NOW, "me", 9))) == 2
 
 
-def test_what_a_change_left_undone_is_finished_by_the_same_worker(
+def test_an_interrupted_change_is_finished_by_the_same_worker(
     spool: Spool, open_spool: Opener
 ) -> None:
-    """A worker that runs for weeks does not leave a task on the desk for its successor."""
+    """A worker that runs for weeks finishes its own interrupted change."""
     store = open_spool(durable=True)
     task = put(store, State.ACTIVE)
-    folder = os.stat(spool.work).st_ino  # noqa: PTH116
-    fsync = files.fsync
+    folder, fsync = Path(spool.work).stat().st_ino, files.fsync
     with pytest.MonkeyPatch.context() as patch:
+        fails = refusing()[0]
         patch.setattr(
-            files,
-            "fsync",
-            lambda fd: _refusing(errno.EIO)() if os.fstat(fd).st_ino == folder else fsync(fd),
+            files, "fsync", lambda fd: (fails if os.fstat(fd).st_ino == folder else fsync)(fd)
         )
         with pytest.raises(Unavailable, match="interrupted, to be recovered"):
             store.swap(task, verbs.nack(task, NOW + 60, "failed"))
     assert standing(spool) == [".spooldeck"]
-
-    said = store.set_aside()
-
-    assert said == [f"{IDENT}: interrupted, back in pending"]
+    assert store.set_aside() == [f"{IDENT}: interrupted, back in pending"]
     assert store.set_aside() == []
     assert standing(spool) == ["pending"]
 
@@ -363,52 +292,74 @@ CHANGES: dict[str, tuple[State | None, Callable[[Task], Task]]] = {
     "edit": (State.PENDING, lambda task: replace(task, description="after")),
     "hold": (State.PENDING, lambda task: verbs.hold(task, NOW)),
 }
-"""How the task stands before, and what it shall be."""
-
-
-def refusing_one(patch: pytest.MonkeyPatch, number: int) -> list[int]:
-    """Have the disk refuse one fsync; all that were asked for."""
-    fsync, calls = files.fsync, list[int]()
-
-    def refusing(fd: int) -> None:
-        calls.append(fd)
-        if len(calls) == number:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        fsync(fd)
-
-    patch.setattr(files, "fsync", refusing)
-    return calls
-
-
-def swapped(store: NftbanStore, move: Move, together: bool) -> list[Exception | None]:
-    """What is wrong with a move, alone or as a lot."""
-    if together:
-        return [outcome.error for outcome in store.swap_all([move])]
-    try:
-        store.swap(move.old, move.new)
-    except Unavailable as refusal:
-        return [refusal]
-    return [None]
+"""The state of the task before, and what it becomes."""
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["alone", "together"])
-def test_no_fsync_may_fail_unsaid(
+def test_a_failed_fsync_is_reported(
     together: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever fsync of a change the disk refuses, the answer is that it is not done."""
     for change, (state, new) in CHANGES.items():
         for number in itertools.count(1):
             spool = new_spool(tmp_path / f"{change}{number}")._replace(durable=True)
+            outcome: Exception | None = None
             with closing(NftbanStore(spool, lambda: NOW)) as store:
                 old = None if state is None else put(store, state)
                 with monkeypatch.context() as patch:
-                    calls = refusing_one(patch, number)
-                    (outcome,) = swapped(store, Move(old, new(old or a_task())), together)
+                    fails, calls = refusing(after=number)
+                    patch.setattr(files, "fsync", fails)
+                    if together:
+                        (done,) = store.swap_all([Move(old, new(old or a_task()))])
+                        outcome = done.error
+                    else:
+                        try:
+                            store.swap(old, new(old or a_task()))
+                        except Unavailable as refusal:
+                            outcome = refusal
             assert isinstance(outcome, Unavailable) or outcome is None
             assert (outcome is None) == (len(calls) < number), (change, number, outcome)
             if outcome is None:
                 assert number > 2, "at least the file and its folder are synced"
                 break
+
+
+def test_a_file_written_line_by_line_is_claimed_only_whole(
+    spool: Spool, open_spool: Opener
+) -> None:
+    """Cut after any of its lines, a young file is neither claimed nor moved nor quarantined; nor is
+    a claimed or dead one that is being rewritten; once it is whole, it is what it was."""
+    rows = FILE.splitlines(keepends=True)
+    path = Path(spool.pending, NAME)
+    for count in range(len(rows)):
+        path.write_bytes(half := b"".join(rows[:count]))
+        now = time.time()  # as the file has it
+        store = open_spool(lambda now=now: now)
+        assert (list(store.take(now, "me", 1)), store.set_aside()) == ([], []), count
+        for seen in {item.id: item for item in store.look() if isinstance(item, Task)}.values():
+            with pytest.raises(Gone):
+                store.swap(seen, verbs.hold(seen, now))
+        assert path.read_bytes() == half
+    path.write_bytes(FILE)
+    assert [task.id for task in store.take(time.time(), "me", 1)] == [IDENT]
+
+    changes: tuple[tuple[str, State, Callable[[Task], Task]], ...] = (
+        (spool.work, State.ACTIVE, lambda task: verbs.nack(task, 0, "orphan")),
+        (spool.dlq, State.DEAD, lambda task: verbs.retry(task, 0)),
+    )
+    for folder, state, change in changes:
+        path = Path(folder, NAME)
+        for count in range(len(rows)):
+            with path.open("wb") as writer:
+                writer.write(b"".join(rows[:count]))
+                writer.flush()
+                store = open_spool(time.time)
+                tasks = {item.id: item for item in store.look() if isinstance(item, Task)}
+                moves = [Move(task, change(task)) for task in tasks.values()]
+                assert all(outcome.error for outcome in store.swap_all(moves)), (folder, count)
+            path.write_bytes(FILE)
+            assert there(store).state is state
+        path.unlink()
 
 
 def test_a_torn_file_on_the_desk_waits_for_a_minute(spool: Spool, open_spool: Opener) -> None:
@@ -424,14 +375,61 @@ def test_a_torn_file_on_the_desk_waits_for_a_minute(spool: Spool, open_spool: Op
         Path(spool.pending, NAME).unlink()
 
 
+VERBS: dict[str, tuple[State | None, str | None, Callable[[Task], Task | None]]] = {
+    "add": (None, "pending", lambda task: task),
+    "take": (State.PENDING, "work", lambda task: task),
+    "ack": (State.ACTIVE, None, lambda task: None),
+    "nack": (State.ACTIVE, "pending", lambda task: verbs.nack(task, NOW + 60, "no")),
+    "bury": (State.ACTIVE, "dlq", lambda task: verbs.bury(task, "no", 1)),
+    "hold": (State.PENDING, None, lambda task: verbs.hold(task, NOW)),
+}
+"""The state of a task before a verb, its folder afterwards, and what it becomes."""
+
+
 @pytest.mark.parametrize("within", [False, True])
 @pytest.mark.parametrize("verb", VERBS)
-def test_what_was_done_is_where_everybody_looks(
+def test_a_verb_works_on_the_folders_of_the_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, within: bool
 ) -> None:
-    """A folder replaced before a verb, or within it before its first move: what it says was done
-    is seen by way of the path, else it says that it was not; the task stands at most once."""
+    """A folder replaced before a verb, or within it before its first move: what is reported as done
+    is seen by way of the path, else it is reported as not done; the task is there at most once."""
     for word in ("pending", "work", "dlq", ".spooldeck", "all"):
         spool = new_spool(tmp_path / word)
         with naming(word), closing(NftbanStore(spool, lambda: NOW)) as store:
             replaced_meanwhile(spool, store, verb, word, monkeypatch if within else None)
+
+
+def replaced_meanwhile(
+    spool: Spool, store: NftbanStore, verb: str, word: str, within: pytest.MonkeyPatch | None
+) -> None:
+    """Carry out a verb while a folder is replaced, and check what has become of the task."""
+    state, goal, new = VERBS[verb]
+    task, queue = a_task() if state is None else put(store, state), Path(spool.pending).parent
+    if state is None:
+        store.swap(None, a_task(2))  # everything is open
+
+    def replaced() -> None:
+        (queue if word == "all" else queue / word).rename(queue.with_name("moved"))
+        for each in ("pending", "work", "dlq") if word == "all" else (word,):
+            (queue / each).mkdir(parents=True)
+
+    answer: object = None
+    with pytest.MonkeyPatch.context() as patch, suppress(Unavailable, Gone):
+        if within is None:
+            replaced()
+        else:
+            just_before(patch, replaced)
+        if verb == "take":
+            answer = list(store.take(NOW, "me", 1))
+        else:
+            answer = store.swap(None if state is None else task, new(task))
+
+    with closing(NftbanStore(spool, lambda: NOW)) as other:
+        seen = [item.state for item in other.look({IDENT}) if isinstance(item, Task)]
+    if answer and goal is not None:
+        assert [store.states[state] for state in seen] == [goal]
+    every = (*queue.with_name("moved").rglob("*"), *queue.rglob("*"))
+    left = [path for path in every if path.is_file() and IDENT in path.name]
+    whole = [path for path in left if not path.name.startswith("T.")]
+    lost = (verb == "ack" and answer == "") or (verb == "add" and answer is None)
+    assert len(whole) == (0 if lost else 1), whole

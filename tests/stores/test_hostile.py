@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from engine import verbs
-from engine.files import parse_assignments
+from engine import files, verbs
+from engine.files import Refused, parse_assignments
 from engine.handlers.payload import guarded
 from engine.model import Move, Problem, State, Task
 from engine.policy import contract
@@ -74,17 +74,13 @@ def _node(kind: int, major: int, minor: int) -> Callable[[Path], None]:
     return lambda path: os.mknod(path, kind | 0o600, os.makedev(major, minor))
 
 
-def _mode(mode: int) -> Callable[[Path], None]:
+def _mode(mode: int, owner: int = -1) -> Callable[[Path], None]:
     def make(path: Path) -> None:
         path.write_bytes(FILE)
         path.chmod(mode)
+        os.chown(path, owner, owner)
 
     return make
-
-
-def _anothers(path: Path) -> None:
-    path.write_bytes(FILE)
-    os.chown(path, 12345, 12345)
 
 
 LINK, DEVICE = "a symbolic link, not followed", "a device, not a task file"
@@ -101,7 +97,7 @@ ENTRIES: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "disk": (NAME, _node(stat.S_IFBLK, 7, 0), DEVICE),
     "gigabyte": (NAME, _sparse, "1,073,741,824 bytes, expected at most 65,536"),
     "second link": (NAME, _linked, "has a second hard link"),
-    "another's": (NAME, _anothers, "belongs to user 12345, expected 0 as its folder, or root"),
+    "another's": (NAME, _mode(0o640, 12345), "belongs to user 12345, expected 0 as its"),
     "open to all": (NAME, _mode(0o646), "may be written by everybody, expected mode 640 or less"),
     "open to a group": (NAME, _mode(0o660), "may be written by its group, expected mode 640"),
     "empty": (NAME, lambda path: path.write_bytes(b""), "empty: a write was interrupted"),
@@ -120,13 +116,13 @@ ROOTS = ("endless device", "device without a driver", "disk", "another's")
 
 
 def set_aside(kind: str, spool: Spool, store: NftbanStore) -> None:
-    """Have an entry found and set aside."""
+    """Have a store meet an entry, quarantine it and describe it."""
     name, make, reason = ENTRIES[kind]
     path = Path(spool.pending, name)
     try:
         make(path)
     except PermissionError:
-        pytest.skip("this system lets nobody make devices")
+        pytest.skip("this system forbids devices")
     was = path.lstat()
     store.swap(None, GOOD)
     count: list[int] = []
@@ -138,47 +134,44 @@ def set_aside(kind: str, spool: Spool, store: NftbanStore) -> None:
 
     assert [what.startswith(reason) for what in shown.values()] == [True], shown
     assert [item.what for item in by_name] == list(shown.values())
-    assert came == [GOOD.id]
-    assert names(spool.pending) == []
+    assert (came, names(spool.pending)) == ([GOOD.id], [])
     assert len(said) == len(count) == 1
-    assert said[0].startswith(f"pending/{escaped(name)}: {reason}")
-    assert said[0].isprintable()
+    assert said[0].startswith(f"pending/{escaped(name)}: {reason}") and said[0].isprintable()
     (aside,) = store.corrupt()
     corrupt = Path(spool.desk, "corrupt")
     assert names(corrupt) == [aside.name, f"{aside.name}.why"]
     assert re.fullmatch(r"[A-Za-z0-9_:][A-Za-z0-9_:.-]*", aside.name)
     now = (corrupt / aside.name).lstat()
-    assert (now.st_ino, now.st_mode, now.st_size, now.st_uid) == (
-        *(was.st_ino, was.st_mode, was.st_size, was.st_uid),
-    )
+    for what in ("st_ino", "st_mode", "st_size", "st_uid"):
+        assert getattr(now, what) == getattr(was, what)
     assert (aside.was, aside.word) == (escaped(name), "pending")
-    assert aside.reason.startswith(reason)
-    assert abs(aside.since - later()) < 300
-    (problem,) = problems_in(store).items()
-    assert problem[0] == f".spooldeck/corrupt/{aside.name}"
-    assert problem[1].startswith(reason)
+    assert aside.reason.startswith(reason) and abs(aside.since - later()) < 300
+    ((where, what),) = problems_in(store).items()
+    assert where == f".spooldeck/corrupt/{aside.name}" and what.startswith(reason)
     # Only for what can go back: a file, which had a task's name.
     hint = f"; mended, it goes back by `queue corrupt put-back {aside.name}` of this place"
-    assert problem[1].endswith(hint) == (stat.S_ISREG(was.st_mode) and reason is not NAMING)
-    assert ("put-back" in problem[1]) == problem[1].endswith(hint)
+    assert what.endswith(hint) == (stat.S_ISREG(was.st_mode) and reason is not NAMING)
+    assert ("put-back" in what) == what.endswith(hint)
     assert taken(store, later()) == store.set_aside() == []
 
 
-@pytest.mark.parametrize(
-    "kinds",
-    [
-        tuple(kind for kind in ENTRIES if kind not in ROOTS),
-        *(pytest.param((kind,), marks=needs_root, id=kind) for kind in ROOTS),
-    ],
-    ids=lambda kinds: "all else" if len(kinds) > 1 else kinds[0],
-)
-def test_what_is_no_task_file_is_set_aside(tmp_path: Path, kinds: tuple[str, ...]) -> None:
-    """It is refused for its reason, the task behind it comes in the same run, and it is renamed
-    out of the way as it is, with its name, its reason and the time beside it."""
-    for number, kind in enumerate(kinds):
+@pytest.mark.parametrize("kinds", ["all else", *(pytest.param(k, marks=needs_root) for k in ROOTS)])
+def test_what_is_no_task_file_is_quarantined(tmp_path: Path, kinds: str) -> None:
+    """It is refused for its reason, the next task is claimed in the same run, and it is renamed out
+    of the way unchanged, with its name, its reason and the time beside it."""
+    chosen = [kind for kind in ENTRIES if kind not in ROOTS] if kinds == "all else" else [kinds]
+    for number, kind in enumerate(chosen):
         spool = new_spool(tmp_path / str(number))
         with naming(kind), closing(NftbanStore(spool, later)) as store:
             set_aside(kind, spool, store)
+
+
+def test_a_quarantined_name_can_be_read_again() -> None:
+    """The written form of a name has each of its bytes, in printable characters."""
+    name = "".join(map(chr, range(1, 128))).replace("/", "") + "\udc80\udcff\\x41é"
+    text = escaped(name)
+    assert text.isascii() and text.isprintable()
+    assert text.encode().decode("unicode_escape").encode("latin-1") == os.fsencode(name)
 
 
 def test_what_is_no_task_file_is_never_moved(tmp_path: Path) -> None:
@@ -199,49 +192,17 @@ def test_what_is_no_task_file_is_never_moved(tmp_path: Path) -> None:
             assert under_way(spool) == []
 
 
-def test_a_name_can_be_had_back(tmp_path: Path) -> None:
-    """What is written down of a name says each of its bytes, in printable characters."""
-    name = "".join(map(chr, range(1, 128))).replace("/", "") + "\udc80\udcff\\x41é"
-    text = escaped(name)
-    assert text.isascii() and text.isprintable()
-    assert text.encode().decode("unicode_escape").encode("latin-1") == os.fsencode(name)
-
-
-def test_a_folder_is_left_and_said_once(spool: Spool, open_spool: Opener) -> None:
-    """A folder that is called like a task is never moved or removed; a worker says so once."""
-    folder = Path(spool.pending, NAME)
-    folder.mkdir()
-    (folder / "kept").write_text("precious")
-    store = open_spool(later)
-    store.swap(None, GOOD)
-    assert taken(store, later()) == [GOOD.id]
-    said = store.set_aside()
-    taken(store, later())
-    assert said == [f"pending/{NAME}: a folder, not a task file; left where it is"]
-    assert store.set_aside() == []
-    assert (folder / "kept").read_text() == "precious"
-    assert names(Path(spool.desk, "corrupt")) == []
-
-
-@pytest.mark.parametrize(("age", "moved"), [(59.0, False), (61.0, True)])
-def test_what_may_still_be_written_is_left(
-    spool: Spool, open_spool: Opener, age: float, moved: bool
-) -> None:
-    """The real program writes in place: what changed within the last minute is not touched,
-    whatever time its writer gave it."""
+def test_what_may_still_be_written_is_left(spool: Spool, open_spool: Opener) -> None:
+    """The real program writes in place: what changed within the last minute is not quarantined,
+    whatever its modification time, and what it has finished since is claimed."""
     path = Path(spool.pending, NAME)
-    path.write_bytes(b"")
-    os.utime(path, (0, 0))
-    store = open_spool(lambda: time.time() + age)
-    taken(store, later())
-    said = store.set_aside()
-    assert bool(said) is moved
-    assert path.exists() is not moved
+    for age, moved in ((59.0, False), (61.0, True)):
+        path.write_bytes(b"")
+        os.utime(path, (0, 0))
+        store = open_spool(lambda age=age: time.time() + age)
+        taken(store, later())
+        assert (bool(store.set_aside()), path.exists()) == (moved, not moved)
 
-
-def test_a_file_that_has_been_mended_is_left(spool: Spool, open_spool: Opener) -> None:
-    """What a take found broken and the real program has finished since is not set aside."""
-    path = Path(spool.pending, NAME)
     path.write_bytes(FILE[:100])
     store = open_spool(later)
     assert taken(store, later()) == []
@@ -264,36 +225,41 @@ def test_a_file_written_as_it_is_set_aside_goes_back(
     assert names(Path(spool.desk, "corrupt")) == []
 
 
-def test_what_lies_broken_in_work_is_set_aside(spool: Spool, open_spool: Opener) -> None:
-    """A file torn while the real program had it in hand would lie in work/ for ever."""
+def test_a_broken_file_in_work_is_quarantined(spool: Spool, open_spool: Opener) -> None:
+    """A file torn in work/ is quarantined; a foreign name there stays, and so does a folder that is
+    called like a task, which is reported once."""
     Path(spool.work, NAME).write_bytes(FILE[:60])
     Path(spool.work, "notes").write_bytes(b"")
+    folder = Path(spool.pending, f"{a_task(3).id}.task")
+    folder.mkdir()
+    (folder / "kept").write_text("precious")
     store = open_spool(later)
     store.swap(None, GOOD)
-    came = taken(store, later())
-    said = store.set_aside()
-    assert came == [GOOD.id]
-    assert len(said) == 1 and said[0].startswith(f"work/{NAME}: no newline at its end")
+
+    assert taken(store, later()) == [GOOD.id]
+    first, second = sorted(store.set_aside())
+    taken(store, later())
+
+    assert first == f"pending/{folder.name}: a folder, not a task file; left where it is"
+    assert second.startswith(f"work/{NAME}: no newline at its end")
+    assert store.set_aside() == []
+    assert (folder / "kept").read_text() == "precious"
     assert names(spool.work) == [f"{GOOD.id}.task", "notes"]
 
 
-def test_good_tasks_are_never_set_aside(spool: Spool, open_spool: Opener) -> None:
-    """Neither what is in our hand, nor what another worker left in work/, is broken."""
+def test_good_tasks_are_never_quarantined(spool: Spool, open_spool: Opener) -> None:
+    """Neither our own claims nor another worker's files in work/ are broken; where every file is
+    sound not even a folder is made."""
     Path(spool.work, NAME).write_bytes(FILE)
     store = open_spool(later)
     store.swap(None, GOOD)
-    taken(store, later())
-    taken(store, later())
+    for _ in "12":
+        taken(store, later())
     assert store.set_aside() == []
     assert names(spool.work) == [NAME, f"{GOOD.id}.task"]
-
-
-def test_without_broken_files_nothing_is_done(spool: Spool, open_spool: Opener) -> None:
-    """Setting aside costs nothing where everything is in order: no folder, no call."""
-    store = open_spool(later)
-    taken(store, later())
-    assert store.set_aside() == []
-    assert not Path(spool.desk).exists()
+    assert not Path(spool.desk, "corrupt").exists()
+    with closing(NftbanStore(new_spool(Path(spool.pending).parents[2] / "other"), later)) as empty:
+        assert (taken(empty, later()), empty.set_aside()) == ([], [])
 
 
 def test_many_broken_files_stop_nobody(spool: Spool, open_spool: Opener) -> None:
@@ -308,26 +274,20 @@ def test_many_broken_files_stop_nobody(spool: Spool, open_spool: Opener) -> None
     assert len(problems_in(store)) == 50
 
 
-def test_who_may_write_in_a_folder_may_put_tasks_there(spool: Spool, open_spool: Opener) -> None:
-    """In a folder open to a group, a file that carries the group is its members' work."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can give files away")
-    os.chown(spool.pending, 0, 4321)
-    Path(spool.pending).chmod(0o770)
+def test_a_folder_open_to_a_group_takes_its_members_tasks(spool: Spool, open_spool: Opener) -> None:
+    """In a folder open to a group, a file that carries the group is its members' work; in one open
+    to everybody nothing is done, and the command to close it is reported."""
     path = Path(spool.pending, NAME)
-    path.write_bytes(FILE)
-    os.chown(path, 12345, 4321)
-    assert taken(open_spool(), later()) == [IDENT]
-
-
-def test_a_spool_open_to_everybody_is_refused(spool: Spool, open_spool: Opener) -> None:
-    """Where anybody may put tasks, nothing is done, and the way out is said."""
+    if os.geteuid() == 0:  # only root can give files away
+        os.chown(spool.pending, 0, 4321)
+        Path(spool.pending).chmod(0o770)
+        path.write_bytes(FILE)
+        os.chown(path, 12345, 4321)
+        assert taken(open_spool(), later()) == [IDENT]
     Path(spool.pending).chmod(0o777)
-    store = open_spool()
-    refused = {edge.refused for edge in store.edges.values()}
-    assert refused == {
-        f"{spool.pending} may be written by everybody: use chmod o-w {spool.pending}"
-    }
+    refused = {edge.refused for edge in open_spool().edges.values()}
+    remedy = f"use chmod o-w {spool.pending}"
+    assert refused == {f"{spool.pending} may be written by everybody: {remedy}"}
 
 
 KEY = "TASK_DESCRIPTION"
@@ -424,44 +384,146 @@ def test_a_task_that_names_a_file_elsewhere_is_never_run_with_it(tmp_path: Path)
 
 
 def test_a_payload_elsewhere_is_not_added(spool: Spool, open_spool: Opener) -> None:
-    """Only what lies below the mail spool, through folders that are there and no links, is taken,
-    and only if its path is written plainly; of many added together the others are stored."""
+    """Only a plain path below the mail spool, through existing folders and no links, is taken, even
+    of a payload still to be written; of many added together the others are stored."""
     Path(spool.mail_spool, "ln").symlink_to("/etc")
     store = open_spool()
+    plainly = ("/etc/passwd", "mail-1/meta.sh", "{mail}", "{mail}-old/x")
     for number, (bad, said) in enumerate(
         {
-            "/etc/passwd": "does not lie plainly below",
-            "mail-1/meta.sh": "does not lie plainly below",
-            "{mail}": "does not lie plainly below",
-            "{mail}-old/x": "does not lie plainly below",
+            **dict.fromkeys(plainly, "does not lie plainly below"),
             "{mail}/ln/x": "lies behind ln, a symbolic link",
             "{mail}/ln": "is a symbolic link",
             "{mail}/mail-9/x": "cannot be reached: mail-9: No such file or directory",
-            **dict.fromkeys(
-                ("/a/../b", "/a//b", "/a/./b", "/a/b/", "../b", "/é", "/a\nb"),
-                "",  # any words
-            ),
+            **dict.fromkeys(("/a/../b", "/a//b", "/a/./b", "/a/b/", "../b", "/é", "/a\nb"), ""),
         }.items()
     ):
-        task = a_task(payload=bad.format(mail=spool.mail_spool))
-        good = a_task(100 + number)
-
+        task, good = a_task(payload=bad.format(mail=spool.mail_spool)), a_task(100 + number)
         with naming(bad):
             with pytest.raises(Exception, match=f"payload path .*{said}"):
                 store.swap(None, task)
             refused, added = store.swap_all([Move(None, task), Move(None, good)])
-
             assert isinstance(refused.error, Unsupported) and added.error is None
             assert names(spool.pending)[-1] == f"{good.id}.task"
     assert NAME not in names(spool.pending)
-
-
-def test_a_payload_that_is_still_to_be_written_can_be_added(
-    spool: Spool, open_spool: Opener
-) -> None:
-    """A program may add a task before it writes the payload, if its folder is there."""
-    store = open_spool()
     payload = f"{spool.mail_spool}/meta.sh"
     assert not store.has_payload(payload)
     store.swap(None, Task(IDENT, "job", State.PENDING, 0.0, payload=payload))
-    assert names(spool.pending) == [NAME]
+    assert NAME in names(spool.pending)
+
+
+@pytest.fixture
+def quarantined(spool: Spool, open_spool: Opener) -> Callable[..., Path]:
+    """Have a torn file quarantined; its path there."""
+
+    def aside(word: str = "pending", name: str = NAME) -> Path:
+        Path(spool.pending).with_name(word).joinpath(name).write_bytes(b'TASK_ID="')
+        store = open_spool(later)
+        taken(store, later())
+        (said,) = store.set_aside()
+        return Path(spool.desk, "corrupt", said.rpartition(" ")[2])
+
+    return aside
+
+
+@pytest.mark.parametrize("word", ["pending", "work"])
+def test_a_mended_file_is_a_task_again(
+    spool: Spool, open_spool: Opener, quarantined: Callable[..., Path], word: str
+) -> None:
+    """A file that is still broken stays, with the line that is wrong; a mended one goes back into
+    pending/ under its own name, byte for byte, for its folder's owner, and its reason goes."""
+    path = quarantined(word)
+    store = open_spool()
+    path.write_bytes(FILE.replace(b"a job", b"$(id)"))
+    with pytest.raises(Refused, match=r"^line 3: TASK_DESCRIPTION holds an unescaped \$"):
+        store.put_back(path.name)
+    assert names(path.parent) == [path.name, f"{path.name}.why"]
+    assert names(spool.pending) == []
+
+    (path.parent / "new").write_bytes(FILE)  # as an editor does
+    (path.parent / "new").rename(path)
+    if os.geteuid() == 0:
+        for folder in (spool.pending, spool.work, spool.dlq, spool.desk, path.parent):
+            os.chown(folder, 65534, 65534)
+    store = open_spool()
+    assert store.put_back(path.name) == f"pending/{NAME}"
+    back, owner = Path(spool.pending, NAME), Path(spool.pending).stat()
+    assert (back.read_bytes(), names(path.parent)) == (FILE, [])
+    assert (back.stat().st_uid, back.stat().st_gid) == (owner.st_uid, owner.st_gid)
+    assert taken(store, later()) == [IDENT]
+
+
+def test_no_quarantined_file_is_put_over_a_task(
+    open_spool: Opener, quarantined: Callable[..., Path]
+) -> None:
+    """A task that has taken its id since stays, in any state, and so does the file."""
+    path = quarantined()
+    path.write_bytes(FILE)
+    store = open_spool()
+    store.swap(None, a_task())
+    for act in (lambda: None, lambda: store.swap(there(store), verbs.hold(there(store), later()))):
+        act()
+        with pytest.raises(Gone, match="is there already"):
+            store.put_back(path.name)
+        assert path.read_bytes() == FILE
+        assert Path(f"{path}.why").exists()
+
+
+def test_only_a_name_in_quarantine_is_put_back(
+    spool: Spool, open_spool: Opener, quarantined: Callable[..., Path]
+) -> None:
+    """A name that leads elsewhere, or nowhere, is refused and nothing moves; a file whose own name
+    was no task's has none to go back to."""
+    path = quarantined()
+    path.write_bytes(FILE)
+    Path(spool.pending, "good.task").write_bytes(FILE)
+    leading = ("../pending/good.task", "..", ".", "", "/etc/passwd", "a/b", "../corrupt/{}")
+    strange = ("nowhere", "-rf", "a\nb", "a\0b", "\udcff", "\x1b[2J", "{}.why", "x" * 300)
+    for name in (*leading, *strange):
+        with naming(name):
+            with pytest.raises(Unsupported):
+                open_spool().put_back(name.format(path.name))
+            assert path.exists() and names(spool.pending) == ["good.task"]
+
+    Path(spool.pending, "good.task").unlink()
+    other = quarantined(name="a b.task")
+    other.write_bytes(FILE)
+    with pytest.raises(Refused, match=r"it was called a b\.task, not named like a task"):
+        open_spool().put_back(other.name)
+    assert other.exists()
+
+
+def test_without_a_sound_reason_a_file_stays_in_quarantine(
+    open_spool: Opener, quarantined: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Where no file records where it came from, the file is listed and stays."""
+    path, store = quarantined(), open_spool()
+    path.write_bytes(FILE)
+    why = Path(f"{path}.why")
+    said = why.read_bytes()
+    (tmp_path / "elsewhere").write_bytes(said)
+    for reason in (None, said[:-9], said.replace(b'"pending"', b'"../../x"'), tmp_path):
+        why.unlink(missing_ok=True)
+        if isinstance(reason, bytes):
+            why.write_bytes(reason)
+        elif reason:
+            why.symlink_to(tmp_path / "elsewhere")
+        assert [aside.name for aside in store.corrupt()] == [path.name]
+        with pytest.raises(Unsupported, match="not known where it came from"):
+            store.put_back(path.name)
+        assert path.exists()
+
+
+@pytest.mark.parametrize(("age", "locked", "kept"), [(0, 0, 1), (61, 0, 0), (61, 1, 1)])
+def test_a_reason_whose_file_never_came_is_removed(
+    spool: Spool, open_spool: Opener, age: int, locked: int, kept: int
+) -> None:
+    """Left by a process that ended there, it goes after a minute; one whose flock is held stays."""
+    corrupt = Path(spool.desk, "corrupt")
+    corrupt.mkdir(parents=True)
+    (corrupt / "x.pending.1.why").write_bytes(b"half")
+    with (corrupt / "x.pending.1.why").open("rb") as file:
+        if locked:
+            assert files.claim_flock(file.fileno())
+        open_spool(lambda: time.time() + age).recover()
+    assert len(names(corrupt)) == kept

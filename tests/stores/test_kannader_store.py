@@ -6,7 +6,7 @@ import itertools
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -156,14 +156,19 @@ def test_a_mail_that_the_format_cannot_hold_is_refused(
     """A wrong sender or recipient, and a field without a place in format or notes, is refused and
     nothing is written."""
     store, task = open_kannader(), Task("x", "mail", State.PENDING, NOW, destination=TO[0])
-    mails = (("", []), ("no address @", TO), ("", ["a\nb@example.org"]), ("", [""]))
+    mails: tuple[tuple[str, Sequence[str]], ...] = (
+        ("", []),
+        ("no address @", TO),
+        ("", ["a\nb@example.org"]),
+        ("", [""]),
+    )
     fields = (
         *({"queue": "x"}, {"group": "x"}, {"priority": 1}, {"payload": "/x"}, {"destination": ""}),
         *({"id": "a/b"}, {"id": ".."}, {"id": "a\nb"}, {"id": "x" * 256}, {"due": float("nan")}),
     )
     acts: list[Callable[[], object]] = [
         *(partial(store.enqueue, sender, to, [TEXT]) for sender, to in mails),
-        *(partial(store.swap, None, replace(task, **given)) for given in fields),  # type: ignore[arg-type]
+        *(partial(store.swap, None, replace(task, **given)) for given in fields),
     ]
     for act in acts:
         with naming(act):
@@ -396,12 +401,12 @@ def test_a_kannader_comes_and_goes(kannader: Path, open_kannader: Opener) -> Non
         assert store.kannaders == open_kannader().kannaders == ()
     with running(DAEMON, str(kannader)) as process:
         found(store, task.id)
-        assert store.kannaders == (process.pid,)
+        assert list(store.kannaders) == [process.pid]
         with pytest.raises(Unsupported, match="running"):
             store.recover()
         assert store.recover(dry=True) == store.recover(anyway=True) == []
     found(store, task.id)
-    assert store.kannaders == ()
+    assert not store.kannaders
 
 
 def test_what_a_live_kannader_may_be_sending_stays(

@@ -23,7 +23,7 @@ from engine.stores.nftban.form import Record, parse, parse_canonical, parse_stri
 from engine.text import plain, plain_error
 from tests.examples import examples
 from tests.stores.seen import naming
-from tests.stores.spooled import NOW, new_spool, there
+from tests.stores.spooled import FILE, IDENT, NAME, NOW, new_spool, there
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "nftban"
 TASKS = sorted(path.name for path in GOLDEN.glob("*.task"))
@@ -35,17 +35,6 @@ RAW_ERROR = (
 )
 """What the golden task's handler said, before it was made plain."""
 
-FILE = (
-    b'TASK_ID="20261120T094115Z-job-00000001"\n'
-    b'TASK_TYPE="job"\n'
-    b'TASK_DESCRIPTION="a job"\n'
-    b'TASK_CREATED_EPOCH="1795167675"\n'
-    b'TASK_RETRIES="0"\n'
-    b'TASK_NEXT_ATTEMPT_EPOCH="0"\n'
-    b'TASK_LAST_ERROR=""\n'
-    b'TASK_PAYLOAD_FILE=""\n'
-)
-IDENT = "20261120T094115Z-job-00000001"
 LINE = {key.split(b"=")[0].decode(): key for key in FILE.splitlines()}
 
 
@@ -54,23 +43,15 @@ def golden(name: str) -> bytes:
     return (GOLDEN / name).read_bytes()
 
 
-def ident_in(data: bytes) -> str:
-    """The id that a golden file says in its first line."""
-    return data.split(b'"')[1].decode()
-
-
 def test_a_golden_file_is_written_as_it_was_read() -> None:
-    """Read and written again, a file of the real program is byte for byte itself."""
+    """Read and written again, a file of the real program is byte for byte itself; each line of a
+    dead task arrives in its field."""
     assert len(TASKS) == 8
     for name in TASKS:
         data = golden(name)
-        record = parse(data, ident_in(data))
+        record = parse(data, data.split(b'"')[1].decode())
         assert render(record) == data, name
         assert parse_canonical(data) == record == parse_strict(data), name
-
-
-def test_a_golden_file_says_what_the_contract_says() -> None:
-    """Each line of a dead task arrives in its field."""
     assert parse(golden("dlq.task"), "20261120T094115Z-geoban_apply-c2c41696") == Record(
         id="20261120T094115Z-geoban_apply-c2c41696",
         kind="geoban_apply",
@@ -85,16 +66,15 @@ def test_a_golden_file_says_what_the_contract_says() -> None:
     )
 
 
+LETTER = "/var/lib/nftban/mailspool/mail-2026-11-20T09:46:04Z-a96ebf3e/meta.sh"
+
+
 @pytest.mark.parametrize(
     ("name", "created", "kind", "token", "description", "payload"),
     [
         ("feeds_sync", CREATED, "feeds_sync", "da0619a0", "Feed enabled: spamhaus", ""),
         ("geoban_apply.default-description", CREATED, "geoban_apply", "c2c41696", "", ""),
-        (
-            *("mail_send", 1_795_167_964, "mail_send", "2f72c807"),
-            "Spooled mail to admin@...",
-            "/var/lib/nftban/mailspool/mail-2026-11-20T09:46:04Z-a96ebf3e/meta.sh",
-        ),
+        ("mail_send", 1_795_167_964, "mail_send", "2f72c807", "Spooled mail to admin@...", LETTER),
     ],
 )
 def test_enqueue_writes_the_golden_file(
@@ -102,7 +82,7 @@ def test_enqueue_writes_the_golden_file(
 ) -> None:
     """A new task's file is byte for byte the one that the real program writes."""
     task = verbs.enqueue(kind, created + 0.9, token, description, payload)
-    # The golden file's mail lies in the real program's folder, and not here.
+    # The golden file's mail is stored in the real program's folder, and not here.
     with closing(NftbanStore(spool._replace(mail_spool=""))) as store:
         rev = store.swap(None, task)
         assert store.read(replace(task, rev=rev)) == golden(f"pending-new.{name}.task")
@@ -281,81 +261,63 @@ def test_shells_read_what_we_write(shell: str, tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-def test_unknown_fields_survive_a_rewrite(
+def test_a_rewrite_keeps_unknown_fields_and_completes_the_file(
     spool: Spool, open_spool: Callable[..., NftbanStore]
 ) -> None:
-    """TASK_* fields that the contract does not name are shown, and written again with the rest."""
-    name = f"{IDENT}.task"
-    Path(spool.pending, name).write_bytes(FILE + b'TASK_COLOUR="green"\nTASK_SIZE="7"\n')
+    """TASK_* fields outside of the contract are shown, and written again; the four required fields
+    are enough to read, and a rewrite writes all eight: the real program dies without them."""
+    Path(spool.pending, NAME).write_bytes(FILE + b'TASK_COLOUR="green"\nTASK_SIZE="7"\n')
     store = open_spool()
     (task,) = store.take(2e9, "me", 1)
     store.swap(task, verbs.bury(task, "no", 1))
     assert dict(task.extra) == {"TASK_COLOUR": "green", "TASK_SIZE": "7"}
-    lines = Path(spool.dlq, name).read_bytes().splitlines()
-    assert lines[-4:] == [
-        b'TASK_DLQ_EPOCH="1795170000"',
-        b'TASK_DLQ_REASON="max_retries_exceeded"',
-        b'TASK_COLOUR="green"',
-        b'TASK_SIZE="7"',
+    assert Path(spool.dlq, NAME).read_bytes().splitlines()[-4:] == [
+        *(b'TASK_DLQ_EPOCH="1795170000"', b'TASK_DLQ_REASON="max_retries_exceeded"'),
+        *(b'TASK_COLOUR="green"', b'TASK_SIZE="7"'),
     ]
+    Path(spool.dlq, NAME).unlink()
 
-
-def test_missing_fields_take_their_defaults() -> None:
-    """The contract's four required fields are enough to read; the others start at nothing."""
-    data = b"".join(FILE.splitlines(keepends=True)[:4])
-    assert parse(data, IDENT) == Record(IDENT, "job", "a job", CREATED, 0, 0, "", "")
-
-
-def test_a_rewrite_completes_a_file(spool: Spool, open_spool: Callable[..., NftbanStore]) -> None:
-    """A file that we write again has all eight fields: the real program dies without them."""
-    name = f"{IDENT}.task"
-    Path(spool.pending, name).write_bytes(b"".join(FILE.splitlines(keepends=True)[:4]))
-    store = open_spool()
+    four = b"".join(FILE.splitlines(keepends=True)[:4])
+    assert parse(four, IDENT) == Record(IDENT, "job", "a job", int(NOW), 0, 0, "", "")
+    Path(spool.pending, NAME).write_bytes(four)
     (task,) = store.take(2e9, "me", 1)
     store.swap(task, verbs.nack(task, 1_795_170_060.0, "no"))
-    said = Path(spool.pending, name).read_bytes()
-    assert [line.split(b"=")[0].decode() for line in said.splitlines()] == list(NAMES[:8])
+    rows = Path(spool.pending, NAME).read_bytes().splitlines()
+    assert [line.split(b"=")[0].decode() for line in rows] == list(NAMES[:8])
 
 
 def test_from_the_trash_comes_the_same_file(tmp_path: Path) -> None:
-    """Purged and had back, a file is byte for byte what it was, however it was written."""
-    texts = (
-        b"",
-        b"# a comment\n\n",
-        b'TASK_NOTE="costs \\$5 or \\"more\\""\n',
-        'TASK_ORT="Köln"\n'.encode(),
-    )
+    """Purged and restored, a file is byte for byte what it was, however it was written."""
+    note = b'TASK_NOTE="costs \\$5 or \\"more\\""\n'
+    texts = (b"", b"# a comment\n\n", note, 'TASK_ORT="Köln"\n'.encode())
     states = (State.PENDING, State.HELD, State.DEAD)
     for number, (state, more) in enumerate(itertools.product(states, texts)):
         data = FILE.replace(b'"a job"', b'"for \\$5"') + more
         if state is State.DEAD:
             data += b'TASK_DLQ_EPOCH="1795160000"\nTASK_DLQ_REASON="max_retries_exceeded"\n'
         spool = new_spool(tmp_path / str(number))
-        Path(spool.dlq if state is State.DEAD else spool.pending, f"{IDENT}.task").write_bytes(data)
+        Path(spool.dlq if state is State.DEAD else spool.pending, NAME).write_bytes(data)
         with naming(state, more), closing(NftbanStore(spool)) as store:
             if state is State.HELD:
                 store.swap(there(store), verbs.hold(there(store), 0.0))
             store.swap(there(store), verbs.purge(there(store), 0.0))
             store.swap(there(store), replace(there(store), state=state))
-
             assert there(store).state is state
             assert store.read(there(store)) == data
 
 
-def test_a_file_that_was_dead_before_dies_anew(tmp_path: Path) -> None:
+def test_a_file_that_was_dead_before_dies_again(tmp_path: Path) -> None:
     """A file moved out of dlq/ by hand dies now and for the contract's reason when it dies again,
-    whatever it says about its first death."""
-    reasons = ("\\$(touch ran)", '\\"; touch ran; \\"', "Störung", "max")
-    for number, reason in enumerate(reasons):
-        spool, name = new_spool(tmp_path / str(number)), f"{IDENT}.task"
+    whatever reason it has of its first death."""
+    for number, reason in enumerate(("\\$(touch ran)", '\\"; touch ran; \\"', "Störung", "max")):
+        spool = new_spool(tmp_path / str(number))
         died = f'TASK_DLQ_EPOCH="7"\nTASK_DLQ_REASON="{reason}"\n'
-        Path(spool.pending, name).write_bytes(FILE + died.encode())
+        Path(spool.pending, NAME).write_bytes(FILE + died.encode())
         with closing(NftbanStore(spool, lambda: NOW)) as store:
             (task,) = store.take(2e9, "me", 1)
             store.swap(task, verbs.bury(task, "no", 1))
-        assert Path(spool.dlq, name).read_bytes().splitlines()[8:] == [
-            b'TASK_DLQ_EPOCH="1795170000"',
-            b'TASK_DLQ_REASON="max_retries_exceeded"',
+        assert Path(spool.dlq, NAME).read_bytes().splitlines()[8:] == [
+            *(b'TASK_DLQ_EPOCH="1795170000"', b'TASK_DLQ_REASON="max_retries_exceeded"')
         ]
 
 
@@ -364,15 +326,14 @@ def test_what_others_wrote_is_made_plain_when_rewritten(tmp_path: Path) -> None:
     fields = ("TASK_DESCRIPTION", "TASK_LAST_ERROR", "TASK_PAYLOAD_FILE")
     values = ("\\$(touch ran)", 'a\\"b', "back\\\\slash", "Köln")
     for number, (field, value) in enumerate(itertools.product(fields, values)):
-        spool, name = new_spool(tmp_path / str(number)), f"{IDENT}.task"
-        data = with_line(field, f'{field}="{value}"')
-        Path(spool.pending, name).write_bytes(data)
+        spool = new_spool(tmp_path / str(number))
+        Path(spool.pending, NAME).write_bytes(data := with_line(field, f'{field}="{value}"'))
         with naming(field, value), closing(NftbanStore(spool)) as store:
             (task,) = store.take(2e9, "me", 1)
-            claimed = Path(spool.work, name).read_bytes()
+            claimed = Path(spool.work, NAME).read_bytes()
             store.swap(task, verbs.nack(task, 1_795_170_060.0, task.error))
             assert claimed == data
-            assert parse_canonical(Path(spool.pending, name).read_bytes()) is not None
+            assert parse_canonical(Path(spool.pending, NAME).read_bytes()) is not None
 
 
 def with_line(key: str, line: str) -> bytes:
@@ -439,20 +400,19 @@ def test_a_bad_file_is_refused_with_its_reason() -> None:
         assert reason in str(refusal.value), data
 
 
-def test_which_names_are_task_files() -> None:
-    """A task file is named ID.task; ids hold no dot, no white space and no path."""
-    kinds = [f"20261120T094115Z-feeds_sync-{token}" for token in ("da0619a0", "a1b2", "13468")]
-    for ident in (*kinds, "x"):
+def test_what_a_file_may_not_hold_is_not_added(open_spool: Callable[..., NftbanStore]) -> None:
+    """A task file is named ID.task; an id, kind or path that would have to be cleaned is refused,
+    and nothing is written."""
+    for ident in (
+        *(f"20261120T094115Z-feeds_sync-{t}" for t in ("da0619a0", "a1b2", "13468")),
+        "x",
+    ):
         assert form.id_of(f"{ident}.task") == ident
     bad = (".task", "a b.task", "-x.task", "x.task.tmp", ".x.task", "x", "a.b.task", "é.task")
     for name in (*bad, "x" * 161 + ".task"):
         assert form.id_of(name) is None, name
 
-
-def test_what_a_file_may_not_hold_is_not_added(open_spool: Callable[..., NftbanStore]) -> None:
-    """An id, kind or path that would have to be cleaned is refused, and nothing is written."""
-    store = open_spool()
-    task = Task(IDENT, "job", State.PENDING, float(CREATED), description="a job")
+    store, task = open_spool(), Task(IDENT, "job", State.PENDING, NOW, description="a job")
     for field, values, reason in (
         ("id", ("../../x", "a.b", ""), "expected letters, digits, _ : -"),
         ("kind", ("Job", "$(id)"), "expected a-z 0-9 _"),
@@ -466,27 +426,18 @@ def test_what_a_file_may_not_hold_is_not_added(open_spool: Callable[..., NftbanS
 
 
 def test_text_is_made_plain(open_spool: Callable[..., NftbanStore]) -> None:
-    """Descriptions are stored in the contract's characters, one for one."""
+    """Descriptions are stored in the contract's characters, one for one; of a long error the first
+    200 characters are kept, then made plain."""
     store = open_spool()
     for number, (raw, kept) in enumerate(
         (
             ("all in order: a-b_c.d/e 7", "all in order: a-b_c.d/e 7"),
-            ("admin@example.net", "admin_example.net"),
-            ("back\\slash", "back_slash"),
-            ("$(id) `id` \"q\" 'q'", "__id_ _id_ _q_ _q_"),
+            *(("admin@example.net", "admin_example.net"), ("back\\slash", "back_slash")),
+            *(("$(id) `id` \"q\" 'q'", "__id_ _id_ _q_ _q_"), ("café", "caf_")),
             ("one\ntwo\tthree\r", "one_two_three_"),
-            ("café", "caf_"),
         )
     ):
-        task = Task(f"x{number}", "job", State.PENDING, float(CREATED), description=raw)
-
-        store.swap(None, task)
-
-        (seen,) = store.look({task.id})
-        assert isinstance(seen, Task) and seen.description == kept
-
-
-def test_an_error_is_cut_to_200_characters() -> None:
-    """Of a long error the first 200 characters are kept, then made plain."""
+        store.swap(None, Task(f"x{number}", "job", State.PENDING, NOW, description=raw))
+        assert there(store, f"x{number}").description == kept
     assert plain_error("é" * 300) == "_" * 200
     assert plain_error("x" * 200 + "\n\n") == "x" * 200

@@ -265,15 +265,16 @@ def test_folders_that_cannot_be_a_spool_are_refused(spool: Spool) -> None:
     """A state folder around our own is refused, for the real program searches deep, and so are
     folders on two file systems, between which no rename works."""
     queue = str(Path(spool.pending).parent)
-    for bad in ({"dlq": spool.desk}, {"work": queue}, {"dlq": f"{queue}/"}):
+    replaced = spool._replace
+    for bad in (replaced(dlq=spool.desk), replaced(work=queue), replaced(dlq=f"{queue}/")):
         with pytest.raises(Unavailable, match="needs a folder of its own"):
-            NftbanStore(spool._replace(**bad))
+            NftbanStore(bad)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
         if Path(elsewhere).stat().st_dev == Path(spool.pending).stat().st_dev:
             pytest.skip("no second file system here")
-        for bad in ({"work": elsewhere}, {"pending": elsewhere}):
+        for bad in (replaced(work=elsewhere), replaced(pending=elsewhere)):
             with pytest.raises(Unavailable, match="another file system"):
-                NftbanStore(spool._replace(**bad))
+                NftbanStore(bad)
 
 
 def test_one_id_in_two_places_is_a_problem(spool: Spool, open_spool: Opener) -> None:
@@ -653,7 +654,7 @@ def test_a_vanished_folder_is_unavailable(spool: Spool, open_spool: Opener) -> N
     for word in ("pending", "work", "dlq"):
         folder = Path(spool.pending).parent / word
         folder.rename(f"{folder}.away")
-        acts = [lambda: list(store.look()), open_spool]
+        acts: list[Callable[[], object]] = [lambda: list(store.look()), open_spool]
         acts += [lambda: list(store.take(NOW, "me", 1))] if word != "dlq" else []
         for act in acts:
             with pytest.raises(Unavailable, match=word):

@@ -500,11 +500,12 @@ def test_only_a_plain_file_of_this_version_is_ours(user_job: ZgbStore, place: Pl
         with closing(sqlite3.connect(path)) as db, db:
             db.execute("PRAGMA user_version = 99")
 
-    for make, undo, said in (
+    cases: tuple[tuple[Callable[[], object], Callable[[], object], str], ...] = (
         (lambda: aside.symlink_to("/etc/passwd"), aside.unlink, "expected a plain file of ours"),
         (aside.mkdir, aside.rmdir, "expected a plain file of ours"),
         (lambda: newer(aside), aside.unlink, "newer spooldeck"),
-    ):
+    )
+    for make, undo, said in cases:
         make()
         for act in (lambda: user_job.swap(task, held), lambda: list(user_job.look())):
             with naming(said), pytest.raises(Unavailable, match=said):

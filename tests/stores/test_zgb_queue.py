@@ -119,7 +119,7 @@ def test_what_a_row_cannot_hold_is_refused(open_queue: Opener, sql: Sql) -> None
         *({"due": None}, {"due": -1.0}, {"due": 1e18}),
     ):
         with naming(change):
-            task = replace(Task(USER, "user", State.PENDING, NOW), **change)  # type: ignore[arg-type]
+            task = replace(Task(USER, "user", State.PENDING, NOW), **change)
             with pytest.raises(Unsupported):
                 open_queue().swap(None, task)
             assert sql("SELECT count(*) FROM mail_queue") == [(0,)]
