@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from engine import verbs
 from engine.model import Move
+from engine.store import Gone
 from engine.stores.zgb import ZgbStore
 from engine.stores.zgb import log as logs
 from engine.stores.zgb.log import (
@@ -28,11 +28,9 @@ from engine.stores.zgb.log import (
     whole,
 )
 from engine.stores.zgb.place import Place
+from tests.stores.queued import NOW, Sql
+from tests.stores.seen import naming
 
-Opener = Callable[..., ZgbStore]
-Sql = Callable[..., list[tuple[Any, ...]]]
-
-NOW = 1_795_170_000.0
 ID = "<7-user-1795169000@host>"
 
 
@@ -45,38 +43,26 @@ def a_log(path: Path, *, run: str = "r1", now: float = NOW, database: str = "/da
     return Log(str(path), run, database, lambda: now, otherwise)
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
-    """What the log holds."""
-    return [json.loads(line) for line in path.read_bytes().splitlines()]
-
-
-def test_a_setting_goes_before_everything(tmp_path: Path) -> None:
-    """What the configuration names is taken, whatever the environment says."""
-    environ = {"MAIL_QUEUE_LOG": str(tmp_path / "other.log"), "HOME": str(tmp_path)}
-    found = spot(str(tmp_path / "own.log"), "/nowhere/q.db", environ, "/")
-    assert (found.path, found.warnings) == (str(tmp_path / "own.log"), ())
-
-
-def test_the_variable_goes_before_the_home(tmp_path: Path) -> None:
-    """A relative path starts from the working directory, and the absolute one is shown."""
-    (tmp_path / "logs").mkdir()
-    environ = {"MAIL_QUEUE_LOG": "sub/../mail.log", "HOME": str(tmp_path)}
-    found = spot("", "/nowhere/q.db", environ, str(tmp_path))
-    assert found == Spot(str(tmp_path / "mail.log"), "as MAIL_QUEUE_LOG says")
-
-
-def test_an_empty_variable_says_nothing(tmp_path: Path) -> None:
-    """The home's folder of logs comes next, where it is there."""
-    (tmp_path / "logs").mkdir()
-    found = spot("", "/nowhere/q.db", {"MAIL_QUEUE_LOG": "", "HOME": str(tmp_path)}, "/")
-    assert (found.path, found.warnings) == (str(tmp_path / "logs" / NAME), ())
-
-
-def test_without_a_home_it_lies_beside_the_database(tmp_path: Path) -> None:
-    """Of which nothing is to be said: whoever can read the one can read the other."""
-    for environ in ({}, {"HOME": ""}, {"HOME": "relative"}):
-        found = spot("", str(tmp_path / "q.db"), environ, "/")
-        assert (found.path, found.warnings) == (str(tmp_path / NAME), ())
+def test_where_the_log_is_written(tmp_path: Path) -> None:
+    """A setting goes first, then the variable, from the working directory, then the home's folder
+    of logs, which is never made, and else beside the database."""
+    home, data = tmp_path / "home", tmp_path / "data"
+    (home / "logs").mkdir(parents=True)
+    data.mkdir()
+    named = {"MAIL_QUEUE_LOG": "sub/../mail.log", "HOME": str(home)}
+    db, beside = str(data / "q.db"), str(data / NAME)
+    for setting, environ, path in (
+        (str(tmp_path / "own.log"), named, str(tmp_path / "own.log")),
+        ("", named, str(data / "mail.log")),
+        ("", {"MAIL_QUEUE_LOG": "", "HOME": str(home)}, str(home / "logs" / NAME)),
+        *(("", environ, beside) for environ in ({}, {"HOME": ""}, {"HOME": "relative"})),
+        ("", {"HOME": str(data)}, beside),
+    ):
+        with naming(setting, environ):
+            found = spot(setting, db, environ, str(data))
+            assert (found.path, found.warnings) == (path, ())
+    assert spot("", db, named, str(data)) == Spot(str(data / "mail.log"), "as MAIL_QUEUE_LOG says")
+    assert not (data / "logs").exists()
 
 
 def test_below_a_web_root_it_may_be_everybodys(tmp_path: Path) -> None:
@@ -96,53 +82,37 @@ def test_below_a_web_root_it_may_be_everybodys(tmp_path: Path) -> None:
         assert not is_public(str(tmp_path / f"{name}-data"))
 
 
-def test_the_homes_folder_of_logs_is_never_made(tmp_path: Path) -> None:
-    """Without it the log lies beside the database, and the folder is still not there."""
-    home, data = tmp_path / "home", tmp_path / "data"
-    home.mkdir()
-    data.mkdir()
-    found = spot("", str(data / "q.db"), {"HOME": str(home)}, "/")
-    assert found.path == str(data / NAME)
-    assert not (home / "logs").exists()
-
-
-def test_where_nothing_can_be_written_it_goes_elsewhere(tmp_path: Path) -> None:
-    """No folder, no file: the lines are handed over, and sending goes on."""
-    found = spot("", "/nowhere/q.db", {"MAIL_QUEUE_LOG": str(tmp_path / "no" / "x.log")}, "/")
+def test_a_log_that_cannot_be_written_passes_its_lines_on(tmp_path: Path) -> None:
+    """Without a folder, in place of a folder, or through a symbolic link nothing is written: the
+    line is passed on, with the reason, and nothing is raised."""
+    missing = spot("", "/nowhere/q.db", {"MAIL_QUEUE_LOG": str(tmp_path / "no" / "x.log")}, "/")
+    assert missing.path == "" and "standard error" in missing.warnings[0]
+    folder, victim, link = tmp_path / "folder.log", tmp_path / "victim", tmp_path / NAME
+    folder.mkdir()
+    victim.write_text("mine\n")
+    link.symlink_to(victim)
     told: list[str] = []
-    Log(found.path, "r1", "/nowhere/q.db", lambda: NOW, told.append).tell("run_start", rate=40)
-    assert found.path == ""
-    assert "standard error" in found.warnings[0]
-    assert json.loads(told[0])["event"] == "run_start"
+    for path in ("", str(folder), str(link)):
+        Log(path, "r1", "q.db", lambda: NOW, told.append).sent(ID, job=1)
+    assert len(told) == 3 and all(ID in line for line in told)
+    assert json.loads(told[0])["event"] == "sent"
+    assert told[1].startswith(f"{folder}: ")
+    assert victim.read_text() == "mine\n"
 
 
-def test_a_log_that_breaks_hands_its_lines_over(tmp_path: Path) -> None:
-    """What cannot be written is told with the reason, and nothing is raised."""
-    path, told = tmp_path / "folder.log", list[str]()
-    path.mkdir()
-    Log(str(path), "r1", "q.db", lambda: NOW, told.append).sent(ID, job=1)
-    (line,) = told
-    assert line.startswith(f"{path}: ")
-    assert ID in line
-
-
-def test_a_line_says_when_who_and_what(tmp_path: Path) -> None:
-    """Time in UTC to the millisecond, level, event, run and process come first."""
+def test_a_line_of_the_log(tmp_path: Path) -> None:
+    """Time in UTC to the millisecond, level, event, run and process come first; a value stays on
+    its line, is printable and is cut."""
     path = tmp_path / NAME
     a_log(path, now=NOW + 0.25).tell("claimed", reg=7, type="user", attempt=1, error=None)
-    (line,) = lines(path)
+    line = json.loads(path.read_bytes())
     assert list(line) == ["ts", "level", "event", "run", "pid", "db", "reg", "type", "attempt"]
     assert (line["ts"], line["level"]) == ("2026-11-20T10:20:00.250Z", "info")
     assert (line["event"], line["run"], line["pid"]) == ("claimed", "r1", os.getpid())
-
-
-def test_a_value_stays_on_its_line_and_is_cut(tmp_path: Path) -> None:
-    """What a server said cannot begin another line, move a terminal, or go on for ever."""
-    path = tmp_path / NAME
+    path.unlink()
     a_log(path).tell("failed", error="\x1b[2J\n" + "x" * 900)
     data = path.read_bytes()
-    assert data.count(b"\n") == 1
-    assert b"\x1b" not in data
+    assert data.count(b"\n") == 1 and b"\x1b" not in data
     assert len(json.loads(data)["error"]) == 500
 
 
@@ -155,16 +125,6 @@ def test_addresses_are_masked() -> None:
         ("@b.org", "***@b.org"),
     ):
         assert masked(address) == said
-
-
-def test_whoever_died_over_a_line_spoils_no_other(tmp_path: Path) -> None:
-    """After a torn line ours begins on one of its own, and is read."""
-    path = tmp_path / NAME
-    path.write_bytes(b'{"ts":"2026-11-20T10:19:00.000Z","event":"cl')
-    a_log(path).sent(ID, job=1, attempt=1)
-    read = recent(str(path), 0)
-    assert [line.event for line in read.lines] == ["sent"]
-    assert read.broken == 1
 
 
 def test_a_sent_line_is_on_the_disk_before_anything_goes_on(
@@ -187,26 +147,28 @@ def test_a_sent_line_is_on_the_disk_before_anything_goes_on(
     assert synced == [file, folder, file]
 
 
-def test_the_log_is_written_through_no_symbolic_link(tmp_path: Path) -> None:
-    """Who may write beside the database must not have us add to another file."""
-    victim, path, told = tmp_path / "victim", tmp_path / NAME, list[str]()
-    victim.write_text("mine\n")
-    path.symlink_to(victim)
-    Log(str(path), "r1", "q.db", lambda: NOW, told.append).tell("run_start")
-    assert victim.read_text() == "mine\n"
-    assert len(told) == 1
-
-
 def test_broken_lines_are_counted_and_foreign_ones_are_not(tmp_path: Path) -> None:
     """No JSON, no object or no time is broken; another program's object is passed over; the last
-    line may still be being written."""
+    line may be incomplete, and ours begins on a line of its own after it. Every event can be read;
+    a missing file or folder is an empty log."""
     path = tmp_path / NAME
+    for missing in (path, tmp_path / "no" / NAME):
+        assert recent(str(missing), 0).lines == ()
+    assert list(whole("")) == []
     good = b'{"ts":"2026-11-20T10:20:00.000Z","event":"x","later":{"a":[1]}}\n'
     bad = b'no json\n[1]\n{"ts":"when","event":"x"}\n' + b"[" * 100_000 + b"\n\xff\n"
     path.write_bytes(good + bad + b'{"message":"mine"}\n' + good + b'{"ts":"2026')
     read = recent(str(path), 0)
-    assert [line.event for line in read.lines] == ["x", "x"]
-    assert read.broken == 5
+    assert ([line.event for line in read.lines], read.broken) == (["x", "x"], 5)
+
+    a_log(path).sent(ID, job=1, attempt=1)
+    read = recent(str(path), 0)
+    assert ([line.event for line in read.lines], read.broken) == (["x", "x", "sent"], 6)
+    path.unlink()
+    for event in EVENTS:
+        a_log(path).tell(event)
+    assert [line.event for line in recent(str(path), NOW).lines] == list(EVENTS)
+    assert {parse(line).at for line in whole(str(path))} == {NOW}  # type: ignore[union-attr]
 
 
 def test_only_what_is_recent_is_read(tmp_path: Path) -> None:
@@ -263,13 +225,6 @@ def test_a_sent_line_is_found_behind_any_garbage(tmp_path: Path) -> None:
         assert a_log(path).was_sent(ID, 1, 2)
 
 
-def test_a_log_that_is_not_there_is_empty(tmp_path: Path) -> None:
-    """Neither a missing file nor a missing folder is an error."""
-    assert recent(str(tmp_path / NAME), 0).lines == ()
-    assert recent(str(tmp_path / "no" / NAME), 0).lines == ()
-    assert list(whole("")) == []
-
-
 def test_a_log_that_is_rotated_meanwhile_is_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,17 +246,9 @@ def test_a_log_that_is_rotated_meanwhile_is_read_once(
     assert [line.fields["reg"] for line in read.lines] == [1, 2]
 
 
-def test_every_event_can_be_read(tmp_path: Path) -> None:
-    """What is written down of each is what a reader finds."""
-    path = tmp_path / NAME
-    for event in EVENTS:
-        a_log(path).tell(event)
-    assert [line.event for line in recent(str(path), NOW).lines] == list(EVENTS)
-    assert {parse(line).at for line in whole(str(path))} == {NOW}  # type: ignore[union-attr]
-
-
-def test_a_job_that_comes_back_was_sent(tmp_path: Path) -> None:
-    """Its attempts counted on, and a line says that an earlier one succeeded; in .1 as well."""
+def test_a_job_that_was_sent_is_known(tmp_path: Path) -> None:
+    """A job whose attempts count on after a sent line was sent, in a rotated log as well; another
+    job, message or database was not, nor was one whose attempts have begun again."""
     path = tmp_path / NAME
     log = a_log(path)
     log.tell("claimed", job=1, attempt=2, message_id=ID)
@@ -309,28 +256,12 @@ def test_a_job_that_comes_back_was_sent(tmp_path: Path) -> None:
     assert log.was_sent(ID, 1, 3)
     path.rename(f"{path}.1")
     assert log.was_sent(ID, 1, 3)
-
-
-def test_what_only_looks_alike_is_sent(tmp_path: Path) -> None:
-    """A mail must not be dropped because another one was sent."""
-    cases: tuple[tuple[str, dict[str, Any]], ...] = (
-        ("/data/q.db", {"attempt": 2}),  # begun anew: its first attempt is to come
-        ("/data/q.db", {"job": 2}),
-        ("/data/q.db", {"message_id": "<8-user-1@host>"}),
-        ("/data/test.db", {}),
-    )
-    for number, (database, asked) in enumerate(cases):
-        path = tmp_path / f"{number}.log"
-        a_log(path, database=database).sent(ID, job=1, attempt=2)
-        about: dict[str, Any] = {"message_id": ID, "job": 1, "attempt": 3, **asked}
-        assert not a_log(path).was_sent(**about), (database, asked)
-
-
-def test_a_second_life_is_sent_though_its_attempts_catch_up(tmp_path: Path) -> None:
-    """Retried by an operator, or enqueued again in the same second under the same key: the line of
-    the first life counts no more, once the attempts have begun anew."""
-    log = a_log(tmp_path / NAME)
-    log.sent(ID, job=1, attempt=2)
+    for database, message, job, attempt in (
+        ("/data/q.db", ID, 1, 2),  # its first attempt is to come
+        *(("/data/q.db", ID, 2, 3), ("/data/q.db", "<8-user-1@host>", 1, 3)),
+        ("/data/test.db", ID, 1, 3),
+    ):
+        assert not a_log(path, database=database).was_sent(message, job, attempt)
     log.tell("claimed", job=1, attempt=1, message_id=ID)
     assert not log.was_sent(ID, 1, 3)
 
@@ -355,18 +286,16 @@ def test_what_was_tried_counts_once_and_what_was_not_does_not(tmp_path: Path) ->
     assert a_log(path).tried(NOW - 3600) == [NOW + at for at in (1, 2, 5, 7)]
 
 
-def test_the_store_tells_what_happens(
-    open_queue: Opener, place: Place, sql: Sql, tmp_path: Path
-) -> None:
-    """Enqueued, twice, failed, parked, retried, set, given back and reset: each is an event."""
+def test_the_store_logs_what_happens(place: Place, sql: Sql) -> None:
+    """Enqueued, twice, failed, parked, retried, set, recovered, reset, and a lost lease: each is an
+    event."""
     told: list[tuple[str, dict[str, object]]] = []
 
     def tell(event: str, /, **fields: object) -> None:
         assert event in EVENTS
         told.append((event, fields))
 
-    store = ZgbStore(place, lambda: NOW, tell=tell)
-    try:
+    with closing(ZgbStore(place, lambda: NOW, tell=tell)) as store:
         store.enqueue(1001, ["user"])
         store.enqueue(1001, ["user"])
         (task,) = store.take(NOW, "me", 1)
@@ -375,13 +304,13 @@ def test_the_store_tells_what_happens(
         store.swap(task, verbs.bury(task, "never", 1))
         store.control("retryFailed")
         store.control("mailMaxPerHour", value="40")
-        list(store.take(NOW, "me", 1))
+        (task,) = store.take(NOW, "me", 1)
+        sql("UPDATE mail_queue SET locked_until = locked_until + 1")
+        assert [type(outcome.error) for outcome in store.swap_all([Move(task, None)])] == [Gone]
         sql("UPDATE config SET value = 'x' WHERE key = 'mailTokens'")
-        list(store.take(NOW + place.lease + 1, "me", 1))
+        list(store.take(NOW + place.lease + 2, "me", 1))
         sql("DELETE FROM registrations WHERE number = 1001")
         list(store.take(NOW, "me", 1))
-    finally:
-        store.close()
 
     its = {"reg": 1001, "type": "user"}
     assert told[:4] == [
@@ -391,22 +320,6 @@ def test_the_store_tells_what_happens(
         ("parked", {**its, "attempt": 2, "error": "never", "next_attempt_at": None}),
     ]
     assert [event for event, _ in told[4:]] == [
-        *("retry_requested", "config_changed", "recovered", "bucket_reset"),
+        *("retry_requested", "config_changed", "lease_lost", "recovered", "bucket_reset"),
         *("orphan_deleted", "clock_backwards"),
     ]
-
-
-def test_a_lost_lease_is_told(open_queue: Opener, place: Place, sql: Sql) -> None:
-    """Whoever comes back to a job that somebody else has taken up says so, and touches nothing."""
-    told: list[str] = []
-    store = ZgbStore(place, lambda: NOW, tell=lambda event, /, **fields: told.append(event))
-    try:
-        store.enqueue(1001, ["user"])
-        (task,) = store.take(NOW, "me", 1)
-        sql("UPDATE mail_queue SET locked_until = locked_until + 1")
-        told.clear()
-        outcomes = list(store.swap_all([Move(task, None)]))
-    finally:
-        store.close()
-    assert told == ["lease_lost"]
-    assert outcomes[0].error is not None
