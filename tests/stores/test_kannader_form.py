@@ -32,19 +32,13 @@ def good_files(name: str) -> list[bytes]:
         return [file.read() for file in found if file is not None]
 
 
-def test_metadata_is_written_as_it_was() -> None:
-    """The envelopes of the samples come back byte for byte, and so does a new one like them."""
+def test_files_of_kannader_are_written_as_they_were() -> None:
+    """Envelopes and schedules of the samples come back byte for byte, each nanosecond kept, and a
+    new envelope is like theirs."""
     found = good_files("metadata")
-    assert found
     assert [form.json_bytes(form.parse_json(data)) for data in found] == found
-    made = form.metadata_bytes("foo@sender.example.org", "bar@example.net")
-    assert made in found
-
-
-def test_a_schedule_is_written_as_it_was() -> None:
-    """The schedules of the samples come back byte for byte, each nanosecond kept."""
+    assert form.metadata_bytes("foo@sender.example.org", "bar@example.net") in found
     found = good_files("schedule")
-    assert found
     assert [form.schedule_bytes(form.parse_schedule(data)) for data in found] == found
     assert Schedule(AT) in [form.parse_schedule(data) for data in found]
 
@@ -56,7 +50,8 @@ def test_a_time_comes_back_to_the_nanosecond(instant: int) -> None:
 
 
 def test_a_time_has_the_fewest_digits() -> None:
-    """A fraction has 0, 3, 6 or 9 digits, as few as are exact."""
+    """A fraction has 0, 3, 6 or 9 digits, as few as are exact; a leap second is the next minute; a
+    time that no calendar has is refused."""
     for instant, text in (
         (0, "1970-01-01T00:00:00Z"),
         (500_000_000, "1970-01-01T00:00:00.500Z"),
@@ -65,6 +60,10 @@ def test_a_time_has_the_fewest_digits() -> None:
         (-1, "1969-12-31T23:59:59.999999999Z"),
     ):
         assert form.format_time(instant) == text
+    assert form.parse_time("2026-12-31T23:59:60Z") == form.parse_time("2027-01-01T00:00:00Z")
+    for seconds in (float("nan"), float("inf"), 1e18, -1e18):
+        with naming(seconds), pytest.raises(Refused):
+            form.instant(seconds)
 
 
 def test_a_schedule_is_read_as_kannader_reads_it() -> None:
@@ -99,13 +98,6 @@ def test_what_kannader_cannot_read_is_refused() -> None:
     ):
         with naming(text), pytest.raises(Refused):
             form.parse_schedule(text.encode())
-
-
-def test_a_time_that_no_schedule_holds_is_refused() -> None:
-    """Nothing is written that nobody could read."""
-    for seconds in (float("nan"), float("inf"), 1e18, -1e18):
-        with naming(seconds), pytest.raises(Refused):
-            form.instant(seconds)
 
 
 ADDRESSES = {
@@ -144,59 +136,42 @@ def test_an_address_is_written_as_kannader_does() -> None:
 
 
 def test_what_is_no_address_is_refused() -> None:
-    """Nothing is written into an envelope that would end a command or a line."""
+    """Nothing is written into an envelope that would end a command or a line; half a character in
+    one is refused, and never reaches a screen or an index."""
     for address in (
-        "",
-        "@",
-        "a@",
-        "@b",
-        "a b@c",
-        "a@b c",
-        "a\n@b",
-        "a@b\r",
-        '"a@b',
-        "a@[1.2.3]",
-        "a@[x]",
-        "<a@b>",
-        "a@b\uff20c.org",
-        "a@b\uff1ec.org",
-        "a@\uff3b1.2.3.4\uff3d",
-        "a@\uff45xample.org",
+        *("", "@", "a@", "@b", "a b@c", "a@b c", "a\n@b", "a@b\r", '"a@b', "a@[1.2.3]", "a@[x]"),
+        *(
+            "<a@b>",
+            "a@b\uff20c.org",
+            "a@b\uff1ec.org",
+            "a@\uff3b1.2.3.4\uff3d",
+            "a@\uff45xample.org",
+        ),
     ):
         with naming(address), pytest.raises(Refused):
             form.metadata_bytes("", address)
-
-
-def test_half_a_character_is_in_no_envelope() -> None:
-    """What no text could be made of again is refused, and never reaches a screen or an index."""
     data = form.metadata_bytes("", "x@example.org").replace(b'"x"', b'"\\ud800"')
     with pytest.raises(Refused, match="half a character"):
         form.parse_metadata(data)
     assert form.parse_metadata(data.replace(b"ud800", b"u00fc")).recipient == "ü@example.org"
 
 
-def test_the_sixtieth_second_is_the_next_minute() -> None:
-    """A leap second, which Kannader reads, is a time."""
-    assert form.parse_time("2026-12-31T23:59:60Z") == form.parse_time("2027-01-01T00:00:00Z")
-
-
-def test_an_address_of_another_kind_is_shown_and_not_written() -> None:
-    """What is not known stands there as its JSON, and the envelope stays as it is."""
-    data = b'{"from":null,"to":{"localpart":{"New":{"x":1}},"hostname":null},"metadata":null}'
-    assert form.parse_metadata(data).recipient == '{"localpart":{"New":{"x":1}},"hostname":null}'
+def test_a_new_recipient_leaves_the_rest_of_an_envelope() -> None:
+    """Only the recipient changes; an address in an unknown form is shown as its JSON and stays."""
+    data = form.metadata_bytes("a@example.org", "b@example.org").replace(b"null", b'{"k":[1]}')
+    assert form.readdressed(data, "c@example.org") == data.replace(b'"b"', b'"c"')
+    address = '{"localpart":{"New":{"x":1}},"hostname":null}'
+    data = b'{"from":null,"to":%s,"metadata":null}' % address.encode()
+    assert form.parse_metadata(data).recipient == address
     with pytest.raises(Refused, match="not known"):
         form.readdressed(data, "a@example.org")
 
 
-def test_a_new_recipient_leaves_the_rest() -> None:
-    """Only the recipient changes; what else an envelope says stays where it is."""
-    data = form.metadata_bytes("a@example.org", "b@example.org").replace(b"null", b'{"k":[1]}')
-    after = form.readdressed(data, "c@example.org")
-    assert after == data.replace(b'"b"', b'"c"')
-
-
-def test_a_link_that_leads_elsewhere_is_refused() -> None:
-    """A link says exactly `../data/<uuid>/<uuid>`."""
+def test_a_link_has_exactly_one_form() -> None:
+    """A link is exactly `../data/<uuid>/<uuid>`, with random UUIDs of version 4; what is read of it
+    is what is written into one, and any other target is refused."""
+    target = form.target_of(f"../data/{MAIL}/{DEST}")
+    assert (target, len(target.text)) == (Target(MAIL, DEST), 81)
     for text in (
         *("", "x", f"../data/{MAIL}", f"../data/{MAIL}/{DEST}/", f"../data/{MAIL}/{DEST}\n"),
         *(f"/data/{MAIL}/{DEST}", f"../data/../{MAIL}/{DEST}", f"../data/{MAIL}/../{DEST}"),
@@ -204,17 +179,6 @@ def test_a_link_that_leads_elsewhere_is_refused() -> None:
     ):
         with naming(text), pytest.raises(Refused):
             form.target_of(text)
-
-
-def test_a_link_is_told_by_where_it_leads() -> None:
-    """What is read of a link is what is written into one."""
-    target = form.target_of(f"../data/{MAIL}/{DEST}")
-    assert target == Target(MAIL, DEST)
-    assert len(target.text) == 81
-
-
-def test_a_new_uuid_is_one() -> None:
-    """A random UUID of version 4, and never the same."""
     one, other = form.new_uuid(), form.new_uuid()
     assert form.is_uuid(one) and one != other
     assert one[14] == "4" and one[19] in "89ab"
@@ -242,15 +206,11 @@ def test_a_mail_comes_back_from_the_wire(text: bytes, size: int) -> None:
     assert unwired(form.wire(text)) == whole.replace(b"\n", b"\r\n")
 
 
-def test_a_note_comes_back_as_it_was() -> None:
-    """What is noted is read again, whatever of it is there."""
+def test_a_note_is_read_as_it_was_written() -> None:
+    """Each field of a note comes back; a torn note, or one of another program, is refused."""
     full = note.Note(3, "no\u2028way", "job", "a note", "inflight", 5)
     assert note.parse(note.render(full)) == full
     assert note.parse(note.render(note.NOTHING)) == note.NOTHING
-
-
-def test_what_is_no_note_is_refused() -> None:
-    """A torn note, or one of somebody else's, is none."""
     for data in (
         *(b"", b"[]", b"{", b'{"attempts":"1"}', b'{"error":1}', b'{"attempts":true}'),
         *(b'{"attempts":-1}', b'{"attempts":4294967296}', b'{"attempts":1%s}' % (b"0" * 4000)),

@@ -14,7 +14,7 @@ import pytest
 from engine import files, verbs
 from engine.model import Move, Problem, State, Task
 from engine.stores.nftban import NftbanStore, Spool, form
-from tests.stores.seen import naming
+from tests.stores.seen import found, naming
 from tests.stores.spooled import NOW, names, new_spool
 
 Opener = Callable[..., NftbanStore]
@@ -22,23 +22,31 @@ Opener = Callable[..., NftbanStore]
 IDENT = "20261120T094115Z-mail_send-00000001"
 
 
-def a_mail(spool: Spool) -> Path:
-    """The folder of a spooled mail, in doubt whether it was sent."""
+def a_mail(spool: Spool, *, sent: bool = True) -> Path:
+    """The folder of a spooled mail, with or without the mark that it may have been sent."""
     folder = Path(spool.mail_spool, "mail-2026-11-20T09:46:04Z-a96ebf3e")
     folder.mkdir()
     for name, text in (("meta.sh", "m"), ("body.html", "bo"), ("body.txt", "bod"), ("sent", "s")):
         (folder / name).write_text(text)
+    if not sent:
+        (folder / "sent").unlink()
     return folder
 
 
 @pytest.fixture
 def mail(spool: Spool) -> Path:
-    """One in the test's spool."""
+    """A mail in the test's spool that may have been sent."""
     return a_mail(spool)
 
 
+@pytest.fixture
+def unsent(spool: Spool) -> Path:
+    """A mail in the test's spool that was not sent."""
+    return a_mail(spool, sent=False)
+
+
 def put(spool: Spool, store: NftbanStore, payload: object, state: State = State.ACTIVE) -> Task:
-    """A task that names a payload, as any program may write it, where it stands then."""
+    """A task with any payload, as another program may write it, in a state."""
     record = form.new_record(Task(IDENT, "mail_send", State.PENDING, NOW))
     path = Path(spool.pending, f"{IDENT}.task")
     path.write_bytes(form.render(record._replace(payload=str(payload))))
@@ -48,29 +56,24 @@ def put(spool: Spool, store: NftbanStore, payload: object, state: State = State.
         return task
     store.swap(task, verbs.bury(task, "no such user", 1))
     if state is State.TRASH:
-        dead = seen(store)
-        store.swap(dead, replace(dead, state=State.TRASH))
-    return seen(store)
+        store.swap(found(store, IDENT), replace(found(store, IDENT), state=State.TRASH))
+    return found(store, IDENT)
 
 
-def removed(store: NftbanStore, task: Task, many: bool) -> None:
-    """Let a task leave for good, alone or as a lot."""
+def leave(store: NftbanStore, *tasks: Task, many: bool = True) -> None:
+    """Have tasks leave for good, alone or as a lot."""
     if many:
-        assert [outcome.error for outcome in store.swap_all([Move(task, None)])] == [None]
-    else:
+        outcomes = store.swap_all(Move(task, None) for task in tasks)
+        assert not any(outcome.error for outcome in outcomes)
+        return
+    for task in tasks:
         store.swap(task, None)
-
-
-def seen(store: NftbanStore) -> Task:
-    """The task, as it stands now."""
-    (task,) = store.look({IDENT})
-    assert isinstance(task, Task)
-    return task
 
 
 @pytest.mark.parametrize("many", [False, True])
 def test_the_folder_goes_with_the_task(tmp_path: Path, many: bool) -> None:
-    """Done, or deleted for good, alone or among many: the body and all marks are gone as well."""
+    """Done, or deleted for good, alone or among many: the body and all marks are gone as well; a
+    task whose mail is gone already leaves all the same."""
     for state in (State.ACTIVE, State.DEAD, State.TRASH):
         spool = new_spool(tmp_path / state.value)
         mail = a_mail(spool)
@@ -78,26 +81,10 @@ def test_the_folder_goes_with_the_task(tmp_path: Path, many: bool) -> None:
             task = put(spool, store, mail / "meta.sh", state)
             if state is not State.ACTIVE:
                 assert names(mail)[-1] == "sent", "until then it stays"
-            removed(store, task, many)
+            leave(store, task, many=many)
             assert names(spool.mail_spool) == []
-
-
-def test_what_tells_that_it_was_sent_goes_last(
-    spool: Spool, open_spool: Opener, mail: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A crash on the way leaves a folder that is known to be litter."""
-    gone: list[str] = []
-    unlink = files.unlink
-
-    def told(name: str, *, dir_fd: int) -> None:
-        gone.append(name)
-        unlink(name, dir_fd=dir_fd)
-
-    store = open_spool()
-    task = put(spool, store, mail / "meta.sh")
-    monkeypatch.setattr(files, "unlink", told)
-    store.swap(task, None)
-    assert gone == [f"{IDENT}.task", "body.html", "body.txt", "meta.sh", "sent"]
+            leave(store, put(spool, store, mail / "meta.sh"), many=many)
+            assert list(store.look()) == []
 
 
 def test_what_is_no_plain_file_stays(
@@ -154,19 +141,6 @@ def test_of_another_payload_the_file_alone_goes(tmp_path: Path) -> None:
         assert before - after == ({root / goes} if goes else set()), payload
 
 
-def test_a_body_that_is_gone_already_is_no_error(
-    spool: Spool, open_spool: Opener, mail: Path
-) -> None:
-    """Whoever was there first, the task leaves all the same; so it does without a folder."""
-    store = open_spool()
-    for path in mail.iterdir():
-        path.unlink()
-    mail.rmdir()
-    task = put(spool, store, mail / "meta.sh")
-    store.swap(task, None)
-    assert list(store.look()) == []
-
-
 def test_a_task_weighs_what_would_go_with_it(spool: Spool, open_spool: Opener, mail: Path) -> None:
     """Its own file and the plain files of its mail; what would stay does not count, and beside
     another payload nothing does."""
@@ -187,12 +161,10 @@ def test_a_task_weighs_what_would_go_with_it(spool: Spool, open_spool: Opener, m
 
 
 def add(store: NftbanStore, payload: object, number: int = 2, kind: str = "mail_send") -> Task:
-    """One more task that names a payload, waiting."""
+    """One more task with a payload, waiting."""
     ident = f"20261120T094115Z-{kind}-{number:08x}"
     store.swap(None, Task(ident, kind, State.PENDING, NOW, payload=str(payload)))
-    (task,) = store.look({ident})
-    assert isinstance(task, Task)
-    return task
+    return found(store, ident)
 
 
 def tasks_in(store: NftbanStore, state: State) -> list[Task]:
@@ -200,66 +172,47 @@ def tasks_in(store: NftbanStore, state: State) -> list[Task]:
     return [item for item in store.look({store.states[state]}) if isinstance(item, Task)]
 
 
-@pytest.fixture
-def unsent(mail: Path) -> Path:
-    """A mail that nobody has sent yet."""
-    (mail / "sent").unlink()
-    return mail
-
-
 @pytest.mark.parametrize("many", [False, True])
 def test_a_mail_stays_for_the_other_task_that_names_it(tmp_path: Path, many: bool) -> None:
-    """Who is deleted for good takes no unsent mail from another; the last one takes it along."""
+    """A task that is deleted for good takes no unsent mail from another; the last one takes it
+    along, be it in one lot with the first."""
     for state, file in itertools.product((State.DEAD, State.TRASH), ("meta.sh", "body.txt")):
         spool = new_spool(tmp_path / f"{state.value}{file}")
-        unsent = a_mail(spool)
-        (unsent / "sent").unlink()
+        mail = a_mail(spool, sent=False)
         with naming(state, file), closing(NftbanStore(spool, lambda: NOW)) as store:
-            gone = put(spool, store, unsent / file, state)
-            other = add(store, unsent / "meta.sh")
-            before = names(unsent)
-            removed(store, gone, many)
-            assert names(unsent) == before
+            gone = put(spool, store, mail / file, state)
+            other, before = add(store, mail / "meta.sh"), names(mail)
+            leave(store, gone, many=many)
+            assert names(mail) == before
             (claimed,) = store.take(NOW, "me", 1)
             assert claimed.id == other.id
-            store.swap(claimed, None)
-            assert not unsent.exists()
+            leave(store, claimed)
+            assert not mail.exists()
+
+            mail = a_mail(spool, sent=False)
+            first, second = put(spool, store, mail / "meta.sh", state), add(store, mail / "meta.sh")
+            store.swap(second, replace(second, state=State.TRASH))
+            leave(store, first, found(store, second.id))
+            assert not mail.exists()
 
 
-def test_of_several_that_leave_together_the_last_one_takes_the_mail(
-    spool: Spool, open_spool: Opener, unsent: Path
-) -> None:
-    """Two dead tasks of one mail, deleted at once, leave nothing of it."""
-    store = open_spool()
-    first = put(spool, store, unsent / "meta.sh", State.DEAD)
-    second = add(store, unsent / "meta.sh")
-    store.swap(second, replace(second, state=State.TRASH))
-    (second,) = tasks_in(store, State.TRASH)
-    assert not any(o.error for o in store.swap_all([Move(first, None), Move(second, None)]))
-    assert not unsent.exists()
-
-
-def test_a_task_that_is_on_its_way_keeps_its_mail(tmp_path: Path) -> None:
-    """One that is being moved, added, or was set aside is a task as well."""
+def test_a_task_that_is_being_moved_keeps_its_mail(tmp_path: Path) -> None:
+    """One that is being moved, added, or was kept apart is a task as well."""
     for number, where in enumerate(
         ("D.{}.pending.held.00000000.1-0-1", "T.{}.1-0-1", "twice/{}.1")
     ):
         spool = new_spool(tmp_path / str(number))
-        unsent = a_mail(spool)
-        (unsent / "sent").unlink()
+        unsent = a_mail(spool, sent=False)
         with naming(where), closing(NftbanStore(spool, lambda: NOW)) as store:
             gone = put(spool, store, unsent / "meta.sh", State.DEAD)
             other = add(store, unsent / "meta.sh")
             there = Path(spool.desk, where.format(other.id))
             there.parent.mkdir(exist_ok=True)
             Path(spool.pending, f"{other.id}.task").rename(there)
-
             store.swap(gone, None)
-
             assert (unsent / "meta.sh").exists()
-            assert list(store.named([str(unsent / "meta.sh")]).values()) == [
-                str(there.relative_to(Path(spool.pending).parent))
-            ]
+            named = str(there.relative_to(Path(spool.pending).parent))
+            assert list(store.named([str(unsent / "meta.sh")]).values()) == [named]
 
 
 def test_a_task_that_moves_while_it_is_looked_for_is_found(
@@ -305,56 +258,50 @@ def test_what_is_done_is_removed_without_a_look_at_others(
     assert list(Path(spool.mail_spool).iterdir()) == []
 
 
-def test_many_are_looked_for_at_once(
+def test_many_payloads_are_searched_for_in_one_scan(
     spool: Spool, open_spool: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To delete many tasks for good is not to read the queue once for each of them."""
+    """Deleting many tasks for good reads the queue once; where that is refused, for the lock of our
+    folder is held, the tasks leave and their mails stay."""
     store = open_spool()
-    payloads = [Path(spool.mail_spool, f"mail-{n}", "meta.sh") for n in range(60)]
-    for number, payload in enumerate(payloads):
-        payload.parent.mkdir()
-        payload.write_text("m")
-        add(store, payload, number)
-    moves = [Move(t, replace(t, state=State.TRASH)) for t in tasks_in(store, State.PENDING)]
-    assert not any(outcome.error for outcome in store.swap_all(moves))
-    looks: list[int] = []
-    named = store.named
+
+    def trashed(count: int) -> list[Task]:
+        for number in range(count):
+            payload = Path(spool.mail_spool, f"mail-{number}", "meta.sh")
+            payload.parent.mkdir()
+            payload.write_text("m")
+            add(store, payload, number)
+        waiting = tasks_in(store, State.PENDING)
+        outcomes = store.swap_all([Move(t, replace(t, state=State.TRASH)) for t in waiting])
+        assert not any(outcome.error for outcome in outcomes)
+        return tasks_in(store, State.TRASH)
+
+    looks, named = list[int](), store.named
 
     def counted(some: Collection[str]) -> dict[str, str]:
         looks.append(len(some))
         return named(some)
 
-    monkeypatch.setattr(store, "named", counted)
-
-    outcomes = store.swap_all(Move(task, None) for task in tasks_in(store, State.TRASH))
-    assert not any(outcome.error for outcome in outcomes)
-
-    assert looks == [60]
-    assert list(Path(spool.mail_spool).iterdir()) == []
-
-
-def test_who_cannot_look_takes_no_mail_away(
-    spool: Spool, open_spool: Opener, unsent: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where the lock of the desk is not to be had the task leaves, and its mail stays."""
-    store = open_spool()
-    gone = put(spool, store, unsent / "meta.sh", State.DEAD)
-
     def refused(some: object) -> object:
         raise TimeoutError("its holder may be stopped")
 
+    monkeypatch.setattr(store, "named", counted)
+    leave(store, *trashed(60))
+    assert looks == [60]
+    assert list(Path(spool.mail_spool).iterdir()) == []
+
     monkeypatch.setattr(store, "named", refused)
-    store.swap(gone, None)
+    leave(store, *trashed(1), many=False)
     assert list(store.look()) == []
-    assert (unsent / "meta.sh").exists()
+    assert names(Path(spool.mail_spool, "mail-0")) == ["meta.sh"]
 
 
 @pytest.mark.parametrize("many", [False, True])
 def test_a_power_cut_after_a_delivery_brings_no_mail_back_unmarked(
     spool: Spool, open_spool: Opener, mail: Path, many: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk has it that the task has left before its mail goes, and that the mail has gone
-    before its mark does."""
+    """The task's removal is on the disk before its mail goes, and the mail's before its mark goes;
+    where the disk does not confirm it, mail and mark stay."""
     store = open_spool(durable=True)
     task = put(spool, store, mail / "meta.sh")
     steps: list[str] = []
@@ -368,16 +315,19 @@ def test_a_power_cut_after_a_delivery_brings_no_mail_back_unmarked(
         steps.append(f"fsync {Path(f'/proc/self/fd/{fd}').resolve().name}")
         fsync(fd)
 
+    def refused(fd: int) -> None:
+        raise OSError(5, "Input/output error")
+
     monkeypatch.setattr(files, "unlink", unlinked)
     monkeypatch.setattr(files, "fsync", synced)
-
-    if many:
-        assert [outcome.error for outcome in store.swap_all([Move(task, None)])] == [None]
-    else:
-        store.swap(task, None)
-
+    leave(store, task, many=many)
     assert steps[:2] == [f"{IDENT}.task", "fsync work"]
     assert steps[2:] == ["body.html", "body.txt", "meta.sh", f"fsync {mail.name}", "sent"]
+
+    task = put(spool, store, a_mail(spool) / "meta.sh")
+    monkeypatch.setattr(files, "fsync", refused)
+    store.swap(task, None)
+    assert (mail / "sent").exists() and (mail / "meta.sh").exists()
 
 
 def test_a_task_without_a_mail_pays_for_no_fsync(tmp_path: Path) -> None:
@@ -393,21 +343,6 @@ def test_a_task_without_a_mail_pays_for_no_fsync(tmp_path: Path) -> None:
                 store.swap(task, None)
             assert list(store.look()) == []
             assert plain.exists() == (payload != "{}/plain.txt")
-
-
-def test_where_the_disk_does_not_confirm_the_mark_stays(
-    spool: Spool, open_spool: Opener, mail: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The task may come back then, and finds its mail marked as sent."""
-    store = open_spool(durable=True)
-    task = put(spool, store, mail / "meta.sh")
-
-    def refused(fd: int) -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(files, "fsync", refused)
-    store.swap(task, None)
-    assert (mail / "sent").exists() and (mail / "meta.sh").exists()
 
 
 def test_a_link_above_the_mail_spool_leads_nowhere(

@@ -64,53 +64,34 @@ def test_what_changed_in_either_database_is_named(open_queue: Opener) -> None:
     assert jobs() == set()
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "UPDATE mail_queue SET last_error = 'x' WHERE registration_number = 1001",
-        "UPDATE mail_queue SET locked_until = 5 WHERE registration_number = 1001",
-        "UPDATE mail_queue SET attempts = 'x' WHERE registration_number = 1001",
-        "UPDATE mail_queue SET note = NULL WHERE registration_number = 1001",
-        "DELETE FROM mail_queue WHERE registration_number = 1001",
-    ],
-)
-def test_any_column_tells(open_queue: Opener, sql: Sql, change: str) -> None:
-    """A row is named whatever of it changed: a revision goes by all of its columns, and so does
-    what cannot be read any more."""
-    sql("ALTER TABLE mail_queue ADD COLUMN note TEXT DEFAULT ''")
-    store = open_queue()
-    store.enqueue(1001)
-    store.enqueue(1002)
-    jobs = listening(open_queue())
-    sql(change)
-    assert jobs() == {USER, ORGANIZER}
-
-
-def test_a_row_that_has_another_job_names_both(open_queue: Opener, sql: Sql) -> None:
-    """Where a row was given to another number, the job that left and the one that came change."""
-    store = open_queue()
-    store.enqueue(1001, ["user"])
-    jobs = listening(store)
-    sql("UPDATE mail_queue SET registration_number = 1002")
-    assert jobs() == {USER, "1002-user"}
-
-
-@pytest.mark.parametrize("number", [-1, "x", 1 << 62])
-def test_what_has_no_name_is_news_of_everything(
-    open_queue: Opener, sql: Sql, number: object
+def test_a_change_in_any_column_names_the_job(
+    both_jobs: ZgbStore, open_queue: Opener, sql: Sql
 ) -> None:
-    """A row that is no job, or has a number beyond all reason, cannot be named: look everywhere."""
-    store = open_queue()
-    store.enqueue(1001, ["user"])
-    jobs = listening(store)
-    sql("UPDATE mail_queue SET registration_number = ?", number)
-    assert jobs() is None
+    """A row is named whatever column of it changed, and a row given to another number by both jobs;
+    one that stopped being a job is a problem and missing; where a row cannot be named, all may have
+    changed."""
+    sql("ALTER TABLE mail_queue ADD COLUMN note TEXT DEFAULT ''")
+    both_jobs.enqueue(1002)
+    jobs = listening(open_queue())
+    mine = "WHERE registration_number = 1001"
+    for change in ("last_error = 'x'", "locked_until = 5", "attempts = 'x'", "note = NULL"):
+        sql(f"UPDATE mail_queue SET {change} {mine}")
+        assert jobs() == {USER, ORGANIZER}, change
+    problem, missing = both_jobs.look({USER})
+    assert isinstance(problem, Problem) and missing == Missing(USER)
+    sql(f"UPDATE mail_queue SET registration_number = 1003 {mine}")
+    assert jobs() == {USER, ORGANIZER, "1003-user", "1003-organizer"}
+    sql("DELETE FROM mail_queue WHERE registration_number = 1002")
+    assert jobs() == {"1002-user", "1002-organizer"}
+    for number in (-1, "x", 1 << 62):
+        sql("UPDATE mail_queue SET registration_number = ? WHERE mail_type = 'user'", number)
+        assert jobs() is None
     sql("DELETE FROM mail_queue")
     assert jobs() is None
 
 
-def test_before_it_listens_it_knows_only_that_something_changed(open_queue: Opener) -> None:
-    """What changed between a store's opening and the first question is told, but not named."""
+def test_a_change_before_the_first_question_is_not_named(open_queue: Opener) -> None:
+    """What changed between a store's opening and the first question may be anything, once."""
     store, other = open_queue(), open_queue()
     wait = store.doorbell.wait
     assert wait is not None
@@ -139,16 +120,6 @@ def test_what_is_wrong_as_a_whole_is_named(open_queue: Opener, sql: Sql) -> None
     assert {item for item in seen if isinstance(item, Problem)} == wrong
     assert {problem.where for problem in wrong} == {"orphans", "mailMaxPerHour"}
     assert store.controls["mailQueueEnabled"].now == "0"
-
-
-def test_what_cannot_be_read_any_more_is_no_job(open_queue: Opener, sql: Sql) -> None:
-    """A row that stopped being a job is a problem, and the job is missing."""
-    store = open_queue()
-    store.enqueue(1001, ["user"])
-    sql("UPDATE mail_queue SET attempts = 'x'")
-    problem, missing = store.look({USER})
-    assert isinstance(problem, Problem)
-    assert missing == Missing(USER)
 
 
 def test_comparing_spares_the_machine(

@@ -34,10 +34,11 @@ def a_look(**changes: Any) -> Seen:
     return seen._replace(**changes)
 
 
-def test_all_is_well() -> None:
-    """Each figure has its row, and there is nothing to see to."""
-    found = told(a_look(ended=NOW - 60, last="2 sent"))
-    assert found.rows == (
+def test_each_figure_has_its_row() -> None:
+    """A queue without faults has a row for each figure and no warning; without tokens, when the
+    next one comes; without a table of registrations, no row for them."""
+    seen = told(a_look(ended=NOW - 60, last="2 sent"))
+    assert seen.rows == (
         ("tokens", "3 of 5"),
         ("rate", "40 an hour, 5 at once at most"),
         ("backlog", "6 waiting, 4 due; empty in 4m at best"),
@@ -45,7 +46,16 @@ def test_all_is_well() -> None:
         ("last run", "2026-11-20 10:19:00Z, 1 min ago: 2 sent"),
         ("redirect", "off"),
     )
-    assert found.warnings == ()
+    assert seen.warnings == ()
+    none, paused = FIGURES._replace(tokens=0), CONFIG._replace(enabled=False)
+    assert dict(told(a_look(figures=none)).rows)["next token"] == "10:20:30Z (in 30 s)"
+    assert "next token" not in dict(told(a_look(figures=none, settings=paused)).rows)
+    full = FIGURES._replace(tokens=5, registrations=None)
+    rows = dict(told(a_look(figures=full, backlog=Backlog(0, 0, 0, 0))).rows)
+    assert (rows["tokens"], rows["backlog"]) == ("5 of 5", "nothing waits")
+    assert "registrations" not in rows
+    assert Orphans(1, 9, 0).told == "1 job has no registration: the next run deletes it"
+    assert Orphans(2, 9, 0).told == "2 jobs have no registration: the next run deletes them"
 
 
 def test_facts_and_forecast_agree_on_the_end_of_the_backlog(open_queue: Opener, sql: Sql) -> None:
@@ -64,71 +74,43 @@ def test_facts_and_forecast_agree_on_the_end_of_the_backlog(open_queue: Opener, 
     assert dict(told(seen).rows)["backlog"] == f"8 waiting, 4 due; {ahead}"
 
 
-def test_the_next_token_is_told_where_there_is_none() -> None:
-    """Until then the next mail need not wait for it; and while it is paused, for nothing else."""
-    none = FIGURES._replace(tokens=0)
-    paused = CONFIG._replace(enabled=False)
-    assert dict(told(a_look(figures=none)).rows)["next token"] == "10:20:30Z (in 30 s)"
-    assert "next token" not in dict(told(a_look(figures=none, settings=paused)).rows)
+def settings(**changes: Any) -> dict[str, Any]:
+    """Their settings, changed."""
+    return {"settings": CONFIG._replace(**changes)}
 
 
-def test_without_a_table_of_registrations_nothing_is_said_of_them() -> None:
-    """Nor of when an empty backlog will be sent."""
-    full = FIGURES._replace(tokens=5, registrations=None)
-    rows = dict(told(a_look(figures=full, backlog=Backlog(0, 0, 0, 0))).rows)
-    assert rows["tokens"] == "5 of 5"
-    assert rows["backlog"] == "nothing waits"
-    assert "registrations" not in rows
+EMPTY = {"backlog": Backlog(0, 0, 0, 0)}
+WARNINGS: tuple[tuple[dict[str, Any], str], ...] = (
+    (settings(refilled=str(int(NOW - SILENT - 1))), "cron silent: no run for 3 min"),
+    (settings(refilled=str(int(NOW - SILENT))), ""),
+    (settings(refilled=None), "no run is known of"),
+    (
+        settings(enabled=False, refilled="0") | {"ended": NOW - 600} | EMPTY,
+        "cron silent: no run for 10 min",
+    ),
+    ({"began": NOW - 200}, "cron silent: no run for 3 min"),
+    ({"changed": (NOW - 59.4,)}, "no run is known of"),
+    ({"began": NOW - 90, "changed": (NOW - 59.4,)}, ""),
+    ({"changed": (NOW - 120,)}, ""),
+    (settings(enabled=False), "paused, 6 jobs waiting"),
+    (settings(enabled=False) | {"backlog": Backlog(0, 0, 0, 3)}, ""),
+    (settings(redirected=True) | {"way": redirect.Way.REDIRECTED}, "redirect ON"),
+    (settings(redirected=True) | {"way": redirect.Way.UNDECIDABLE}, "redirect guard undecidable"),
+    (settings(redirected=True), ""),
+    (settings(rate="160"), "expected 1 to 60"),
+    ({"gap": 451.0}, "runs are 7 min apart"),
+    ({"gap": 450.0}, ""),
+    ({"beside": ("the log is public",)}, "the log is public"),
+)
+"""What differs from a queue without faults, and the one warning of it, if any."""
 
 
-def test_what_should_worry_somebody() -> None:
-    """Each is one warning."""
-    for changes, warning in (
-        (
-            {"settings": CONFIG._replace(refilled=str(int(NOW - SILENT - 1)))},
-            "cron silent: no run for 3 min",
-        ),
-        ({"settings": CONFIG._replace(refilled=None)}, "no run is known of"),
-        (
-            {
-                "settings": CONFIG._replace(enabled=False, refilled="0"),
-                "ended": NOW - 600,
-                "backlog": Backlog(0, 0, 0, 0),
-            },
-            "cron silent: no run for 10 min",
-        ),
-        ({"began": NOW - 200}, "cron silent: no run for 3 min"),
-        ({"changed": (NOW - 59.4,)}, "no run is known of"),
-        ({"settings": CONFIG._replace(enabled=False)}, "paused, 6 jobs waiting"),
-        (
-            {"settings": CONFIG._replace(redirected=True), "way": redirect.Way.REDIRECTED},
-            "redirect ON",
-        ),
-        (
-            {"settings": CONFIG._replace(redirected=True), "way": redirect.Way.UNDECIDABLE},
-            "redirect guard undecidable",
-        ),
-        ({"settings": CONFIG._replace(rate="160")}, "expected 1 to 60"),
-        ({"gap": 451.0}, "runs are 7 min apart"),
-        ({"beside": ("the log is public",)}, "the log is public"),
-    ):
+def test_what_is_a_warning() -> None:
+    """Each fault is one warning; just within bounds there is none."""
+    for changes, warning in WARNINGS:
         with naming(changes, warning):
-            (found,) = told(a_look(**changes)).warnings
-
-            assert warning in found
-
-
-def test_what_should_worry_nobody() -> None:
-    """Just within bounds there is no warning."""
-    for changes in (
-        {"settings": CONFIG._replace(refilled=str(int(NOW - SILENT)))},
-        {"gap": 450.0},
-        {"began": NOW - 90, "changed": (NOW - 59.4,)},
-        {"changed": (NOW - 120,)},
-        {"settings": CONFIG._replace(enabled=False), "backlog": Backlog(0, 0, 0, 3)},
-        {"settings": CONFIG._replace(redirected=True)},
-    ):
-        assert told(a_look(**changes)).warnings == ()
+            seen = told(a_look(**changes)).warnings
+            assert len(seen) == bool(warning) and all(warning in one for one in seen)
 
 
 def test_the_gap_between_runs_is_the_usual_one(tmp_path: Path) -> None:
@@ -146,8 +128,8 @@ def test_the_gap_between_runs_is_the_usual_one(tmp_path: Path) -> None:
 
 
 def test_a_queue_is_looked_at_with_its_log(open_queue: Opener, sql: Sql, tmp_path: Path) -> None:
-    """Waiting, due, failed and parked jobs are counted; the log tells of the last run, and that a
-    line of it is broken."""
+    """Waiting, due, failed and parked jobs are counted, failed ones as parked where only an
+    operator retries; the log gives the last run, and that it, or a line of it, cannot be read."""
     store, path = open_queue(), tmp_path / "q.log"
     store.enqueue(1001)
     store.enqueue(1002)
@@ -161,11 +143,13 @@ def test_a_queue_is_looked_at_with_its_log(open_queue: Opener, sql: Sql, tmp_pat
     path.write_bytes(path.read_bytes() + b"broken\n")
 
     seen = look(store, str(path), NOW)
-
     assert seen.backlog == (3, 2, 1, 1)
     assert (seen.ended, seen.last) == (NOW - 5, "2 sent, 1 failed")
     assert seen.way is redirect.Way.UNDECIDABLE
     assert seen.beside == (f"1 line of the log {path} cannot be read",)
+    assert open_queue(auto_retry=False).backlog(NOW + 90) == (2, 2, 0, 2)
+    (warning,) = look(store, str(tmp_path), NOW).beside
+    assert warning.startswith(f"the log {tmp_path} cannot be read: ")
 
 
 def test_who_sets_the_rate_is_no_run(open_queue: Opener, tmp_path: Path) -> None:
@@ -183,27 +167,3 @@ def test_who_sets_the_rate_is_no_run(open_queue: Opener, tmp_path: Path) -> None
     assert seen.settings.refilled == str(int(NOW))
     assert seen.last_sign is None
     assert any("cron silent" in warning for warning in told(seen).warnings)
-
-
-def test_in_the_literal_mode_failed_jobs_wait_for_somebody(open_queue: Opener) -> None:
-    """They are counted as parked, for nothing but an operator brings them back."""
-    store = open_queue(auto_retry=False)
-    store.enqueue(1001)
-    (task,) = store.take(NOW, "me", 1)
-    store.swap(task, verbs.nack(task, NOW, "no"))
-    assert store.backlog(NOW + 60) == (1, 1, 0, 1)
-
-
-def test_one_orphan_is_told_as_one() -> None:
-    """And two as two."""
-    assert Orphans(1, 9, 0).told == "1 job has no registration: the next run deletes it"
-    assert Orphans(2, 9, 0).told == "2 jobs have no registration: the next run deletes them"
-
-
-def test_a_log_that_cannot_be_read_is_said(open_queue: Opener, tmp_path: Path) -> None:
-    """The figures are told all the same."""
-    path = tmp_path / "folder"
-    path.mkdir()
-    seen = look(open_queue(), str(path), NOW)
-    (warning,) = seen.beside
-    assert warning.startswith(f"the log {path} cannot be read: ")

@@ -130,88 +130,61 @@ def test_no_value_ends_it(
             all_that_can_be_done(store)
 
 
-@pytest.mark.parametrize(
-    ("column", "value", "said"),
-    [
-        ("attempts", (1 << 63) - 1, "attempts is 9223372036854775807, expected less than"),
-        ("attempts", 1 << 31, "expected less than 2,147,483,648"),
-        ("attempts", "9" * 5000, "expected a whole number from 0 on"),
-        ("locked_until", 1 << 60, "locked_until: no time that could be meant"),
-    ],
-)
-def test_a_number_beyond_all_bounds_is_a_problem(
-    open_queue: Opener, sql: Sql, column: str, value: Cell, said: str
-) -> None:
-    """What could not be counted on from is named, and never claimed; the next job is."""
-    store = open_queue()
-    store.enqueue(1001)
-    sql("PRAGMA ignore_check_constraints = ON")
-    sql(f"UPDATE mail_queue SET {column} = ? WHERE mail_type = 'user'", value)
-    (what,) = (item.what for item in set(store.look()) if isinstance(item, Problem))
-    assert said in what
-    assert [task.id for task in store.take(NOW, "me", 9)] == ["1001-organizer"]
-
-
-def test_a_value_that_is_too_large_is_said(open_queue: Opener, sql: Sql) -> None:
-    """A value of more than 1 MiB is not read: a page of such rows would fill the memory."""
-    store = open_queue()
-    store.enqueue(1001)
+def test_what_is_too_large_is_refused(both_jobs: ZgbStore, sql: Sql) -> None:
+    """A value of more than 1 MiB is not read: a page of such rows would fill the memory; nor is a
+    before-image with a number that no column holds, or nested too deeply."""
+    job = there(both_jobs)
+    for number in (b"1" + b"0" * 400, b"[" * 60_000, b"9" * 5000):
+        image = b'{"id": "1001-user", "key": 1, "row": {"attempts": %s}}' % number
+        with pytest.raises(Unsupported):
+            both_jobs.recall(job, image, State.PENDING)
     sql("UPDATE mail_queue SET last_error = CAST(zeroblob((1 << 20) + 1) AS TEXT)")
     with pytest.raises(Unavailable, match="a value in it has more than 1,048,576 bytes"):
-        list(store.look())
-
-
-def fifo(path: Path) -> None:
-    """A FIFO that nobody writes to."""
-    os.mkfifo(path)
-
-
-def folder(path: Path) -> None:
-    """A folder."""
-    path.mkdir()
-
-
-def device(path: Path) -> None:
-    """A link to a device without an end."""
-    path.symlink_to("/dev/zero")
+        list(both_jobs.look())
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-@pytest.mark.parametrize("make", [fifo, folder, device])
 def test_only_a_plain_file_is_a_database(
-    tmp_path: Path, make: Callable[[Path], None], read_only: bool
+    place: Place, open_queue: Opener, tmp_path: Path, read_only: bool
 ) -> None:
-    """Nobody waits for a FIFO, and nothing else is read or written either."""
-    path = tmp_path / "zgb.db"
-    make(path)
-    with pytest.raises(Unavailable, match="no plain file, expected a SQLite database"):
-        ZgbStore(Place(str(path), read_only=read_only))
-    assert [entry.name for entry in tmp_path.iterdir()] == ["zgb.db"]
+    """A FIFO, a folder or a link to a device is neither waited for, read nor written; a FIFO in
+    place of an open database is reported until the database is back."""
+    path = tmp_path / "other" / "zgb.db"
+    path.parent.mkdir()
+    cases: tuple[tuple[Callable[[], object], Callable[[], object]], ...] = (
+        (lambda: os.mkfifo(path), path.unlink),
+        (path.mkdir, path.rmdir),
+        (lambda: path.symlink_to("/dev/zero"), path.unlink),
+    )
+    for make, undo in cases:
+        make()
+        with pytest.raises(Unavailable, match="no plain file, expected a SQLite database"):
+            ZgbStore(Place(str(path), read_only=read_only))
+        assert [entry.name for entry in path.parent.iterdir()] == ["zgb.db"]
+        undo()
 
-
-def test_a_fifo_in_the_place_of_an_open_one_is_said(place: Place, open_queue: Opener) -> None:
-    """A console that has it open does not stand still when a FIFO takes its place."""
-    store = open_queue(read_only=True)
+    store = open_queue(read_only=read_only)
     kept = Path(place.path).rename(f"{place.path}.kept")
-    fifo(Path(place.path))
+    os.mkfifo(place.path)
     with pytest.raises(Unavailable, match="no plain file"):
         list(store.look())
     kept.replace(place.path)
     assert list(store.look()) == []
 
 
-def test_a_link_to_it_is_the_same_queue(place: Place, open_queue: Opener, tmp_path: Path) -> None:
-    """By whatever name a database is reached, what is held of it is held: nothing is put aside
-    where those who go by the other name do not see it."""
+def test_a_link_to_it_is_the_same_queue(
+    user_job: ZgbStore, place: Place, open_queue: Opener, tmp_path: Path
+) -> None:
+    """A held job is shown by any name of its database, and our own database is beside the real
+    one."""
     link = tmp_path / "elsewhere" / "link.db"
     link.parent.mkdir()
     link.symlink_to(place.path)
-    store, other = open_queue(), open_queue(path=str(link))
-    store.enqueue(1001, ["user"])
-    store.swap(there(store), verbs.hold(there(store), NOW))
-    assert there(other) == there(store)
+    other = open_queue(path=str(link))
+    user_job.swap(there(user_job), verbs.hold(there(user_job), NOW))
+    assert there(other) == there(user_job)
     other.swap(there(other), verbs.release(there(other), NOW))
-    assert there(store).state is State.PENDING
+    assert there(user_job).state is State.PENDING
     assert [entry.name for entry in link.parent.iterdir()] == ["link.db"]
 
 
@@ -419,24 +392,6 @@ def test_the_log_of_a_killed_writer_where_we_may_not_write(place: Place, shared:
         closed.chmod(0o555)
         by_nobody(look)
         closed.chmod(0o755)
-
-
-@pytest.mark.parametrize(
-    "image",
-    [
-        b'{"id": "1001-user", "key": 1, "row": {"attempts": 1%s}}' % (b"0" * 400),
-        b'{"id": "1001-user", "key": 1, "row": {"attempts": %s}}' % (b"[" * 60_000),
-        b'{"id": "1001-user", "key": 1, "row": {"attempts": %s}}' % (b"9" * 5000),
-    ],
-    ids=["large", "deep", "endless"],
-)
-def test_a_wrong_before_image_is_refused(open_queue: Opener, image: bytes) -> None:
-    """A before-image with a number that no column holds, or nested too deeply, restores nothing."""
-    store = open_queue()
-    store.enqueue(1001)
-    dead = there(store)
-    with pytest.raises(Unsupported):
-        store.recall(dead, image, State.PENDING)
 
 
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n"

@@ -16,6 +16,7 @@ from engine.store import StoreError, Unavailable
 from engine.stores.zgb import Place, ZgbStore, create
 from tests.stores.hot_journals import plant
 from tests.stores.nobody import NOBODY, by_nobody, nobodys_folder
+from tests.stores.seen import found
 from tui.cli import main
 
 NOW = 1_795_170_000.0
@@ -50,8 +51,7 @@ def victim(tmp_path: Path) -> Path:
 
 def one(store: ZgbStore) -> Task:
     """The job of the queue."""
-    (task,) = (item for item in store.look({"7-user"}) if isinstance(item, Task))
-    return task
+    return found(store, "7-user")
 
 
 def look(store: ZgbStore) -> None:
@@ -61,10 +61,7 @@ def look(store: ZgbStore) -> None:
 
 def hold(store: ZgbStore) -> None:
     """Move it to our own database."""
-    seen = one(store)
-    held = verbs.hold(seen, NOW)
-    assert held is not None
-    store.swap(seen, held)
+    store.swap(one(store), verbs.hold(one(store), NOW))
 
 
 ACTS = {"look": look, "hold": hold}
@@ -93,14 +90,23 @@ def test_a_planted_journal_removes_nothing_of_root(
 @as_root
 @pytest.mark.parametrize("read_only", [False, True])
 def test_a_journal_of_another_user_is_reported_not_rolled_back(
-    database: Path, victim: Path, read_only: bool
+    database: Path, victim: Path, read_only: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Root that only looks leaves a hot journal as it is, and says which command ends it."""
+    """Root that only looks leaves a hot journal as it is, and names the command that ends it, in
+    the doctor as well; a worker of root rolls it back with the owner's rights."""
     journal = plant(database, victim, NOBODY)
     before = journal.read_bytes()
     with pytest.raises(Unavailable, match=r"zgb\.db-journal.*sudo -u nobody spooldeck status"):
         ZgbStore(Place(str(database), read_only=read_only))
+    assert main(["zgb", "doctor", str(database)]) == 1
+    said = capsys.readouterr().out
+    assert f"sudo -u nobody spooldeck status {database}" in said
+    assert "mend: run that command: it rolls the unfinished write back" in said
     assert journal.read_bytes() == before
+
+    with closing(ZgbStore(Place(str(database), rolls_back=True), lambda: NOW)) as store:
+        look(store)
+    assert not journal.exists() and victim.exists()
 
 
 @as_root
@@ -127,18 +133,6 @@ def test_the_journal_of_a_dead_program_of_ours_is_rolled_back(tmp_path: Path) ->
     with closing(ZgbStore(Place(str(path)), lambda: NOW)) as store:
         look(store)
     assert not journal.exists()
-
-
-@as_root
-def test_a_worker_of_root_rolls_back_with_the_rights_of_the_owner(
-    database: Path, victim: Path
-) -> None:
-    """A worker goes on where the owner's program was interrupted."""
-    journal = plant(database, victim, NOBODY)
-    with closing(ZgbStore(Place(str(database), rolls_back=True), lambda: NOW)) as store:
-        look(store)
-    assert not journal.exists()
-    assert victim.exists()
 
 
 @as_root
@@ -172,46 +166,27 @@ def test_a_side_file_that_is_no_plain_file_is_not_opened(
 
 
 def test_looking_opens_to_read_only(tmp_path: Path) -> None:
-    """A look holds no descriptor by which the database could be written; the first change does."""
+    """A look has no descriptor open by which the database could be written, and leaves no side file
+    in WAL mode; the first change opens one."""
     path = tmp_path / "zgb.db"
     fill(path)
 
     def modes() -> set[int]:
-        found = set()
+        seen = set()
         for entry in Path("/proc/self/fd").iterdir():
             with suppress(FileNotFoundError):  # the one by which they are listed
                 if entry.readlink() == path:
                     info = Path(f"/proc/self/fdinfo/{entry.name}").read_text().split()
-                    found.add(int(info[info.index("flags:") + 1], 8) & os.O_ACCMODE)
-        return found
+                    seen.add(int(info[info.index("flags:") + 1], 8) & os.O_ACCMODE)
+        return seen
 
     with closing(ZgbStore(Place(str(path)), lambda: NOW)) as store:
         look(store)
-        looking = modes()
+        assert modes() == {os.O_RDONLY}
         store.control("mailQueueEnabled", value="1")
         assert modes() == {os.O_RDWR}
-
-    assert looking == {os.O_RDONLY}
-
-
-def test_a_look_at_a_database_in_wal_mode_leaves_nothing_behind(tmp_path: Path) -> None:
-    """The side files that SQLite needs to read it are gone when it is closed."""
-    path = tmp_path / "zgb.db"
-    fill(path)
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA journal_mode = WAL")
     with closing(ZgbStore(Place(str(path)), lambda: NOW)) as store:
         look(store)
     assert [entry.name for entry in tmp_path.iterdir()] == ["zgb.db"]
-
-
-@as_root
-def test_the_doctor_knows_what_ends_a_journal(
-    database: Path, victim: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The remedy of a hot journal is the command as that user, not a change of rights."""
-    plant(database, victim, NOBODY)
-    assert main(["zgb", "doctor", str(database)]) == 1
-    said = capsys.readouterr().out
-    assert f"sudo -u nobody spooldeck status {database}" in said
-    assert "mend: run that command: it rolls the unfinished write back" in said
