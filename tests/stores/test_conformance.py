@@ -43,25 +43,17 @@ CHANGES = {
 
 
 class Shape(NamedTuple):
-    """What the tasks of a format are like, where formats differ."""
+    """The tasks of a format, where formats differ."""
 
-    ident: Callable[[int, str], str]
-    """The id of a task by its number and kind."""
-    description: Callable[[int, str], str]
-    """What a task says of itself unless it is told otherwise."""
-    kinds: tuple[str, ...]
-    """Kinds in the order in which their tasks come, added in that order."""
-    kind: str
-    """The kind of a task that nobody says anything about."""
-    told: Callable[[Task], Task]
-    """A new task that says "all of it" where it may."""
-    in_line: Callable[[list[Task]], list[Task]]
-    """Tasks that are due alike, as they were added, in the order in which they are claimed."""
+    ident: Callable[[int, str], str]  # the id of a task by its number and kind
+    description: Callable[[int, str], str]  # of a new task
+    kinds: tuple[str, ...]  # in the order in which their tasks are claimed, added in that order
+    kind: str  # of a new task
+    told: Callable[[Task], Task]  # a new task with the text "all of it" in a field
+    in_line: Callable[[list[Task]], list[Task]]  # tasks as added, in the order of their claims
     has_payload: bool = True
-    destination: str = ""
-    """Whom a task is for, where nobody says anything."""
-    own: frozenset[str] = frozenset()
-    """What the store says of a new task by itself, or has no place for, whatever it was given."""
+    destination: str = ""  # of a new task
+    own: frozenset[str] = frozenset()  # fields that the store sets by itself, or has no place for
 
 
 def _stamped(number: int, kind: str) -> str:
@@ -107,7 +99,7 @@ class Factory(Protocol):
     """Makes tasks that are not stored yet, in the shape of the store under test."""
 
     def __call__(self, number: int = 1, kind: str = "", **changes: object) -> Task:
-        """A task that is due at once; numbers go by the order of ids."""
+        """A task that is due now; numbers are in the order of ids."""
         ...
 
 

@@ -12,14 +12,6 @@ from tests.stores.seen import naming
 AT = At("some.yaml", "stores.zgb", "/etc/spooldeck")
 
 
-def test_nothing_said_is_as_the_document_has_it() -> None:
-    """Without a word every value is the default, and the place is the default place."""
-    settings = said(None, AT)
-    assert settings == Settings()
-    assert settings.place("/data/q.db") == Place("/data/q.db")
-    assert settings.enqueued == ("user", "organizer")
-
-
 def test_everything_can_be_said() -> None:
     """Each key comes to what it says; paths start from the configuration's folder."""
     settings = said(
@@ -59,8 +51,9 @@ def test_everything_can_be_said() -> None:
     assert settings.enqueued == ("user",)
 
 
-def test_what_cannot_be_meant_is_said() -> None:
-    """Each error names its key, and what was expected."""
+def test_a_wrong_setting_is_reported_with_its_key() -> None:
+    """Each error names its key, and what was expected; without any setting the defaults hold, a
+    lease shorter than a mail is too short, and without a template nothing can be sent."""
     for value, words in (
         ({"leas": 3}, "stores.zgb.leas: unknown key, .*did you mean lease"),
         ({"lease": 0}, "stores.zgb.lease: .*at least 1"),
@@ -75,17 +68,11 @@ def test_what_cannot_be_meant_is_said() -> None:
     ):
         with naming(value, words), pytest.raises(ConfigError, match=words):
             said(value, AT)
-
-
-def test_a_lease_must_outlast_a_mail() -> None:
-    """Else somebody else takes a job up while its mail is being sent."""
-    settings = Settings(lease=100)
-    assert settings.too_short(100 - HANDOVER) == ""
-    assert "expected at least 165 s" in settings.too_short(100.0)
-
-
-def test_without_any_template_nothing_can_be_sent() -> None:
-    """That is said beforehand, with the keys to set."""
-    one = said({"types": {"organizer": {"template": "/o.txt"}}}, AT)
-    assert "stores.zgb.types.user.template" in Settings().unworkable
-    assert one.unworkable == ""
+    settings = said(None, AT)
+    assert settings == Settings() and settings.place("/data/q.db") == Place("/data/q.db")
+    assert settings.enqueued == ("user", "organizer")
+    assert "stores.zgb.types.user.template" in settings.unworkable
+    assert said({"types": {"organizer": {"template": "/o.txt"}}}, AT).unworkable == ""
+    short = Settings(lease=100)
+    assert short.too_short(100 - HANDOVER) == ""
+    assert "expected at least 165 s" in short.too_short(100.0)
