@@ -202,7 +202,6 @@ def test_what_may_still_be_written_is_left(spool: Spool, open_spool: Opener) -> 
         store = open_spool(lambda age=age: time.time() + age)
         taken(store, later())
         assert (bool(store.set_aside()), path.exists()) == (moved, not moved)
-
     path.write_bytes(FILE[:100])
     store = open_spool(later)
     assert taken(store, later()) == []

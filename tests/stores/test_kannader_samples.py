@@ -174,7 +174,6 @@ def recovers(root: Path, store: KannaderStore, expected: set[str], left: int) ->
     dry = store.recover(dry=True)
     assert every_file(root) == before
     done = store.recover()
-
     assert tree(root) == expected
     subjects = [[line.rpartition(": ")[0] for line in lines] for lines in (dry, done)]
     assert subjects[0] == subjects[1]

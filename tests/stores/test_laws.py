@@ -6,6 +6,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
@@ -27,6 +28,7 @@ from tests.examples import examples
 from tests.stores.spooled import NOW, new_spool
 
 Act = Callable[[Task, float], Task | None]
+Opener = Callable[[Callable[[], float]], Store]
 
 
 ACTS: Mapping[str, Act] = {
@@ -41,52 +43,24 @@ ACTS: Mapping[str, Act] = {
 """Whatever can be tried on a task, in whatever state it is: where no edge leads, it is refused."""
 
 
-def a_queue(path: str) -> Place:
-    """A mail queue that paces nobody and gives nothing back by itself, with 3,000 registrations."""
+def _queues(folder: str) -> Opener:
+    """A mail queue without a rate limit, whose leases do not lapse, with 3,000 registrations."""
+    path = f"{folder}/zgb.db"
     create(path)
     with closing(sqlite3.connect(path)) as db, db:
         db.executemany("INSERT INTO registrations VALUES (?, 0)", ((n,) for n in range(3000)))
-        db.executemany(
-            "INSERT INTO config VALUES (?, ?)",
-            (
-                *(("mailQueueEnabled", "1"), ("mailMaxPerHour", "1000000")),
-                *(("mailTokens", "1000000"), ("mailLastRefill", "0")),
-            ),
+        db.execute(
+            "INSERT INTO config VALUES ('mailQueueEnabled', '1'), ('mailMaxPerHour', '1000000'),"
+            " ('mailTokens', '1000000'), ('mailLastRefill', '0')"
         )
     pace = Pace(1_000_000, 1_000_000)
-    return Place(path, pace=pace, lease=10_000_000, durable=False, patience=60.0)
-
-
-Opener = Callable[[Callable[[], float]], Store]
-
-
-class World(NamedTuple):
-    """A format under test: how it is opened, and what its tasks are like."""
-
-    make: Callable[[str], Opener]
-    """Makes an empty one in a folder; what opens it takes a clock."""
-    kinds: tuple[str, str]
-    ident: Callable[[int, str], str]
-    description: Callable[[int, str], str]
-    order: Callable[[Task], object]
-    """By what those that are due are claimed, and then by arrival."""
-    destination: str = ""
-
-    def task(self, number: int, kind: str, due: float = 0.0) -> Task:
-        """A new task."""
-        ident, says = self.ident(number, kind), self.description(number, kind)
-        to = self.destination
-        return Task(ident, kind, State.PENDING, NOW, due=due, description=says, destination=to)
+    place = Place(path, pace=pace, lease=10_000_000, durable=False, patience=60.0)
+    return lambda clock: ZgbStore(place, clock)
 
 
 def _spools(folder: str) -> Opener:
     spool = new_spool(Path(folder))
     return lambda clock: NftbanStore(spool, clock)
-
-
-def _queues(folder: str) -> Opener:
-    place = a_queue(f"{folder}/zgb.db")
-    return lambda clock: ZgbStore(place, clock)
 
 
 def _memories(folder: str) -> Opener:
@@ -97,6 +71,35 @@ def _memories(folder: str) -> Opener:
 def _linked(folder: str) -> Opener:
     make_spool(folder)
     return lambda clock: KannaderStore(folder, clock, durable=False)
+
+
+class World(NamedTuple):
+    """A format under test: how it is opened, and what its tasks are like."""
+
+    make: Callable[[str], Opener]  # makes an empty one in a folder; what opens it takes a clock
+    kinds: tuple[str, str]
+    ident: Callable[[int, str], str]
+    description: Callable[[int, str], str]
+    order: Callable[[Task], object]  # by which due tasks are claimed, and then by arrival
+    destination: str = ""
+
+    def task(self, number: int, kind: str, due: float = 0.0) -> Task:
+        """A new task."""
+        ident, says = self.ident(number, kind), self.description(number, kind)
+        to = self.destination
+        return Task(ident, kind, State.PENDING, NOW, due=due, description=says, destination=to)
+
+
+class Both(NamedTuple):
+    """One operator or worker: the same actions on the reference and on the tested store."""
+
+    memory: MemoryStore
+    tested: Store
+    seen: dict[str, tuple[Task, Task]]  # what it has seen last, in each; by id
+
+    def done(self, name: str, task: Task, now: float) -> Task | None:
+        """What an action makes of a task in these stores."""
+        return verbs.along(self.tested.edges, task, ACTS[name](task, now))
 
 
 def _stamped(number: int, kind: str) -> str:
@@ -136,19 +139,6 @@ def attempted(action: Callable[[], object]) -> type[Exception] | None:
     except StoreError as error:
         return type(error)
     return None
-
-
-class Both(NamedTuple):
-    """An operator's or worker's two hands: the same actions on the reference and on the tested."""
-
-    memory: MemoryStore
-    tested: Store
-    seen: dict[str, tuple[Task, Task]]
-    """What it has seen last, in each; by id."""
-
-    def done(self, name: str, task: Task, now: float) -> Task | None:
-        """What an action makes of a task in these stores."""
-        return verbs.along(self.tested.edges, task, ACTS[name](task, now))
 
 
 class Rivals(RuleBasedStateMachine):
@@ -325,61 +315,49 @@ def open_some(world: World, tmp_path: Path) -> Iterator[Callable[[], Store]]:
 TURNS = 40
 
 
-class Ledger:
-    """What several threads were told, to be compared with what is there in the end."""
-
-    def __init__(self) -> None:
-        self.added: Counter[str] = Counter()
-        self.left: Counter[str] = Counter()
-        self.errors: list[BaseException] = []
-
-
-def busy(world: World, store: Store, seed: int, start: threading.Barrier, ledger: Ledger) -> None:
+def busy(
+    world: World,
+    store: Store,
+    seed: int,
+    start: threading.Barrier,
+    added: Counter[str],
+    left: Counter[str],
+) -> None:
     """Do one thing after another, any of which may come too late."""
     chance = random.Random(seed)
     start.wait(30)
-    try:
-        for turn in range(TURNS):
-            if chance.random() < 0.3:
-                task = world.task(TURNS * seed + turn, world.kinds[0])
-                store.swap(None, task)
-                ledger.added[task.id] += 1
-                continue
-            if chance.random() < 0.4:
-                tasks = list(store.take(NOW + 1e6, f"{seed}", 2))
-            else:
-                word = store.states[chance.choice(sorted(store.states))]
-                tasks = [t for t in store.look({word}) if isinstance(t, Task)][:3]
-            for task in tasks:
-                name = chance.choice(sorted(ACTS))
-                new = verbs.along(store.edges, task, ACTS[name](task, NOW))
-                if attempted(partial(store.swap, task, new)) is None and new is None:
-                    ledger.left[task.id] += 1
-    except BaseException as error:
-        ledger.errors.append(error)
+    for turn in range(TURNS):
+        if chance.random() < 0.3:
+            task = world.task(TURNS * seed + turn, world.kinds[0])
+            store.swap(None, task)
+            added[task.id] += 1
+            continue
+        if chance.random() < 0.4:
+            tasks = list(store.take(NOW + 1e6, f"{seed}", 2))
+        else:
+            word = store.states[chance.choice(sorted(store.states))]
+            tasks = [t for t in store.look({word}) if isinstance(t, Task)][:3]
+        for task in tasks:
+            new = verbs.along(store.edges, task, ACTS[chance.choice(sorted(ACTS))](task, NOW))
+            if attempted(partial(store.swap, task, new)) is None and new is None:
+                left[task.id] += 1
 
 
 @pytest.mark.parametrize(
     "round_", (0, *(pytest.param(n, marks=pytest.mark.deep) for n in (1, 2, 3)))
 )
 def test_threads_lose_nothing(world: World, open_some: Callable[[], Store], round_: int) -> None:
-    """Whatever threads do to the same tasks at the same time, each added one is left or is there
+    """Whatever threads do to the same tasks at the same time, each added one has left or is there
     once, and none has left twice."""
-    ledger, start = Ledger(), threading.Barrier(4)
+    added, left, start = Counter[str](), Counter[str](), threading.Barrier(4)
     stores = [open_some() for _ in range(4)]
-    threads = [
-        threading.Thread(target=busy, args=(world, store, 4 * round_ + n, start, ledger))
-        for n, store in enumerate(stores)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-
+    with ThreadPoolExecutor(4) as threads:
+        done = [
+            threads.submit(busy, world, store, 4 * round_ + n, start, added, left)
+            for n, store in enumerate(stores)
+        ]
+    assert [one.exception() for one in done] == [None] * 4
     with closing(open_some()) as after:
         shown = everything(after)
-
-    assert ledger.errors == []
     assert [item for item in shown if not isinstance(item, Task)] == []
-    there = Counter(item.id for item in shown if isinstance(item, Task))
-    assert there + ledger.left == ledger.added
+    assert Counter(item.id for item in shown if isinstance(item, Task)) + left == added

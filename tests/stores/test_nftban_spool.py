@@ -124,7 +124,6 @@ def test_no_task_waits_for_more_than_a_week(spool: Spool, open_spool: Opener) ->
         seen = there(open_spool(lambda: now))
         assert seen.due == (path.stat().st_ctime + 7 * DAY if clamped else now + ahead), ahead
         assert path.read_bytes() == text
-
     store = open_spool(lambda: clock[0])
     assert taken(store, clock[0]) == []
     clock[0] += 7 * DAY
@@ -139,7 +138,6 @@ def test_after_a_take_the_next_due_time_is_known(spool: Spool, open_spool: Opene
         store.swap(None, a_task(number, due=NOW + ahead))
     assert (len(taken(store)), store.doorbell.due) == (1, NOW + 30)
     assert (len(taken(store, NOW + 95)), store.doorbell.due) == (3, None)
-
     store.swap(None, a_task(9, due=NOW + 900))
     assert taken(store) == []
     Path(spool.pending, f"{a_task(9).id}.task").write_bytes(text_of(a_task(9, due=0.0)))
@@ -315,7 +313,6 @@ def test_a_file_replaced_as_we_move_it_is_put_back(
         with pytest.raises(Gone, match="somebody else is moving it"):
             store.swap(seen, verbs.hold(seen, NOW))
     assert there(store) == seen
-
     just_before(monkeypatch, lambda: path.write_bytes(written))
     with pytest.raises(Gone):
         store.swap(seen, verbs.hold(seen, NOW))

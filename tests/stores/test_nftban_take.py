@@ -80,7 +80,6 @@ def test_a_folder_where_nothing_is_due_is_remembered(
         assert fresh.doorbell.due == NOW + 60
     waiting.write_bytes(text)
     os.utime(waiting, ns=(seen.st_atime_ns, seen.st_mtime_ns))
-
     add(store, token="0b0b0b0b")
     (ident,) = taken(spool, NOW + 1)
     assert ident.endswith("0b0b0b0b")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from engine.model import State, Task
 from engine.store import Store, Unavailable
 from engine.stores import open_store, queue_folder
 from engine.stores.nftban import Spool
-from tests.stores.seen import tasks_in
+from tests.stores.seen import found, tasks_in
 
 NOW = 1_795_170_000.0
 TASK = Task("20261120T094115Z-job-00000001", "job", State.PENDING, NOW)
@@ -38,27 +39,20 @@ def test_a_data_folder_and_a_bare_queue_are_one_place(
     assert queue_folder(data) == queue_folder(f"{data}/queue") == f"{data}/queue"
 
 
-def test_a_places_clock_is_handed_on(spool: Spool, opened: Callable[[Path | str], Store]) -> None:
-    """What a store needs to know of the time it asks the clock that it was opened with."""
-    store = opened(Path(spool.pending).parent)
-    store.swap(None, TASK)
-    (task,) = store.take(NOW, "me", 1)
-    store.swap(task, Task(TASK.id, "job", State.DEAD, NOW, attempts=0))
-    (dead,) = store.look({TASK.id})
-    assert isinstance(dead, Task)
-    assert dead.extra["dead_since"] == str(int(NOW))
-
-
-def test_a_payload_below_the_data_folder_goes_with_its_task(
+def test_a_data_folder_has_a_mail_spool(
     spool: Spool, opened: Callable[[Path | str], Store], tmp_path: Path
 ) -> None:
-    """The mail spool of a data folder is `mailspool` in it."""
+    """A payload in `mailspool` of a data folder is removed with its task; a store asks the clock
+    that it was opened with."""
     payload = tmp_path / "data" / "mailspool" / "meta.sh"
     payload.write_text("")
     store = opened(tmp_path / "data")
-    store.swap(None, Task(TASK.id, "job", State.PENDING, NOW, payload=str(payload)))
+    store.swap(None, replace(TASK, payload=str(payload)))
     (task,) = store.take(NOW, "me", 1)
-    store.swap(task, None)
+    store.swap(task, replace(task, state=State.DEAD, lease=None))
+    dead = found(store, TASK.id)
+    assert dead.extra["dead_since"] == str(int(NOW))
+    store.swap(dead, None)
     assert not payload.exists()
 
 

@@ -184,9 +184,10 @@ def test_times_as_text_are_written_by_their_zone() -> None:
 
 
 def test_two_rows_of_one_mail_are_a_problem(foreign: Builder) -> None:
-    """Without the unique index one mail may have two rows: both are shown, with the problem."""
+    """Without the unique index one mail may have two rows: both are shown, with the problem;
+    a count may be text."""
     row = "INSERT INTO mail_queue VALUES (7, 'user', 'pending', {}, 0, NULL, NULL)"
-    store = foreign(QUEUE, row.format(0), row.format(1))
+    store = foreign(QUEUE, row.format(0), row.format("'1'"))
     assert problems_in(store)["7-user"] == "stands 2 times among theirs: an index is missing"
     seen = [item for item in store.look({"7-user"}) if isinstance(item, Task)]
     assert [task.attempts for task in seen] == [0, 1]

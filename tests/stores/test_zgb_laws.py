@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from typing import NamedTuple
+from collections.abc import Callable
+from contextlib import closing
 
 import hypothesis.strategies as st
 import pytest
@@ -23,16 +22,8 @@ JOBS = 400
 BURST = 5
 
 
-class Run(NamedTuple):
-    """What came of one run of a worker."""
-
-    sent: int
-    tokens: float
-    """What was left, in mails."""
-
-
 class Backlog:
-    """A queue with more to send than anybody may."""
+    """A queue with more to send than the rate allows, and so many tokens."""
 
     def __init__(self, path: str, tokens: float) -> None:
         create(path)
@@ -44,49 +35,25 @@ class Backlog:
             " FROM numbers",
             (JOBS,),
         )
-        self._db.executemany(
-            "INSERT INTO config VALUES (?, ?)",
-            {
-                "mailQueueEnabled": "1",
-                "mailMaxPerHour": "1",
-                "mailTokens": repr(tokens),
-                "mailLastRefill": str(NOW),
-            }.items(),
+        self._db.execute(
+            "INSERT INTO config VALUES ('mailQueueEnabled', '1'), ('mailMaxPerHour', '1'),"
+            " ('mailTokens', ?), ('mailLastRefill', ?)",
+            (repr(tokens), str(NOW)),
         )
-        # No lease lapses, so that whatever was claimed stays so, and can be counted.
-        place = Place(path, durable=False, registrations="", lease=1 << 40)
-        self._store = ZgbStore(place)
+        # No lease lapses, so that what was claimed stays so.
+        self._store = ZgbStore(Place(path, durable=False, registrations="", lease=1 << 40))
 
     def close(self) -> None:
-        """Let go of both connections."""
+        """Close both connections."""
         self._store.close()
         self._db.close()
 
-    def run(self, at: int, rate: int) -> Run:
-        """One run at a time and a rate."""
+    def run(self, at: int, rate: int) -> tuple[int, float]:
+        """One run at a time and a rate: the mails sent, and the tokens left."""
         self._db.execute("UPDATE config SET value = ? WHERE key = 'mailMaxPerHour'", (str(rate),))
         sent = len(list(self._store.take(float(at), "me", JOBS)))
         ((left,),) = self._db.execute("SELECT value FROM config WHERE key = 'mailTokens'")
-        return Run(sent, float(left))
-
-    @property
-    def claimed(self) -> int:
-        """How many jobs are in a worker's hand, by how often each was taken."""
-        ((count,),) = self._db.execute(
-            "SELECT coalesce(sum(attempts), 0) FROM mail_queue WHERE status = 'sending'"
-        )
-        assert isinstance(count, int)
-        return count
-
-
-@contextmanager
-def backlog(tokens: float) -> Iterator[Backlog]:
-    """A new one, with so many tokens."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        closing(Backlog(f"{folder}/zgb.db", tokens)) as queue,
-    ):
-        yield queue
+        return sent, float(left)
 
 
 @examples(10)
@@ -105,15 +72,18 @@ def test_no_step_of_a_clock_brings_more_than_a_cap(steps: list[tuple[int, int]],
     what its time brings at the new rate, and at most a cap; a step back brings nothing and stops
     nothing."""
     now, before = NOW, float(had)
-    with backlog(before) as queue:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        closing(Backlog(f"{folder}/zgb.db", before)) as queue,
+    ):
         for step, rate in steps:
             now += step
-            ran = queue.run(now, rate)
+            sent, tokens = queue.run(now, rate)
             cap = min(rate, BURST)
             due = min(cap, before + max(0, step) * rate / 3600)
-            assert ran.sent + ran.tokens == pytest.approx(due)
-            assert 0 <= ran.tokens < 1
-            before = ran.tokens
+            assert sent + tokens == pytest.approx(due)
+            assert 0 <= tokens < 1
+            before = tokens
 
 
 @pytest.mark.parametrize(

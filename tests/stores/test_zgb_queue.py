@@ -157,7 +157,6 @@ def test_each_attempt_costs_a_token(open_queue: Opener, sql: Sql) -> None:
     store = open_queue(pace=REAL)
     assert taken(store) == []
     assert (config(sql)["mailTokens"], config(sql)["mailLastRefill"]) == ("3.0", str(int(NOW)))
-
     settle(sql, mailMaxPerHour="40", mailTokens="2.5", mailLastRefill=str(int(NOW)))
     for number in range(1001, 1005):
         store.enqueue(number)
@@ -241,7 +240,6 @@ def test_the_tenth_failure_parks(user_job: ZgbStore, sql: Sql) -> None:
         store.swap(task, rescuer.outcome_of_failure(task, "no", schedule(), now))
         now = there(store).due or now
         elapsed.append(now - NOW)
-
     assert elapsed[:9] == [60, 360, 1260, 4860, 8460, 12060, 15660, 19260, 22860]
     parked = there(store)
     assert (parked.state, parked.attempts, parked.due) == (State.DEAD, 10, 0.0)
@@ -277,7 +275,6 @@ def test_a_lapsed_lease_counts_as_a_failure(
     assert (stored["status"], stored["locked_until"]) == ("pending", None)
     assert (stored["attempts"], stored["last_error"]) == (2, "lease expired")
     assert stored["next_attempt_at"] == NOW + 300
-
     sql("UPDATE mail_queue SET status = 'sending', attempts = 10, locked_until = 5")
     assert taken(user_job) == []
     assert there(user_job).state is State.DEAD
@@ -313,7 +310,6 @@ def test_failed_jobs_wait_for_an_operator_without_auto_retry(
         assert own_word(job, store.states, store.words) == "failed"
         assert own_word(there(store, ORGANIZER), store.states, store.words) == "pending"
         assert not store.words.keys() & set(store.states.values())
-
     assert taken(store, NOW + DAY) == [ORGANIZER]
     store.swap(job, retried(job))
     assert taken(store, NOW + DAY) == [USER]
@@ -352,9 +348,7 @@ def test_an_orphan_is_deleted_before_it_costs_a_token(both_jobs: ZgbStore, sql: 
     sql("DELETE FROM registrations WHERE number IN (1001, 1002)")
     assert "2 jobs have no registration" in problems_in(store)["orphans"]
     before = float(config(sql)["mailTokens"])
-
     assert taken(store) == ["1003-user"]
-
     assert store.kept.orphans == (ORGANIZER, "1002-user")
     assert before - float(config(sql)["mailTokens"]) == 1.0
     assert store.is_orphan(claimed)
@@ -558,9 +552,7 @@ def test_inside_the_period_the_test_mode_is_switched_off(both_jobs: ZgbStore, sq
     assert (store.way_now(NOW), store.way_now(after)) == (Way.PLAIN, Way.REDIRECTED)
     with pytest.raises(Unsupported, match="expected 0: test mode is on, without effect"):
         store.control("mailRedirectToSchumbi", value="1")
-
     store.control("mailRedirectToSchumbi", value="0")
-
     assert config(sql)["mailRedirectToSchumbi"] == "0"
     assert store.way_now(after) is Way.PLAIN
     assert store.controls["mailRedirectToSchumbi"].refused

@@ -103,7 +103,6 @@ def test_a_journal_of_another_user_is_reported_not_rolled_back(
     assert f"sudo -u nobody spooldeck status {database}" in said
     assert "mend: run that command: it rolls the unfinished write back" in said
     assert journal.read_bytes() == before
-
     with closing(ZgbStore(Place(str(database), rolls_back=True), lambda: NOW)) as store:
         look(store)
     assert not journal.exists() and victim.exists()
