@@ -341,14 +341,14 @@ MAILING = (
         "a crash while a mail is sent has it sent again, and nobody is told",
         _POST,
         (("            self._spool.begin(spooled, name, self._clock())\n", ""),),
-        _post("test_the_marks_frame_the_attempt"),
+        _post("test_a_spooled_mail_is_delivered_as_it_was_composed"),
     ),
     Fault(
         "sends what was sent",
         "a mail whose task comes back arrives twice",
         _POST,
         (("        if spooled.sent is not None:", "        if False:"),),
-        _post("test_what_was_sent_is_not_sent_again"),
+        _post("test_a_sent_mail_is_not_sent_again"),
     ),
     Fault(
         "names an option",

@@ -1,17 +1,21 @@
-"""A post office in a folder: the real spool, log, counters and template, a clock that is told, and
-transports that do as a test says.
-"""
+"""A temporary mail sender: real spool, log and counters, a set clock, scripted transports."""
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from engine import files
+from engine.limits import Buckets
 from engine.mail.host import Host
 from engine.mail.ledger import Ledger, Places
 from engine.mail.model import Mail, NotSent, Reason, Transport, Unused, absent
-from engine.mail.post import Post, Tokens
+from engine.mail.post import Ended, Post, Tokens
 from engine.mail.spool import MailSpool
 from engine.mail.suspended import Suspensions
 from engine.mail.transports import Ways
@@ -21,10 +25,11 @@ NOW = 1_795_170_000.0
 """2026-11-20 10:20:00 UTC."""
 
 HOST = Host("web1.example.com", "192.0.2.7")
+TASK = "20261120T102000Z-mail_send-00000001"
 
 
 def busy(word: str = "unavailable_450") -> NotSent:
-    """A refusal that may be another one next time."""
+    """A refusal for now."""
     return NotSent(Reason.UNAVAILABLE, word, "450 try again later")
 
 
@@ -34,7 +39,7 @@ def refusal() -> NotSent:
 
 
 class Recorder:
-    """A transport that answers by a script, and accepts whatever comes after its end."""
+    """A transport that answers by a script and accepts each mail after the script's end."""
 
     def __init__(self, *script: Exception | None, name: str = "sendmail", absent: str = "") -> None:
         self.name = name
@@ -43,16 +48,16 @@ class Recorder:
         self.asked: list[Mail] = []
         self.accepted: list[Mail] = []
         self.watch: Callable[[], object] = lambda: None
-        """Called while it is being asked."""
+        """Called at the begin of each attempt."""
         self.after: Callable[[], object] = lambda: None
-        """Called when it has accepted, before it says so."""
+        """Called after the acceptance, before `send` returns."""
 
     def absence(self) -> Unused | None:
-        """As it was told."""
+        """The reason that was set."""
         return absent(self._absent)
 
     def send(self, mail: Mail, cancelled: Callable[[], bool]) -> None:
-        """Do what comes next in the script."""
+        """Do the next step of the script."""
         self.asked.append(mail)
         self.watch()
         answer = self.script.pop(0) if self.script else None
@@ -63,7 +68,7 @@ class Recorder:
 
 
 class Office:
-    """All of it, in one folder."""
+    """The parts of a sender, in one folder."""
 
     def __init__(self, root: Path, *transports: Transport, **settings: Any) -> None:
         self.root = root
@@ -80,48 +85,52 @@ class Office:
         """Called during each pause."""
         self.queued: list[tuple[str, str]] = []
         self.suspensions = Suspensions(f"{root}/suspended", str(root))
-        places = Places(
-            log=f"{root}/log/mail.log",
-            metrics=f"{root}/metrics/mail.prom",
-            counters=f"{root}/metrics/counters",
-            deliveries=self.settings.delivery_log,
-            root=str(root),
-        )
+        metrics, counters = f"{root}/metrics/mail.prom", f"{root}/metrics/counters"
+        deliveries = self.settings.delivery_log
+        places = Places(f"{root}/log/mail.log", metrics, counters, deliveries, root=str(root))
         self.ledger = Ledger(places, self.complaints.append, self.clock)
         self._transports: Mapping[str, Transport] = {each.name: each for each in transports}
 
     def clock(self) -> float:
-        """The time that everybody is told."""
+        """The current time."""
         return self.now
 
     def post(self, limits: Tokens | None = None) -> Post:
-        """A post in this office."""
-        return Post(
-            self.settings,
-            HOST,
-            self.spool,
-            self.ledger,
-            Ways(self.settings, self._transports),
-            self.suspensions.read,
-            limits,
-            self.clock,
-            self.pause,
-            complain=self.complaints.append,
-        )
+        """A new sender."""
+        ways = Ways(self.settings, self._transports)
+        parts = (self.settings, HOST, self.spool, self.ledger, ways, self.suspensions.read)
+        complain = self.complaints.append
+        return Post(*parts, limits, self.clock, self.pause, complain=complain)
+
+    def limited_post(self) -> Post:
+        """A new sender with the token buckets that the settings ask for."""
+        rates = {f"transport:{name}": rate for name, rate in self.settings.rates.items()}
+        rates |= {f"domain:{name}": rate for name, rate in self.settings.domains.items()}
+        return self.post(Buckets(f"{self.root}/buckets", rates, self.clock))
+
+    def send(self, content: str = "the disk is full", to: str = "", subject: str = "") -> Ended:
+        """Send a mail with retries."""
+        ended = self.post().send_with_retry(content, to, subject, enqueue=self.enqueue)
+        assert ended is not None
+        return ended
+
+    def deliver(self, payload: str, attempt: int = 1) -> None:
+        """Deliver a spooled mail."""
+        self.post().deliver(payload, TASK, attempt, lambda: False)
 
     def suspend(self, name: str) -> None:
-        """What an operator does to a transport."""
+        """Suspend a transport as an operator does."""
         self.suspensions.suspend(name, self.now, "root@web1", "maintenance")
 
     def pause(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         self.pauses.append(seconds)
         self.now += seconds
         self.watch()
 
     def enqueue(self, description: str, payload: str) -> str:
-        """Take a task in."""
-        assert Path(payload).is_file(), "a task must never name what is not there yet"
+        """Record a task for a spooled mail."""
+        assert Path(payload).is_file(), "a task must never name a mail that is not there yet"
         self.queued.append((description, payload))
         return f"20261120T102000Z-mail_send-{len(self.queued):08x}"
 
@@ -132,7 +141,37 @@ class Office:
         return [line.partition("] ")[2] for line in lines]
 
     def metric(self, name: str) -> int:
-        """What a line of the metrics says, as it was published."""
+        """A published metric."""
         lines = (self.root / "metrics/mail.prom").read_text().splitlines()
         (value,) = [line.rpartition(" ")[2] for line in lines if line.startswith(f"{name} ")]
         return int(value)
+
+    def counts(self) -> tuple[int, int, int]:
+        """The published attempts, successes and failures of sendmail."""
+        attempts, success, failures = (
+            self.metric(f'nftban_mail_send_{name}_total{{transport="sendmail"}}')
+            for name in ("attempts", "success", "failures")
+        )
+        return attempts, success, failures
+
+
+def spooled(root: Path, content: str = "the disk is full", to: str = "", subject: str = "") -> str:
+    """Spool a mail; returns the payload of its task."""
+    ended = Office(root, method="none").send(content, to, subject)
+    (root / "log/mail.log").unlink()
+    return ended.payload
+
+
+def marks(payload: str) -> set[str]:
+    """The names of the files beside the two files of a spooled mail."""
+    return {path.name for path in Path(payload).parent.iterdir()} - {"meta.sh", "body.txt"}
+
+
+def full_disk(monkeypatch: pytest.MonkeyPatch, *calls: str) -> None:
+    """Let these functions of `engine.files` fail with ENOSPC."""
+
+    def refused(*_: object, **__: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for name in calls:
+        monkeypatch.setattr(files, name, refused)

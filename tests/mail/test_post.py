@@ -1,73 +1,43 @@
-"""Sending mail: one attempt, attempts with the spool behind them, and out of the spool."""
+"""Send mail: one attempt, attempts with retries and the spool, delivery out of the spool."""
 
 from __future__ import annotations
 
-import errno
+import email
+import email.policy
 import json
-import os
+from email.message import EmailMessage
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from engine import files
-from engine.limits import Buckets
-from engine.mail.model import BadMail, NotSent, Waits
-from engine.mail.post import ASK_AGAIN, Ended, Sent
+from engine.mail.content import Content
+from engine.mail.model import BadMail, Mail, NotSent, Waits
+from engine.mail.post import ASK_AGAIN, Ended, Errand, Post, Sent
 from engine.policy import Rate
 from tests.mail.letters import never
-from tests.mail.office import NOW, Office, Recorder, busy, refusal
+from tests.mail.office import (
+    NOW,
+    TASK,
+    Office,
+    Recorder,
+    busy,
+    full_disk,
+    marks,
+    refusal,
+    spooled,
+)
 from tests.tables import each
 
-ATTEMPTS = 'nftban_mail_send_attempts_total{transport="sendmail"}'
-SUCCESS = 'nftban_mail_send_success_total{transport="sendmail"}'
-FAILURES = 'nftban_mail_send_failures_total{transport="sendmail"}'
 DEPTH = "nftban_mail_spool_depth"
-TASK = "20261120T102000Z-mail_send-00000001"
 
-
-def retried(
-    office: Office, content: str = "the disk is full", recipient: str = "", subject: str = ""
-) -> Ended:
-    """What becomes of a mail that is to be sent with retries."""
-    ended = office.post().send_with_retry(content, recipient, subject, enqueue=office.enqueue)
-    assert ended is not None
-    return ended
-
-
-def spooled(
-    root: Path, content: str = "the disk is full", recipient: str = "", subject: str = ""
-) -> str:
-    """A mail in the spool of an office, by the payload of its task."""
-    ended = retried(Office(root, method="none"), content, recipient, subject)
-    (root / "log/mail.log").unlink()
-    return ended.payload
-
-
-def marks(payload: str) -> set[str]:
-    """What stands beside a mail's own two files."""
-    return {path.name for path in Path(payload).parent.iterdir()} - {"meta.sh", "body.txt"}
-
-
-def full_disk(monkeypatch: pytest.MonkeyPatch, *calls: str) -> None:
-    """From now on the disk has no room for any of these."""
-
-    def refused(*_: object, **__: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    for name in calls:
-        monkeypatch.setattr(files, name, refused)
-
-
-# ---- one attempt
+# One attempt
 
 
 def test_one_send_is_one_attempt(tmp_path: Path) -> None:
-    """A mail is handed to a transport once, and log and metrics say so in the contract's words."""
-    way = Recorder()
-    office = Office(tmp_path, way)
-
+    """`send` asks a transport once; log and metrics record it in the contract's words."""
+    office = Office(tmp_path, way := Recorder())
     sent = office.post().send("the disk is full", subject="Disk")
-
     (mail,) = way.accepted
     assert sent == Sent("sendmail", mail.id, "admin@example.com")
     assert (mail.recipient, mail.subject) == ("admin@example.com", "Disk")
@@ -76,55 +46,41 @@ def test_one_send_is_one_attempt(tmp_path: Path) -> None:
         "[INFO] MAIL_SEND_ATTEMPT task_id=inline attempt=1 transport=sendmail to=admin@...",
         "[INFO] MAIL_SEND_RESULT task_id=inline status=success transport=sendmail attempt=1",
     ]
-    assert [office.metric(name) for name in (ATTEMPTS, SUCCESS, FAILURES)] == [1, 1, 0]
+    assert office.counts() == (1, 1, 0)
     assert office.metric("nftban_mail_last_success_timestamp") == int(NOW)
 
 
 def test_one_send_fails_without_retry_and_without_spool(tmp_path: Path) -> None:
-    """A single attempt that fails is told with its reason; nothing is kept, nobody waits."""
-    way = Recorder(busy("connect_timeout"))
-    office = Office(tmp_path, way)
-
-    with pytest.raises(NotSent) as told:
+    """A single attempt that fails raises the reason, waits for nothing and keeps nothing."""
+    office = Office(tmp_path, way := Recorder(busy("connect_timeout")))
+    with pytest.raises(NotSent) as failure:
         office.post().send("the disk is full")
-
-    assert told.value.word == "connect_timeout"
-    assert len(way.asked) == 1
-    assert office.pauses == []
+    assert (failure.value.word, len(way.asked), office.pauses) == ("connect_timeout", 1, [])
     assert not (tmp_path / "mailspool").exists()
     assert office.log()[-1] == (
         "[ERROR] MAIL_SEND_RESULT task_id=inline status=failed transport=sendmail retries=1 "
         "last_error=connect_timeout"
     )
-    assert [office.metric(name) for name in (ATTEMPTS, SUCCESS, FAILURES)] == [1, 0, 1]
+    assert office.counts() == (1, 0, 1)
 
 
-def test_without_a_recipient_there_is_nobody_to_tell(tmp_path: Path) -> None:
-    """Where no recipient is named or configured nothing is sent, and that is no error."""
-    way = Recorder()
-    office = Office(tmp_path, way, recipient="")
-
+def test_without_a_recipient_nothing_is_sent(tmp_path: Path) -> None:
+    """Without a named or configured recipient nothing is sent, and that is no error."""
+    office = Office(tmp_path, way := Recorder(), recipient="")
     assert office.post().send("the disk is full") is None
     assert office.post().send_with_retry("x", enqueue=office.enqueue) is None
-    assert way.asked == []
-    assert office.log() == []
+    assert (way.asked, office.log()) == ([], [])
 
 
 @each("recipient", ["-C/tmp/evil", "a@b@example.com", "x@example.com\nBcc: y"])
 def test_a_bad_recipient_is_neither_tried_nor_spooled(tmp_path: Path, recipient: str) -> None:
-    """What is no address is refused before anything is asked or kept; that it was stands in the
-    log, the records and the metrics, for whoever asked may not have been listening.
-    """
-    way = Recorder()
-    office = Office(tmp_path, way)
-
+    """A text that is no address is refused before an attempt; log, records and metrics say so."""
+    office = Office(tmp_path, way := Recorder())
     with pytest.raises(BadMail):
         office.post().send("the disk is full", recipient)
     with pytest.raises(BadMail):
-        office.post().send_with_retry("the disk is full", recipient, enqueue=office.enqueue)
-
-    assert way.asked == []
-    assert office.queued == []
+        office.send(to=recipient)
+    assert (way.asked, office.queued) == ([], [])
     assert not (tmp_path / "mailspool").exists()
     begins = "[ERROR] MAIL_SEND_RESULT task_id=inline status=failed retries=0 last_error="
     assert [line.startswith(f"{begins}rejected_bad_mail: '") for line in office.log()] == [True] * 2
@@ -133,41 +89,29 @@ def test_a_bad_recipient_is_neither_tried_nor_spooled(tmp_path: Path, recipient:
     assert office.metric("nftban_mail_last_failure_timestamp") == int(NOW)
 
 
-def test_a_wrong_sender_keeps_all_mail_and_loses_none(tmp_path: Path) -> None:
-    """It is a setting, and not the mail's fault: mail is spooled, and its task waits for whoever
-    corrects it.
-    """
-    way = Recorder()
-    office = Office(tmp_path, way, sender="foo bar@example.com")
-
-    ended = retried(office)
-
+def test_a_wrong_sender_keeps_all_mail(tmp_path: Path) -> None:
+    """With a sender that is no address mail is spooled, and its task waits for a correction."""
+    office = Office(tmp_path, way := Recorder(), sender="foo bar@example.com")
+    ended = office.send()
     why = "no mail is sent: its sender 'foo bar@...' holds a space"
     assert (ended.sent, ended.attempts, ended.task_id != "") == (False, 0, True)
     assert office.post().shut()[0].startswith(why)
     assert office.log()[0] == "[ERROR] No mail system available, spooling for later"
     assert office.log()[1].startswith(f"[WARN] Nothing was attempted: {why}")
     with pytest.raises(Waits, match=why):
-        office.post().deliver(office.queued[0][1], TASK, 1, never)
+        office.deliver(office.queued[0][1])
     assert way.asked == []
 
 
-# ---- with retries
+# With retries
 
 
 def test_the_third_attempt_delivers(tmp_path: Path) -> None:
-    """Refused twice, a mail is accepted the third time: waits between the attempts, the same mail
-    each time, and nothing in the spool. What was said to the second stands in the record.
-    """
-    way = Recorder(busy(), busy())
-    office = Office(tmp_path, way)
-
-    ended = retried(office, subject="Disk")
-
+    """A mail refused twice is accepted the third time, the same mail, and nothing is spooled."""
+    office = Office(tmp_path, way := Recorder(busy(), busy()))
+    ended = office.send(subject="Disk")
     assert ended == Ended(True, "sendmail", 3, mail_id=way.accepted[0].id)
-    assert office.pauses == [5, 15]
-    assert len(set(way.asked)) == 1
-    assert office.queued == []
+    assert (office.pauses, len(set(way.asked)), office.queued) == ([5, 15], 1, [])
     assert not (tmp_path / "mailspool").exists()
     assert office.log() == [
         "[INFO] MAIL_SEND_ATTEMPT task_id=inline attempt=1 transport=sendmail to=admin@...",
@@ -181,24 +125,19 @@ def test_the_third_attempt_delivers(tmp_path: Path) -> None:
     ]
     (record,) = (tmp_path / "mail/delivery.jsonl").read_text().splitlines()
     assert '"result":"success","reason":"after unavailable_450: 450 try again later"' in record
-    assert [office.metric(name) for name in (ATTEMPTS, SUCCESS, FAILURES)] == [3, 1, 0]
+    assert office.counts() == (3, 1, 0)
 
 
 def test_after_the_last_attempt_a_mail_is_spooled_and_queued(tmp_path: Path) -> None:
-    """When all attempts failed the mail lies whole in the spool, a task names it, and nobody
-    waited after the last one. It counts as one failure, however many attempts there were.
-    """
+    """After failed attempts the mail is whole in the spool, a task names it, one failure counts."""
     office = Office(tmp_path, Recorder(busy(), busy(), busy("connect_timeout")))
-
-    ended = retried(office, subject="[ALERT] Service failed")
-
+    ended = office.send(subject="[ALERT] Service failed")
     assert (ended.sent, ended.attempts, ended.word) == (False, 3, "connect_timeout")
     assert office.pauses == [5, 15]
     assert office.queued == [("Spooled mail to admin@...", ended.payload)]
     letter = office.spool.read(ended.payload)
-    assert (letter.id, letter.to, letter.subject) == (
-        *(ended.mail_id, "admin@example.com", "[ALERT] Service failed"),
-    )
+    assert (letter.id, letter.to) == (ended.mail_id, "admin@example.com")
+    assert letter.subject == "[ALERT] Service failed"
     assert office.spool.body(letter, 100) == b"the disk is full\n"
     assert marks(ended.payload) == set()
     assert office.log()[-3:] == [
@@ -207,144 +146,118 @@ def test_after_the_last_attempt_a_mail_is_spooled_and_queued(tmp_path: Path) -> 
         "last_error=connect_timeout",
         f"[INFO] Mail spooled to queue: {ended.task_id} (recipient: admin@...)",
     ]
-    assert [office.metric(name) for name in (ATTEMPTS, SUCCESS, FAILURES, DEPTH)] == [3, 0, 1, 1]
+    assert (*office.counts(), office.metric(DEPTH)) == (3, 0, 1, 1)
 
 
 def test_recipient_and_subject_have_defaults(tmp_path: Path) -> None:
-    """A mail that is given no subject is an `NFTBan Alert`, sent or spooled; a recipient that is
-    named gets the mail instead of the configured one.
-    """
-    way = Recorder()
-    retried(Office(tmp_path / "a", way), recipient="ops@example.org")
-    ended = retried(office := Office(tmp_path / "b", method="none"))
-
-    assert (way.accepted[0].subject, way.accepted[0].recipient) == (
-        "NFTBan Alert",
-        "ops@example.org",
-    )
+    """Without a subject it is `NFTBan Alert`; a named recipient replaces the configured one."""
+    Office(tmp_path / "a", way := Recorder()).send(to="ops@example.org")
+    ended = (office := Office(tmp_path / "b", method="none")).send()
+    assert way.accepted[0].subject == "NFTBan Alert"
+    assert way.accepted[0].recipient == "ops@example.org"
     letter = office.spool.read(ended.payload)
     assert (letter.subject, letter.to) == ("NFTBan Alert", "admin@example.com")
 
 
-@each(
-    ("backoff", "attempts", "waits"),
-    [((5, 15, 45), 5, [5, 15, 45, 45]), ((), 3, [0, 0]), ((5,), 1, [])],
-)
-def test_the_last_wait_counts_on(
+@each(("backoff", "attempts", "waits"), [
+    ((5, 15, 45), 5, [5, 15, 45, 45]), ((), 3, [0, 0]), ((5,), 1, []),
+])  # fmt: skip
+def test_the_last_wait_is_repeated(
     tmp_path: Path, backoff: tuple[float, ...], attempts: int, waits: list[float]
 ) -> None:
-    """Where the list of waits ends its last one goes on; there is always one wait less than there
-    are attempts.
-    """
+    """After the end of the list the last wait repeats; there is one wait less than attempts."""
     way = Recorder(*[busy() for _ in range(9)])
     office = Office(tmp_path, way, backoff=backoff, attempts=attempts)
-
-    retried(office)
-
+    office.send()
     assert (office.pauses, len(way.asked)) == (waits, attempts)
 
 
 def test_a_refusal_for_good_is_not_retried(tmp_path: Path) -> None:
-    """A permanent refusal ends the attempts at once; the mail is spooled, and its task gives up on
-    it without asking again, once, as the log says: who retries it has it attempted.
+    """A permanent refusal ends the attempts; the task fails once without asking again, and a
+    retry of the task by an operator attempts the mail, though no transport is looked for before.
     """
-    way = Recorder(refusal())
-    office = Office(tmp_path, way)
-
-    ended = retried(office)
-
+    office = Office(tmp_path, way := Recorder(refusal()))
+    ended = office.send()
     assert (ended.permanent, ended.attempts, office.pauses) == (True, 1, [])
     assert marks(ended.payload) == {"refused"}
-    with pytest.raises(NotSent) as told:
-        office.post().deliver(ended.payload, TASK, 1, never)
-    assert (told.value.permanent, told.value.word) == (True, "rejected_550")
-    assert str(told.value) == "550 no such user"
+    with pytest.raises(NotSent) as failure:
+        Office(tmp_path, method="none").deliver(ended.payload)
+    assert (failure.value.permanent, failure.value.word) == (True, "rejected_550")
+    assert str(failure.value) == "550 no such user"
     assert len(way.asked) == 1
     assert office.log()[-1] == (
         f"[ERROR] MAIL_SEND_RESULT task_id={TASK} status=failed retries=0 "
         "last_error=rejected_550: 550 no such user"
     )
-    office.post().deliver(ended.payload, TASK, 1, never)
+    office.deliver(ended.payload)
     assert len(way.accepted) == 1
 
 
 @each("why", ["no word", "a=b status=success: x", "", "x" * 50 + ": y"])
-def test_a_mark_of_somebody_else_says_nothing_in_our_words(tmp_path: Path, why: str) -> None:
-    """What stands in the mark of a refusal is foreign: the word for it in the log is ours."""
+def test_a_foreign_refusal_mark_has_our_word_in_the_log(tmp_path: Path, why: str) -> None:
+    """The text of a mark that another program wrote does not become a word of the log."""
     payload = spooled(tmp_path)
     Path(payload).with_name("refused").write_text(f'WHY="{why}"\n')
     office = Office(tmp_path, Recorder())
-
-    with pytest.raises(NotSent) as told:
-        office.post().deliver(payload, TASK, 1, never)
-
-    assert told.value.word == "rejected_for_good"
+    with pytest.raises(NotSent) as failure:
+        office.deliver(payload)
+    assert failure.value.word == "rejected_for_good"
     assert " last_error=rejected_for_good: " in office.log()[-1]
 
 
-@each(
-    ("settings", "absent", "suspended", "why"),
-    [
-        ({}, "not installed", (), "no mail transport is set up"),
-        ({"method": "sendmail"}, "no program", (), "no mail transport: sendmail: no program"),
-        ({"method": "none"}, "", ("sendmail",), "no mail transport is set up: the method is none"),
-        ({}, "not installed", ("sendmail",), "no mail transport is set up"),
-        ({}, "", ("sendmail",), "no mail transport: sendmail suspended by root@web1"),
-    ],
-)
-def test_without_a_transport_a_mail_is_spooled_at_once(
+@each(("settings", "absent", "suspended", "why"), [
+    ({}, "not installed", (), "no mail transport is set up"),
+    ({"method": "sendmail"}, "no program", (), "no mail transport: sendmail: no program"),
+    ({"method": "none"}, "", ("sendmail",), "no mail transport is set up: the method is none"),
+    ({}, "not installed", ("sendmail",), "no mail transport is set up"),
+    ({}, "", ("sendmail",), "no mail transport: sendmail suspended by root@web1"),
+])  # fmt: skip
+def test_without_a_transport_a_mail_is_spooled_without_an_attempt(
     tmp_path: Path, settings: dict[str, object], absent: str, suspended: tuple[str, ...], why: str
 ) -> None:
-    """With no transport to use there is no attempt and no wait: the mail goes to the spool."""
+    """Without a transport a mail is spooled without a wait, and its delivery waits unlogged."""
     office = Office(tmp_path, Recorder(absent=absent), **settings)
     for name in suspended:
         office.suspend(name)
-
-    ended = retried(office)
-
+    ended = office.send()
     assert (ended.attempts, ended.transport, ended.text) == (0, "", why)
-    assert office.pauses == []
-    assert len(office.queued) == 1
-    told = [] if "is set up" in why else [f"[WARN] Nothing was attempted: {why}"]
-    assert office.log() == [
+    assert (office.pauses, len(office.queued)) == ([], 1)
+    reason = [] if "is set up" in why else [f"[WARN] Nothing was attempted: {why}"]
+    log = [
         "[ERROR] No mail system available, spooling for later",
-        *told,
+        *reason,
         f"[INFO] Mail spooled to queue: {ended.task_id} (recipient: admin@...)",
     ]
+    assert office.log() == log
     assert office.post().shut()[0] == why
+    with pytest.raises(Waits, match="no mail transport") as waits:
+        office.deliver(ended.payload)
+    assert (waits.value.until, marks(ended.payload)) == (NOW + ASK_AGAIN, set())
+    assert office.log() == log
     with pytest.raises(NotSent, match=why):
         office.post().send("the disk is full")
 
 
-def test_what_is_suspended_is_never_guessed(tmp_path: Path) -> None:
-    """Where it cannot be read which transports are suspended, none is used."""
-    way = Recorder()
-    post = Office(tmp_path, way).post()
+def test_an_unreadable_suspension_file_stops_all_mail(tmp_path: Path) -> None:
+    """If the list of suspended transports cannot be read, no transport is used."""
+    office = Office(tmp_path, way := Recorder())
     payload = spooled(tmp_path)
     (tmp_path / "suspended").write_text("sendm")
-
-    assert "which transports are suspended cannot be read" in post.shut()[0]
+    assert "which transports are suspended cannot be read" in office.post().shut()[0]
     with pytest.raises(Waits, match="suspended"):
-        post.deliver(payload, TASK, 1, never)
+        office.deliver(payload)
     assert way.asked == []
 
 
-def test_a_transport_that_is_suspended_in_a_wait_is_not_asked_again(tmp_path: Path) -> None:
-    """Suspended between two attempts, a transport gets no other one: the mail is spooled at once,
-    and who asked for it is told of both.
-    """
-    way = Recorder(busy())
-    office = Office(tmp_path, way)
+def test_a_transport_suspended_in_a_wait_is_not_asked_again(tmp_path: Path) -> None:
+    """A transport suspended between two attempts is not asked again; both reasons are reported."""
+    office = Office(tmp_path, way := Recorder(busy()))
     office.watch = lambda: office.suspend("sendmail")
-
-    ended = retried(office)
-
+    ended = office.send()
     assert (ended.sent, ended.attempts, len(way.asked)) == (False, 1, 1)
-    assert (office.pauses, len(office.queued)) == ([5], 1)
-    assert (ended.word, ended.text) == (
-        "unavailable_450",
-        "450 try again later; then no mail transport: sendmail suspended by root@web1",
-    )
+    assert (office.pauses, len(office.queued), ended.word) == ([5], 1, "unavailable_450")
+    why = "450 try again later; then no mail transport: sendmail suspended by root@web1"
+    assert ended.text == why
 
 
 class SuspendedMeanwhile(Recorder):
@@ -353,335 +266,229 @@ class SuspendedMeanwhile(Recorder):
     office: Office
 
     def absence(self) -> None:
-        """It is there; and so is an operator."""
+        """Suspend it."""
         self.office.suspend(self.name)
 
 
-@each("deed", ["send", "send_with_retry", "deliver"])
-def test_what_is_suspended_is_looked_at_right_before_each_attempt(
-    tmp_path: Path, deed: str
-) -> None:
-    """A transport that is suspended after it was chosen is not asked; nothing is marked."""
+def test_a_suspension_is_checked_right_before_each_attempt(tmp_path: Path) -> None:
+    """A transport suspended after it was chosen is not asked, and nothing is marked."""
     payload = spooled(tmp_path)
-    way = SuspendedMeanwhile()
-    way.office = office = Office(tmp_path, way)
+    for deed in ("send", "retry", "deliver"):
+        way = SuspendedMeanwhile()
+        way.office = office = Office(tmp_path, way)
+        office.suspensions.resume("sendmail")
+        if deed == "send":
+            with pytest.raises(NotSent, match="sendmail suspended by root@web1") as failure:
+                office.post().send("the disk is full")
+            assert failure.value.word == "unavailable_no_transport"
+        elif deed == "retry":
+            ended = office.send()
+            assert (ended.attempts, ended.word) == (0, "unavailable_no_transport")
+            assert len(office.queued) == 1
+        else:
+            with pytest.raises(Waits, match="sendmail suspended by root@web1"):
+                office.deliver(payload)
+        assert (way.asked, marks(payload)) == ([], set())
 
-    if deed == "send":
-        with pytest.raises(NotSent, match="sendmail suspended by root@web1") as told:
-            office.post().send("the disk is full")
-        assert told.value.word == "unavailable_no_transport"
-    elif deed == "send_with_retry":
-        ended = retried(office)
-        assert (ended.attempts, ended.word) == (0, "unavailable_no_transport")
-        assert len(office.queued) == 1
-    else:
-        with pytest.raises(Waits, match="sendmail suspended by root@web1"):
-            office.post().deliver(payload, TASK, 1, never)
 
-    assert way.asked == []
-    assert marks(payload) == set()
-
-
-def test_a_limited_transport_spools_at_once(tmp_path: Path) -> None:
-    """Without a token nobody waits in the caller's place: the mail is spooled, uncounted."""
-    rates = {"sendmail": Rate(60, 1)}
-    way = Recorder()
-    office = Office(tmp_path, way, rates=rates)
-    post = office.post(buckets(office))
-
+def test_a_limited_transport_spools_without_a_wait(tmp_path: Path) -> None:
+    """Without a token the caller does not wait: the mail is spooled and no failure counts."""
+    office = Office(tmp_path, way := Recorder(), rates={"sendmail": Rate(60, 1)})
+    post = office.limited_post()
     first = post.send_with_retry("one", enqueue=office.enqueue)
     second = post.send_with_retry("two", enqueue=office.enqueue)
-
     assert first is not None and first.sent
     assert second is not None and (second.sent, second.attempts) == (False, 0)
     assert second.word == "unavailable_no_token"
     assert len(office.queued) == len(way.asked) == 1
-    assert office.metric(FAILURES) == 0
-
-
-def buckets(office: Office) -> Buckets:
-    """The tokens that the settings of an office provide for."""
-    rates = {f"transport:{name}": rate for name, rate in office.settings.rates.items()}
-    rates |= {f"domain:{name}": rate for name, rate in office.settings.domains.items()}
-    return Buckets(str(office.root / "buckets"), rates, office.clock)
+    assert office.counts()[2] == 0
 
 
 @each("when", ["in the attempt", "in the wait"])
-def test_who_is_told_to_stop_spools_at_once(tmp_path: Path, when: str) -> None:
-    """Told to stop during an attempt or a wait, there is no other attempt: the mail is spooled."""
-    way = Recorder(busy())
-    office = Office(tmp_path, way)
-    stopped = [False]
-
-    def stop() -> None:
-        stopped[0] = True
-
-    if when == "in the wait":
-        office.watch = stop
-    else:
-        way.watch = stop
+def test_a_caller_told_to_stop_spools_the_mail(tmp_path: Path, when: str) -> None:
+    """Told to stop during an attempt or a wait, the sender makes no other attempt and spools."""
+    office = Office(tmp_path, way := Recorder(busy()))
+    stopped: list[bool] = []
+    (office if when == "in the wait" else way).watch = lambda: stopped.append(True)
     ended = office.post().send_with_retry(
-        "the disk is full", enqueue=office.enqueue, cancelled=lambda: stopped[0]
+        "the disk is full", enqueue=office.enqueue, cancelled=lambda: bool(stopped)
     )
-
     assert ended is not None and (ended.sent, ended.attempts) == (False, 1)
     assert len(way.asked) == len(office.queued) == 1
     assert office.pauses == ([5] if when == "in the wait" else [])
 
 
 @each("call", ["write", "fsync", "rename", "mkdir"])
-def test_what_cannot_be_spooled_leaves_nothing(
+def test_a_mail_that_cannot_be_spooled_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """On a full disk the failure is told with its reason; nothing of the mail is to be seen, and
-    no task names it.
-    """
+    """On a full disk the failure is raised, nothing of the mail is visible, no task names it."""
     (tmp_path / "mailspool").mkdir(0o750)
     office = Office(tmp_path, method="none")
     full_disk(monkeypatch, call)
-
     with pytest.raises(OSError, match="No space left"):
-        retried(office)
-
+        office.send()
     assert office.queued == []
     assert [path for path in (tmp_path / "mailspool").iterdir() if path.name[0] != "."] == []
 
 
 def test_without_a_queue_a_mail_stays_in_the_spool(tmp_path: Path) -> None:
-    """When no task can be made the mail is safe in the spool all the same, and log and answer say
-    where it lies and that nobody will send it.
-    """
+    """If no task can be made, the mail is safe in the spool, and log and answer say where."""
 
     def enqueue(description: str, payload: str) -> str:
         raise RuntimeError("Queue full")
 
     office = Office(tmp_path, method="none")
-
     ended = office.post().send_with_retry("the disk is full", enqueue=enqueue)
-
-    assert ended is not None
-    assert (ended.task_id, ended.unqueued) == ("", "Queue full")
+    assert ended is not None and (ended.task_id, ended.unqueued) == ("", "Queue full")
     folder = Path(ended.payload).parent
     assert office.log()[-1] == f"[WARN] Queue not available, mail saved to spool: {folder}"
     assert office.spool.read(ended.payload).to == "admin@example.com"
 
 
-# ---- out of the spool
+def test_only_one_transport_is_tried(tmp_path: Path) -> None:
+    """The first transport that is available gets all attempts; a suspended one is skipped."""
+    first, second = Recorder(busy(), name="postfix"), Recorder(name="msmtp")
+    office = Office(tmp_path, first, second)
+    office.send()
+    office.suspend("postfix")
+    office.send()
+    assert (len(first.asked), len(second.asked)) == (2, 1)
 
 
-def test_a_spooled_mail_is_delivered_as_it_was_meant(tmp_path: Path) -> None:
-    """A mail comes out of the spool with its own subject, its own time and its Message-ID; the log
-    has the task's id and says which attempt it was.
-    """
+# Out of the spool
+
+
+def test_a_spooled_mail_is_delivered_as_it_was_composed(tmp_path: Path) -> None:
+    """A spooled mail keeps its subject, time and Message-ID; while it is asked it is marked."""
     payload = spooled(tmp_path, subject="[ALERT] Grüße")
-    way = Recorder()
-    office = Office(tmp_path, way)
+    office = Office(tmp_path, way := Recorder())
+    seen: list[set[str]] = []
+    way.watch = way.after = lambda: seen.append(marks(payload))
     office.now += 3600
-
-    office.post().deliver(payload, TASK, 2, never)
-
+    office.deliver(payload, 2)
     (mail,) = way.accepted
     assert mail.id in payload
     assert f"Message-ID: <{mail.id}@web1.example.com>".encode() in mail.data
     assert b"Date: Fri, 20 Nov 2026 10:20:00 +0000\n" in mail.data
-    assert mail.subject.startswith("=?utf-8?") or "=?utf-8?" in mail.subject
-    assert marks(payload) == {"sent"}
+    assert "=?utf-8?" in mail.subject
+    assert (seen, marks(payload)) == ([{"trying"}, {"trying"}], {"sent"})
     assert office.log() == [
         f"[INFO] MAIL_SEND_ATTEMPT task_id={TASK} attempt=2 transport=sendmail to=admin@...",
         f"[INFO] MAIL_SEND_RESULT task_id={TASK} status=success transport=sendmail attempt=2",
     ]
-    assert [office.metric(name) for name in (ATTEMPTS, SUCCESS, FAILURES, DEPTH)] == [1, 1, 0, 0]
+    assert (*office.counts(), office.metric(DEPTH)) == (1, 1, 0, 0)
 
 
-def test_the_marks_frame_the_attempt(tmp_path: Path) -> None:
-    """While a transport is asked the mail is marked as being tried, and afterwards as sent."""
+def test_a_sent_mail_is_not_sent_again(tmp_path: Path) -> None:
+    """A mail marked as sent is done, even without a transport, and the log says so."""
     payload = spooled(tmp_path)
-    way = Recorder()
-    seen: list[set[str]] = []
-    way.watch = way.after = lambda: seen.append(marks(payload))
-
-    Office(tmp_path, way).post().deliver(payload, TASK, 1, never)
-
-    assert seen == [{"trying"}, {"trying"}]
-    assert marks(payload) == {"sent"}
-
-
-def test_what_was_sent_is_not_sent_again(tmp_path: Path) -> None:
-    """A mail that is marked as sent is done, even where no transport is set up: none is asked, and
-    the log says so.
-    """
-    payload = spooled(tmp_path)
-    way = Recorder()
-    office = Office(tmp_path, way)
-    office.post().deliver(payload, TASK, 1, never)
-
-    office.post().deliver(payload, TASK, 2, never)
-
+    office = Office(tmp_path, way := Recorder())
+    office.deliver(payload, 1)
+    office.deliver(payload, 2)
     assert len(way.asked) == 1
     assert TASK in office.log()[-1]
-    assert office.metric(ATTEMPTS) == 1
-    Office(tmp_path, method="none").post().deliver(payload, TASK, 3, never)
+    assert office.counts()[0] == 1
+    Office(tmp_path, method="none").deliver(payload, 3)
     assert "MAIL_SEND_ALREADY_SENT" in office.log()[-1]
 
 
-def test_what_is_in_doubt_is_said_and_sent_once_more(tmp_path: Path) -> None:
-    """An attempt that ended without a result, as by a crash, is told in the log; then the same
-    mail is sent again, the same to the byte.
-    """
+def test_a_mail_in_doubt_is_logged_and_sent_once_more(tmp_path: Path) -> None:
+    """After an attempt without a result the log warns, and the same bytes are sent again."""
+
+    def dies() -> None:
+        raise KeyboardInterrupt
+
     payload = spooled(tmp_path)
     first, second = Recorder(), Recorder()
     first.after = dies
     with pytest.raises(KeyboardInterrupt):
-        Office(tmp_path, first).post().deliver(payload, TASK, 1, never)
-
+        Office(tmp_path, first).deliver(payload)
     office = Office(tmp_path, second)
     office.now += 600
-    office.post().deliver(payload, TASK, 2, never)
-
+    office.deliver(payload, 2)
     assert first.accepted == second.accepted
-    doubts = [line for line in office.log() if line.startswith("[WARN]")]
-    assert len(doubts) == 1
-    assert "may arrive twice" in doubts[0] and TASK in doubts[0]
+    (doubt,) = [line for line in office.log() if line.startswith("[WARN]")]
+    assert "may arrive twice" in doubt and TASK in doubt
     assert marks(payload) == {"sent"}
 
 
-def dies() -> None:
-    """End, as a signal ends a process."""
-    raise KeyboardInterrupt
-
-
-def test_a_failed_attempt_leaves_no_doubt(tmp_path: Path) -> None:
-    """A mail that a transport has refused is not in doubt: the next attempt is made without a
-    word. Each failed attempt of a queued mail counts as one failure.
-    """
+def test_a_refused_attempt_leaves_no_doubt(tmp_path: Path) -> None:
+    """After a refusal the next attempt has no warning; each failed attempt of a task counts."""
     payload = spooled(tmp_path)
-    way = Recorder(busy(), busy("dns_not_found"))
-    office = Office(tmp_path, way)
-
+    office = Office(tmp_path, Recorder(busy(), busy("dns_not_found")))
     for attempt in (1, 2):
         with pytest.raises(NotSent):
-            office.post().deliver(payload, TASK, attempt, never)
+            office.deliver(payload, attempt)
         assert marks(payload) == set()
-
     assert [line for line in office.log() if "WARN" in line] == []
     assert office.log()[-1] == (
         f"[ERROR] MAIL_SEND_RESULT task_id={TASK} status=failed transport=sendmail retries=2 "
         "last_error=dns_not_found"
     )
-    assert [office.metric(name) for name in (ATTEMPTS, SUCCESS, FAILURES)] == [2, 0, 2]
+    assert office.counts() == (2, 0, 2)
 
 
-def test_what_is_spooled_is_the_same_to_the_byte(tmp_path: Path) -> None:
-    """A mail that was tried, spooled, and is delivered much later is the one that was tried: what
-    may arrive twice must not look like two mails.
-    """
-    way = Recorder(*[busy("timeout")] * 3)
-    office = Office(tmp_path, way)
-    ended = retried(office, "<p>the disk is <b>full</b>, Grüße</p>", subject="Grüße")
-
+def test_a_spooled_mail_keeps_its_bytes(tmp_path: Path) -> None:
+    """A mail that was tried, spooled and delivered an hour later has the same bytes each time."""
+    office = Office(tmp_path, way := Recorder(*[busy("timeout")] * 3))
+    ended = office.send("<p>the disk is <b>full</b>, Grüße</p>", subject="Grüße")
     office.now += 3600
-    office.post().deliver(ended.payload, TASK, 1, never)
+    office.deliver(ended.payload)
+    assert (len(way.asked), len(set(way.asked))) == (4, 1)
 
-    assert len(way.asked) == 4
-    assert len(set(way.asked)) == 1
+
+DOUBTFUL = """timeout connect_lost unavailable_signal_9 unavailable_stopped unavailable_no_status
+unavailable_not_followed unavailable_io connect_protocol unavailable_curl_8 unavailable_status_1
+unavailable_for_now never_heard_of"""
+CERTAIN = """dns_not_found tls_certificate auth_535 rejected_550 rejected_too_large connect_refused
+connect_unreachable connect_timeout connect_failed unavailable_450 unavailable_554
+unavailable_not_started unavailable_not_read unavailable_usage unavailable_permission
+unavailable_configuration unavailable_no_space unavailable_no_token unavailable_no_transport"""
 
 
 def test_only_an_attempt_without_an_answer_leaves_a_doubt() -> None:
-    """Where no server was reached, it said no, or the program never had the mail, it cannot arrive
-    twice; after any other failure, even one with an unknown word, it may.
-    """
-    doubtful = [
-        "timeout",
-        "connect_lost",
-        "unavailable_signal_9",
-        "unavailable_stopped",
-        "unavailable_no_status",
-        "unavailable_not_followed",
-        "unavailable_io",
-        "connect_protocol",
-        "unavailable_curl_8",
-        "unavailable_status_1",
-        "unavailable_for_now",
-        "never_heard_of",
-    ]
-    certain = [
-        "dns_not_found",
-        "tls_certificate",
-        "auth_535",
-        "rejected_550",
-        "rejected_too_large",
-        "connect_refused",
-        "connect_unreachable",
-        "connect_timeout",
-        "connect_failed",
-        "unavailable_450",
-        "unavailable_554",
-        "unavailable_not_started",
-        "unavailable_not_read",
-        "unavailable_usage",
-        "unavailable_permission",
-        "unavailable_configuration",
-        "unavailable_no_space",
-        "unavailable_no_token",
-        "unavailable_no_transport",
-    ]
-
-    assert [word for word in doubtful if not busy(word).doubtful] == []
-    assert [word for word in certain if busy(word).doubtful] == []
+    """A mail that a server refused or never had cannot arrive twice; any other may."""
+    assert [word for word in DOUBTFUL.split() if not busy(word).doubtful] == []
+    assert [word for word in CERTAIN.split() if busy(word).doubtful] == []
 
 
 @each("then", ["unavailable_450", "connect_refused"])
-def test_once_in_doubt_a_mail_stays_in_doubt(tmp_path: Path, then: str) -> None:
-    """An attempt that is answered takes nothing back of the one before it that was not: each that
-    follows says so, with the moment of the one in doubt, until the mail is accepted.
-    """
+def test_a_mail_stays_in_doubt_until_it_is_accepted(tmp_path: Path, then: str) -> None:
+    """A later answer does not end the doubt: each attempt warns, with the time of the first."""
     office = Office(tmp_path, Recorder(busy("timeout"), *[busy(then)] * 3))
-
-    ended = retried(office)
-    assert ended.doubt == NOW
-    assert marks(ended.payload) == {"trying"}
+    ended = office.send()
+    assert (ended.doubt, marks(ended.payload)) == (NOW, {"trying"})
     with pytest.raises(NotSent):
-        office.post().deliver(ended.payload, TASK, 1, never)
+        office.deliver(ended.payload, 1)
     assert marks(ended.payload) == {"trying"}
-    office.post().deliver(ended.payload, TASK, 2, never)
-
+    office.deliver(ended.payload, 2)
     doubts = [line for line in office.log() if "may arrive twice" in line]
-    assert [line.split()[2] for line in doubts] == [
-        *("task_id=inline", "task_id=inline", f"task_id={TASK}", f"task_id={TASK}"),
-    ]
+    tasks = ["inline", "inline", TASK, TASK]
+    assert [line.split()[2] for line in doubts] == [f"task_id={task}" for task in tasks]
     assert all("transport=sendmail since=2026-11-20T10:20:00Z" in line for line in doubts)
     assert marks(ended.payload) == {"sent"}
 
 
 @each("calls", [("rename",), ("rename", "write", "fsync", "unlink")])
-def test_what_was_accepted_is_a_success_whatever_the_disk_says(
+def test_an_accepted_mail_is_a_success_though_the_disk_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: tuple[str, ...]
 ) -> None:
-    """A mail that was accepted counts as sent, though that could not be written down anywhere; it
-    is complained about, and never told as a failure.
-    """
+    """If the acceptance cannot be written down, that is a complaint and never a failure."""
     payload = spooled(tmp_path)
-    way = Recorder()
-    office = Office(tmp_path, way)
+    office = Office(tmp_path, way := Recorder())
     way.watch = lambda: full_disk(monkeypatch, *calls)
-
-    office.post().deliver(payload, TASK, 1, never)
-
+    office.deliver(payload)
     assert len(way.accepted) == 1
     assert "was sent, which is not written down in the spool" in office.complaints[0]
     assert "No space left" in office.complaints[0]
 
 
 @each("replaced", [False, True])
-def test_a_spool_folder_that_vanished_after_the_acceptance_is_no_failure(
-    tmp_path: Path, replaced: bool
-) -> None:
-    """Whoever removes the folder of a mail while it is sent, or puts something else in its place,
-    does not make it unsent.
-    """
+def test_a_spool_folder_removed_while_sending_is_no_failure(tmp_path: Path, replaced: bool) -> None:
+    """If the folder of a mail is removed or replaced while it is sent, the mail counts as sent."""
     payload = spooled(tmp_path)
-    way = Recorder()
-    office = Office(tmp_path, way)
+    office = Office(tmp_path, way := Recorder())
 
     def vanish() -> None:
         Path(payload).parent.rename(tmp_path / "elsewhere")
@@ -689,103 +496,56 @@ def test_a_spool_folder_that_vanished_after_the_acceptance_is_no_failure(
             Path(payload).parent.symlink_to(tmp_path / "elsewhere")
 
     way.after = vanish
-
-    office.post().deliver(payload, TASK, 1, never)
-
+    office.deliver(payload)
     assert len(office.complaints) == 1
 
 
 def test_a_spooled_mail_to_a_bad_address_is_never_tried(tmp_path: Path) -> None:
     """A spooled mail whose recipient another program changed into an option is not attempted."""
-    payload = spooled(tmp_path)
-    meta = Path(payload)
+    meta = Path(spooled(tmp_path))
     meta.write_text(meta.read_text().replace("admin@", "-Cevil,x@"))
-    way = Recorder()
-
     with pytest.raises(BadMail, match="address"):
-        Office(tmp_path, way).post().deliver(payload, TASK, 1, never)
-
+        Office(tmp_path, way := Recorder()).deliver(str(meta))
     assert way.asked == []
 
 
-# ---- waiting
-
-
-@each("suspended", [(), ("sendmail",)])
-def test_without_a_transport_a_spooled_mail_waits(
-    tmp_path: Path, suspended: tuple[str, ...]
-) -> None:
-    """With no transport to use, a spooled mail waits; it has not been attempted."""
-    payload = spooled(tmp_path)
-    office = Office(tmp_path, Recorder(absent="" if suspended else "not installed"))
-    for name in suspended:
-        office.suspend(name)
-
-    with pytest.raises(Waits, match="no mail transport") as told:
-        office.post().deliver(payload, TASK, 1, never)
-
-    assert told.value.until == NOW + ASK_AGAIN
-    assert marks(payload) == set()
-    assert office.log() == []
-
-
-def test_a_refused_mail_is_given_up_on_without_a_transport(tmp_path: Path) -> None:
-    """That a mail was refused for good is looked at before anything that could keep it waiting."""
-    ended = retried(Office(tmp_path, Recorder(refusal())))
-
-    with pytest.raises(NotSent):
-        Office(tmp_path, method="none").post().deliver(ended.payload, TASK, 1, never)
+# Token buckets
 
 
 def test_each_domain_has_its_own_tokens(tmp_path: Path) -> None:
-    """A mail waits for a token of its recipient's domain; those to others go on. It waits before
-    anything is marked or logged.
-    """
-    here, there = spooled(tmp_path), spooled(tmp_path, recipient="ops@example.org")
-    again = spooled(tmp_path, recipient="root@EXAMPLE.com")
-    way = Recorder()
-    office = Office(tmp_path, way, domains={"example.com": Rate(60, 1)})
-    post = office.post(buckets(office))
-
+    """A mail waits, unmarked, for a token of its recipient's domain; mails to others go on."""
+    here, there = spooled(tmp_path), spooled(tmp_path, to="ops@example.org")
+    again = spooled(tmp_path, to="root@EXAMPLE.com")
+    office = Office(tmp_path, way := Recorder(), domains={"example.com": Rate(60, 1)})
+    post = office.limited_post()
     post.deliver(here, TASK, 1, never)
-    with pytest.raises(Waits, match=r"no token for domain example\.com") as told:
+    with pytest.raises(Waits, match=r"no token for domain example\.com") as waits:
         post.deliver(again, TASK, 1, never)
     post.deliver(there, TASK, 1, never)
-
-    assert told.value.until == NOW + 60
+    assert waits.value.until == NOW + 60
     assert [mail.recipient for mail in way.accepted] == ["admin@example.com", "ops@example.org"]
-    assert marks(again) == set()
-    assert post.shut()[0] == ""
+    assert (marks(again), post.shut()[0]) == (set(), "")
 
 
-def test_those_that_wait_for_one_domain_come_back_one_by_one(tmp_path: Path) -> None:
-    """Mails that find no token come back a token apart, so that not all of them are taken up again
-    for one, however slow they are; never later than in a day, or the first token.
-    """
+def test_mails_that_wait_for_one_domain_return_one_by_one(tmp_path: Path) -> None:
+    """Mails without a token return one token apart, at most a day later."""
     payloads = [spooled(tmp_path, str(n)) for n in range(27)]
-    office = Office(tmp_path, Recorder(), domains={"example.com": Rate(1, 1)})
-    post = office.post(buckets(office))
+    post = Office(tmp_path, Recorder(), domains={"example.com": Rate(1, 1)}).limited_post()
     post.deliver(payloads[0], TASK, 1, never)
-
     moments = []
     for payload in payloads[1:]:
-        with pytest.raises(Waits) as told:
+        with pytest.raises(Waits) as waits:
             post.deliver(payload, TASK, 1, never)
-        moments.append(told.value.until - NOW)
-
+        moments.append(waits.value.until - NOW)
     assert moments == [*range(3600, 86400, 3600), 86400, 86400, 86400]
 
 
 def test_an_empty_bucket_of_the_transport_shuts_the_gate(tmp_path: Path) -> None:
-    """While its transport has no token, no mail needs to be looked at, and it is known until when;
-    of a transport that is suspended nobody knows.
-    """
+    """Without a token `shut` gives the reason and its end; a suspension has no known end."""
     office = Office(tmp_path, Recorder(), rates={"sendmail": Rate(60, 1)})
-    post = office.post(buckets(office))
+    post = office.limited_post()
     assert post.shut()[0] == ""
-
     post.send("the disk is full")
-    assert post.shut()[0] == "no token for transport sendmail"
     assert post.shut() == ("no token for transport sendmail", NOW + 60)
     office.now += 60
     assert post.shut() == ("", None)
@@ -793,33 +553,98 @@ def test_an_empty_bucket_of_the_transport_shuts_the_gate(tmp_path: Path) -> None
     assert post.shut() == ("no mail transport: sendmail suspended by root@web1", None)
 
 
-def test_who_cannot_count_tokens_does_not_send(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where a token cannot be spent the mail waits, or is spooled: the limit holds."""
+def test_a_sender_that_cannot_count_tokens_does_not_send(tmp_path: Path) -> None:
+    """If a token cannot be spent the mail waits or is spooled: the limit holds."""
     payload = spooled(tmp_path)
-    way = Recorder()
-    office = Office(tmp_path, way, rates={"sendmail": Rate(60, 1)})
+    office = Office(tmp_path, way := Recorder(), rates={"sendmail": Rate(60, 1)})
     (tmp_path / "buckets").mkdir()
-
     with pytest.raises(Waits, match="tokens cannot be counted"):
-        office.post(buckets(office)).deliver(payload, TASK, 1, never)
-    ended = office.post(buckets(office)).send_with_retry("x", enqueue=office.enqueue)
-
+        office.limited_post().deliver(payload, TASK, 1, never)
+    ended = office.limited_post().send_with_retry("x", enqueue=office.enqueue)
     assert way.asked == []
     assert ended is not None and len(office.queued) == 1
 
 
-# ---- what tells of it
+# One attempt of a mail that another program queues and retries
+
+TEXT = Content("Hallo\n", html=False)
+ERRAND = Errand("7-user-1795170000", NOW, "7-user", 1, {"X-Original-To": "hans@example.org"})
 
 
-def test_only_one_transport_is_tried(tmp_path: Path) -> None:
-    """The first transport that is there gets all attempts; a suspended one is passed over."""
-    first, second = Recorder(busy(), name="postfix"), Recorder(name="msmtp")
-    office = Office(tmp_path, first, second)
+def once(
+    post: Post, errand: Errand = ERRAND, said: Content = TEXT, to: str = "a@b.org", **more: Any
+) -> None:
+    """Make one attempt."""
+    hooks = {"ready": lambda transport: None, "cancelled": never} | more
+    post.send_once(said, to, "Anmeldung", errand, **hooks)
 
-    retried(office)
-    office.suspend("postfix")
-    retried(office)
 
-    assert (len(first.asked), len(second.asked)) == (2, 1)
+def parsed(mail: Mail) -> EmailMessage[str, str]:
+    """The mail as a mail program reads it."""
+    return email.message_from_bytes(mail.data, policy=email.policy.default)
+
+
+def test_send_once_uses_the_callers_id_and_headers(tmp_path: Path) -> None:
+    """Message-ID and further headers are the caller's, and no value begins another header."""
+    office = Office(tmp_path, transport := Recorder())
+    once(office.post())
+    mail = parsed(transport.accepted[0])
+    assert mail["Message-ID"] == "<7-user-1795170000@web1.example.com>"
+    assert mail["X-Original-To"] == "hans@example.org"
+    assert mail.get_content_type() == "text/plain"
+    once(office.post(), ERRAND._replace(headers={"X-Original-To": "a@b.org\r\nBcc: c@d.org"}))
+    assert parsed(transport.accepted[1])["Bcc"] is None
+
+
+def test_send_once_adds_a_text_part_to_markup(tmp_path: Path) -> None:
+    """A page has a text part whatever the settings are, and its braces stay as they are."""
+    page = Content("<html><body><p>Hallo {HOSTNAME}</p></body></html>", html=True)
+    once(Office(tmp_path, transport := Recorder(), html=False).post(), said=page)
+    kinds = [part.get_content_type() for part in parsed(transport.accepted[0]).walk()]
+    assert kinds == ["multipart/alternative", "text/plain", "text/html"]
+    assert transport.accepted[0].text == "Hallo {HOSTNAME}\n"
+
+
+def test_send_once_sends_the_same_bytes_each_time(tmp_path: Path) -> None:
+    """A later attempt sends the same bytes, and nothing is spooled."""
+    office = Office(tmp_path, transport := Recorder(busy()))
+    with pytest.raises(NotSent):
+        once(office.post())
+    office.now += 3600
+    once(office.post(), ERRAND._replace(attempt=2))
+    first, second = transport.asked
+    assert first == second
+    assert not (tmp_path / "mailspool").exists()
+
+
+def test_send_once_reports_an_acceptance_before_it_writes(tmp_path: Path) -> None:
+    """The caller hears of the acceptance before the log has the result."""
+    office = Office(tmp_path, Recorder())
+    seen: list[tuple[str, bool]] = []
+    once(
+        office.post(),
+        accepted=lambda name: seen.append((name, "RESULT" in "".join(office.log()))),
+    )
+    assert seen == [("sendmail", False)]
+    assert "MAIL_SEND_RESULT" in office.log()[-1]
+
+
+def test_send_once_asks_no_transport_if_it_must_not(tmp_path: Path) -> None:
+    """A caller that is not ready, a missing or suspended transport and a bad address stop it."""
+    office = Office(tmp_path, transport := Recorder())
+    seen: list[str] = []
+
+    def ready(name: str) -> None:
+        seen.append(name)
+        raise RuntimeError("the lease is gone")
+
+    with pytest.raises(RuntimeError):
+        once(office.post(), ready=ready)
+    with pytest.raises(BadMail):
+        once(office.post(), to="nobody")
+    office.suspend("sendmail")
+    for post in (Office(tmp_path / "none").post(), office.post()):
+        with pytest.raises(Waits) as waits:
+            once(post)
+        assert waits.value.until == NOW + 60
+    assert (seen, transport.asked) == (["sendmail"], [])
