@@ -1,4 +1,4 @@
-"""The mail spool: what is kept is what comes back, and what others left there harms nobody."""
+"""The mail spool: keep, read, mark, list and sweep mails, and refuse hostile files in it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,15 @@ from tests.mail.programs import start_rivals
 from tests.tables import each
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "nftban"
+META = (GOLDEN / "spool.text.meta.sh").read_text()
+HOSTILE = (GOLDEN / "spool.file.injection.meta.sh").read_text()
 NOW = 1_795_170_000.0
 ID = "mail-20261120T104000Z-0000000a"
+OTHER = "mail-20261120T104001Z-0000000b"
 THEIRS = "mail-2026-11-20T09:46:04Z-a96ebf3e"
 SUBJECT = "[ALERT] Service failed"
+
+needs_chown = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 
 
 def a_spool(folder: Path) -> MailSpool:
@@ -37,108 +42,78 @@ def spool(tmp_path: Path) -> MailSpool:
 
 
 def kept(spool: MailSpool, id: str = ID, subject: str = SUBJECT, html: bool = False) -> Spooled:
-    """A mail in it, whose task was made."""
+    """Keep a mail whose task was made."""
     meta = spool.keep(id, "admin@example.com", subject, Content("text body", html))
     spool.queued(id)
     return spool.read(meta)
 
 
 def theirs(spool: MailSpool, id: str = THEIRS) -> Path:
-    """The folder of a mail that the real program spooled."""
+    """Make the folder of a mail as the real program spools it."""
     folder = Path(spool.folder, id)
     folder.mkdir(parents=True)
-    folder.joinpath("meta.sh").write_bytes((GOLDEN / "spool.text.meta.sh").read_bytes())
+    folder.joinpath("meta.sh").write_text(META)
     folder.joinpath("body.txt").write_bytes((GOLDEN / "spool.text.body.txt").read_bytes())
     return folder
 
 
 def names(folder: str | Path) -> list[str]:
-    """What lies in a folder."""
+    """The names in a folder."""
     return sorted(path.name for path in Path(folder).iterdir())
 
 
-def shell(meta: str) -> list[str]:
-    """What bash has in its variables once it has sourced a file."""
-    names = ("MAIL_TO", "MAIL_SUBJECT", "MAIL_BODY_FILE", "MAIL_CREATED_EPOCH")
-    words = " ".join(f'"${name}"' for name in names)
-    ran = subprocess.run(
-        ["bash", "-euc", f'. "$1"; printf "%s\\0" {words}', "bash", meta],
-        capture_output=True,
-        check=True,
-    )
-    assert ran.stderr == b""
-    return ran.stdout.decode().split("\0")[:-1]
-
-
-# What is kept
+# Keep
 
 
 def test_a_mail_is_kept_as_the_contract_has_it(spool: MailSpool) -> None:
-    """Its folder holds its body and a meta.sh, which are the real program's to the byte but for
-    the name of the body, which is the right one here; and a mark until its task is made."""
+    """The folder of a mail has the real program's meta.sh, but for the name of the body, and its
+    body, byte for byte; and a mark until the task is made."""
     meta = spool.keep(THEIRS, "admin@example.com", SUBJECT, Content("text body", html=False))
     assert names(Path(meta).parent) == ["body.txt", "meta.sh", "queuing"]
     spool.queued(THEIRS)
 
     folder = Path(spool.folder, THEIRS)
-    golden = (GOLDEN / "spool.text.meta.sh").read_text()
-    expected = (
-        golden.replace("/var/lib/nftban/mailspool", spool.folder)
-        .replace("body.html", "body.txt")
-        .replace("1795167964", "1795170000")
-    )
+    expected = META.replace("/var/lib/nftban/mailspool", spool.folder)
+    expected = expected.replace("body.html", "body.txt").replace("1795167964", "1795170000")
     assert meta == f"{folder}/meta.sh"
     assert Path(meta).read_text() == expected
     assert (folder / "body.txt").read_bytes() == (GOLDEN / "spool.text.body.txt").read_bytes()
     assert names(folder) == ["body.txt", "meta.sh"]
     assert names(spool.folder) == [THEIRS]
     assert folder.stat().st_mode & 0o777 == 0o750
-    assert Path(meta).stat().st_mode & 0o777 == 0o640 & ~_umask()
+    os.umask(mask := os.umask(0))
+    assert Path(meta).stat().st_mode & 0o777 == 0o640 & ~mask
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-def test_what_is_kept_comes_back(spool: MailSpool) -> None:
-    """Recipient, subject, body, kind and moment are those that were given."""
+def test_a_kept_mail_is_read_back(spool: MailSpool) -> None:
+    """Recipient, subject, body, kind and time are the given ones; a longer body is refused."""
     mail = kept(spool, html=True)
-
-    assert mail == Spooled(
-        ID,
-        f"{spool.folder}/{ID}",
-        f"{spool.folder}/{ID}/meta.sh",
-        "admin@example.com",
-        SUBJECT,
-        f"{spool.folder}/{ID}/body.html",
-        html=True,
-        created=NOW,
-    )
+    folder = f"{spool.folder}/{ID}"
+    paths = (folder, f"{folder}/meta.sh", "admin@example.com", SUBJECT, f"{folder}/body.html")
+    assert mail == Spooled(ID, *paths, html=True, created=NOW)
     assert spool.body(mail, 10) == b"text body\n"
     with pytest.raises(BadMail, match="10 bytes, expected at most 9"):
         spool.body(mail, 9)
 
 
-@each(
-    "subject",
-    [
-        *(SUBJECT, "", " ", "a\\", '"quoted" $(touch ran) `touch ran` $HOME ${x} \\$(id)'),
-        *("';touch ran;'", "!! # % * ? ~", "\u00dcbung \u2014 \u4e2d\u6587", "=?utf-8?q?a?=", "=?"),
-        *("\u00e9\\$(touch ran)", "x" * 5000),
-    ],
-    spool=a_spool,
-)
-def test_a_shell_reads_what_we_read(spool: MailSpool, subject: str) -> None:
-    """A real bash that sources meta.sh gets the same values, and runs nothing.
+def shell(meta: str) -> list[str]:
+    """The values of the variables in a bash that has sourced a file."""
+    words = '"$MAIL_TO" "$MAIL_SUBJECT" "$MAIL_BODY_FILE" "$MAIL_CREATED_EPOCH"'
+    argv = ["bash", "-euc", f'. "$1"; printf "%s\\0" {words}', "bash", meta]
+    ran = subprocess.run(argv, capture_output=True, check=True)
+    assert ran.stderr == b""
+    return ran.stdout.decode().split("\0")[:-1]
 
-    Beyond ASCII the shell sees the subject as a header has it.
-    """
+
+@each("subject", [
+    SUBJECT, "", " ", "a\\", '"quoted" $(touch ran) `touch ran` $HOME ${x} \\$(id)',
+    "';touch ran;'", "!! # % * ? ~", "\u00dcbung \u2014 \u4e2d\u6587", "=?utf-8?q?a?=", "=?",
+    "\u00e9\\$(touch ran)", "x" * 5000,
+], spool=a_spool)  # fmt: skip
+def test_a_shell_reads_the_values_that_we_read(spool: MailSpool, subject: str) -> None:
+    """A bash that sources meta.sh gets the same values, beyond ASCII in the form of a header."""
     mail = kept(spool, subject=subject)
-
     to, seen, body, created = shell(mail.meta)
-
     assert mail.subject == subject
     assert (to, body, created) == ("admin@example.com", mail.body, f"{NOW:.0f}")
     if subject.isascii() and "=?" not in subject:
@@ -148,49 +123,38 @@ def test_a_shell_reads_what_we_read(spool: MailSpool, subject: str) -> None:
 
 
 def test_a_subject_is_one_line_of_limited_length(spool: MailSpool) -> None:
-    """Control characters become spaces: no header follows, no terminal obeys. Of a subject that
-    would fill more than is read of a meta.sh, the beginning is kept.
-    """
-    subjects = ("a\nBcc: x@example.org", "a\r\n\x1b[2J\x85b", "\u00e9\nb")
-    for number, subject in enumerate(subjects):
+    """Control characters become spaces, and of an overlong subject the beginning is kept."""
+    for number, subject in enumerate(("a\nBcc: x@example.org", "a\r\n\x1b[2J\x85b", "\u00e9\nb")):
         mail = kept(spool, f"mail-line-{number}", subject)
         assert mail.subject == re.sub("[\x00-\x1f\x7f-\x9f]", " ", subject)
     for number, sign in enumerate(("x", '"', "\u4e2d", "\U0001f4e7")):
         assert kept(spool, f"mail-{number}", subject=sign * 20_000).subject == sign * 10_000
 
 
-@each("id", ["", "mail-", "mail-a/b", "../mail-1", "x", "mail-\n", "mail-\u00e9"], spool=a_spool)
-def test_a_mail_has_a_plain_name(spool: MailSpool, id: str) -> None:
-    """Any other name is refused before anything is written."""
-    with pytest.raises(BadMail, match="no name for a mail"):
-        spool.keep(id, "admin@example.com", SUBJECT, Content("text", html=False))
-
+def test_a_mail_has_a_plain_and_unique_name(spool: MailSpool) -> None:
+    """A new id has the UTC time and eight random digits; any odd name is refused unwritten."""
+    for id in ("", "mail-", "mail-a/b", "../mail-1", "x", "mail-\n", "mail-\u00e9"):
+        with pytest.raises(BadMail, match="no name for a mail"):
+            spool.keep(id, "admin@example.com", SUBJECT, Content("text", html=False))
     assert not Path(spool.folder).exists()
-
-
-def test_a_name_says_when_and_is_used_once() -> None:
-    """It has the moment in UTC and eight digits that nobody else has."""
-    names = {MailSpool.fresh_id(1_767_787_262.9) for _ in range(50)}
-
-    assert len(names) == 50
-    assert all(re.fullmatch("mail-20260107T120102Z-[0-9a-f]{8}", name) for name in names)
+    ids = {MailSpool.fresh_id(1_767_787_262.9) for _ in range(50)}
+    assert len(ids) == 50
+    assert all(re.fullmatch("mail-20260107T120102Z-[0-9a-f]{8}", id) for id in ids)
 
 
 def test_a_mail_of_that_name_is_not_written_over(spool: MailSpool) -> None:
-    """The one that is there stays as it is, and nothing of the other is left."""
+    """A second mail of the same name is refused, and nothing of it is left."""
     kept(spool)
-
     with pytest.raises(OSError, match="not empty"):
         kept(spool, subject="another")
-
     assert spool.read(spool.meta_of(ID)).subject == SUBJECT
     assert names(spool.folder) == [ID]
 
 
-def test_few_things_have_to_reach_the_disk(
+def test_keeping_a_mail_costs_five_fsyncs(
     spool: MailSpool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three files, their folder, and the spool: each is made durable once."""
+    """Three files, their folder and the spool are each made durable once."""
     kept(spool)
     synced: list[str] = []
     fsync = files.fsync
@@ -200,66 +164,49 @@ def test_few_things_have_to_reach_the_disk(
         fsync(fd)
 
     monkeypatch.setattr(files, "fsync", counted)
-
-    kept(spool, "mail-20261120T104001Z-0000000b")
-
-    assert [name for name in synced if not name.startswith(".new-")] == [
-        "body.txt",
-        "meta.sh",
-        "queuing",
-        "mailspool",
-    ]
+    kept(spool, OTHER)
+    plain = [name for name in synced if not name.startswith(".new-")]
+    assert plain == ["body.txt", "meta.sh", "queuing", "mailspool"]
     assert len(synced) == 5
 
 
-def test_a_spool_behind_a_link_is_not_written_to(spool: MailSpool, tmp_path: Path) -> None:
+def test_a_spool_behind_a_link_is_not_entered(spool: MailSpool, tmp_path: Path) -> None:
     """Below the data folder no link is followed, neither to write nor to read."""
     (tmp_path / "elsewhere").mkdir()
     Path(spool.folder).symlink_to("elsewhere")
-
     with pytest.raises(OSError, match="not entered"):
         kept(spool)
     with pytest.raises(OSError, match="not entered"):
         spool.read(spool.meta_of(ID))
-
     assert names(tmp_path / "elsewhere") == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_what_root_keeps_is_the_owners(spool: MailSpool) -> None:
-    """Folder, files and marks belong to whom the spool belongs to."""
+@needs_chown
+def test_files_made_by_root_belong_to_the_owner_of_the_spool(spool: MailSpool) -> None:
+    """Folder, files and marks of a mail get the owner of the spool."""
     Path(spool.folder).mkdir()
     os.chown(spool.folder, 12345, 12345)
-
     mail = kept(spool)
     spool.begin(mail, "curl", NOW)
-
     made = [Path(mail.folder), *Path(mail.folder).iterdir()]
     assert {(path.stat().st_uid, path.stat().st_gid) for path in made} == {(12345, 12345)}
 
 
-# What others kept
+# Read mails that other programs kept
 
 
-def test_a_spool_of_the_real_program_is_read(spool: MailSpool) -> None:
-    """It calls every body body.html, and lays that of a text down as body.txt."""
+def test_a_mail_of_the_real_program_is_read(spool: MailSpool) -> None:
+    """The real program names every body body.html and writes a text as body.txt: the text is
+    read, unless the named file exists."""
     folder = theirs(spool)
-
     mail = spool.read(f"{folder}/meta.sh")
-
     assert (mail.to, mail.subject) == ("admin@example.com", SUBJECT)
     assert (mail.body, mail.html) == (f"{folder}/body.txt", False)
     assert mail.created == 1_795_167_964
     assert spool.body(mail, 100) == b"text body\n"
 
-
-def test_a_body_that_is_called_rightly_is_taken(spool: MailSpool) -> None:
-    """Where both lie there, meta.sh says which it is."""
-    folder = theirs(spool)
     (folder / "body.html").write_text("<p>this one</p>")
-
     mail = spool.read(f"{folder}/meta.sh")
-
     assert mail.html
     assert spool.body(mail, 100) == b"<p>this one</p>"
 
@@ -269,38 +216,33 @@ def test_a_body_that_is_called_rightly_is_taken(spool: MailSpool) -> None:
     ("mail-2026-01-07T12:01:02Z-a1b2c3d4", 1_767_787_262.0), ("mail-xxx", 1_700_000_000.0),
     ("mail-20261399T120102Z-a1b2", 1_700_000_000.0),
 ], spool=a_spool)  # fmt: skip
-def test_when_a_mail_was_kept_is_known_without_its_word(
+def test_the_time_of_a_mail_is_that_of_its_name_or_folder(
     spool: MailSpool, id: str, created: float
 ) -> None:
-    """Where meta.sh does not say, the name does, in both forms; else the folder's time."""
+    """If meta.sh has no time, the name has it, in both forms; else the folder's time counts."""
     folder = theirs(spool, id)
-    meta = folder / "meta.sh"
-    meta.write_text(meta.read_text().replace(THEIRS, id).replace("1795167964", "soon"))
+    (folder / "meta.sh").write_text(META.replace(THEIRS, id).replace("1795167964", "soon"))
     os.utime(folder, (1_700_000_000, 1_700_000_000))
+    assert spool.read(f"{folder}/meta.sh").created == created
 
-    assert spool.read(str(meta)).created == created
+
+Harm = Callable[[Path], object]
 
 
-def _meta(text: str) -> Callable[[Path], object]:
+def _meta(text: str) -> Harm:
     return lambda folder: folder.joinpath("meta.sh").write_bytes(text.encode("latin-1"))
 
 
-def _add(line: str) -> Callable[[Path], object]:
-    golden = (GOLDEN / "spool.text.meta.sh").read_text()
-    return _meta(golden + line)
+def _add(line: str) -> Harm:
+    return _meta(META + line)
 
 
-def _replace(name: str, make: Callable[[Path], object]) -> Callable[[Path], object]:
-    def do(folder: Path) -> None:
-        folder.joinpath(name).unlink()
-        make(folder / name)
-
-    return do
+def _replace(name: str, make: Harm) -> Harm:
+    return lambda folder: (folder.joinpath(name).unlink(), make(folder / name))
 
 
-def _instead(body: str) -> Callable[[Path], object]:
-    golden = (GOLDEN / "spool.text.meta.sh").read_text()
-    return _meta(re.sub('BODY_FILE=".*"', f'BODY_FILE="{body}"', golden))
+def _body(path: str) -> Harm:
+    return _meta(re.sub('BODY_FILE=".*"', f'BODY_FILE="{path}"', META))
 
 
 def _twice(path: Path) -> None:
@@ -312,134 +254,106 @@ def _linked(path: Path) -> None:
     path.symlink_to("/etc/passwd")
 
 
-HOSTILE = (GOLDEN / "spool.file.injection.meta.sh").read_text()
-
-BAD: dict[str, tuple[Callable[[Path], object], str]] = {
-    "no meta": (
-        lambda folder: (folder / "meta.sh").unlink(),
-        "Mail payload file not found: {meta}",
-    ),
-    "no body": (
-        lambda folder: (folder / "body.txt").unlink(),
-        "Mail body file not found: /var/lib/nftban/mailspool/{id}/body.html",
-    ),
-    "names no body": (_meta('MAIL_TO="a@example.com"\n'), "Mail payload missing MAIL_BODY_FILE"),
-    "$()": (_add('MAIL_X="$(touch ran)"\n'), "line 5: MAIL_X holds an unescaped $"),
-    "backticks": (_add('MAIL_X="`touch ran`"\n'), "line 5: MAIL_X holds an unescaped `"),
-    "a command": (_add("touch ran\n"), 'line 5: expected KEY="value"'),
-    "another variable": (_add('PATH="/tmp"\n'), "line 5: unknown key PATH"),
-    "no newline": (_add('MAIL_X="a"'), "no newline at its end"),
-    "empty": (_meta(""), "empty: a write was interrupted"),
-    "NUL": (_add('MAIL_X="a\0b"\n'), "MAIL_X holds a control character"),
-    "not UTF-8": (_add('MAIL_X="\xff"\n'), "not UTF-8"),
-    "1 MB": (_add(f'MAIL_X="{"x" * (1 << 20)}"\n'), "expected at most 65,536"),
-    "a long key": (_add(f'{"K" * 60_000}="x"\n'), "line 5: unknown key KKK"),
-    "a linked meta": (_replace("meta.sh", _linked), "meta.sh: a symbolic link, not followed"),
-    "a linked body": (_replace("body.txt", _linked), "body.txt: a symbolic link, not followed"),
-    "a FIFO for a body": (_replace("body.txt", lambda p: os.mkfifo(p)), "body.txt: a FIFO"),
-    "a folder for a body": (_replace("body.txt", Path.mkdir), "body.txt: a folder"),
-    "a body with two names": (_replace("body.txt", _twice), "body.txt: has a second hard link"),
-    "a body elsewhere": (_instead("/etc/passwd"), "expected body.html or body.txt beside it"),
-    "a body above": (_instead("/x/{id}/../body.txt"), "expected body.html or body.txt beside it"),
-    "another file": (_instead("/x/" + THEIRS + "/meta.sh"), "expected body.html or body.txt"),
-    "open to all": (lambda folder: (folder / "meta.sh").chmod(0o666), "written by everybody"),
-    "a linked mark": (lambda folder: _linked(folder / "sent"), "sent: a symbolic link"),
-}
+BESIDE = "expected body.html or body.txt"
+BAD: list[tuple[Harm, str]] = [
+    (lambda folder: (folder / "meta.sh").unlink(), "Mail payload file not found: {meta}"),
+    (lambda folder: (folder / "body.txt").unlink(),
+     "Mail body file not found: /var/lib/nftban/mailspool/{id}/body.html"),
+    (_meta('MAIL_TO="a@example.com"\n'), "Mail payload missing MAIL_BODY_FILE"),
+    (_add('MAIL_X="$(touch ran)"\n'), "line 5: MAIL_X holds an unescaped $"),
+    (_add('MAIL_X="`touch ran`"\n'), "line 5: MAIL_X holds an unescaped `"),
+    (_add("touch ran\n"), 'line 5: expected KEY="value"'),
+    (_add('PATH="/tmp"\n'), "line 5: unknown key PATH"),
+    (_add('MAIL_X="a"'), "no newline at its end"),
+    (_meta(""), "empty: a write was interrupted"),
+    (_add('MAIL_X="a\0b"\n'), "MAIL_X holds a control character"),
+    (_add('MAIL_X="\xff"\n'), "not UTF-8"),
+    (_add(f'MAIL_X="{"x" * (1 << 20)}"\n'), "expected at most 65,536"),
+    (_add(f'{"K" * 60_000}="x"\n'), "line 5: unknown key KKK"),
+    (_replace("meta.sh", _linked), "meta.sh: a symbolic link, not followed"),
+    (_replace("body.txt", _linked), "body.txt: a symbolic link, not followed"),
+    (_replace("body.txt", os.mkfifo), "body.txt: a FIFO"),
+    (_replace("body.txt", Path.mkdir), "body.txt: a folder"),
+    (_replace("body.txt", _twice), "body.txt: has a second hard link"),
+    (_body("/etc/passwd"), f"{BESIDE} beside it"),
+    (_body("/x/{id}/../body.txt"), f"{BESIDE} beside it"),
+    (_body(f"/x/{THEIRS}/meta.sh"), BESIDE),
+    (lambda folder: (folder / "meta.sh").chmod(0o666), "written by everybody"),
+    (lambda folder: _linked(folder / "sent"), "sent: a symbolic link"),
+]  # fmt: skip
 
 
-@each("kind", BAD, spool=a_spool)
-def test_what_is_no_mail_is_refused_in_one_line(
-    spool: MailSpool, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@each(("harm", "why"), BAD, spool=a_spool)
+def test_a_broken_mail_is_refused_in_one_line(
+    spool: MailSpool, harm: Harm, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It says what was expected, in safe words; nothing in it is run, and the others are read."""
+    """The printable message has what was expected; nothing is run, and other mails are read."""
     monkeypatch.chdir(tmp_path)
-    harm, why = BAD[kind]
     harm(theirs(spool))
     kept(spool)
     meta = spool.meta_of(THEIRS)
-
     with pytest.raises(BadMail) as caught:
         spool.read(meta)
-
-    said = str(caught.value)
-    assert why.format(meta=meta, id=THEIRS) in said
-    assert said.isprintable()
-    assert len(said) <= 300
+    message = str(caught.value)
+    assert why.format(meta=meta, id=THEIRS) in message
+    assert message.isprintable()
+    assert len(message) <= 300
     assert not list(tmp_path.rglob("ran"))
     assert not Path("/tmp/pwned").exists()
     broken, whole = spool.letters()
-    assert broken == Broken(THEIRS, said)
+    assert broken == Broken(THEIRS, message)
     assert isinstance(whole, Spooled)
 
 
 def test_a_subject_that_a_shell_would_run_is_read_literally(spool: MailSpool) -> None:
     """The real program escapes nothing in its meta.sh; its subject is data and nothing is run."""
     _meta(HOSTILE.replace("mail-2026-11-20T09:46:05Z-f04bb936", THEIRS))(theirs(spool))
-
     mail = spool.read(spool.meta_of(THEIRS))
-
     assert mail.subject == '[ALERT] "quoted" $(touch /tmp/pwned) `id`'
     assert mail.to == "admin@example.com"
 
 
-def test_a_broken_mail_is_shown_as_it_lies_there(spool: MailSpool) -> None:
-    """Its first bytes can be seen, of a plain file in a mail's folder and of nothing else."""
+def test_the_first_bytes_of_a_broken_mail_can_be_read(spool: MailSpool) -> None:
+    """`glimpse` reads plain files in the folder of a mail and no other file."""
     folder = theirs(spool)
     _meta(HOSTILE)(folder)
     _linked(folder / "ln")
-
     assert spool.glimpse(THEIRS) == HOSTILE.encode()
     assert spool.glimpse(THEIRS, "body.txt", 4) == b"text"
-    for id, name in [
-        *((THEIRS, "ln"), (THEIRS, "../other"), (THEIRS, "gone"), ("mail-gone", "meta.sh")),
-        *(("..", "passwd"), ("mail-/../..", "x"), ("/etc", "passwd")),
-    ]:
+    bad = [(THEIRS, "ln"), (THEIRS, "../other"), (THEIRS, "gone"), ("mail-gone", "meta.sh")]
+    for id, name in [*bad, ("..", "passwd"), ("mail-/../..", "x"), ("/etc", "passwd")]:
         with pytest.raises(BadMail):
             spool.glimpse(id, name)
 
 
-@each(
-    "meta",
-    [
-        *("", "/etc/passwd", "{spool}/meta.sh", "{spool}/mail-1/body.txt", "mail-1/meta.sh"),
-        *("{spool}-evil/mail-1/meta.sh", "{spool}/../x/mail-1/meta.sh", "{spool}//mail-1/meta.sh"),
-        *(
-            "{spool}/mail-1/../mail-1/meta.sh",
-            "{spool}/deeper/mail-1/meta.sh",
-            "{spool}/.new-1/meta.sh",
-        ),
-    ],
-    spool=a_spool,
-)
+@each("meta", [
+    "", "/etc/passwd", "{spool}/meta.sh", "{spool}/mail-1/body.txt", "mail-1/meta.sh",
+    "{spool}-evil/mail-1/meta.sh", "{spool}/../x/mail-1/meta.sh", "{spool}//mail-1/meta.sh",
+    "{spool}/mail-1/../mail-1/meta.sh", "{spool}/deeper/mail-1/meta.sh", "{spool}/.new-1/meta.sh",
+], spool=a_spool)  # fmt: skip
 def test_a_task_may_name_a_mail_of_this_spool_only(spool: MailSpool, meta: str) -> None:
-    """Any other path is refused, whatever lies there."""
+    """Any other path is refused."""
     with pytest.raises(BadMail, match=r"no mail of this spool|names none"):
         spool.read(meta.format(spool=spool.folder))
 
 
 def test_the_folder_of_a_mail_is_a_folder(spool: MailSpool, tmp_path: Path) -> None:
-    """A link to one, or a file of that name, is not entered."""
+    """A link to a folder, or a file in its place, is not entered."""
     theirs(spool).rename(tmp_path / "elsewhere")
     Path(spool.folder, THEIRS).symlink_to(tmp_path / "elsewhere")
     Path(spool.folder, "mail-file").write_text("x")
-
-    assert [(found.id, found.why.rpartition(": ")[2]) for found in broken(spool)] == [
-        (THEIRS, "a symbolic link or no folder, not entered"),
-        ("mail-file", "a symbolic link or no folder, not entered"),
-    ]
-
-
-def broken(spool: MailSpool) -> list[Broken]:
-    """What cannot be read."""
-    return [found for found in spool.letters() if isinstance(found, Broken)]
+    broken = [found for found in spool.letters() if isinstance(found, Broken)]
+    assert [found.id for found in broken] == [THEIRS, "mail-file"]
+    assert {found.why.rpartition(": ")[2] for found in broken} == {
+        "a symbolic link or no folder, not entered"
+    }
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@needs_chown
 @each("name", [".", "meta.sh", "body.txt"], spool=a_spool)
 def test_a_mail_of_a_stranger_is_not_sent(spool: MailSpool, name: str) -> None:
-    """Who may put nothing into the spool has no mail in it."""
+    """A mail with a file of a user who may not write to the spool is refused."""
     os.chown(theirs(spool) / name, 12345, 12345)
-
     with pytest.raises(BadMail, match="belongs to user 12345"):
         spool.read(spool.meta_of(THEIRS))
 
@@ -449,23 +363,20 @@ def test_a_mail_of_a_stranger_is_not_sent(spool: MailSpool, name: str) -> None:
     ("=?utf-8?b?w5xidW5?=", "=?utf-8?b?w5xidW5?="), ("=?utf-8?b?/w==?=", "=?utf-8?b?/w==?="),
     ("=?iso-8859-1?q?=DCbung?=", "=?iso-8859-1?q?=DCbung?="),
 ], spool=a_spool)  # fmt: skip
-def test_an_encoded_subject_is_ours_or_left_alone(
+def test_only_our_own_encoding_of_a_subject_is_decoded(
     spool: MailSpool, stored: str, subject: str
 ) -> None:
-    """What we did not encode, or what was spoiled since, is the subject as it stands."""
-    meta = theirs(spool) / "meta.sh"
-    meta.write_text(meta.read_text().replace(SUBJECT, stored))
-
-    assert spool.read(str(meta)).subject == subject
+    """A subject with another program's encoding, or a damaged one, is read as it is."""
+    (theirs(spool) / "meta.sh").write_text(META.replace(SUBJECT, stored))
+    assert spool.read(spool.meta_of(THEIRS)).subject == subject
 
 
-# What happens to a mail
+# Mark
 
 
 def test_an_attempt_leaves_its_mark_until_its_end(spool: MailSpool) -> None:
-    """Begun it is in doubt, failed it is as before, accepted it is sent and stays so."""
+    """A begun attempt is marked, a failed one is not, an accepted one is sent for good."""
     mail = kept(spool)
-
     spool.begin(mail, "curl", NOW + 1)
     assert spool.read(mail.meta) == mail._replace(trying=Mark("curl", NOW + 1))
     spool.begin(mail, "msmtp", NOW + 2)
@@ -477,54 +388,43 @@ def test_an_attempt_leaves_its_mark_until_its_end(spool: MailSpool) -> None:
     spool.accepted(mail, "exim", NOW + 9)
     assert spool.read(mail.meta) == mail._replace(sent=Mark("exim", NOW + 3))
     assert names(mail.folder) == ["body.txt", "meta.sh", "sent"]
+    other = kept(spool, OTHER)
+    spool.accepted(other, "exim", NOW + 9)
+    assert spool.read(other.meta).sent == Mark("exim", NOW + 9), "without the mark of a beginning"
 
 
 def test_a_doubt_outlives_the_attempt_that_follows(spool: MailSpool) -> None:
-    """A mail may come with a doubt; an attempt that fails leaves the one that stood before it."""
-    said = Content("x", html=False)
-    meta = spool.keep(ID, "a@example.com", "", said, trying=Mark("curl", NOW - 9))
+    """A mail may be kept with a doubt; an attempt that fails restores it."""
+    content = Content("x", html=False)
+    meta = spool.keep(ID, "a@example.com", "", content, trying=Mark("curl", NOW - 9))
     mail = spool.read(meta)
     assert mail.trying == Mark("curl", NOW - 9)
-
     spool.begin(mail, "exim", NOW)
     spool.failed(mail)
-
     assert spool.read(meta) == mail
 
 
-def test_a_mail_is_as_old_as_its_name_says(spool: MailSpool) -> None:
-    """It is spooled after it was composed; where no name says when that was, it was then."""
+def test_a_mail_was_made_at_the_time_in_its_name(spool: MailSpool) -> None:
+    """A mail is spooled after it was composed; a name without a time gives that of spooling."""
     mail, odd = kept(spool, "mail-20260107T120102Z-a1b2c3d4"), kept(spool, "mail-odd")
-
     assert (mail.made, mail.created) == (1_767_787_262.0, NOW)
     assert odd.made == NOW
 
 
-def test_what_was_sent_is_sent_even_without_a_beginning(spool: MailSpool) -> None:
-    """A mark that somebody removed meanwhile is made anew."""
-    mail = kept(spool)
-
-    spool.accepted(mail, "exim", NOW + 9)
-
-    assert spool.read(mail.meta).sent == Mark("exim", NOW + 9)
-
-
 @each("content", [b"", b"\0", b"$(touch ran)\n", b'SINCE="soon"\n', b"x" * 100], spool=a_spool)
-def test_a_mark_is_one_whatever_it_says(spool: MailSpool, content: bytes) -> None:
-    """That it is there is what counts; its own time stands for the time it does not tell."""
+def test_a_mark_counts_whatever_it_contains(spool: MailSpool, content: bytes) -> None:
+    """A damaged mark is a mark, with the time of its file."""
     mail = kept(spool)
     mark = Path(mail.folder, "trying")
     mark.write_bytes(content)
     os.utime(mark, (NOW, NOW))
-
     assert spool.read(mail.meta).trying == Mark("", NOW)
 
 
-def test_a_refusal_is_told_once(spool: MailSpool) -> None:
-    """Who asks the second time may try again; it may be written with the mail, or later."""
+def test_a_refusal_is_reported_once(spool: MailSpool) -> None:
+    """A refusal is written with the mail or later, and is removed when it is read once."""
     meta = spool.keep(ID, "a@example.com", "", Content("x", html=False), "rejected_550: no $(user)")
     mail = spool.read(meta)
-
     assert mail.refused == "rejected_550: no $(user)"
     assert spool.refused_once(mail) == "rejected_550: no $(user)"
     assert spool.read(meta).refused == ""
@@ -535,59 +435,47 @@ def test_a_refusal_is_told_once(spool: MailSpool) -> None:
 
 
 def test_a_mail_is_removed_with_its_folder(spool: MailSpool) -> None:
-    """Only what lies in it as plain files goes; with anything else the folder stays."""
-    mail, other = kept(spool), kept(spool, "mail-20261120T104001Z-0000000b")
+    """Only plain files are removed; reading or marking a removed mail raises a clear error."""
+    mail, other = kept(spool), kept(spool, OTHER)
     spool.begin(mail, "curl", NOW)
     Path(other.folder, "folder").mkdir()
-
     spool.remove(mail)
     spool.remove(mail)
     with pytest.raises(OSError, match="not empty"):
         spool.remove(other)
-
-    assert names(spool.folder) == [other.id]
-    assert names(other.folder) == ["folder"]
-
-
-def test_a_mail_that_vanished_is_a_plain_answer(spool: MailSpool) -> None:
-    """Reading says that it is not there; a mark cannot be set, and that is said as well."""
-    mail = kept(spool)
-    spool.remove(mail)
-
+    assert (names(spool.folder), names(other.folder)) == ([other.id], ["folder"])
     with pytest.raises(BadMail, match="Mail payload file not found: "):
         spool.read(mail.meta)
     with pytest.raises(BadMail, match="Mail body file not found: "):
         spool.body(mail, 100)
     with pytest.raises(FileNotFoundError):
         spool.begin(mail, "curl", NOW)
-    assert list(spool.letters()) == []
 
 
-# All of them
+# List, count and sweep
 
 
 def test_mails_are_listed_by_age(spool: MailSpool) -> None:
-    """The oldest first, whichever form its name has; what has no time in its name is last."""
-    names = [
+    """The oldest is first, in either form of name; a name without a time is last."""
+    ids = [
         *("mail-2026-01-07T12:01:01Z-b", "mail-20260107T120102Z-c", "mail-2026-01-07T12:01:03Z-a"),
         *("mail-20270107T120102Z-a", "mail-odd"),
     ]
-    for name in reversed(names):
-        kept(spool, name)
-
-    assert [found.id for found in spool.letters()] == names
+    for id in reversed(ids):
+        kept(spool, id)
+    assert [found.id for found in spool.letters()] == ids
 
 
 def test_a_spool_that_was_never_made_is_empty(spool: MailSpool) -> None:
-    """Looking makes nothing."""
+    """Reading, counting and sweeping make no folder."""
     assert list(spool.letters()) == []
     assert spool.depth_and_oldest(NOW) == (0, 0.0)
     assert spool.sweep(NOW) == []
     assert not Path(spool.folder).exists()
 
 
-def test_what_waits_is_counted_truly(spool: MailSpool) -> None:
-    """Not what was sent, not what the real program left behind, not what is not complete yet."""
+def test_waiting_mails_are_counted(spool: MailSpool) -> None:
+    """Sent mails, files, and folders that are empty or incomplete do not count."""
     kept(spool, "mail-20261120T100000Z-0000000a")
     kept(spool, "mail-2026-11-20T09:00:00Z-0000000b")
     spool.accepted(kept(spool, "mail-20261120T080000Z-0000000c"), "curl", NOW)
@@ -595,7 +483,6 @@ def test_what_waits_is_counted_truly(spool: MailSpool) -> None:
     Path(spool.folder, ".new-1").mkdir()
     Path(spool.folder, "mail-file").write_text("x")
     nine = 1_795_165_200
-
     assert spool.depth_and_oldest(nine + 90.0) == (2, 90.0)
     assert spool.depth_and_oldest(nine - 90.0) == (2, 0.0)
 
@@ -603,7 +490,7 @@ def test_what_waits_is_counted_truly(spool: MailSpool) -> None:
 def test_a_full_spool_is_counted_without_opening_a_mail(
     spool: MailSpool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each mail costs the counting no more than looking whether it is there."""
+    """Counting looks at names and opens no file of a mail."""
     for n in range(60):
         kept(spool, f"mail-20261120T100000Z-{n:08x}")
     opened = []
@@ -614,19 +501,18 @@ def test_a_full_spool_is_counted_without_opening_a_mail(
         return system(path, *args, **options)
 
     monkeypatch.setattr(os, "open", counted)
-
     assert spool.depth_and_oldest(NOW)[0] == 60
     assert len(opened) < 20  # as root each folder of the path is opened
 
 
-def test_sweeping_removes_what_nobody_needs(spool: MailSpool) -> None:
-    """What was sent long ago, what was never completed, and empty folders; after a while."""
-    called = {what: f"mail-20261120T100000Z-{what}" for what in ("waits", "sent", "now", "empty")}
-    for what in ("waits", "sent", "now"):
-        kept(spool, called[what])
-    for what in ("sent", "now"):
-        spool.accepted(spool.read(spool.meta_of(called[what])), "curl", NOW)
-    Path(spool.folder, called["empty"]).mkdir()
+def test_sweeping_removes_old_remains(spool: MailSpool) -> None:
+    """Mails sent long ago, incomplete and empty folders are removed after a while, not before."""
+    ids = {kind: f"mail-20261120T100000Z-{kind}" for kind in ("waits", "sent", "now", "empty")}
+    for kind in ("waits", "sent", "now"):
+        kept(spool, ids[kind])
+    for kind in ("sent", "now"):
+        spool.accepted(spool.read(spool.meta_of(ids[kind])), "curl", NOW)
+    Path(spool.folder, ids["empty"]).mkdir()
     for name in (".new-old", ".new-fresh", "foreign"):
         Path(spool.folder, name).mkdir()
         Path(spool.folder, name, "body.txt").write_text("x")
@@ -634,27 +520,22 @@ def test_sweeping_removes_what_nobody_needs(spool: MailSpool) -> None:
         os.utime(path, (NOW, NOW))
     fresh = NOW + SENT_KEPT - 10
     os.utime(Path(spool.folder, ".new-fresh"), (fresh, fresh))
-    os.utime(Path(spool.folder, called["now"], "sent"), (fresh, fresh))
-
+    os.utime(Path(spool.folder, ids["now"], "sent"), (fresh, fresh))
     assert spool.sweep(NOW + 3000) == []
-    said = spool.sweep(NOW + SENT_KEPT + 10)
-
-    assert said == [
+    assert spool.sweep(NOW + SENT_KEPT + 10) == [
         ".new-old: was never completed, removed",
-        f"{called['empty']}: is empty, removed",
-        f"{called['sent']}: was sent long ago, removed",
+        f"{ids['empty']}: is empty, removed",
+        f"{ids['sent']}: was sent long ago, removed",
     ]
-    left = {".new-fresh", "foreign", called["waits"], called["now"]}
-    assert set(names(spool.folder)) == left
+    assert set(names(spool.folder)) == {".new-fresh", "foreign", ids["waits"], ids["now"]}
 
 
-def test_sweeping_says_what_it_cannot_remove(spool: MailSpool) -> None:
-    """Somebody else's folder in that of a mail stays, and so does the mail's."""
+def test_sweeping_reports_a_mail_that_it_cannot_remove(spool: MailSpool) -> None:
+    """A foreign folder within that of a mail stays, with the folder of the mail."""
     mail = kept(spool)
     spool.accepted(mail, "curl", NOW)
     os.utime(Path(mail.folder, "sent"), (NOW, NOW))
     Path(mail.folder, "folder").mkdir()
-
     assert spool.sweep(NOW + SENT_KEPT + 1) == [
         f"{ID}: was sent long ago, cannot be removed: Directory not empty"
     ]
@@ -674,9 +555,8 @@ for n in range(15):
 
 
 def test_rivals_keep_all_their_mail(spool: MailSpool) -> None:
-    """Two processes at once: nobody ever sees half a mail, and none is lost."""
+    """Of two processes neither sees half a mail, and no mail is lost."""
     rivals = start_rivals(RIVAL, spool.folder, ("one", "two"))
-
     assert [rival.wait() for rival in rivals] == [0, 0]
     found = [mail.subject for mail in spool.letters() if isinstance(mail, Spooled)]
     assert (found.count("one"), found.count("two")) == (15, 15)
