@@ -92,7 +92,6 @@ def test_what_somebody_would_take_for_more_is_refused(address: str, strict: bool
     """Line breaks, parameters, options, lists and pipes: one clear line, and no mail."""
     with pytest.raises(BadMail) as refused:
         checked(address, strict)
-
     line = str(refused.value)
     assert HOSTILE[address] in line
     assert line.isprintable()
@@ -103,7 +102,6 @@ def test_a_refusal_does_not_tell_the_domain() -> None:
     """It may come to stand in a log, where addresses are cut."""
     with pytest.raises(BadMail) as refused:
         checked("someone@secret.example oops")
-
     assert "someone@..." in str(refused.value)
     assert "secret" not in str(refused.value)
 

@@ -67,7 +67,6 @@ def fields(mail: Undelivered = MAIL) -> tuple[dict[str, str], dict[str, str]]:
 def test_a_bounce_is_a_report_in_three_parts() -> None:
     """Words for people, a status for programs, and the headers of the mail (RFC 6522)."""
     message, parts = parsed()
-
     assert message.get_content_type() == "multipart/report"
     assert message.get_param("report-type") == "delivery-status"
     assert [part.get_content_type() for part in parts] == [
@@ -83,7 +82,6 @@ def test_a_bounce_is_a_report_in_three_parts() -> None:
 def test_a_bounce_says_whom_it_is_from_and_that_no_person_wrote_it() -> None:
     """So no program answers it, and both ends can tell which mail it is about."""
     message, _ = parsed()
-
     assert message["From"] == "Mail Delivery System <MAILER-DAEMON@host.example.org>"
     assert message["To"] == "foo@example.org"
     assert message["Auto-Submitted"] == "auto-replied"
@@ -123,7 +121,6 @@ def test_what_no_server_said_is_not_said_to_be_a_servers(
 ) -> None:
     """The code is the server's where it gave one; else it says only that it failed for good."""
     _, about_recipient = fields(MAIL._replace(error=error))
-
     assert about_recipient["Status"] == status
     assert about_recipient["Diagnostic-Code"].startswith(f"{kind}; ")
 
@@ -138,7 +135,6 @@ def test_addresses_beyond_ascii_stand_in_it_in_ascii() -> None:
     """The recipient in the form that reports have for it; the sender only in the envelope."""
     mail = MAIL._replace(sender="üser@example.org", recipient="bär@example.net")
     message, parts = parsed(mail)
-
     assert made(mail).isascii()
     assert fields(mail)[1]["Final-Recipient"] == "utf-8; b\\x{E4}r@example.net"
     assert "bär@example.net" in parts[0].get_content()
@@ -149,9 +145,7 @@ def test_addresses_beyond_ascii_stand_in_it_in_ascii() -> None:
 def test_a_time_that_no_calendar_has_is_left_out(created: float) -> None:
     """When a mail was taken over may not be known; its sender hears of it all the same."""
     mail = MAIL._replace(created=created)
-
     about_mail, about_recipient = fields(mail)
-
     assert "Arrival-Date" not in about_mail and "Last-Attempt-Date" in about_recipient
     assert b"\nYour mail to\n" in made(mail)
     assert b"\nYour mail of " in made() and "Arrival-Date" in fields()[0]
@@ -166,14 +160,12 @@ def test_the_same_words_make_the_same_bytes() -> None:
         check=True,
         env={**os.environ, "PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo", "PYTHONPATH": str(ROOT)},
     )
-
     assert again.stdout == made() == made()
 
 
 def test_of_endless_headers_the_first_are_returned() -> None:
     """A bounce is never longer than people's mails."""
     mail = MAIL._replace(headers=b"X-Long: " + b"a" * (1 << 20) + b"\n")
-
     assert len(made(mail)) < HEADERS_LIMIT + 4096
 
 
@@ -186,7 +178,6 @@ def test_no_foreign_text_makes_a_header_or_a_part_of_its_own(
     mail = MAIL._replace(recipient=recipient, error=error, headers=headers)
     data = made(mail)
     message, parts = parsed(mail)
-
     assert data.isascii() and b"\r" not in data
     assert max(map(len, data.split(b"\n"))) <= 998
     assert len(parts) == 3
@@ -212,6 +203,5 @@ def test_headers_are_taken_out_of_the_wire_form(contents: bytes, headers: bytes)
 def test_of_long_headers_whole_lines_are_taken() -> None:
     """Nothing beyond the limit is read, and no line is cut."""
     contents = io.BytesIO(wired(b"A: 1\n" * 100 + b"\nbody\n"))
-
     assert wire.headers(contents, 20) == b"A: 1\nA: 1\nA: 1"
     assert contents.tell() == 20

@@ -173,7 +173,6 @@ def test_whatever_is_said_is_read_back(
 def test_a_name_is_read_back(name: str) -> None:
     """Whatever somebody is called: in one line, with one space where there were more."""
     mail = made(settings=PLAIN._replace(from_name=name))
-
     # The newer reader puts a space between the encoded words of a name; this one does not.
     older = email.message_from_bytes(mail.data, policy=email.policy.compat32)
     told = older["From"].replace("\n", "").removesuffix("<nftban@host.example.org>").strip(" ")
@@ -247,9 +246,7 @@ def test_a_whole_mail_is_as_it_was(name: str, mail: Mail) -> None:
 def test_every_header_is_there_and_true() -> None:
     """Who, whom, when in UTC, the id of the spool, and that a program wrote it."""
     mail = made(settings=PLAIN._replace(sender="alerts@example.net", from_name='A "B" <c>, d'))
-
     message = read(mail)
-
     (sender,) = addresses(message, "From")
     assert (sender.display_name, sender.addr_spec) == ('A "B" <c>, d', "alerts@example.net")
     assert message["Date"] == "Wed, 07 Jan 2026 12:01:02 +0000"
@@ -261,16 +258,13 @@ def test_every_header_is_there_and_true() -> None:
 def test_a_message_id_has_no_colon() -> None:
     """The other program's ids of the spool have, and RFC 5322 allows none there."""
     message = read(made(id="mail-2026-11-20T09:46:04Z-a96ebf3e"))
-
     assert message["Message-ID"] == "<mail-2026-11-20T09-46-04Z-a96ebf3e@host.example.org>"
 
 
 def test_a_long_host_stays_whole() -> None:
     """No part of a Message-ID or an address is encoded or folded, however long."""
     host = Host(f"{'a' * 60}.{'b' * 60}.example.org")
-
     mail = made(host=host)
-
     assert f"<{ID}@{host.name}>".encode() in mail.data
     assert f"<nftban@{host.name}>".encode() in mail.data
 
@@ -285,14 +279,12 @@ def test_the_subject_is_the_one_given(
 ) -> None:
     """Only a mail that is given none has the subject of the settings."""
     settings = PLAIN._replace(subject=override, subject_prefix=prefix)
-
     assert read(made(subject=subject, settings=settings))["Subject"] == read_as
 
 
 def test_a_subject_on_one_line_is_for_transports_without_headers() -> None:
     """ASCII, and encoded where it was not; plain words stay readable."""
     long = "word " * 60 + "end"
-
     assert made(subject=long).subject == long
     assert made(subject="é").subject == "=?utf-8?b?w6k=?="
 
@@ -336,9 +328,7 @@ def test_a_boundary_that_the_content_holds_is_not_used() -> None:
     first = read(made("x", settings=HTML)).get_boundary()
     assert first
     said = f"--{first}\nContent-Type: text/html\n\n<h1>evil</h1>\n--{first}--\n"
-
     message = read(made(said, settings=HTML))
-
     assert message.get_boundary() != first
     assert part(message, "text/plain") == said
     assert len(list(message.iter_parts())) == 2
@@ -347,9 +337,7 @@ def test_a_boundary_that_the_content_holds_is_not_used() -> None:
 def test_a_text_stands_in_a_page_as_it_is() -> None:
     """Markup in it is characters, its lines stay lines; placeholders are filled with text."""
     settings = HTML._replace(company="<script>{DATE}</script>")
-
     page = part(read(made(TEXT, "<b>{DATE}</b>", settings)), "text/html")
-
     assert (
         "&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt; &amp; host.example.org {SUBJECT}\n"
         in page
@@ -364,9 +352,7 @@ def test_a_text_stands_in_a_page_as_it_is() -> None:
 def test_a_page_has_a_readable_plain_part() -> None:
     """Links are kept as text, scripts and styles are not."""
     mail = made(Content(PAGE, html=True), settings=HTML)
-
     message = read(mail)
-
     assert part(message, "text/plain") == (
         "Daily report\n\n"
         "3 addresses were banned, see the list (https://example.com/list?a=1&b=2) "
@@ -380,7 +366,6 @@ def test_a_page_has_a_readable_plain_part() -> None:
 def test_a_whole_page_is_sent_as_it_is() -> None:
     """A document of its own is not put into another; its placeholders are replaced."""
     page = "<!-- x --><!DOCTYPE html>\r\n<html><body>{DATE}</body></html>"
-
     assert part(read(made(Content(page, html=True), settings=HTML)), "text/html") == (
         "<!-- x --><!DOCTYPE html>\n<html><body>2026-01-07</body></html>\n"
     )
@@ -389,7 +374,6 @@ def test_a_whole_page_is_sent_as_it_is() -> None:
 def test_the_version_is_told_unless_it_is_not_to_be() -> None:
     """As NFTBAN_VERSION_INCLUDE says."""
     told = part(read(made(settings=HTML._replace(show_version=True))), "text/html")
-
     assert "<span>spooldeck" in told
     assert "spooldeck" not in part(read(made(settings=HTML)), "text/html")
 
@@ -399,9 +383,7 @@ def test_the_template_may_tell_the_transport(tmp_path: Path) -> None:
     (tmp_path / "header_default.html").write_text("[{MAIL_SYSTEM}|{SENDER}|{MAIL_RECIPIENT}]")
     (tmp_path / "footer_default.html").write_text("{NFTBAN_VERSION}")
     settings = HTML._replace(templates=str(tmp_path))
-
     mail = compose(Content("x", html=False), TO, "S", settings, HOST, NOW, ID, "msmtp")
-
     page = part(read(mail), "text/html")
     assert page.startswith("[msmtp|nftban@host.example.org|admin@example.com]<pre")
     assert "</pre>\nspooldeck" in page
@@ -455,7 +437,6 @@ def test_an_encoded_body_has_lines_of_76_characters() -> None:
 def test_a_link_says_where_it_leads(page: str, text: str | None) -> None:
     """Where it is asked for; without that a page's text is as ever."""
     said = from_html(page, links=True)
-
     assert text is None or said.strip() == text
     assert "x.example" not in from_html(page.replace("> https://x.example/ <", "><"))
 

@@ -68,14 +68,12 @@ def allowed(tmp_path: Path) -> Allowed:
 def test_what_is_no_path_is_text(said: str, allowed: Allowed) -> None:
     """Words that only look like a path say what they say."""
     content = given(said, allowed.settings())
-
     assert content == Content(said.replace("\ud800", "\ufffd"), html=False)
 
 
 def test_more_words_than_a_mail_may_have_are_refused(allowed: Allowed) -> None:
     """What counts are bytes, for text as for files."""
     assert given("ä" * 5, allowed.settings(limit=10)).text == "ä" * 5
-
     with pytest.raises(BadMail, match="12 bytes of text, expected at most 10"):
         given("ä" * 6, allowed.settings(limit=10))
 
@@ -86,7 +84,6 @@ def test_more_words_than_a_mail_may_have_are_refused(allowed: Allowed) -> None:
 def test_a_file_below_an_allowed_folder_is_read(allowed: Allowed) -> None:
     """Its text is the content, and it is remembered where it was."""
     path = allowed.file("reports/daily.txt", "Grüße\n".encode())
-
     assert given(path, allowed.settings()) == Content("Grüße\n", html=False, path=path)
 
 
@@ -95,14 +92,12 @@ def test_an_allowed_folder_may_be_a_link_or_end_with_a_slash(allowed: Allowed) -
     allowed.file("a.txt")
     (allowed.above / "link").symlink_to(allowed.folder)
     settings = MailSettings(allowed_paths=(f"{allowed.above}/link/",))
-
     assert given(f"{allowed.above}/link/a.txt", settings).text == "report\n"
 
 
 def test_nothing_may_be_mailed_where_no_folder_is_allowed(allowed: Allowed) -> None:
     """Without allowed folders each file that exists is outside."""
     path = allowed.file("a.txt")
-
     with pytest.raises(BadMail, match="none is allowed"):
         given(path, MailSettings())
 
@@ -112,7 +107,6 @@ def test_a_file_elsewhere_is_refused(allowed: Allowed) -> None:
     evil = allowed.above / "data-evil"
     evil.mkdir()
     (evil / "x").write_text("secret")
-
     for path in ("/etc/passwd", "/etc", "/", "//etc/passwd", evil / "x", allowed.folder):
         line = allowed.refusal(path)
         assert f"outside of the folders that may be mailed from ({allowed.folder})" in line
@@ -123,7 +117,6 @@ def test_a_path_is_written_plainly(detour: str, allowed: Allowed) -> None:
     """With `..`, `.` or a double slash nobody can say at a glance where it leads."""
     (allowed.above / "secret").write_text("secret")
     allowed.file("a.txt")
-
     assert "expected a path without" in allowed.refusal(f"{allowed.folder}/{detour}")
 
 
@@ -141,7 +134,6 @@ def test_no_link_is_followed(allowed: Allowed) -> None:
     (allowed.folder / "last").symlink_to(outside / "secret")
     (allowed.folder / "middle").symlink_to(outside)
     (allowed.folder / "dangling").symlink_to(outside / "missing")
-
     assert "a symbolic link, not followed" in allowed.refusal(allowed.folder / "last")
     assert "a symbolic link, not followed" in allowed.refusal(allowed.folder / "dangling")
     assert "middle is a symbolic link" in allowed.refusal(allowed.folder / "middle" / "secret")
@@ -151,7 +143,6 @@ def test_a_second_name_of_a_file_is_refused(allowed: Allowed) -> None:
     """A hard link may have been made of any file, by somebody who may not read it."""
     (allowed.above / "secret").write_text("secret")
     os.link(allowed.above / "secret", allowed.folder / "harmless")
-
     assert "second hard link" in allowed.refusal(allowed.folder / "harmless")
 
 
@@ -162,7 +153,6 @@ def test_what_is_no_plain_file_is_refused_at_once(allowed: Allowed) -> None:
     name = socket.socket(socket.AF_UNIX)
     name.bind(f"{allowed.folder}/socket")
     name.close()
-
     for path in ("fifo", "folder", "socket"):
         assert "no plain file" in allowed.refusal(allowed.folder / path)
     for path in ("/dev/zero", "/dev/full", "/dev/null"):
@@ -181,9 +171,7 @@ def test_a_huge_file_is_refused_before_it_is_read(allowed: Allowed) -> None:
     path = allowed.file("huge.log", b"")
     os.truncate(path, 1 << 30)
     before = bytes_read()
-
     line = allowed.refusal(path, limit=10 << 20)
-
     assert "1,073,741,824 bytes, expected at most 10,485,760" in line
     assert bytes_read() - before < 1 << 16
 
@@ -191,7 +179,6 @@ def test_a_huge_file_is_refused_before_it_is_read(allowed: Allowed) -> None:
 def test_the_limit_itself_is_allowed(allowed: Allowed) -> None:
     """As many bytes as may be are read, and not one more."""
     path = allowed.file("a.txt", b"x" * 100)
-
     assert given(path, allowed.settings(limit=100)).text == "x" * 100
     assert "100 bytes, expected at most 99" in allowed.refusal(path, limit=99)
 
@@ -276,7 +263,6 @@ def test_what_we_may_not_read_is_told(open_folder: Path) -> None:
 def test_whatever_bytes_a_file_holds_become_text(allowed: Allowed) -> None:
     """What is no UTF-8 is U+FFFD, a NUL stays one, and a mark of byte order is none of it."""
     settings = allowed.settings()
-
     assert given(allowed.file("a", b"caf\xe9 \xff\n"), settings).text == "caf\ufffd \ufffd\n"
     assert given(allowed.file("b", b"a\0b\r\n"), settings).text == "a\0b\r\n"
     assert given(allowed.file("c", b"\xef\xbb\xbfabc"), settings).text == "abc"
@@ -310,7 +296,6 @@ def test_what_begins_as_markup_is_markup(text: str) -> None:
 def test_one_line_with_formatting_tags_is_markup(text: str, allowed: Allowed) -> None:
     """Said itself it is a fragment of HTML; in a file of text it is what a log quotes."""
     settings = allowed.settings()
-
     assert given(text, settings).html
     assert not given(allowed.file("c.txt", text.encode()), settings).html
 
@@ -333,7 +318,6 @@ def test_what_quotes_markup_is_text(text: str) -> None:
 def test_a_file_called_html_is_markup_if_it_holds_any(allowed: Allowed) -> None:
     """Its name is believed, but plain lines would run together on a page."""
     settings = allowed.settings()
-
     assert given(allowed.file("a.html", b"Hello <b>world</b>"), settings).html
     assert given(allowed.file("b.HTM", b"x<br>"), settings).html
     assert given(allowed.file("c.txt", b"<p>x</p>"), settings).html
@@ -345,5 +329,4 @@ def test_a_file_called_html_is_markup_if_it_holds_any(allowed: Allowed) -> None:
 def test_content_is_the_same_out_of_the_spool(text: str) -> None:
     """What was spooled as a page or as text is one again when it is read back."""
     content = given(text.lstrip("/"), MailSettings())
-
     assert of_body(content.text.encode(), content.html) == content

@@ -69,7 +69,6 @@ def test_a_mail_arrives_as_it_was(body: str) -> None:
     mail = a_mail(body)
     with Server() as server:
         a_curl(server.port).send(mail, never)
-
     (received,) = server.mails
     assert received.data == on_the_wire(mail)
     assert received[:3] == ("here.example.org", SENDER, (RECIPIENT,))
@@ -82,7 +81,6 @@ def test_a_mail_is_encrypted_unless_plain_is_allowed(pem: Certificate) -> None:
         a_curl(server.port, plain_hosts=(), ca_file=pem.cert).send(a_mail(), never)
     with Server() as plain:
         failure = failure_of(a_curl(plain.port, plain_hosts=(), ca_file=pem.cert))
-
     assert server.mails[0].tls
     assert failure.word == "tls_missing"
     assert "mail.plain_hosts" in str(failure), "what an operator can do"
@@ -97,7 +95,6 @@ def test_a_certificate_must_be_believed(pem: Certificate, tmp_path: Path) -> Non
             failure_of(a_curl(unknown.port, plain_hosts=())),
             failure_of(a_curl(elsewhere.port, plain_hosts=(), ca_file=other.cert)),
         ]
-
     assert [failure.word for failure in failures] == ["tls_certificate"] * 2
     assert "self-signed certificate" in str(failures[0])
 
@@ -106,7 +103,6 @@ def test_where_plain_is_allowed_any_encryption_is_taken(pem: Certificate) -> Non
     """A relay that may be spoken to in plain is spoken to encrypted where it offers that."""
     with Server(tls=pem) as server:
         a_curl(server.port).send(a_mail(), never)
-
     assert server.mails[0].tls
 
 
@@ -121,7 +117,6 @@ def test_a_password_comes_from_the_settings_or_from_a_file(
         safe: dict[str, Any] = {"plain_hosts": (), "ca_file": pem.cert, "user": "me"}
         a_curl(server.port, **safe, password=SECRET).send(a_mail(), never)
         a_curl(server.port, **safe, password_file=str(file)).send(a_mail(), never)
-
     assert [mail.login for mail in server.mails] == ["me", "me"]
 
 
@@ -155,7 +150,6 @@ def test_a_wrong_password_is_told_without_the_password(pem: Certificate) -> None
     with Server(tls=pem, logins={"me": "right"}, auth=echo) as server:
         safe: dict[str, Any] = {"plain_hosts": (), "ca_file": pem.cert, "user": "me"}
         failure = failure_of(a_curl(server.port, **safe, password="hush"))
-
     assert (failure.word, failure.permanent) == ("auth_535", False)
     assert str(failure).endswith("*** *** ***: Login denied")
 
@@ -215,7 +209,6 @@ def test_what_others_left_for_curl_is_not_used(monkeypatch: Any, tmp_path: Path)
         for name in ("ALL_PROXY", "all_proxy", "SMTP_PROXY", "smtp_proxy"):
             monkeypatch.setenv(name, f"socks5://{HOST}:{nowhere}")
         a_curl(server.port).send(a_mail(), never)
-
     assert server.mails[0].recipients == (RECIPIENT,)
 
 
@@ -229,7 +222,6 @@ def test_an_address_that_is_more_than_one_reaches_nobody(address: str) -> None:
         for mail in (a_mail(recipient=address), a_mail(sender=address)):
             failure = failure_of(a_curl(server.port), mail)
             assert (failure.word, failure.permanent) == ("rejected_address", True)
-
     assert server.connections == 0
 
 
@@ -252,7 +244,6 @@ def test_what_a_server_does_is_understood(script: dict[str, Any], word: str) -> 
     is for ever, and the server's own words are told."""
     with Server(**script) as server:
         failure = failure_of(a_curl(server.port))
-
     assert failure.word == word
     assert failure.permanent == word.startswith("rejected")
     (answer,) = script.values()
@@ -269,7 +260,6 @@ def test_nobody_there_is_told_apart() -> None:
         lost = failure_of(a_curl(port, connect_timeout=0.2))
     # No label is that long, so nobody is asked for it.
     unknown = failure_of(a_curl(25, host=f"{'x' * 64}.example.org"))
-
     words = [failure.word for failure in (refused, lost, unknown)]
     assert words == ["connect_refused", "connect_timeout", "dns_not_found"]
 
@@ -281,7 +271,6 @@ def test_a_relay_that_says_nothing_is_left_in_time() -> None:
         mute = failure_of(a_curl(port, max_time=0.2))
     with Server(body=STALL) as server:
         stalled = failure_of(a_curl(server.port, max_time=0.5))
-
     assert [mute.word, stalled.word] == ["timeout_before_data", "timeout"]
     assert (mute.doubtful, stalled.doubtful) == (False, True), "the mail had not begun to leave"
     assert not (mute.permanent or stalled.permanent)
@@ -303,16 +292,13 @@ def test_a_relay_that_says_nothing_is_left_in_time() -> None:
 def test_it_says_why_it_cannot_be_used(settings: dict[str, Any], why: str) -> None:
     """Nothing is run to find that out."""
     absence = a_curl(25, **settings).absence()
-
     assert (absence is not None and why in absence.words) if why else absence is None
 
 
 def test_addresses_of_hosts_and_ports_become_urls() -> None:
     """An address of IPv6 stands in brackets, and port 465 is TLS from the first byte."""
     settings = MailSettings(host="2001:db8::1", port=465)
-
     said = configuration(settings, "here.example.org", a_mail(), "", "/dev/fd/3").decode()
-
     assert 'url = "smtps://[2001:db8::1]:465/here.example.org"\n' in said
 
 
@@ -333,9 +319,7 @@ def test_root_sends_as_the_owner_of_the_spool() -> None:
     """Who may only write into a queue has curl run with no more rights than theirs."""
     needs_root("to run curl as nobody")
     settings = {"host": HOST, "connect_timeout": 30.0, "max_time": 60.0, "plain_hosts": (HOST,)}
-
     with Server() as server:
         usual = MailSettings(port=server.port, **settings)  # type: ignore[arg-type]
         Curl(usual, "here.example.org", accounts.named("nobody")).send(a_mail(), never)
-
     assert [mail.data for mail in server.mails] == [on_the_wire(a_mail())]

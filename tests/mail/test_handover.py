@@ -95,7 +95,6 @@ def place(tmp_path: Path) -> Place:
 def test_a_program_like_sendmail_gets_envelope_and_mail(place: Place, name: str) -> None:
     """Sender and recipient are arguments, the mail comes as it is; no header names a recipient."""
     place.transport(name).send(MAIL, never)
-
     path = str(place.folder / MADE[name][1])
     assert place.told()["argv"] == [path, "-i", "-f", MAIL.sender, "--", MAIL.recipient]
     assert place.given() == MAIL.data
@@ -104,7 +103,6 @@ def test_a_program_like_sendmail_gets_envelope_and_mail(place: Place, name: str)
 def test_mailx_gets_subject_addresses_and_text(place: Place) -> None:
     """It makes the headers itself, so it gets the text alone; no line of it is a command."""
     place.transport("mailx").send(MAIL, never)
-
     path = str(place.folder / "mailx")
     expected = [path, "-n", "-s", MAIL.subject, "-r", MAIL.sender, MAIL.recipient]
     assert place.told()["argv"] == expected
@@ -115,7 +113,6 @@ def test_mailx_gets_subject_addresses_and_text(place: Place) -> None:
 def test_a_program_finds_little_around_it(place: Place, name: str) -> None:
     """Neither our environment nor our files nor our folder: above all no password."""
     place.transport(name).send(MAIL, never)
-
     told = place.told()
     env = told["env"]
     assert isinstance(env, dict)
@@ -144,7 +141,6 @@ def test_no_program_is_told_a_hostile_address(place: Place, name: str, address: 
     """Whatever compose let through: what could be an option, a second address, a file or a
     command is refused for ever, as recipient and as sender, and is safe to show."""
     transport = place.transport(name)
-
     for mail in (MAIL._replace(recipient=address), MAIL._replace(sender=address)):
         with pytest.raises(NotSent) as failure:
             transport.send(mail, never)
@@ -158,10 +154,8 @@ def test_no_program_is_told_a_hostile_address(place: Place, name: str, address: 
 def test_mailx_is_told_no_address_that_it_takes_for_a_file(place: Place, address: str) -> None:
     """What begins with + or % is a mailbox file to mailx, and an address to all others."""
     mail = MAIL._replace(recipient=address)
-
     with pytest.raises(NotSent, match="take it for a file"):
         place.transport("mailx").send(mail, never)
-
     assert place.untouched()
     place.transport("sendmail").send(mail, never)
 
@@ -171,10 +165,8 @@ def test_mailx_is_told_no_address_that_it_takes_for_a_file(place: Place, address
 def test_who_does_not_read_the_mail_has_not_taken_it(place: Place, name: str, size: int) -> None:
     """Status 0 counts for nothing where part of the mail was never read, however small it is."""
     mail = MAIL._replace(data=b"x" * size, text="x" * size)
-
     with pytest.raises(NotSent) as failure:
         place.transport(name, "#!/bin/sh\nexit 0\n").send(mail, never)
-
     assert failure.value.word == "unavailable_not_read"
 
 
@@ -193,7 +185,6 @@ def test_a_failure_has_its_reason(place: Place, name: str, script: str) -> None:
     """What the program says and its status tell why the mail was not sent."""
     with pytest.raises(NotSent) as failure:
         place.transport(name, f"#!/bin/sh\ncat > /dev/null\n{script}\n").send(MAIL, never)
-
     assert failure.value.reason is FAILURES[script]
 
 
@@ -202,5 +193,4 @@ def test_a_program_has_as_long_as_the_settings_say(place: Place, name: str) -> N
     """An attempt takes no longer than max_time, whatever the program waits for."""
     with pytest.raises(NotSent, match=r"did not end within 0\.2 s") as failure:
         place.transport(name, "#!/bin/sh\nexec sleep 600\n", seconds=0.2).send(MAIL, never)
-
     assert failure.value.reason is Reason.TIMEOUT

@@ -100,7 +100,6 @@ def test_the_log_is_that_of_the_contract(book: Book) -> None:
     second(book)
     book.at("09:46:06").no_transport()
     book.ledger.spooled("20261120T094606Z-mail_send-21e184e1", "carol@example.com", "none")
-
     golden = (GOLDEN / "mail.log").read_text().splitlines()
     assert book.log == golden[:13] + golden[-2:]
     assert book.complaints == []
@@ -112,7 +111,6 @@ def test_records_are_those_of_the_real_program(book: Book) -> None:
     book.at("09:46:03").gave_up("inline", "sendmail", 3, "send_failed_rc_1", ADMIN)
     book.at("09:46:04").spooled(TASK, ADMIN, "after_3_retries", "sendmail")
     book.at("09:46:06").spooled(TASK, "carol@example.com", "no_transport_available")
-
     golden = (GOLDEN / "delivery.jsonl").read_text().splitlines(keepends=True)
     assert book.records == "".join(golden[:3] + golden[-1:])
 
@@ -123,7 +121,6 @@ def test_metrics_are_those_of_the_real_program(book: Book) -> None:
     first(book)
     book.ledger.publish("sendmail", 0, 0)
     assert prom.read_bytes() == (GOLDEN / "mail.after-success.prom").read_bytes()
-
     second(book)
     Counters(book.places.counters).put("mail_last_failure_ts", "1795167962")
     book.ledger.publish("sendmail", 0, 0)
@@ -133,9 +130,7 @@ def test_metrics_are_those_of_the_real_program(book: Book) -> None:
 def test_all_transports_are_told_of() -> None:
     """What is counted stands there for each of the six; what is chosen may be none."""
     figures = MailFigures({"exim": 3}, {}, {"curl": 2, "memory": 9}, 7, 1, 2, 61.9)
-
     text = render(figures).decode()
-
     assert text.count("\n\n") == 7
     assert 'nftban_mail_send_attempts_total{transport="exim"} 3\n' in text
     assert 'nftban_mail_send_failures_total{transport="curl"} 2\n' in text
@@ -188,7 +183,6 @@ def test_a_mail_that_is_given_up_on_blames_no_transport(book: Book) -> None:
 def test_what_a_transport_said_is_recorded(book: Book) -> None:
     """Behind the one word of the log, for whoever asks why; the last word is kept besides."""
     book.at("09:46:05").gave_up(TASK, "curl", 1, "rejected_550", ADMIN, "550 no such user")
-
     assert json.loads(book.records)["reason"] == "rejected_550: 550 no such user"
     reason = Path(book.places.counters, "mail_last_failure_reason")
     assert reason.read_text() == "rejected_550\n"
@@ -200,7 +194,6 @@ def test_no_address_is_told_whole_and_nothing_acts(book: Book) -> None:
     odd = 'a"\\\n\x1b[2J\u202e\udce9' + "x" * 5000 + "@secret.example"
     book.at("09:46:05").attempt("inline", 1, "curl", odd)
     book.ledger.gave_up("inline", "curl", 1, "word", odd, "\n\x9b" + "y" * 5000)
-
     (line,) = book.records.splitlines()
     said = json.loads(line)
     assert "secret" not in "".join(book.log) + book.records
@@ -218,9 +211,7 @@ def test_a_shorter_value_leaves_nothing_of_the_longer_one(book: Book) -> None:
     counters = Counters(book.places.counters)
     counters.put("word", "a longer\nword")
     assert Path(book.places.counters, "word").read_text() == "a longer\ufffdword\n"
-
     counters.put("word", "short")
-
     assert Path(book.places.counters, "word").read_text() == "short\n"
 
 
@@ -247,7 +238,6 @@ def test_the_newest_records_are_kept(book: Book) -> None:
         lines = book.records.splitlines()
         assert min(n + 1, 80) <= len(lines) <= 90
         assert json.loads(lines[-1])["transport"] == f"t{n}"
-
     names = [json.loads(line)["transport"] for line in lines]
     assert names == [f"t{n}" for n in range(300 - len(names), 300)]
 

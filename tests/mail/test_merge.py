@@ -18,9 +18,7 @@ VALUES = {"name": 'Hans <b>"&"', "number": "7", "note": "one\r\ntwo\x1b[2J", "gr
 def test_values_take_their_places_in_a_text() -> None:
     """As they are, with their lines, and without what could move a terminal."""
     letter = Content("Hallo {name} ({größe}),\n{note}\n", html=False)
-
     said, subject = merged(letter, "Nr. {number}", VALUES)
-
     assert said.text == 'Hallo Hans <b>"&" (XL),\none\ntwo\ufffd[2J\n'
     assert subject == "Nr. 7"
 
@@ -28,9 +26,7 @@ def test_values_take_their_places_in_a_text() -> None:
 def test_values_are_escaped_in_html_and_not_in_the_subject() -> None:
     """Nobody's name is markup; a fragment becomes a page, and a style sheet stays as it is."""
     letter = Content("<style>p {color: red}</style><p>{name}</p>", html=True)
-
     said, subject = merged(letter, "{name}", VALUES)
-
     assert "<p>Hans &lt;b&gt;&quot;&amp;&quot;</p>" in said.text
     assert "p {color: red}" in said.text
     assert said.text.startswith("<!DOCTYPE html>")
@@ -41,21 +37,18 @@ def test_values_are_escaped_in_html_and_not_in_the_subject() -> None:
 def test_a_whole_page_stays_as_it_is() -> None:
     """Nothing is put around it."""
     page = "<!doctype html><html><body>{number}</body></html>\n"
-
     assert merged(Content(page, html=True), "x", VALUES)[0].text == page.replace("{number}", "7")
 
 
 def test_a_value_is_never_looked_at_again() -> None:
     """What a person typed into a form names no other column."""
     said, _ = merged(Content("{a}", html=False), "x", {"a": "{b}", "b": "secret"})
-
     assert said.text == "{b}"
 
 
 def test_a_subject_is_one_line() -> None:
     """Whatever a column holds cannot begin another header."""
     _, subject = merged(Content("x", html=False), "{note}", {"note": "a\nBcc: b@c.org"})
-
     assert subject == "a Bcc: b@c.org"
 
 

@@ -73,7 +73,6 @@ def test_msmtp_delivers_what_it_was_given(body: str, tmp_path: Path) -> None:
         msmtprc(tmp_path, server.port)
         assert transport.absence() is None
         transport.send(mail, never)
-
     (received,) = server.mails
     assert received.data == on_the_wire(mail)
     assert received[:3] == ("here.example.org", SENDER, (RECIPIENT,))
@@ -102,7 +101,6 @@ def test_what_msmtp_says_today_is_understood(
     with Server(**script) as server:
         msmtprc(tmp_path, server.port)
         failure = failure_of(transport)
-
     assert failure.word == word
     assert failure.permanent == word.startswith("rejected")
     assert server.mails == []
@@ -118,7 +116,6 @@ def test_a_server_that_leaves_msmtp_within_tls_may_have_the_mail(tmp_path: Path)
         failures.append(failure_of(an_msmtp(tmp_path)))
         msmtprc(tmp_path, at_once.port, *trust, "tls_starttls off")
         failures.append(failure_of(an_msmtp(tmp_path)))
-
     assert [(failure.word, failure.doubtful) for failure in failures] == [
         ("connect_lost", True)
     ] * 2
@@ -188,7 +185,6 @@ def test_mailx_runs_no_command_of_the_text(tmp_path: Path) -> None:
     mail = a_mail()._replace(text=f"~! touch {tmp_path}/pwned\n~r /etc/passwd\n~b evil\n")
     with Server() as server:
         a_mailx(tmp_path, server.port).send(mail, never)
-
     assert server.mails[0].recipients == (RECIPIENT,)
     assert server.mails[0].data.endswith(b"pwned\r\n ~r /etc/passwd\r\n ~b evil\r\n")
     assert not (tmp_path / "pwned").exists()
@@ -199,7 +195,6 @@ def test_mailx_tells_that_it_failed(tmp_path: Path) -> None:
     with Server(rcpt=["550 5.1.1 no such user", "450 4.2.1 busy"]) as server:
         transport = a_mailx(tmp_path, server.port)
         never_, later = failure_of(transport), failure_of(transport)
-
     assert (never_.word, never_.permanent) == ("rejected_550", True)
     assert (later.word, later.permanent) == ("unavailable_450", False)
     assert not (tmp_path / "dead.letter").exists()
@@ -239,9 +234,7 @@ def test_postfix_delivers_what_it_was_given(
     settings = MailSettings(programs={"sendmail": postfix.sendmail}, method=way.name, max_time=60)
     relay.mails.clear()
     mail = a_mail(body)
-
     way(settings, System()).send(mail, never)
-
     assert relay.wait_for(1), postfix.said()
     (received,) = relay.mails
     added, _, rest = received.data.partition(b"From: Us")
@@ -256,10 +249,8 @@ def test_a_postfix_that_runs_is_seen(postfix: NullClient, relay: Server, tmp_pat
     programs = {"sendmail": postfix.sendmail, "postfix": needs("postfix")}
     settings = MailSettings(programs=programs)
     relay.mails.clear()
-
     Postfix(settings, System()).send(a_mail(), never)
     assert relay.wait_for(1), postfix.said()
-
     assert Postfix(settings, System(postfix.root)).absence() is None
     stopped = Unused(Cause.STOPPED, "Postfix does not run")
     assert Postfix(settings, System(str(tmp_path))).absence() == stopped
@@ -268,8 +259,6 @@ def test_a_postfix_that_runs_is_seen(postfix: NullClient, relay: Server, tmp_pat
 def test_a_mail_that_is_too_large_for_postfix_is_refused_for_ever(postfix: NullClient) -> None:
     """Its sendmail tells that at once."""
     settings = MailSettings(programs={"sendmail": postfix.sendmail}, max_time=60)
-
     failure = failure_of(Postfix(settings, System()), a_mail(MANY_DOTS))
-
     assert (failure.word, failure.permanent) == ("rejected_too_large", True)
     assert str(failure).endswith("message file too big")

@@ -45,7 +45,6 @@ def test_outputs_of_real_programs_are_understood(left: Left) -> None:
     line of at most 200 characters, without a domain and without numbers of the system.
     """
     failure = judged(left)
-
     assert failure.word == left.word
     assert failure.reason == left.word.partition("_")[0]
     assert failure.permanent == left.word.startswith("rejected_")
@@ -63,7 +62,6 @@ def test_the_servers_own_words_are_told() -> None:
     curl, msmtp = (
         judged(left) for left in LEFT if left.what == "550 at RCPT" and left.program != "mailx"
     )
-
     assert str(curl) == "550 5.1.1 <admin@...>: no such user: RCPT failed: 550"
     assert str(msmtp) == (
         "msmtp: recipient address admin@... not accepted by the server; "
@@ -85,7 +83,6 @@ def test_a_program_without_words_is_judged_by_its_status(
 ) -> None:
     """The statuses are those of sysexits.h; any other is a transport that does not work."""
     failure = reasons.of_program("sendmail", Ran(status, b"", "", False))
-
     assert failure
     assert (failure.word, failure.permanent) == (word, permanent)
     assert str(failure).startswith("sendmail ended")
@@ -117,7 +114,6 @@ def test_a_program_without_words_is_judged_by_its_status(
 def test_other_programs_words(said: bytes, word: str) -> None:
     """Answers and phrases are found in the words of programs that are not run here."""
     failure = reasons.of_program("exim", Ran(1, said, "", False))
-
     assert failure and failure.word == word
 
 
@@ -129,7 +125,6 @@ def test_a_program_that_read_everything_and_ends_well_has_sent() -> None:
 def test_a_program_that_did_not_read_has_not_sent() -> None:
     """Status 0 without having read the mail is a transport that does not work."""
     failure = reasons.of_program("mailx", Ran(0, b"bye", "", True))
-
     assert failure
     assert (failure.word, failure.permanent) == ("unavailable_not_read", False)
     assert str(failure) == "mailx ended with status 0 without reading the mail: bye"
@@ -139,7 +134,6 @@ def test_a_program_that_was_ended_has_not_sent() -> None:
     """Out of time is a reason of its own; being stopped is none of the mail's."""
     late = reasons.of_program("exim", Ran(-15, b"250 ok", "timeout after 30 s", False))
     stopped = reasons.of_program("exim", Ran(-15, b"", "stopped", False))
-
     assert late and stopped
     assert (late.reason, late.word, str(late)) == (
         *(Reason.TIMEOUT, "timeout", "exim did not end within 30 s: 250 ok"),
@@ -151,7 +145,6 @@ def test_a_program_that_was_ended_may_have_sent() -> None:
     """Whether it had read the mail or not: who survives us, or holds on to its input, reads on."""
     late = reasons.of_program("sendmail", Ran(-9, b"", "timeout after 3 s", True))
     stopped = reasons.of_program("sendmail", Ran(None, b"", "stopped", True))
-
     assert late and stopped
     assert (late.word, late.doubtful) == ("timeout", True)
     assert (stopped.word, stopped.doubtful) == ("unavailable_stopped", True)
@@ -173,14 +166,12 @@ def test_only_what_curl_says_for_certain_is_no_doubt(code: int, output: bytes, w
     not say so, the mail stays in doubt.
     """
     failure = reasons.of_curl(code, output)
-
     assert (failure.word, failure.doubtful) == (word, not word.endswith("_before_data"))
 
 
 def test_a_relay_without_tls_is_told_with_what_can_be_done() -> None:
     """The setting that allows plain mail is named; the text is not longer for it than any."""
     (short,) = (left for left in LEFT if left[:2] == ("curl", "no STARTTLS"))
-
     assert str(judged(short)) == (
         "STARTTLS not supported. (expected TLS of every host that is not in mail.plain_hosts)"
     )
@@ -191,10 +182,8 @@ def test_nothing_secret_is_told() -> None:
     """A password never comes to stand in a text, not even where a server or a program repeats it;
     its base64 neither."""
     said = b"535 5.7.8 not s3cret, not czNjcmV0\r\ncurl: (67) Login denied\n"
-
     failure = reasons.of_curl(67, said, ("s3cret", "czNjcmV0"))
     others = reasons.told("AUTH PLAIN AG1lAHgx; password=hush smtp://me:hush@mx.example.org")
-
     assert str(failure) == "535 5.7.8 not ***, not ***: Login denied"
     assert "AG1l" not in others and "hush" not in others
 
@@ -204,7 +193,6 @@ def test_text_that_would_act_on_a_terminal_is_made_inert() -> None:
     failure = reasons.of_curl(
         55, b"550 \x1b[2J\xc2\x9b\xe2\x80\xaex\r\ncurl: (55) RCPT failed: 550"
     )
-
     assert str(failure).isprintable()
 
 

@@ -94,9 +94,7 @@ def test_a_signal_is_a_negative_status(program: Callable[[str], str]) -> None:
 def test_of_much_output_the_last_is_kept(program: Callable[[str], str]) -> None:
     """A program may print a megabyte, before it reads and after; the last 8 KiB are remembered."""
     much = "head -c 1000000 /dev/zero | tr '\\0' x"
-
     result = ran(program(f"{much}; cat > given; {much} >&2; echo; echo the end"), LARGE)
-
     assert (result.status, result.unread) == (0, False)
     assert len(result.output) == KEPT
     assert result.output.endswith(b"x\nthe end\n")
@@ -105,9 +103,7 @@ def test_of_much_output_the_last_is_kept(program: Callable[[str], str]) -> None:
 def test_a_program_that_never_ends_is_ended(program: Callable[[str], str], tmp_path: Path) -> None:
     """When its time is over it gets SIGTERM, with all of its group."""
     script = "sleep 600 & echo $! > child; cat > given; echo waiting; wait"
-
     result = ran(program(script), SMALL, timeout=0.3)
-
     assert result.ended == "timeout after 0.3 s"
     assert result.status == -signal.SIGTERM
     assert not result.unread
@@ -119,9 +115,7 @@ def test_a_program_that_ignores_sigterm_is_killed(
 ) -> None:
     """What goes on after SIGTERM is killed when the grace is over, and its children with it."""
     script = "trap '' TERM; sleep 600 & echo $! > child; while :; do sleep 600; done"
-
     result = ran(program(script), SMALL, timeout=0.2, grace=0.2)
-
     assert (result.status, result.ended) == (-signal.SIGKILL, "timeout after 0.2 s")
     assert result.unread
     assert gone(int((tmp_path / "child").read_text()))
@@ -130,7 +124,6 @@ def test_a_program_that_ignores_sigterm_is_killed(
 def test_output_without_end_does_not_outlast_the_clock(program: Callable[[str], str]) -> None:
     """A program that prints faster than anybody reads ends in time all the same."""
     result = ran(program("exec yes"), SMALL, timeout=0.3)
-
     assert result.ended == "timeout after 0.3 s"
     assert len(result.output) == KEPT
 
@@ -138,9 +131,7 @@ def test_output_without_end_does_not_outlast_the_clock(program: Callable[[str], 
 def test_a_program_can_be_stopped(program: Callable[[str], str]) -> None:
     """Whoever cancels ends the attempt."""
     answers: Iterator[bool] = iter([False, True])
-
     result = run([program("exec sleep 600")], b"", 30, lambda: next(answers))
-
     assert result.ended == "stopped"
     assert result.status == -signal.SIGTERM
 
@@ -150,9 +141,7 @@ def test_what_a_failed_program_leaves_behind_is_killed(
 ) -> None:
     """A child that lives on and holds the pipes delays nothing, and may send nothing later."""
     script = "cat > given; sleep 600 & echo $! > child; echo no; exit 75"
-
     result = ran(program(script), SMALL)
-
     assert result == Ran(75, b"no\n")
     assert gone(int((tmp_path / "child").read_text()))
 
@@ -163,9 +152,7 @@ def test_what_hands_the_mail_on_in_the_background_may_end(
     """A program that says that it took the mail may have a child that is still at it: it gets
     the time that it needs, and what it says is kept."""
     script = "cat > given; (sleep 0.1; echo done > done; echo done) & exit 0"
-
     result = ran(program(script), SMALL)
-
     assert result == Ran(0, b"done\n")
     assert (tmp_path / "done").read_text() == "done\n"
 
@@ -175,7 +162,6 @@ def test_what_stays_for_ever_is_killed_in_the_end(
 ) -> None:
     """A child that holds the output beyond the grace is killed; the mail was accepted."""
     result = ran(program("cat > given; sleep 600 & echo $! > child"), SMALL, grace=0.2)
-
     assert result == Ran(0, b"")
     assert gone(int((tmp_path / "child").read_text()))
 
@@ -189,9 +175,7 @@ def test_a_child_with_a_session_of_its_own_is_left_alone(
         "setsid sh -c 'echo $$ > child; exec sleep 600' > /dev/null 2>&1 < /dev/null &\n"
         "while [ ! -s child ]; do sleep 0.01; done"
     )
-
     result = ran(program(script), SMALL)
-
     child = int((tmp_path / "child").read_text())
     alive = not is_gone(child)
     os.kill(child, signal.SIGKILL)
@@ -207,10 +191,8 @@ def test_what_cannot_be_started_is_told(tmp_path: Path, kind: str) -> None:
     elif kind != "missing":
         path.write_text("cat > /dev/null\n")
         path.chmod(0o755 if kind == "no program" else 0o644)
-
     with pytest.raises(NotSent, match=f"cannot start {path}: ") as failure:
         ran(str(path), SMALL)
-
     assert failure.value.reason is Reason.UNAVAILABLE
     assert failure.value.word == "unavailable_not_started"
     assert not failure.value.permanent
@@ -231,13 +213,11 @@ def test_where_no_more_files_may_be_open_nothing_is_started(program: Callable[[s
 def test_no_descriptor_is_left_open(program: Callable[[str], str], tmp_path: Path) -> None:
     """After attempts of all kinds as many files are open as before."""
     before = sorted(Path("/proc/self/fd").iterdir())
-
     ran(program("cat > given"), LARGE)
     ran(program("exit 1"), LARGE)
     ran(program("exec sleep 600"), SMALL, timeout=0.1)
     with pytest.raises(NotSent):
         ran(str(tmp_path / "missing"))
-
     assert sorted(Path("/proc/self/fd").iterdir()) == before
 
 
@@ -248,9 +228,7 @@ def test_a_program_inherits_only_what_it_is_passed(
     passed, kept = os.memfd_create("passed"), os.memfd_create("kept")
     os.set_inheritable(kept, True)
     listing = "import os; print(os.getcwd(), *sorted(map(int, os.listdir('/proc/self/fd'))))"
-
     result = run([sys.executable, "-c", listing], b"", 30, never, pass_fds=(passed,))
-
     os.close(passed)
     os.close(kept)
     cwd, *numbers = result.output.decode().split()
@@ -285,9 +263,7 @@ def test_a_program_is_told_little_and_no_secret(program: Callable[[str], str]) -
 def test_our_own_environment_is_not_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nobody says what a program finds there, it is the same little."""
     monkeypatch.setenv("NFTBAN_SMTP_PASS", "hunter2")
-
     result = run(["/usr/bin/env"], b"", 30, never)
-
     names = {line.partition("=")[0] for line in result.output.decode().splitlines()}
     assert names <= {"PATH", "LC_ALL", *HANDED_ON}
 
@@ -299,7 +275,6 @@ def test_the_status_is_known_where_sigchld_is_ignored(program: Callable[[str], s
         result = ran(program("cat > given; echo no; exit 75"), SMALL)
     finally:
         signal.signal(signal.SIGCHLD, before)
-
     assert result == Ran(75, b"no\n")
 
 
@@ -346,7 +321,6 @@ def test_a_program_that_cannot_be_killed_is_left_to_itself() -> None:
 def test_programs_are_found_where_they_belong(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program is looked for in the system's folders, whatever our own PATH says."""
     monkeypatch.setenv("PATH", "/nowhere")
-
     assert os.access(found("sh"), os.X_OK)
     assert found("no-such-program") == ""
 
@@ -357,8 +331,6 @@ def test_root_runs_a_program_as_whom_it_is_told() -> None:
     account = accounts.named("nobody")
     system = System(environ={"HOME": "/root", "XDG_CONFIG_HOME": "/root/.c"}, account=account)
     script = 'id -u; id -G; echo "$HOME" "${XDG_CONFIG_HOME-none}"'
-
     result = run(["/bin/sh", "-c", script], b"", 30, never, system.environment(), account=account)
-
     groups = " ".join(map(str, account.groups))
     assert result.output.decode() == f"{account.uid}\n{groups}\n{account.home} none\n"

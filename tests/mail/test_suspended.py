@@ -34,11 +34,9 @@ def opened(path: Path) -> Suspensions:
 def test_what_one_suspends_all_see(path: Path) -> None:
     """With who, when and why, in any words, until somebody resumes it."""
     ours, theirs = opened(path), opened(path)
-
     assert theirs.read() == {}
     assert ours.suspend("curl", NOW, "op", 'Wartung "über\n$(id)"')
     assert ours.suspend("exim", NOW + 1, "op", "")
-
     assert dict(theirs.read()) == {
         "curl": Suspension("curl", NOW, "op", 'Wartung "über\n$(id)"'),
         "exim": Suspension("exim", NOW + 1, "op", ""),
@@ -51,7 +49,6 @@ def test_what_one_suspends_all_see(path: Path) -> None:
 def test_who_suspended_first_stays_named(path: Path) -> None:
     """To suspend what is suspended changes nothing, and says so."""
     opened(path).suspend("curl", NOW, "first", "why")
-
     assert not opened(path).suspend("curl", NOW + 9, "second", "")
     assert opened(path).read()["curl"].who == "first"
 
@@ -61,7 +58,6 @@ def test_only_a_transport_can_be_suspended(path: Path, name: str) -> None:
     """A name that none has is refused, with those that there are."""
     with pytest.raises(ValueError, match="expected one of postfix, sendmail"):
         opened(path).suspend(name, NOW, "op", "")
-
     assert not opened(path).resume(name)
 
 
@@ -104,7 +100,6 @@ def test_what_is_no_file_is_an_error(path: Path, make: object) -> None:
     path.parent.mkdir(parents=True)
     assert callable(make)
     make(path)
-
     with pytest.raises(OSError, match=r"."):
         opened(path).read()
 
@@ -113,7 +108,6 @@ def test_what_anybody_may_write_is_not_believed(path: Path) -> None:
     """Else anybody could stop the mail, or have it sent."""
     opened(path).suspend("curl", NOW, "op", "")
     path.chmod(0o666)
-
     with pytest.raises(ValueError, match="written by everybody"):
         opened(path).read()
 
@@ -121,7 +115,6 @@ def test_what_anybody_may_write_is_not_believed(path: Path) -> None:
 def test_a_file_of_ours_is_readable_for_operators(path: Path) -> None:
     """It is JSON, an entry for each transport, and nobody else may write it."""
     opened(path).suspend("curl", NOW, "op", "down")
-
     assert json.loads(path.read_text()) == {"curl": {"since": NOW, "who": "op", "why": "down"}}
     assert path.stat().st_mode & 0o137 == 0
     assert {entry.name for entry in path.parent.iterdir()} == {"suspended", "suspended.lock"}
@@ -143,6 +136,5 @@ for n in range(20):
 def test_rivals_do_not_undo_one_another(path: Path) -> None:
     """Two processes suspend and resume one transport each; neither touches the other's."""
     rivals = start_rivals(RIVAL, str(path), ("curl", "exim"))
-
     assert [rival.wait() for rival in rivals] == [0, 0]
     assert set(opened(path).read()) == {"curl", "exim"}

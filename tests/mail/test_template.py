@@ -29,9 +29,7 @@ def test_a_file_goes_before_ours(tmp_path: Path) -> None:
     """Header and footer are found each by itself."""
     (tmp_path / "header_default.html").write_text("<body>ä {HOSTNAME}:")
     ours = template.Template()
-
     found = template.found(settings(tmp_path))
-
     assert (found.header, found.footer) == ("<body>ä {HOSTNAME}:", ours.footer)
     (tmp_path / "footer_default.html").write_text(":{DATE}</body>")
     page = template.found(settings(tmp_path)).around("x", {"HOSTNAME": "h", "DATE": "d"})
@@ -43,9 +41,7 @@ def test_every_placeholder_is_replaced_by_its_escaped_value() -> None:
     values = {name: f'<{name}> & "x" {{DATE}}' for name in NAMES if not name.endswith("_HTML")}
     values["VERSION_HTML"] = "v<1>"
     only = template.Template(ALL, "", logo='https://x.example/"><script>')
-
     page = only.around("", values)
-
     for name in values:
         if name != "VERSION_HTML":
             said = f"{name}=&lt;{name}&gt; &amp; &quot;x&quot; {{DATE}}"
@@ -58,9 +54,7 @@ def test_every_placeholder_is_replaced_by_its_escaped_value() -> None:
 def test_what_is_not_told_is_empty_and_other_braces_stay() -> None:
     """A missing value leaves no placeholder behind; a style sheet's braces are none."""
     only = template.Template(f"{ALL} {{color: red}} {{OTHER}} {{date}}", "")
-
     page = only.around("", {})
-
     assert page.startswith("NFTBAN_VERSION= HOSTNAME= SERVER_IP=")
     assert page.endswith(" {color: red} {OTHER} {date}")
 
@@ -75,9 +69,7 @@ def test_what_is_not_told_is_empty_and_other_braces_stay() -> None:
 def test_placeholders_in_the_content_are_replaced_once(html: bool, filled: str) -> None:
     """Markup gets escaped values, text plain ones; a value is not searched, SUBJECT stays."""
     values = dict.fromkeys(NAMES, "") | {"HOSTNAME": "a <b> {DATE}", "VERSION_HTML": "v<1"}
-
     found = template.Template().filled("{HOSTNAME} {SUBJECT} {x} {VERSION_HTML}", values, html=html)
-
     assert found == filled
 
 
@@ -111,7 +103,6 @@ def test_a_file_that_cannot_be_used_is_told_and_ours_stands_in(tmp_path: Path) -
 def test_a_logo_may_be_had_from_the_web(logo: str, tmp_path: Path) -> None:
     """Its address stands in the page, escaped."""
     found = template.found(settings(tmp_path, logo=logo))
-
     assert (found.logo, found.picture, found.troubles) == (logo, None, ())
 
 
@@ -125,7 +116,6 @@ def test_a_logo_may_be_had_from_the_web(logo: str, tmp_path: Path) -> None:
 def test_no_other_address_is_one(logo: str, tmp_path: Path) -> None:
     """Scripts, data and relative names are left out, and told."""
     found = template.found(settings(tmp_path, logo=logo))
-
     assert (found.logo, found.picture) == ("", None)
     assert len(found.troubles) == 1
 
@@ -134,9 +124,7 @@ def test_no_other_address_is_one(logo: str, tmp_path: Path) -> None:
 def test_a_logo_on_disk_goes_with_the_mail(data: bytes, tmp_path: Path) -> None:
     """Whoever reads it has no access to our files."""
     (tmp_path / "logo").write_bytes(data)
-
     found = template.found(settings(tmp_path, logo=f"{tmp_path}/logo"))
-
     assert found.logo == "cid:logo@spooldeck.invalid"
     assert found.picture is not None
     assert found.picture.data == data
@@ -146,10 +134,8 @@ def test_a_logo_that_is_no_picture_is_left_out(tmp_path: Path) -> None:
     """Nothing else is mailed by being called a logo; a missing one is told."""
     secret, missing = tmp_path / "secret", tmp_path / "missing"
     secret.write_text("root:x:0:0")
-
     first = template.found(settings(tmp_path, logo=str(secret)))
     second = template.found(settings(tmp_path, logo=str(missing)))
-
     assert first.troubles == (
         f"mail logo {secret}: no PNG, JPEG or GIF picture; mail goes without it",
     )
