@@ -1,4 +1,4 @@
-"""A mail made of what it is to say: whatever that is, one that every reader reads alike."""
+"""Compose a mail: headers, parts, page, logo; any content is read back as it was given."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def made(
     host: Host = HOST,
     now: float = NOW,
 ) -> Mail:
-    """A mail of which only what matters is named."""
+    """Compose a mail; the defaults are those of most tests."""
     content = Content(said, html=False) if isinstance(said, str) else said
     return compose(content, recipient, subject, settings, host, now, id)
 
 
 def read(mail: Mail) -> Message:
-    """The mail as a reader understands it."""
+    """The mail as a mail program reads it."""
     message = email.message_from_bytes(mail.data, policy=email.policy.default)
     assert not message.defects
     return message
@@ -97,20 +97,20 @@ def addresses(message: Message, name: str) -> tuple[Address, ...]:
 
 
 def cleaned(text: str) -> str:
-    """What a subject is to be read as."""
+    """A subject as it is to be read."""
     kinds = {"Cc": " ", "Zl": " ", "Zp": " ", "Cs": "\ufffd"}
     return "".join(kinds.get(unicodedata.category(c), c) for c in text)
 
 
 def lines_of(text: str) -> str:
-    """A text as it is to be read: LF after each line, and nothing that is no character."""
+    """The text as it is read: LF after each line, no lone surrogate."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     text = "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
     return text if text.endswith("\n") else text + "\n"
 
 
 def assert_well_formed(mail: Mail) -> None:
-    """What every transport may rely on."""
+    """Check the rules that every transport relies on."""
     assert mail.data.isascii()
     assert b"\r" not in mail.data
     assert b"\0" not in mail.data
@@ -141,22 +141,18 @@ def cut(subject: str) -> str:
 @example("Hi", "N", ("x" * 75 + "\n") * 20 + "\x0b\x0c\x1c\x1e\x7f\x80", True, False)
 @example("Hi", "N", "\n.\n..\n", False, False)
 @example("Hi", "N", "", False, True)
-def test_whatever_is_said_is_read_back(
+def test_any_mail_is_read_back(
     subject: str, name: str, said: str, html: bool, markup: bool
 ) -> None:
-    """One header of each name, the given subject, and the very text."""
+    """A mail program reads one header of each name, the given subject, and the given text."""
     settings = (HTML if html else PLAIN)._replace(from_name=name, company=name)
-    content = Content(said, html=markup)
-    mail = made(content, subject, settings)
-
+    mail = made(Content(said, html=markup), subject, settings)
     assert_well_formed(mail)
     message = read(mail)
     for header in HEADERS:
         assert len(message.get_all(header, [])) == 1
-    assert {key.lower() for key in message} - {h.lower() for h in HEADERS} <= {
-        "content-type",
-        "content-transfer-encoding",
-    }
+    further = {key.lower() for key in message} - {h.lower() for h in HEADERS}
+    assert further <= {"content-type", "content-transfer-encoding"}
     if cleaned(subject).strip():
         assert message["Subject"] == cut(cleaned(subject))
     else:
@@ -170,15 +166,14 @@ def test_whatever_is_said_is_read_back(
 
 
 @given(name=ANY_TEXT)
-def test_a_name_is_read_back(name: str) -> None:
-    """Whatever somebody is called: in one line, with one space where there were more."""
+def test_a_from_name_is_read_back(name: str) -> None:
+    """Any name is read back, in one line, with single spaces."""
     mail = made(settings=PLAIN._replace(from_name=name))
     # The newer reader puts a space between the encoded words of a name; this one does not.
     older = email.message_from_bytes(mail.data, policy=email.policy.compat32)
     told = older["From"].replace("\n", "").removesuffix("<nftban@host.example.org>").strip(" ")
     told = told[1:-1] if told.startswith('"') else str(make_header(decode_header(told)))
-    expected = " ".join(cleaned(name).split())
-    assert told == (expected or "nftban@host.example.org")
+    assert told == (" ".join(cleaned(name).split()) or "nftban@host.example.org")
     assert len(addresses(read(mail), "From")) == 1
 
 
@@ -187,7 +182,7 @@ def test_a_name_is_read_back(name: str) -> None:
 @example("a@example.com, b@example.com")
 @example(f"{'l' * 64}@{'d' * 63}.{'e' * 63}.{'f' * 57}.com")
 def test_a_mail_is_for_one_address(recipient: str) -> None:
-    """Refused, or for that recipient and nobody else, unfolded."""
+    """Any text is refused, or it is the one recipient, unfolded."""
     try:
         mail = made(recipient=recipient)
     except BadMail:
@@ -198,53 +193,36 @@ def test_a_mail_is_for_one_address(recipient: str) -> None:
 
 
 def test_another_process_makes_the_same_bytes() -> None:
-    """Neither the seed of hashes nor the zone of time is in a mail."""
+    """Hash seed and time zone of a process do not change a mail."""
     script = (
-        "import sys\n"
-        "from engine.mail.compose import compose\n"
-        "from engine.mail.content import Content\n"
-        "from engine.mail.host import Host\n"
-        "from engine.mailconf import MailSettings\n"
-        "s = MailSettings(show_version=False, templates='/nonexistent')\n"
-        f"m = compose(Content({TEXT!r}, False), {TO!r}, 'x', s, Host{tuple(HOST)!r}, {NOW}, "
-        f"{ID!r})\n"
-        "sys.stdout.buffer.write(m.data)\n"
+        "import sys; from tests.mail.test_compose import *; "
+        "sys.stdout.buffer.write(made(TEXT, 'x', HTML).data)"
     )
     other = {"TZ": "Asia/Tokyo", "PYTHONHASHSEED": "7", "PYTHONPATH": str(GOLDEN.parents[2])}
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", script],
-        capture_output=True,
-        check=True,
-        env={**os.environ, **other},
-    )
-
+    argv = [sys.executable, "-P", "-c", script]
+    done = subprocess.run(argv, capture_output=True, check=True, env=os.environ | other)
     assert done.stdout == made(TEXT, "x", HTML).data
 
 
-@each(
-    ("name", "mail"),
-    [
-        ("text", made(TEXT, "[ALERT] Service failed", PLAIN)),
-        (
-            "text-in-page",
-            made(
-                TEXT, "[ALERT] Dienst gestört: Größe\tüber 90 % 🚨", HTML._replace(company="A & B")
-            ),
-        ),
-        ("page", made(Content(PAGE, html=True), "Daily report", HTML)),
-        ("page-as-text", made(Content(PAGE, html=True), "Daily report", PLAIN)),
-    ],
-)
-def test_a_whole_mail_is_as_it_was(name: str, mail: Mail) -> None:
-    """Text, text in a page, a page, and a page for who wants none."""
+GESTÖRT = "[ALERT] Dienst gestört: Größe\tüber 90 % 🚨"
+
+
+@each(("name", "mail"), [
+    ("text", made(TEXT, "[ALERT] Service failed", PLAIN)),
+    ("text-in-page", made(TEXT, GESTÖRT, HTML._replace(company="A & B"))),
+    ("page", made(Content(PAGE, html=True), "Daily report", HTML)),
+    ("page-as-text", made(Content(PAGE, html=True), "Daily report", PLAIN)),
+])  # fmt: skip
+def test_whole_mails_are_those_of_the_golden_files(name: str, mail: Mail) -> None:
+    """Text, text in a page, a page, and a page for a recipient who wants text."""
     assert mail.data == (GOLDEN / f"{name}.eml").read_bytes()
 
 
 # ---- headers
 
 
-def test_every_header_is_there_and_true() -> None:
-    """Who, whom, when in UTC, the id of the spool, and that a program wrote it."""
+def test_headers_have_the_given_values() -> None:
+    """From, Date in UTC, Message-ID by the spool's id without colons, and Auto-Submitted."""
     mail = made(settings=PLAIN._replace(sender="alerts@example.net", from_name='A "B" <c>, d'))
     message = read(mail)
     (sender,) = addresses(message, "From")
@@ -253,16 +231,12 @@ def test_every_header_is_there_and_true() -> None:
     assert message["Message-ID"] == f"<{ID}@host.example.org>"
     assert message["Auto-Submitted"] == "auto-generated"
     assert (mail.id, mail.sender, mail.recipient) == (ID, "alerts@example.net", TO)
-
-
-def test_a_message_id_has_no_colon() -> None:
-    """The other program's ids of the spool have, and RFC 5322 allows none there."""
     message = read(made(id="mail-2026-11-20T09:46:04Z-a96ebf3e"))
     assert message["Message-ID"] == "<mail-2026-11-20T09-46-04Z-a96ebf3e@host.example.org>"
 
 
 def test_a_long_host_stays_whole() -> None:
-    """No part of a Message-ID or an address is encoded or folded, however long."""
+    """A long host name in Message-ID and address is neither encoded nor folded."""
     host = Host(f"{'a' * 60}.{'b' * 60}.example.org")
     mail = made(host=host)
     assert f"<{ID}@{host.name}>".encode() in mail.data
@@ -277,13 +251,13 @@ def test_a_long_host_stays_whole() -> None:
 def test_the_subject_is_the_one_given(
     subject: str, override: str, prefix: str, read_as: str
 ) -> None:
-    """Only a mail that is given none has the subject of the settings."""
+    """Only a mail without a subject has that of the settings."""
     settings = PLAIN._replace(subject=override, subject_prefix=prefix)
     assert read(made(subject=subject, settings=settings))["Subject"] == read_as
 
 
-def test_a_subject_on_one_line_is_for_transports_without_headers() -> None:
-    """ASCII, and encoded where it was not; plain words stay readable."""
+def test_the_subject_for_transports_is_one_ascii_line() -> None:
+    """The subject outside of the mail is encoded if it must be, and unfolded."""
     long = "word " * 60 + "end"
     assert made(subject=long).subject == long
     assert made(subject="é").subject == "=?utf-8?b?w6k=?="
@@ -300,21 +274,14 @@ def test_a_header_is_of_short_lines(text: str) -> None:
         assert all(len(word) <= 75 for word in words)
 
 
-@each("now", [float("nan"), float("inf"), 1e18, -1e18])
-def test_a_time_that_no_calendar_has_is_refused(now: float) -> None:
-    """A spooled mail says when it was made, and anybody may have written that."""
-    with pytest.raises(BadMail, match="expected seconds since 1970"):
-        made(now=now)
-
-
-def test_a_sender_that_is_no_address_is_refused() -> None:
-    """It goes into commands as the recipient does."""
+def test_bad_values_are_refused() -> None:
+    """A time beyond the calendar, a sender that is no address and, in strict mode, a recipient
+    without a domain."""
+    for now in (float("nan"), float("inf"), 1e18, -1e18):
+        with pytest.raises(BadMail, match="expected seconds since 1970"):
+            made(now=now)
     with pytest.raises(BadMail, match="expected one address"):
         made(settings=PLAIN._replace(sender="-Xlog@example.com"))
-
-
-def test_a_bare_recipient_needs_leave() -> None:
-    """`root` is somebody only where the settings say so."""
     with pytest.raises(BadMail):
         made(recipient="root")
     assert made(recipient="root", settings=PLAIN._replace(strict=False)).recipient == "root"
@@ -323,8 +290,8 @@ def test_a_bare_recipient_needs_leave() -> None:
 # ---- parts
 
 
-def test_a_boundary_that_the_content_holds_is_not_used() -> None:
-    """Who knows the id can guess the boundary, and still cannot end a part."""
+def test_a_boundary_within_the_content_is_not_used() -> None:
+    """A content with the guessed boundary cannot end a part."""
     first = read(made("x", settings=HTML)).get_boundary()
     assert first
     said = f"--{first}\nContent-Type: text/html\n\n<h1>evil</h1>\n--{first}--\n"
@@ -334,25 +301,25 @@ def test_a_boundary_that_the_content_holds_is_not_used() -> None:
     assert len(list(message.iter_parts())) == 2
 
 
-def test_a_text_stands_in_a_page_as_it_is() -> None:
-    """Markup in it is characters, its lines stay lines; placeholders are filled with text."""
+def test_text_in_a_page_is_escaped() -> None:
+    """Markup in a text is escaped, placeholders are filled once, the version only if it is set."""
     settings = HTML._replace(company="<script>{DATE}</script>")
     page = part(read(made(TEXT, "<b>{DATE}</b>", settings)), "text/html")
-    assert (
-        "&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt; &amp; host.example.org {SUBJECT}\n"
-        in page
-    )
+    body = "&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt; &amp; host.example.org {SUBJECT}\n"
+    assert body in page
     assert "&lt;script&gt;{DATE}&lt;/script&gt;" in page
     assert "<title>&lt;b&gt;{DATE}&lt;/b&gt;</title>" in page
     assert "<script" not in page
     assert "on 2026-01-07 at 12:01:02 UTC" in page
     assert "host.example.org 192.0.2.7" in page
+    assert "spooldeck" not in page
+    page = part(read(made(settings=HTML._replace(show_version=True))), "text/html")
+    assert "<span>spooldeck" in page
 
 
 def test_a_page_has_a_readable_plain_part() -> None:
-    """Links are kept as text, scripts and styles are not."""
-    mail = made(Content(PAGE, html=True), settings=HTML)
-    message = read(mail)
+    """Links are kept as text, scripts and styles are not; a whole document is sent unwrapped."""
+    message = read(made(Content(PAGE, html=True), settings=HTML))
     assert part(message, "text/plain") == (
         "Daily report\n\n"
         "3 addresses were banned, see the list (https://example.com/list?a=1&b=2) "
@@ -361,25 +328,14 @@ def test_a_page_has_a_readable_plain_part() -> None:
         "2026-01-07 is today, {SUBJECT} stays.\n"
     )
     assert PAGE.replace("{DATE}", "2026-01-07") in part(message, "text/html")
-
-
-def test_a_whole_page_is_sent_as_it_is() -> None:
-    """A document of its own is not put into another; its placeholders are replaced."""
     page = "<!-- x --><!DOCTYPE html>\r\n<html><body>{DATE}</body></html>"
     assert part(read(made(Content(page, html=True), settings=HTML)), "text/html") == (
         "<!-- x --><!DOCTYPE html>\n<html><body>2026-01-07</body></html>\n"
     )
 
 
-def test_the_version_is_told_unless_it_is_not_to_be() -> None:
-    """As NFTBAN_VERSION_INCLUDE says."""
-    told = part(read(made(settings=HTML._replace(show_version=True))), "text/html")
-    assert "<span>spooldeck" in told
-    assert "spooldeck" not in part(read(made(settings=HTML)), "text/html")
-
-
-def test_the_template_may_tell_the_transport(tmp_path: Path) -> None:
-    """Where an installation's own template asks for it."""
+def test_a_template_may_name_the_transport(tmp_path: Path) -> None:
+    """The placeholders of transport, sender and version work in an installed template."""
     (tmp_path / "header_default.html").write_text("[{MAIL_SYSTEM}|{SENDER}|{MAIL_RECIPIENT}]")
     (tmp_path / "footer_default.html").write_text("{NFTBAN_VERSION}")
     settings = HTML._replace(templates=str(tmp_path))
@@ -420,29 +376,26 @@ def test_an_encoded_body_has_lines_of_76_characters() -> None:
 # ---- links in a page's text
 
 
-@each(
-    ("page", "text"),
-    [
-        ('<a href="https://x.example/">x</a>', "x (https://x.example/)"),
-        ("<a class=y href=https://x.example/>x</a>", "x (https://x.example/)"),
-        ("<A HREF='mailto:a@x.example'>mail</A>", "mail (mailto:a@x.example)"),
-        ('<a href="https://x.example/"> https://x.example/ </a>', "https://x.example/"),
-        ('<a href="javascript:evil()">x</a>', "x"),
-        ('<a name="https://x.example/">x</a>', "x"),
-        ('<a href="#top">x</a> <a>y</a>', "x y"),
-        ('<a href="https://x.example/"><a href="https://y.example/">y</a>', None),
-        ("</a></a>x", "x"),
-    ],
-)
-def test_a_link_says_where_it_leads(page: str, text: str | None) -> None:
-    """Where it is asked for; without that a page's text is as ever."""
+@each(("page", "text"), [
+    ('<a href="https://x.example/">x</a>', "x (https://x.example/)"),
+    ("<a class=y href=https://x.example/>x</a>", "x (https://x.example/)"),
+    ("<A HREF='mailto:a@x.example'>mail</A>", "mail (mailto:a@x.example)"),
+    ('<a href="https://x.example/"> https://x.example/ </a>', "https://x.example/"),
+    ('<a href="javascript:evil()">x</a>', "x"),
+    ('<a name="https://x.example/">x</a>', "x"),
+    ('<a href="#top">x</a> <a>y</a>', "x y"),
+    ('<a href="https://x.example/"><a href="https://y.example/">y</a>', None),
+    ("</a></a>x", "x"),
+])  # fmt: skip
+def test_the_target_of_a_link_is_kept_if_asked_for(page: str, text: str | None) -> None:
+    """`from_html` adds targets of links with `links=True` alone."""
     said = from_html(page, links=True)
     assert text is None or said.strip() == text
     assert "x.example" not in from_html(page.replace("> https://x.example/ <", "><"))
 
 
-def test_a_page_of_nothing_but_odd_tags_is_read_to_its_end() -> None:
-    """What follows many thousand of them is there; to look back at each would take for ever."""
+def test_a_page_of_many_odd_tags_is_read_in_linear_time() -> None:
+    """The text behind or before 20,000 odd tags is found, without a quadratic search."""
     for piece in ("<a href='x'>", "</a>", '<a href="https:">', "<a" + " href" * 9 + ">"):
         assert "the end" in from_html(piece * 20_000 + "<p>the end</p>", links=True)
     for torn in ("<a href=", '<a href="https:', "<a " + " href" * 9):

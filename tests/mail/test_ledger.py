@@ -1,4 +1,4 @@
-"""What becomes of mail is written as other programs read it: log, counters, metrics, records."""
+"""Write the mail log, counters, metrics and delivery records as the real program does."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ ADMIN = "admin@example.com"
 
 @pytest.fixture(autouse=True)
 def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The logs of the golden files were written in UTC."""
+    """Use UTC, as the golden logs do."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     yield
@@ -37,16 +38,11 @@ def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class Book:
-    """A ledger whose clock is set by hand, and what it wrote."""
+    """A ledger with a set clock, and the files that it wrote."""
 
     def __init__(self, root: Path) -> None:
-        self.places = Places(
-            f"{root}/log/mail.log",
-            f"{root}/metrics/mail.prom",
-            f"{root}/metrics/counters",
-            f"{root}/mail/delivery.jsonl",
-            root=str(root),
-        )
+        names = ("log/mail.log", "metrics/mail.prom", "metrics/counters", "mail/delivery.jsonl")
+        self.places = Places(*(f"{root}/{name}" for name in names), root=str(root))
         self.now = 0.0
         self.complaints: list[str] = []
         self.ledger = Ledger(self.places, self.complaints.append, lambda: self.now)
@@ -160,33 +156,25 @@ def test_queued_mail_is_told_by_its_task(book: Book) -> None:
     ]
 
 
-def test_a_mail_that_is_given_up_on_blames_no_transport(book: Book) -> None:
-    """Its line has the task and the reason; for whoever counts failures it is none of a transport,
-    nor of a lack of one.
-    """
-    book.at("09:46:05").unsendable(TASK, 2, "rejected_bad_mail", ADMIN, "Mail body file not found")
-
-    (line,) = book.log
-    assert line.endswith(
-        f" [ERROR] MAIL_SEND_RESULT task_id={TASK} status=failed retries=2 "
-        "last_error=rejected_bad_mail: Mail body file not found"
-    )
-    assert event(parse(line.encode(), "mail.log")) is None
-    assert json.loads(book.records)["reason"] == "rejected_bad_mail: Mail body file not found"
-    counters = Counters(book.places.counters)
-    assert counters.read("mail_last_failure_ts") == int(book.now)
-    assert Path(book.places.counters, "mail_last_failure_reason").read_text() == (
-        "rejected_bad_mail\n"
-    )
-
-
-def test_what_a_transport_said_is_recorded(book: Book) -> None:
-    """Behind the one word of the log, for whoever asks why; the last word is kept besides."""
+def test_failures_have_a_word_in_the_log_and_a_reason_in_the_records(book: Book) -> None:
+    """A failure of a transport, and a mail that cannot be sent at all, which counts as a failure
+    of no transport."""
     book.at("09:46:05").gave_up(TASK, "curl", 1, "rejected_550", ADMIN, "550 no such user")
+    counters = Counters(book.places.counters)
+    word = Path(book.places.counters, "mail_last_failure_reason")
     assert json.loads(book.records)["reason"] == "rejected_550: 550 no such user"
-    reason = Path(book.places.counters, "mail_last_failure_reason")
-    assert reason.read_text() == "rejected_550\n"
-    assert Counters(book.places.counters).read("mail_last_failure_ts") == int(book.now)
+    assert word.read_text() == "rejected_550\n"
+    assert counters.read("mail_last_failure_ts") == int(book.now)
+
+    book.at("09:46:06").unsendable(TASK, 2, "rejected_bad_mail", ADMIN, "Mail body file not found")
+    line = book.log[-1]
+    why = "rejected_bad_mail: Mail body file not found"
+    begin = f" [ERROR] MAIL_SEND_RESULT task_id={TASK} status=failed retries=2 last_error="
+    assert line.endswith(f"{begin}{why}")
+    assert event(parse(line.encode(), "mail.log")) is None
+    assert json.loads(book.records.splitlines()[-1])["reason"] == why
+    assert counters.read("mail_last_failure_ts") == int(book.now)
+    assert word.read_text() == "rejected_bad_mail\n"
 
 
 def test_no_address_is_told_whole_and_nothing_acts(book: Book) -> None:
@@ -242,22 +230,19 @@ def test_the_newest_records_are_kept(book: Book) -> None:
     assert names == [f"t{n}" for n in range(300 - len(names), 300)]
 
 
-def test_a_record_costs_the_same_however_many_there_are(
-    book: Book, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The file is written anew once in a while, and not for each mail."""
+def test_the_records_are_rewritten_seldom(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 600 records at most 12 rewrite the file."""
     ledger = few(book, 400)
     written: list[str] = []
     replace = files.replace
 
-    def counted(name: str, *args: object, **options: object) -> None:
+    def counted(name: str, *args: Any, **options: Any) -> None:
         written.append(name)
-        replace(name, *args, **options)  # type: ignore[arg-type]
+        replace(name, *args, **options)
 
     monkeypatch.setattr(files, "replace", counted)
     for _ in range(600):
         ledger.spooled(TASK, ADMIN, "after_3_retries", "curl")
-
     assert 1 <= len(written) <= 12
 
 
@@ -280,7 +265,7 @@ def test_of_a_huge_file_the_end_is_kept(book: Book) -> None:
 
 
 def test_mode_and_owner_of_the_records_stay(book: Book) -> None:
-    """Whoever may read them before they are trimmed may read them afterwards."""
+    """A trimmed file has the mode and owner that it had before."""
     path = Path(book.places.deliveries)
     path.parent.mkdir()
     path.write_bytes(b"".join(line(n) for n in range(40)))
@@ -288,16 +273,12 @@ def test_mode_and_owner_of_the_records_stay(book: Book) -> None:
     if os.geteuid() == 0:
         os.chown(path, 12345, 12346)
     before, ledger = path.stat(), few(book, 4)
-
     for _ in range(20):
         ledger.accepted("inline", 1, "curl", ADMIN)
-
     after = path.stat()
     assert book.records.count("\n") <= 14
-    assert (after.st_mode, after.st_uid, after.st_gid) == (
-        before.st_mode,
-        before.st_uid,
-        before.st_gid,
+    assert all(
+        getattr(after, key) == getattr(before, key) for key in ("st_mode", "st_uid", "st_gid")
     )
 
 
@@ -312,16 +293,14 @@ for n in range(100):
 
 
 def test_a_reader_never_sees_half_a_record(book: Book) -> None:
-    """Two processes write and trim at once; whoever reads meanwhile finds whole lines."""
+    """While two processes write and trim, a reader finds whole lines."""
     path = Path(book.places.deliveries)
     rivals = start_rivals(RIVAL, str(path), ("one", "two"))
-
     looks = 0
     while any(rival.poll() is None for rival in rivals):
         lines = path.read_text().splitlines(keepends=True) if path.exists() else []
         assert all(json.loads(line) and line.endswith("\n") for line in lines)
         looks += bool(lines)
-
     assert [rival.wait() for rival in rivals] == [0, 0]
     assert looks > 0
     lines = path.read_text().splitlines()
@@ -333,34 +312,21 @@ def test_a_reader_never_sees_half_a_record(book: Book) -> None:
 # What cannot be written
 
 
-def _folder(path: Path) -> None:
-    path.mkdir()
-
-
-def _linked(path: Path) -> None:
-    path.symlink_to("/dev/full")
-
-
-def _fifo(path: Path) -> None:
-    os.mkfifo(path)
-
-
 @each("kind", ["log", "counters", "deliveries", "metrics"])
-@each("make", [_folder, _linked, _fifo], book=Book)
-def test_nothing_here_stops_a_mail(book: Book, kind: str, make: Callable[[Path], None]) -> None:
-    """A FIFO that nobody reads, a folder, a link to a device: it is complained of, once, and the
-    rest is written."""
+@each("make", [Path.mkdir, lambda path: path.symlink_to("/dev/full"), os.mkfifo], book=Book)
+def test_a_file_that_cannot_be_written_stops_no_mail(
+    book: Book, kind: str, make: Callable[[Path], None]
+) -> None:
+    """A FIFO, a folder or a link in place of a file is complained of once; the rest is written."""
     path = Path(getattr(book.places, kind))
     if kind == "counters":
         path = path / "mail_attempts_sendmail"
     path.parent.mkdir(parents=True, exist_ok=True)
     make(path)
-
     first(book)
     second(book)
     book.ledger.publish("sendmail", 0, 0)
-
-    replaced = kind == "metrics" and make is not _folder
+    replaced = kind == "metrics" and make is not Path.mkdir
     assert bool(book.complaints) is not replaced
     assert all(str(path) in said and said.isprintable() for said in book.complaints[:1])
     assert len(set(book.complaints)) == len(book.complaints) <= 2
@@ -384,15 +350,10 @@ ledger.publish("curl", 0, 0)
 
 
 @each("room", [0, 50, 150])
-def test_where_there_is_no_room_it_is_said(tmp_path: Path, room: int) -> None:
-    """No file can grow beyond some bytes: nothing is raised, half a record is taken back."""
-    ran = subprocess.run(
-        [sys.executable, "-c", FULL, str(tmp_path), str(room)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
+def test_a_full_disk_is_complained_of(tmp_path: Path, room: int) -> None:
+    """With a limit of file sizes nothing is raised, and half a record is removed."""
+    argv = [sys.executable, "-c", FULL, str(tmp_path), str(room)]
+    ran = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert ran.stderr == ""
     assert f"{tmp_path}/mail.log: File too large" in ran.stdout
     assert f"{tmp_path}/mail.prom: File too large" in ran.stdout
