@@ -1,4 +1,4 @@
-"""Programs that mail is given to: whatever they do, it is told truly, and they end in time."""
+"""Run a mail program: input, output, timeout, children, environment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,23 +21,18 @@ from engine.mail.transports.system import System
 from engine.supervisor import KEPT, Ran
 from tests.mail.letters import never
 from tests.mail.programs import a_script, needs, needs_root
-from tests.tables import each
 
 SMALL, LARGE = b"From: us\n\n.\nlast", b"x" * 3_000_000
 """What fits into a pipe's buffer, and what does not."""
 
 
+Make = Callable[[str], str]
+
+
 @pytest.fixture
-def program(tmp_path: Path) -> Callable[[str], str]:
-    """Makes a shell script executable; answers with its path."""
-
-    def make(script: str) -> str:
-        path = tmp_path / "program"
-        path.write_text(f"#!/bin/sh\ncd {tmp_path}\n{script}\n")
-        path.chmod(0o755)
-        return str(path)
-
-    return make
+def program(tmp_path: Path) -> Make:
+    """Make a shell script executable and return its path; it runs in `tmp_path`."""
+    return lambda script: a_script(tmp_path / "program", f"cd {tmp_path}\n{script}")
 
 
 def ran(path: str, stdin: bytes = b"", timeout: float = 30, grace: float = 5) -> Ran:
@@ -62,7 +57,7 @@ def gone(pid: int) -> bool:
     return is_gone(pid)
 
 
-def test_a_program_is_given_every_byte(program: Callable[[str], str], tmp_path: Path) -> None:
+def test_a_program_is_given_every_byte(program: Make, tmp_path: Path) -> None:
     """A mail of any size comes whole, and then the input ends."""
     path = program("cat > given; echo taken; echo thanks >&2")
     for data in (b"", SMALL, LARGE):
@@ -71,7 +66,7 @@ def test_a_program_is_given_every_byte(program: Callable[[str], str], tmp_path: 
 
 
 def test_a_program_that_does_not_read_the_mail_is_reported(
-    program: Callable[[str], str],
+    program: Make,
 ) -> None:
     """A program that ends or closes its input early has not read the mail, though it fitted into
     the pipe; an empty input counts as read.
@@ -85,35 +80,34 @@ def test_a_program_that_does_not_read_the_mail_is_reported(
     assert ran(program("exit 3")) == Ran(3, b"")
 
 
-def test_a_signal_is_a_negative_status(program: Callable[[str], str]) -> None:
-    """A program that a signal ended has the signal's number as its status."""
+def test_a_signal_is_a_negative_status(program: Make) -> None:
+    """A program ended by a signal has its number as status, also while we ignore SIGCHLD."""
     assert ran(program("kill -SEGV $$")) == Ran(-signal.SIGSEGV, b"")
     assert ran(program("kill -TERM $$; sleep 60")) == Ran(-signal.SIGTERM, b"")
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        result = ran(program("cat > given; echo no; exit 75"), SMALL)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert result == Ran(75, b"no\n")
 
 
-def test_of_much_output_the_last_is_kept(program: Callable[[str], str]) -> None:
-    """A program may print a megabyte, before it reads and after; the last 8 KiB are remembered."""
+def test_the_last_8_kib_of_output_are_kept(program: Make) -> None:
+    """A program may print a megabyte before it reads and after; the last 8 KiB are kept."""
     much = "head -c 1000000 /dev/zero | tr '\\0' x"
     result = ran(program(f"{much}; cat > given; {much} >&2; echo; echo the end"), LARGE)
-    assert (result.status, result.unread) == (0, False)
-    assert len(result.output) == KEPT
+    assert (result.status, result.unread, len(result.output)) == (0, False, KEPT)
     assert result.output.endswith(b"x\nthe end\n")
 
 
-def test_a_program_that_never_ends_is_ended(program: Callable[[str], str], tmp_path: Path) -> None:
-    """When its time is over it gets SIGTERM, with all of its group."""
+def test_a_program_that_does_not_end_in_time_is_killed(program: Make, tmp_path: Path) -> None:
+    """At the timeout its process group gets SIGTERM, after the grace SIGKILL."""
     script = "sleep 600 & echo $! > child; cat > given; echo waiting; wait"
     result = ran(program(script), SMALL, timeout=0.3)
-    assert result.ended == "timeout after 0.3 s"
-    assert result.status == -signal.SIGTERM
+    assert (result.status, result.ended) == (-signal.SIGTERM, "timeout after 0.3 s")
     assert not result.unread
     assert gone(int((tmp_path / "child").read_text()))
 
-
-def test_a_program_that_ignores_sigterm_is_killed(
-    program: Callable[[str], str], tmp_path: Path
-) -> None:
-    """What goes on after SIGTERM is killed when the grace is over, and its children with it."""
     script = "trap '' TERM; sleep 600 & echo $! > child; while :; do sleep 600; done"
     result = ran(program(script), SMALL, timeout=0.2, grace=0.2)
     assert (result.status, result.ended) == (-signal.SIGKILL, "timeout after 0.2 s")
@@ -121,55 +115,34 @@ def test_a_program_that_ignores_sigterm_is_killed(
     assert gone(int((tmp_path / "child").read_text()))
 
 
-def test_output_without_end_does_not_outlast_the_clock(program: Callable[[str], str]) -> None:
-    """A program that prints faster than anybody reads ends in time all the same."""
+def test_a_program_ends_despite_endless_output_or_when_it_is_cancelled(program: Make) -> None:
+    """A program that prints without end is ended in time, and so is a cancelled one."""
     result = ran(program("exec yes"), SMALL, timeout=0.3)
-    assert result.ended == "timeout after 0.3 s"
-    assert len(result.output) == KEPT
+    assert (result.ended, len(result.output)) == ("timeout after 0.3 s", KEPT)
 
-
-def test_a_program_can_be_stopped(program: Callable[[str], str]) -> None:
-    """Whoever cancels ends the attempt."""
-    answers: Iterator[bool] = iter([False, True])
+    answers = iter([False, True])
     result = run([program("exec sleep 600")], b"", 30, lambda: next(answers))
-    assert result.ended == "stopped"
-    assert result.status == -signal.SIGTERM
+    assert (result.status, result.ended) == (-signal.SIGTERM, "stopped")
 
 
-def test_what_a_failed_program_leaves_behind_is_killed(
-    program: Callable[[str], str], tmp_path: Path
-) -> None:
-    """A child that lives on and holds the pipes delays nothing, and may send nothing later."""
+def test_children_left_behind_are_killed(program: Make, tmp_path: Path) -> None:
+    """A child of a failed program is killed; one of a program that took the mail has the grace to
+    hand it on, and its output is kept."""
     script = "cat > given; sleep 600 & echo $! > child; echo no; exit 75"
-    result = ran(program(script), SMALL)
-    assert result == Ran(75, b"no\n")
+    assert ran(program(script), SMALL) == Ran(75, b"no\n")
     assert gone(int((tmp_path / "child").read_text()))
 
-
-def test_what_hands_the_mail_on_in_the_background_may_end(
-    program: Callable[[str], str], tmp_path: Path
-) -> None:
-    """A program that says that it took the mail may have a child that is still at it: it gets
-    the time that it needs, and what it says is kept."""
     script = "cat > given; (sleep 0.1; echo done > done; echo done) & exit 0"
-    result = ran(program(script), SMALL)
-    assert result == Ran(0, b"done\n")
+    assert ran(program(script), SMALL) == Ran(0, b"done\n")
     assert (tmp_path / "done").read_text() == "done\n"
 
-
-def test_what_stays_for_ever_is_killed_in_the_end(
-    program: Callable[[str], str], tmp_path: Path
-) -> None:
-    """A child that holds the output beyond the grace is killed; the mail was accepted."""
-    result = ran(program("cat > given; sleep 600 & echo $! > child"), SMALL, grace=0.2)
-    assert result == Ran(0, b"")
+    script = "cat > given; sleep 600 & echo $! > child"
+    assert ran(program(script), SMALL, grace=0.2) == Ran(0, b"")
     assert gone(int((tmp_path / "child").read_text()))
 
 
-def test_a_child_with_a_session_of_its_own_is_left_alone(
-    program: Callable[[str], str], tmp_path: Path
-) -> None:
-    """A daemon that has left the group and its output is no longer part of the attempt."""
+def test_a_child_with_a_session_of_its_own_is_left_alone(program: Make, tmp_path: Path) -> None:
+    """A daemon that has left the process group and its output is not killed."""
     script = (
         "cat > given\n"
         "setsid sh -c 'echo $$ > child; exec sleep 600' > /dev/null 2>&1 < /dev/null &\n"
@@ -182,35 +155,29 @@ def test_a_child_with_a_session_of_its_own_is_left_alone(
     assert (result.status, alive) == (0, True)
 
 
-@each("kind", ["missing", "not executable", "a folder", "no program"])
-def test_what_cannot_be_started_is_told(tmp_path: Path, kind: str) -> None:
-    """The transport is unavailable, and the text says what and why."""
-    path = tmp_path / "program"
-    if kind == "a folder":
-        path.mkdir()
-    elif kind != "missing":
+def test_a_program_that_cannot_be_started_is_unavailable(program: Make, tmp_path: Path) -> None:
+    """A missing, plain or odd file, and too many open files, are reported with the reason."""
+    plain, odd = tmp_path / "plain", tmp_path / "odd"
+    for path in (plain, odd):
         path.write_text("cat > /dev/null\n")
-        path.chmod(0o755 if kind == "no program" else 0o644)
-    with pytest.raises(NotSent, match=f"cannot start {path}: ") as failure:
-        ran(str(path), SMALL)
-    assert failure.value.reason is Reason.UNAVAILABLE
-    assert failure.value.word == "unavailable_not_started"
-    assert not failure.value.permanent
-
-
-def test_where_no_more_files_may_be_open_nothing_is_started(program: Callable[[str], str]) -> None:
-    """A process that has as many files open as it may cannot send now."""
-    path = program("cat > given")
+    odd.chmod(0o755)
+    for path in (tmp_path / "missing", plain, odd, tmp_path):
+        with pytest.raises(NotSent, match=f"cannot start {path}: ") as failure:
+            ran(str(path), SMALL)
+        assert failure.value.reason is Reason.UNAVAILABLE
+        assert failure.value.word == "unavailable_not_started"
+        assert not failure.value.permanent
+    path_of_program = program("cat > given")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
     try:
         with pytest.raises(NotSent, match=r"cannot start .*: Too many open files"):
-            ran(path, SMALL)
+            ran(path_of_program, SMALL)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_no_descriptor_is_left_open(program: Callable[[str], str], tmp_path: Path) -> None:
+def test_no_descriptor_is_left_open(program: Make, tmp_path: Path) -> None:
     """After attempts of all kinds as many files are open as before."""
     before = sorted(Path("/proc/self/fd").iterdir())
     ran(program("cat > given"), LARGE)
@@ -221,9 +188,7 @@ def test_no_descriptor_is_left_open(program: Callable[[str], str], tmp_path: Pat
     assert sorted(Path("/proc/self/fd").iterdir()) == before
 
 
-def test_a_program_inherits_only_what_it_is_passed(
-    program: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_a_program_inherits_only_what_it_is_passed(program: Make, tmp_path: Path) -> None:
     """Of our open files it sees those it was given, and its place is the root folder."""
     passed, kept = os.memfd_create("passed"), os.memfd_create("kept")
     os.set_inheritable(kept, True)
@@ -238,44 +203,26 @@ def test_a_program_inherits_only_what_it_is_passed(
     assert opened == {0, 1, 2, min({3, 4} - {passed})}
 
 
-def test_a_program_is_told_little_and_no_secret(program: Callable[[str], str]) -> None:
-    """Where its configuration lies, English, a fixed PATH; no password, no locale of ours."""
+def test_a_program_gets_a_small_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program gets a fixed PATH, a fixed locale and where its configuration is, no password;
+    so it does if no environment is given. Programs are found in system folders, not by PATH."""
     ours = {
-        "NFTBAN_SMTP_PASS": "hunter2",
-        "LANG": "de_DE.UTF-8",
-        "PATH": "/tmp/evil",
-        "LD_PRELOAD": "/tmp/evil.so",
-        "MAILRC": "/tmp/evil.rc",
-        "HOME": "/root",
+        **{"NFTBAN_SMTP_PASS": "hunter2", "LANG": "de_DE.UTF-8", "PATH": "/tmp/evil"},
+        **{"LD_PRELOAD": "/tmp/evil.so", "MAILRC": "/tmp/evil.rc", "HOME": "/root"},
         "XDG_CONFIG_HOME": "/root/.config",
     }
-
     result = run(["/usr/bin/env"], b"", 30, never, environment(ours))
+    homes = {"HOME=/root", "XDG_CONFIG_HOME=/root/.config"}
+    assert set(result.output.decode().splitlines()) == {f"PATH={PATH}", "LC_ALL=C.UTF-8", *homes}
 
-    assert set(result.output.decode().splitlines()) == {
-        f"PATH={PATH}",
-        "LC_ALL=C.UTF-8",
-        "HOME=/root",
-        "XDG_CONFIG_HOME=/root/.config",
-    }
-
-
-def test_our_own_environment_is_not_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nobody says what a program finds there, it is the same little."""
     monkeypatch.setenv("NFTBAN_SMTP_PASS", "hunter2")
     result = run(["/usr/bin/env"], b"", 30, never)
     names = {line.partition("=")[0] for line in result.output.decode().splitlines()}
     assert names <= {"PATH", "LC_ALL", *HANDED_ON}
 
-
-def test_the_status_is_known_where_sigchld_is_ignored(program: Callable[[str], str]) -> None:
-    """SIGCHLD ignored by us costs no status: the supervisor waits for the program itself."""
-    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    try:
-        result = ran(program("cat > given; echo no; exit 75"), SMALL)
-    finally:
-        signal.signal(signal.SIGCHLD, before)
-    assert result == Ran(75, b"no\n")
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert os.access(found("sh"), os.X_OK)
+    assert found("no-such-program") == ""
 
 
 BEYOND_REACH = """
@@ -290,9 +237,9 @@ print(tuple(run(argv, b"", 60, lambda: os.path.exists(pid), grace=0.1)))
 """
 
 
-def test_a_program_that_cannot_be_killed_is_left_to_itself() -> None:
-    """One that has become root, as Exim does, ends for nobody else: the attempt is over in time
-    all the same, and what became of the mail nobody knows."""
+def test_a_program_that_cannot_be_killed_is_not_waited_for() -> None:
+    """A program that became root, as Exim does, outlives the attempt, which ends in time with an
+    unknown status."""
     needs_root("to make a program that becomes root")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -302,27 +249,15 @@ def test_a_program_that_cannot_be_killed_is_left_to_itself() -> None:
         becoming.chmod(0o4755)
         script = a_script(folder / "script", f"echo $$ > {pid}; echo ready; exec sleep 600")
         argv = [str(pid), str(becoming), "--reuid=0", "--regid=0", "--clear-groups", script]
+        argv = [sys.executable, "-P", "-c", BEYOND_REACH, *argv]
+        env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
         try:
-            done = subprocess.run(
-                [sys.executable, "-P", "-c", BEYOND_REACH, *argv],
-                env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-                capture_output=True,
-                text=True,
-                timeout=60,
-            )
+            done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
             alive = not is_gone(int(pid.read_text()))
         finally:
             os.kill(int(pid.read_text()), signal.SIGKILL)
-
     assert done.stdout == "(None, b'ready\\n', 'stopped', False)\n", done.stderr
     assert alive
-
-
-def test_programs_are_found_where_they_belong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program is looked for in the system's folders, whatever our own PATH says."""
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert os.access(found("sh"), os.X_OK)
-    assert found("no-such-program") == ""
 
 
 def test_root_runs_a_program_as_whom_it_is_told() -> None:
