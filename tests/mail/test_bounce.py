@@ -1,4 +1,4 @@
-"""The mail that tells a sender that a mail was not delivered, as its sender's programs read it."""
+"""The bounce that reports an undelivered mail, as mail programs read it."""
 
 from __future__ import annotations
 
@@ -65,23 +65,15 @@ def fields(mail: Undelivered = MAIL) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def test_a_bounce_is_a_report_in_three_parts() -> None:
-    """Words for people, a status for programs, and the headers of the mail (RFC 6522)."""
+    """A text, a status for programs and the headers of the mail (RFC 6522), from a program."""
     message, parts = parsed()
     assert message.get_content_type() == "multipart/report"
     assert message.get_param("report-type") == "delivery-status"
-    assert [part.get_content_type() for part in parts] == [
-        "text/plain",
-        "message/delivery-status",
-        "text/rfc822-headers",
-    ]
+    kinds = ["text/plain", "message/delivery-status", "text/rfc822-headers"]
+    assert [part.get_content_type() for part in parts] == kinds
     assert parts[2].get_content().encode() == HEADERS
     words = parts[0].get_content()
     assert "bar@example.net" in words and "550 5.1.1 no such user" in words
-
-
-def test_a_bounce_says_whom_it_is_from_and_that_no_person_wrote_it() -> None:
-    """So no program answers it, and both ends can tell which mail it is about."""
-    message, _ = parsed()
     assert message["From"] == "Mail Delivery System <MAILER-DAEMON@host.example.org>"
     assert message["To"] == "foo@example.org"
     assert message["Auto-Submitted"] == "auto-replied"
@@ -106,29 +98,26 @@ def test_the_status_is_that_of_the_last_attempt() -> None:
     }
 
 
-@each(
-    ("error", "status", "kind"),
-    [
-        ("unavailable_451: 451 4.7.1 later - RCPT", "4.7.1", "smtp"),
-        ("rejected_550: 550 no - RCPT", "5.0.0", "smtp"),
-        ("connect_refused: Connection refused", "5.0.0", "x-local"),
-        ("not in wire form: it does not end with a line of one dot", "5.0.0", "x-local"),
-        ("", "5.0.0", "x-local"),
-    ],
-)
-def test_what_no_server_said_is_not_said_to_be_a_servers(
+@each(("error", "status", "kind"), [
+    ("unavailable_451: 451 4.7.1 later - RCPT", "4.7.1", "smtp"),
+    ("rejected_550: 550 no - RCPT", "5.0.0", "smtp"),
+    ("connect_refused: Connection refused", "5.0.0", "x-local"),
+    ("not in wire form: it does not end with a line of one dot", "5.0.0", "x-local"),
+    ("", "5.0.0", "x-local"),
+])  # fmt: skip
+def test_only_an_answer_of_a_server_is_an_smtp_diagnostic(
     error: str, status: str, kind: str
 ) -> None:
-    """The code is the server's where it gave one; else it says only that it failed for good."""
+    """The code is the server's if it gave one; else it is 5.0.0."""
     _, about_recipient = fields(MAIL._replace(error=error))
     assert about_recipient["Status"] == status
     assert about_recipient["Diagnostic-Code"].startswith(f"{kind}; ")
 
 
-@each("sender", ["", "<>"])
-def test_nobody_is_told_of_a_bounce_that_was_not_delivered(sender: str) -> None:
-    """What is from the null sender is answered by nothing, or it would go on for ever."""
-    assert bounce.compose(MAIL._replace(sender=sender), HOST, NOW) is None
+def test_a_bounce_is_not_bounced() -> None:
+    """A mail from the null sender is answered by nothing."""
+    for sender in ("", "<>"):
+        assert bounce.compose(MAIL._replace(sender=sender), HOST, NOW) is None
 
 
 def test_addresses_beyond_ascii_stand_in_it_in_ascii() -> None:
@@ -142,8 +131,8 @@ def test_addresses_beyond_ascii_stand_in_it_in_ascii() -> None:
 
 
 @each("created", [0.0, 1e13, -1e12, 1e19, float("nan"), float("inf")])
-def test_a_time_that_no_calendar_has_is_left_out(created: float) -> None:
-    """When a mail was taken over may not be known; its sender hears of it all the same."""
+def test_a_time_beyond_the_calendar_is_omitted(created: float) -> None:
+    """A bounce without a valid time of arrival has no Arrival-Date."""
     mail = MAIL._replace(created=created)
     about_mail, about_recipient = fields(mail)
     assert "Arrival-Date" not in about_mail and "Last-Attempt-Date" in about_recipient
@@ -151,8 +140,8 @@ def test_a_time_that_no_calendar_has_is_left_out(created: float) -> None:
     assert b"\nYour mail of " in made() and "Arrival-Date" in fields()[0]
 
 
-def test_the_same_words_make_the_same_bytes() -> None:
-    """Whoever makes a bounce again makes the same one, in another process too."""
+def test_another_process_makes_the_same_bytes() -> None:
+    """Hash seed and time zone of a process do not change a bounce."""
     program = "import sys; from tests.mail.test_bounce import made; sys.stdout.buffer.write(made())"
     again = subprocess.run(
         [sys.executable, "-c", program],
@@ -164,7 +153,7 @@ def test_the_same_words_make_the_same_bytes() -> None:
 
 
 def test_of_endless_headers_the_first_are_returned() -> None:
-    """A bounce is never longer than people's mails."""
+    """Of endless headers a bounce has the first."""
     mail = MAIL._replace(headers=b"X-Long: " + b"a" * (1 << 20) + b"\n")
     assert len(made(mail)) < HEADERS_LIMIT + 4096
 
@@ -174,7 +163,7 @@ def test_of_endless_headers_the_first_are_returned() -> None:
 def test_no_foreign_text_makes_a_header_or_a_part_of_its_own(
     recipient: str, error: str, headers: bytes
 ) -> None:
-    """Whatever they hold, it is the same three parts, ASCII, with lines that any server takes."""
+    """Any text gives the same three parts, in ASCII, with lines of at most 998 bytes."""
     mail = MAIL._replace(recipient=recipient, error=error, headers=headers)
     data = made(mail)
     message, parts = parsed(mail)

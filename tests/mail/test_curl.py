@@ -1,4 +1,4 @@
-"""The real curl, towards a server that answers as it is told: what is sent, and what goes wrong."""
+"""Send by the real curl to a scripted server: TLS, passwords, refusals, timeouts."""
 
 import os
 import threading
@@ -44,15 +44,15 @@ def pem(tmp_path: Path) -> Certificate:
 
 
 def a_curl(port: int, **settings: Any) -> Curl:
-    """The transport, for a relay on this host that may be spoken to without TLS."""
-    usual: dict[str, Any] = {
-        "host": HOST,
-        "port": port,
-        "plain_hosts": (HOST,),
-        "connect_timeout": 30,
-        "max_time": 60,
-    }
-    return Curl(MailSettings(**{**usual, **settings}), helo="here.example.org")
+    """The transport, for a relay on this host that may be used without TLS."""
+    usual: dict[str, Any] = {"host": HOST, "port": port, "plain_hosts": (HOST,)}
+    usual |= {"connect_timeout": 30, "max_time": 60}
+    return Curl(MailSettings(**(usual | settings)), helo="here.example.org")
+
+
+def safe(pem: Certificate, **settings: Any) -> dict[str, Any]:
+    """Settings that require TLS with this certificate."""
+    return {"plain_hosts": (), "ca_file": pem.cert, **settings}
 
 
 def failure_of(transport: Curl, mail: Mail | None = None) -> NotSent:
@@ -76,19 +76,20 @@ def test_a_mail_arrives_as_it_was(body: str) -> None:
 
 
 def test_a_mail_is_encrypted_unless_plain_is_allowed(pem: Certificate) -> None:
-    """TLS is asked for and checked; without it nothing is sent."""
+    """TLS is required, and used where it is offered though plain mail is allowed."""
     with Server(tls=pem) as server:
-        a_curl(server.port, plain_hosts=(), ca_file=pem.cert).send(a_mail(), never)
+        a_curl(server.port, **safe(pem)).send(a_mail(), never)
+        a_curl(server.port).send(a_mail(), never)
     with Server() as plain:
-        failure = failure_of(a_curl(plain.port, plain_hosts=(), ca_file=pem.cert))
-    assert server.mails[0].tls
+        failure = failure_of(a_curl(plain.port, **safe(pem)))
+    assert [mail.tls for mail in server.mails] == [True, True]
     assert failure.word == "tls_missing"
-    assert "mail.plain_hosts" in str(failure), "what an operator can do"
+    assert "mail.plain_hosts" in str(failure), "the setting that an operator can change"
     assert not any(line.startswith("MAIL") for line in plain.commands)
 
 
 def test_a_certificate_must_be_believed(pem: Certificate, tmp_path: Path) -> None:
-    """One of nobody we know is refused, and one of another host."""
+    """A self-signed certificate and one of another host are refused."""
     other = certificate(tmp_path / "other", "mx.example.net")
     with Server(tls=pem) as unknown, Server(tls=other) as elsewhere:
         failures = [
@@ -99,24 +100,16 @@ def test_a_certificate_must_be_believed(pem: Certificate, tmp_path: Path) -> Non
     assert "self-signed certificate" in str(failures[0])
 
 
-def test_where_plain_is_allowed_any_encryption_is_taken(pem: Certificate) -> None:
-    """A relay that may be spoken to in plain is spoken to encrypted where it offers that."""
-    with Server(tls=pem) as server:
-        a_curl(server.port).send(a_mail(), never)
-    assert server.mails[0].tls
-
-
 def test_a_password_comes_from_the_settings_or_from_a_file(
     pem: Certificate, tmp_path: Path
 ) -> None:
-    """With quotes, backslashes, blanks and letters beyond ASCII it arrives as it is."""
+    """A password with quotes, backslashes, blanks and non-ASCII letters arrives unchanged."""
     file = tmp_path / "password"
     file.write_text(f"{SECRET}\n")
     file.chmod(0o600)
     with Server(tls=pem, logins={"me": SECRET}, login_needed=True) as server:
-        safe: dict[str, Any] = {"plain_hosts": (), "ca_file": pem.cert, "user": "me"}
-        a_curl(server.port, **safe, password=SECRET).send(a_mail(), never)
-        a_curl(server.port, **safe, password_file=str(file)).send(a_mail(), never)
+        for source in ({"password": SECRET}, {"password_file": str(file)}):
+            a_curl(server.port, **safe(pem, user="me", **source)).send(a_mail(), never)
     assert [mail.login for mail in server.mails] == ["me", "me"]
 
 
@@ -144,12 +137,11 @@ def test_a_password_file_that_is_no_secret_is_not_used(kind: str, tmp_path: Path
     assert server.connections == 0
 
 
-def test_a_wrong_password_is_told_without_the_password(pem: Certificate) -> None:
-    """The server's words are told; the password is not, even where the server repeats it."""
+def test_a_wrong_password_is_reported_without_the_password(pem: Certificate) -> None:
+    """The server's words are reported without the password, even if the server repeats it."""
     echo = f"535 5.7.8 wrong: {SECRET.encode().hex()} hush AG1lAGh1c2g= aHVzaA=="
     with Server(tls=pem, logins={"me": "right"}, auth=echo) as server:
-        safe: dict[str, Any] = {"plain_hosts": (), "ca_file": pem.cert, "user": "me"}
-        failure = failure_of(a_curl(server.port, **safe, password="hush"))
+        failure = failure_of(a_curl(server.port, **safe(pem, user="me", password="hush")))
     assert (failure.word, failure.permanent) == ("auth_535", False)
     assert str(failure).endswith("*** *** ***: Login denied")
 
@@ -172,8 +164,7 @@ def test_the_password_is_nowhere_to_be_seen(pem: Certificate, monkeypatch: Any) 
     outcome: list[NotSent] = []
     done = threading.Event()
     with Server(tls=pem, logins={"me": SECRET}, rcpt=STALL) as server:
-        safe: dict[str, Any] = {"plain_hosts": (), "ca_file": pem.cert, "user": "me"}
-        transport = a_curl(server.port, **safe, password=SECRET)
+        transport = a_curl(server.port, **safe(pem, user="me", password=SECRET))
 
         def send() -> None:
             with pytest.raises(NotSent) as caught:
@@ -278,48 +269,37 @@ def test_a_relay_that_says_nothing_is_left_in_time() -> None:
     assert not [p for p in children(os.getpid()) if (p / "comm").read_text() == "curl\n"]
 
 
-@each(
-    ("settings", "why"),
-    [
-        ({"host": ""}, "no relay"),
-        ({"programs": {"curl": "/nonexistent/curl"}}, "curl is not installed: /nonexistent/curl"),
-        ({"user": "me"}, "no password"),
-        ({"user": "me:you", "password": "x"}, "colon"),
-        ({}, ""),
-        ({"user": "me", "password": "x"}, ""),
-    ],
-)
-def test_it_says_why_it_cannot_be_used(settings: dict[str, Any], why: str) -> None:
-    """Nothing is run to find that out."""
+@each(("settings", "why"), [
+    ({"host": ""}, "no relay"),
+    ({"programs": {"curl": "/nonexistent/curl"}}, "curl is not installed: /nonexistent/curl"),
+    ({"user": "me"}, "no password"),
+    ({"user": "me:you", "password": "x"}, "colon"),
+    ({}, ""),
+    ({"user": "me", "password": "x"}, ""),
+])  # fmt: skip
+def test_a_reason_why_curl_cannot_be_used(settings: dict[str, Any], why: str) -> None:
+    """`absence` names the missing or wrong setting."""
     absence = a_curl(25, **settings).absence()
     assert (absence is not None and why in absence.words) if why else absence is None
 
 
-def test_addresses_of_hosts_and_ports_become_urls() -> None:
-    """An address of IPv6 stands in brackets, and port 465 is TLS from the first byte."""
+def test_the_configuration_of_curl_is_safe() -> None:
+    """IPv6 hosts are in brackets, port 465 is TLS, quotes are escaped, line breaks refused, and
+    lines of a mail end with CRLF."""
     settings = MailSettings(host="2001:db8::1", port=465)
-    said = configuration(settings, "here.example.org", a_mail(), "", "/dev/fd/3").decode()
-    assert 'url = "smtps://[2001:db8::1]:465/here.example.org"\n' in said
-
-
-def test_no_value_becomes_an_option() -> None:
-    """Quotes and backslashes are escaped; a line break in a setting is refused."""
+    config = configuration(settings, "here.example.org", a_mail(), "", "/dev/fd/3").decode()
+    assert 'url = "smtps://[2001:db8::1]:465/here.example.org"\n' in config
     assert quoted('a"b\\c') == '"a\\"b\\\\c"'
     with pytest.raises(NotSent, match="control character in what curl is told as cacert"):
         a_curl(25, ca_file="/x\nuser = y").send(a_mail(), never)
-
-
-def test_lines_end_as_smtp_has_them() -> None:
-    """Whatever they ended with; nothing else is changed, and no line is added."""
     assert wire(b"a\n\nb\r\nc\rd") == b"a\r\n\r\nb\r\nc\r\nd\r\n"
     assert wire(b"a\n\n") == b"a\r\n\r\n"
 
 
 def test_root_sends_as_the_owner_of_the_spool() -> None:
-    """Who may only write into a queue has curl run with no more rights than theirs."""
+    """For another account curl runs with the rights of that account."""
     needs_root("to run curl as nobody")
-    settings = {"host": HOST, "connect_timeout": 30.0, "max_time": 60.0, "plain_hosts": (HOST,)}
     with Server() as server:
-        usual = MailSettings(port=server.port, **settings)  # type: ignore[arg-type]
+        usual = MailSettings(host=HOST, port=server.port, plain_hosts=(HOST,), max_time=60.0)
         Curl(usual, "here.example.org", accounts.named("nobody")).send(a_mail(), never)
     assert [mail.data for mail in server.mails] == [on_the_wire(a_mail())]

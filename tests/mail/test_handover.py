@@ -1,6 +1,4 @@
-"""Transports that hand a mail to a program: recorders stand in for the programs, and keep what
-they are told byte for byte.
-"""
+"""Transports that run a program: recorders keep arguments, environment and input."""
 
 from __future__ import annotations
 
@@ -150,14 +148,16 @@ def test_no_program_is_told_a_hostile_address(place: Place, name: str, address: 
     assert place.untouched()
 
 
-@each("address", ["+box@example.com", "%@example.com"], place=Place)
-def test_mailx_is_told_no_address_that_it_takes_for_a_file(place: Place, address: str) -> None:
-    """What begins with + or % is a mailbox file to mailx, and an address to all others."""
-    mail = MAIL._replace(recipient=address)
-    with pytest.raises(NotSent, match="take it for a file"):
-        place.transport("mailx").send(mail, never)
-    assert place.untouched()
-    place.transport("sendmail").send(mail, never)
+def test_mailx_refuses_an_address_that_it_takes_for_a_file(tmp_path: Path) -> None:
+    """An address with + or % at its begin is a mailbox file to mailx, and fine for others."""
+    place = Place(tmp_path)
+    for address in ("+box@example.com", "%@example.com"):
+        mail = MAIL._replace(recipient=address)
+        with pytest.raises(NotSent, match="take it for a file"):
+            place.transport("mailx").send(mail, never)
+        assert place.untouched()
+        place.transport("sendmail").send(mail, never)
+        (tmp_path / "told").unlink()
 
 
 @each("name", MADE)
@@ -170,22 +170,17 @@ def test_who_does_not_read_the_mail_has_not_taken_it(place: Place, name: str, si
     assert failure.value.word == "unavailable_not_read"
 
 
-FAILURES = {
-    "echo 'postdrop: warning: mail_queue_enter' >&2; exit 75": Reason.UNAVAILABLE,
-    "exit 67": Reason.REJECTED,
-    "exit 68": Reason.DNS,
-    "echo 'msmtp: cannot connect to x: Connection refused'; exit 69": Reason.CONNECT,
-    "kill -KILL $$": Reason.UNAVAILABLE,
-}
-
-
 @each("name", ["exim", "mailx"])
-@each("script", FAILURES, place=Place)
-def test_a_failure_has_its_reason(place: Place, name: str, script: str) -> None:
-    """What the program says and its status tell why the mail was not sent."""
+@each(("script", "reason"), [
+    ("echo 'postdrop: warning: mail_queue_enter' >&2; exit 75", Reason.UNAVAILABLE),
+    ("exit 67", Reason.REJECTED), ("exit 68", Reason.DNS), ("kill -KILL $$", Reason.UNAVAILABLE),
+    ("echo 'msmtp: cannot connect to x: Connection refused'; exit 69", Reason.CONNECT),
+], place=Place)  # fmt: skip
+def test_a_failure_has_its_reason(place: Place, name: str, script: str, reason: Reason) -> None:
+    """Output and status of the program give the reason."""
     with pytest.raises(NotSent) as failure:
         place.transport(name, f"#!/bin/sh\ncat > /dev/null\n{script}\n").send(MAIL, never)
-    assert failure.value.reason is FAILURES[script]
+    assert failure.value.reason is reason
 
 
 @each("name", ["sendmail", "mailx"], place=Place)

@@ -1,4 +1,4 @@
-"""Each real program delivers: what arrives is compared byte for byte with what was handed over."""
+"""Deliver by the installed msmtp, mailx and Postfix; mails arrive byte for byte."""
 
 from __future__ import annotations
 
@@ -52,9 +52,6 @@ def failure_of(transport: Transport, mail: Mail | None = None) -> NotSent:
     return caught.value
 
 
-# curl
-
-
 # msmtp
 
 
@@ -78,25 +75,20 @@ def test_msmtp_delivers_what_it_was_given(body: str, tmp_path: Path) -> None:
     assert received[:3] == ("here.example.org", SENDER, (RECIPIENT,))
 
 
-@each(
-    ("script", "word"),
-    [
-        ({"greeting": "554 5.3.2 go away"}, "unavailable_554"),
-        ({"mail": "530 5.7.0 who are you"}, "auth_530"),
-        ({"rcpt": "450 4.2.1 busy"}, "unavailable_450"),
-        ({"rcpt": "550 5.7.23 authentication (SPF) failed"}, "rejected_550"),
-        ({"data": "554 5.5.1 no"}, "rejected_554"),
-        ({"data": CUT}, "connect_lost"),
-        ({"body": "451 4.7.1 greylisted"}, "unavailable_451"),
-        ({"body": "554 5.7.1 spam"}, "rejected_554"),
-        ({"body": DROP}, "connect_lost"),
-        ({"body": "what?"}, "connect_lost"),
-    ],
-)
-def test_what_msmtp_says_today_is_understood(
+@each(("script", "word"), [
+    ({"greeting": "554 5.3.2 go away"}, "unavailable_554"),
+    ({"mail": "530 5.7.0 who are you"}, "auth_530"),
+    ({"rcpt": "450 4.2.1 busy"}, "unavailable_450"),
+    ({"rcpt": "550 5.7.23 authentication (SPF) failed"}, "rejected_550"),
+    ({"data": "554 5.5.1 no"}, "rejected_554"), ({"data": CUT}, "connect_lost"),
+    ({"body": "451 4.7.1 greylisted"}, "unavailable_451"),
+    ({"body": "554 5.7.1 spam"}, "rejected_554"), ({"body": DROP}, "connect_lost"),
+    ({"body": "what?"}, "connect_lost"),
+])  # fmt: skip
+def test_messages_of_the_installed_msmtp_are_understood(
     script: dict[str, Any], word: str, tmp_path: Path
 ) -> None:
-    """The msmtp that is installed here says it so that it is understood."""
+    """Each answer of a server has its word."""
     transport = an_msmtp(tmp_path)
     with Server(**script) as server:
         msmtprc(tmp_path, server.port)
@@ -106,45 +98,35 @@ def test_what_msmtp_says_today_is_understood(
     assert server.mails == []
 
 
-def test_a_server_that_leaves_msmtp_within_tls_may_have_the_mail(tmp_path: Path) -> None:
-    """Whether TLS began at once or was asked for, an answer that never came is a doubt."""
+def test_a_connection_lost_within_tls_leaves_a_doubt(tmp_path: Path) -> None:
+    """With STARTTLS and with TLS from the start a missing answer of msmtp's server is a doubt."""
     pem = certificate(tmp_path / "pem")
     trust = ("tls on", f"tls_trust_file {pem.cert}")
-    failures = []
-    with Server(tls=pem, body=DROP) as asked, Server(tls=pem, smtps=True, body=DROP) as at_once:
-        msmtprc(tmp_path, asked.port, *trust)
-        failures.append(failure_of(an_msmtp(tmp_path)))
-        msmtprc(tmp_path, at_once.port, *trust, "tls_starttls off")
-        failures.append(failure_of(an_msmtp(tmp_path)))
-    assert [(failure.word, failure.doubtful) for failure in failures] == [
-        ("connect_lost", True)
-    ] * 2
+    for smtps in (False, True):
+        with Server(tls=pem, smtps=smtps, body=DROP) as server:
+            msmtprc(tmp_path, server.port, *trust, *(["tls_starttls off"] if smtps else []))
+            failure = failure_of(an_msmtp(tmp_path))
+        assert (failure.word, failure.doubtful) == ("connect_lost", True)
 
 
-def test_msmtp_and_its_tls_are_understood(tmp_path: Path) -> None:
-    """Nobody there, no such host, a certificate that is not believed, none at all, a wrong
-    password: each has its word."""
+def test_connection_failures_of_msmtp_are_understood(tmp_path: Path) -> None:
+    """Each has its word: refused, no such host, bad certificate, no TLS, wrong password."""
     transport = an_msmtp(tmp_path)
     pem = certificate(tmp_path / "pem")
     trust = ("tls on", f"tls_trust_file {pem.cert}")
-    words = []
+    login = ("auth on", "user me")
     with Server(tls=pem, logins={"me": "right"}) as server, Server() as plain, refusing() as none:
-        msmtprc(tmp_path, none)
-        words.append(failure_of(transport).word)
-        msmtprc(tmp_path, 25, f"host {'x' * 64}.example.org")
-        words.append(failure_of(transport).word)
-        msmtprc(tmp_path, server.port, "tls on")
-        words.append(failure_of(transport).word)
-        msmtprc(tmp_path, plain.port, *trust)
-        words.append(failure_of(transport).word)
-        msmtprc(tmp_path, server.port, *trust, "auth on", "user me", "password wrong")
-        words.append(failure_of(transport).word)
-        msmtprc(tmp_path, server.port, *trust, "auth on", "user me", "password right")
+        for port, more, word in (
+            (none, (), "connect_refused"),
+            (25, (f"host {'x' * 64}.example.org",), "dns_not_found"),
+            (server.port, ("tls on",), "tls_certificate"),
+            (plain.port, trust, "tls_missing"),
+            (server.port, (*trust, *login, "password wrong"), "auth_535"),
+        ):
+            msmtprc(tmp_path, port, *more)
+            assert failure_of(transport).word == word
+        msmtprc(tmp_path, server.port, *trust, *login, "password right")
         transport.send(a_mail(), never)
-
-    assert words == [
-        *("connect_refused", "dns_not_found", "tls_certificate", "tls_missing", "auth_535"),
-    ]
     assert (server.mails[0].tls, server.mails[0].login) == (True, "me")
 
 

@@ -1,4 +1,4 @@
-"""What a program left behind becomes a reason, one word for the log, and a line that is safe."""
+"""Exit status and output of a mail program become a reason, a word and a safe line."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.tables import each
 
 
 class Left(NamedTuple):
-    """What a program left: its exit status and its output; what had happened, and its word."""
+    """A program, what happened, its exit status, the expected word and its output."""
 
     program: str
     what: str
@@ -57,16 +57,18 @@ def test_outputs_of_real_programs_are_understood(left: Left) -> None:
     assert "could not send mail" not in str(failure), "the reader has said so already"
 
 
-def test_the_servers_own_words_are_told() -> None:
-    """What a server said stands in the text, with what the program says of when it was."""
-    curl, msmtp = (
-        judged(left) for left in LEFT if left.what == "550 at RCPT" and left.program != "mailx"
-    )
-    assert str(curl) == "550 5.1.1 <admin@...>: no such user: RCPT failed: 550"
-    assert str(msmtp) == (
+def test_the_words_of_the_server_are_reported() -> None:
+    """The text has the server's answer with the stage; without TLS it names the setting."""
+    texts = {(left.program, left.what): str(judged(left)) for left in LEFT}
+    assert texts["curl", "550 at RCPT"] == "550 5.1.1 <admin@...>: no such user: RCPT failed: 550"
+    assert texts["msmtp", "550 at RCPT"] == (
         "msmtp: recipient address admin@... not accepted by the server; "
         "msmtp: server message: 550 5.1.1 <admin@...>: no such user"
     )
+    assert texts["curl", "no STARTTLS"] == (
+        "STARTTLS not supported. (expected TLS of every host that is not in mail.plain_hosts)"
+    )
+    assert len(str(reasons.of_curl(64, b"curl: (64) " + b"x" * 500))) == 200
 
 
 @each(("status", "word", "permanent"), [
@@ -117,37 +119,25 @@ def test_other_programs_words(said: bytes, word: str) -> None:
     assert failure and failure.word == word
 
 
-def test_a_program_that_read_everything_and_ends_well_has_sent() -> None:
-    """Status 0 is success, whatever it prints."""
-    assert reasons.of_program("sendmail", Ran(0, b"warning: 550 5.0.0 x", "", False)) is None
-
-
-def test_a_program_that_did_not_read_has_not_sent() -> None:
-    """Status 0 without having read the mail is a transport that does not work."""
-    failure = reasons.of_program("mailx", Ran(0, b"bye", "", True))
-    assert failure
-    assert (failure.word, failure.permanent) == ("unavailable_not_read", False)
-    assert str(failure) == "mailx ended with status 0 without reading the mail: bye"
-
-
-def test_a_program_that_was_ended_has_not_sent() -> None:
-    """Out of time is a reason of its own; being stopped is none of the mail's."""
-    late = reasons.of_program("exim", Ran(-15, b"250 ok", "timeout after 30 s", False))
-    stopped = reasons.of_program("exim", Ran(-15, b"", "stopped", False))
-    assert late and stopped
-    assert (late.reason, late.word, str(late)) == (
-        *(Reason.TIMEOUT, "timeout", "exim did not end within 30 s: 250 ok"),
-    )
-    assert (stopped.word, str(stopped)) == ("unavailable_stopped", "exim was stopped")
-
-
-def test_a_program_that_was_ended_may_have_sent() -> None:
-    """Whether it had read the mail or not: who survives us, or holds on to its input, reads on."""
-    late = reasons.of_program("sendmail", Ran(-9, b"", "timeout after 3 s", True))
-    stopped = reasons.of_program("sendmail", Ran(None, b"", "stopped", True))
-    assert late and stopped
-    assert (late.word, late.doubtful) == ("timeout", True)
-    assert (stopped.word, stopped.doubtful) == ("unavailable_stopped", True)
+def test_a_program_must_read_the_mail_and_end_by_itself() -> None:
+    """Status 0 is success if the mail was read; a timeout or a stop leaves a doubt, read or not."""
+    program = reasons.of_program
+    assert program("sendmail", Ran(0, b"warning: 550 5.0.0 x", "", False)) is None
+    for name, ran, word, words in (
+        ("mailx", Ran(0, b"bye", "", True), "unavailable_not_read",
+         "mailx ended with status 0 without reading the mail: bye"),
+        ("exim", Ran(-15, b"250 ok", "timeout after 30 s", False), "timeout",
+         "exim did not end within 30 s: 250 ok"),
+        ("exim", Ran(-15, b"", "stopped", False), "unavailable_stopped", "exim was stopped"),
+        ("exim", Ran(-9, b"", "timeout after 3 s", True), "timeout",
+         "exim did not end within 3 s"),
+        ("exim", Ran(None, b"", "stopped", True), "unavailable_stopped", "exim was stopped"),
+    ):  # fmt: skip
+        failure = program(name, ran)
+        assert failure
+        assert (failure.word, str(failure), failure.permanent) == (word, words, False)
+        assert failure.reason == word.partition("_")[0]
+        assert failure.doubtful == bool(ran.ended)
 
 
 @each(
@@ -169,31 +159,15 @@ def test_only_what_curl_says_for_certain_is_no_doubt(code: int, output: bytes, w
     assert (failure.word, failure.doubtful) == (word, not word.endswith("_before_data"))
 
 
-def test_a_relay_without_tls_is_told_with_what_can_be_done() -> None:
-    """The setting that allows plain mail is named; the text is not longer for it than any."""
-    (short,) = (left for left in LEFT if left[:2] == ("curl", "no STARTTLS"))
-    assert str(judged(short)) == (
-        "STARTTLS not supported. (expected TLS of every host that is not in mail.plain_hosts)"
-    )
-    assert len(str(reasons.of_curl(64, b"curl: (64) " + b"x" * 500))) == 200
-
-
-def test_nothing_secret_is_told() -> None:
-    """A password never comes to stand in a text, not even where a server or a program repeats it;
-    its base64 neither."""
+def test_no_secret_and_no_control_character_is_reported() -> None:
+    """A password, its base64 and control characters of a server are replaced."""
     said = b"535 5.7.8 not s3cret, not czNjcmV0\r\ncurl: (67) Login denied\n"
     failure = reasons.of_curl(67, said, ("s3cret", "czNjcmV0"))
     others = reasons.told("AUTH PLAIN AG1lAHgx; password=hush smtp://me:hush@mx.example.org")
     assert str(failure) == "535 5.7.8 not ***, not ***: Login denied"
     assert "AG1l" not in others and "hush" not in others
-
-
-def test_text_that_would_act_on_a_terminal_is_made_inert() -> None:
-    """Control, C1 and bidi characters of a server are replaced."""
-    failure = reasons.of_curl(
-        55, b"550 \x1b[2J\xc2\x9b\xe2\x80\xaex\r\ncurl: (55) RCPT failed: 550"
-    )
-    assert str(failure).isprintable()
+    odd = b"550 \x1b[2J\xc2\x9b\xe2\x80\xaex\r\ncurl: (55) RCPT failed: 550"
+    assert str(reasons.of_curl(55, odd)).isprintable()
 
 
 @given(st.integers(-64, 255), st.binary(max_size=400) | st.text(max_size=400).map(str.encode))
