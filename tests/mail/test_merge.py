@@ -1,4 +1,4 @@
-"""Letters to many: what is put into them, and what keeps one from being sent."""
+"""Letters to many recipients: placeholders, values, and templates that are refused."""
 
 from __future__ import annotations
 
@@ -10,21 +10,25 @@ import pytest
 from engine.mail.content import Content
 from engine.mail.merge import lacks, load, merged, places
 from engine.mail.model import BadMail
-from tests.tables import each
 
 VALUES = {"name": 'Hans <b>"&"', "number": "7", "note": "one\r\ntwo\x1b[2J", "größe": "XL"}
 
 
-def test_values_take_their_places_in_a_text() -> None:
-    """As they are, with their lines, and without what could move a terminal."""
+def test_values_are_filled_into_a_text() -> None:
+    """Values keep their lines, lose control characters, and are not searched themselves; a
+    subject stays one line."""
     letter = Content("Hallo {name} ({größe}),\n{note}\n", html=False)
     said, subject = merged(letter, "Nr. {number}", VALUES)
     assert said.text == 'Hallo Hans <b>"&" (XL),\none\ntwo\ufffd[2J\n'
     assert subject == "Nr. 7"
+    said, _ = merged(Content("{a}", html=False), "x", {"a": "{b}", "b": "secret"})
+    assert said.text == "{b}"
+    _, subject = merged(Content("x", html=False), "{note}", {"note": "a\nBcc: b@c.org"})
+    assert subject == "a Bcc: b@c.org"
 
 
 def test_values_are_escaped_in_html_and_not_in_the_subject() -> None:
-    """Nobody's name is markup; a fragment becomes a page, and a style sheet stays as it is."""
+    """A fragment becomes a page, style sheets stay, and a whole page is not wrapped."""
     letter = Content("<style>p {color: red}</style><p>{name}</p>", html=True)
     said, subject = merged(letter, "{name}", VALUES)
     assert "<p>Hans &lt;b&gt;&quot;&amp;&quot;</p>" in said.text
@@ -32,47 +36,24 @@ def test_values_are_escaped_in_html_and_not_in_the_subject() -> None:
     assert said.text.startswith("<!DOCTYPE html>")
     assert "<title>Hans &lt;b&gt;&quot;&amp;&quot;</title>" in said.text
     assert subject == 'Hans <b>"&"'
-
-
-def test_a_whole_page_stays_as_it_is() -> None:
-    """Nothing is put around it."""
     page = "<!doctype html><html><body>{number}</body></html>\n"
     assert merged(Content(page, html=True), "x", VALUES)[0].text == page.replace("{number}", "7")
 
 
-def test_a_value_is_never_looked_at_again() -> None:
-    """What a person typed into a form names no other column."""
-    said, _ = merged(Content("{a}", html=False), "x", {"a": "{b}", "b": "secret"})
-    assert said.text == "{b}"
-
-
-def test_a_subject_is_one_line() -> None:
-    """Whatever a column holds cannot begin another header."""
-    _, subject = merged(Content("x", html=False), "{note}", {"note": "a\nBcc: b@c.org"})
-    assert subject == "a Bcc: b@c.org"
-
-
-@each(
-    ("text", "subject", "words"),
-    [
+def test_a_letter_without_a_value_is_refused() -> None:
+    """A placeholder of letter or subject without a value is an error; only names are ones."""
+    for text, subject, words in (
         ("{nobody} {also}", "x", "template /t.txt: nothing is there for {also}, {nobody}"),
         ("x", "{nobody}", "the subject: nothing is there for {nobody}"),
-    ],
-)
-def test_without_a_value_nothing_is_said(text: str, subject: str, words: str) -> None:
-    """Rather no mail than one with a hole in it."""
-    with pytest.raises(BadMail, match=words):
-        merged(Content(text, html=False, path="/t.txt"), subject, VALUES)
-
-
-def test_only_names_are_places() -> None:
-    """Braces around anything else are text."""
+    ):
+        with pytest.raises(BadMail, match=words):
+            merged(Content(text, html=False, path="/t.txt"), subject, VALUES)
     assert places("{a} {b_1} {1} {} {a b} { c } {d:x} {{e}}") == {"a", "b_1", "e"}
     assert lacks("{a}", frozenset("a")) == ""
 
 
 def test_a_letter_is_html_by_its_name_or_by_how_it_begins(tmp_path: Path) -> None:
-    """Anything else is text."""
+    """The name or the first tag makes a letter HTML."""
     for name, text, html in (
         ("a.html", "Hallo <b>{name}</b>", True),
         ("b.txt", "<p>Hallo</p>", True),
@@ -83,21 +64,17 @@ def test_a_letter_is_html_by_its_name_or_by_how_it_begins(tmp_path: Path) -> Non
         assert load(str(path)) == Content(text, html, str(path))
 
 
-def test_what_is_no_letter_is_said(tmp_path: Path) -> None:
-    """Missing, empty, a link, a folder, no UTF-8: each with its path."""
+def test_a_file_that_is_no_letter_is_refused_with_its_path(tmp_path: Path) -> None:
+    """A missing or empty file, a link, a folder, a FIFO and bytes that are not UTF-8."""
     (tmp_path / "empty").write_text(" \n")
     (tmp_path / "link").symlink_to(tmp_path / "empty")
     (tmp_path / "folder").mkdir()
     (tmp_path / "latin").write_bytes("Grüße".encode("latin-1"))
     os.mkfifo(tmp_path / "pipe")
-    for name, words in {
-        "missing": "No such file",
-        "empty": "it is empty",
-        "link": "a symbolic link",
-        "folder": "",
-        "pipe": "",
-        "latin": "not UTF-8 at byte 2",
-    }.items():
+    for name, words in (
+        *(("missing", "No such file"), ("empty", "it is empty"), ("link", "a symbolic link")),
+        *(("folder", ""), ("pipe", ""), ("latin", "not UTF-8 at byte 2")),
+    ):
         with pytest.raises(BadMail) as caught:
             load(str(tmp_path / name))
         assert str(caught.value).startswith(f"template {tmp_path / name}: ")

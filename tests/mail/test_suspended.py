@@ -1,4 +1,4 @@
-"""A suspended transport is suspended for everybody, until it is resumed, and never by accident."""
+"""The file of suspended transports: shared by all processes, refused if damaged."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ NOW = 1_795_170_000.0
 
 
 def suspended_file(folder: Path) -> Path:
-    """Where it is written down; its folder is not there yet."""
+    """The path of the file; its folder does not exist."""
     return folder / "queue" / ".spooldeck" / "suspended"
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where it is written down; its folder is not there yet."""
+    """The path of the file; its folder does not exist."""
     return suspended_file(tmp_path)
 
 
@@ -31,12 +31,14 @@ def opened(path: Path) -> Suspensions:
     return Suspensions(str(path), str(path.parents[2]))
 
 
-def test_what_one_suspends_all_see(path: Path) -> None:
-    """With who, when and why, in any words, until somebody resumes it."""
+def test_a_suspension_is_seen_by_all_processes(path: Path) -> None:
+    """Each process reads who, when and why until it is resumed; the first operator stays named,
+    and the file is JSON that other users cannot write."""
     ours, theirs = opened(path), opened(path)
     assert theirs.read() == {}
     assert ours.suspend("curl", NOW, "op", 'Wartung "über\n$(id)"')
     assert ours.suspend("exim", NOW + 1, "op", "")
+    assert not theirs.suspend("curl", NOW + 9, "second", "")
     assert dict(theirs.read()) == {
         "curl": Suspension("curl", NOW, "op", 'Wartung "über\n$(id)"'),
         "exim": Suspension("exim", NOW + 1, "op", ""),
@@ -44,13 +46,9 @@ def test_what_one_suspends_all_see(path: Path) -> None:
     assert theirs.resume("curl")
     assert not theirs.resume("curl")
     assert set(ours.read()) == {"exim"}
-
-
-def test_who_suspended_first_stays_named(path: Path) -> None:
-    """To suspend what is suspended changes nothing, and says so."""
-    opened(path).suspend("curl", NOW, "first", "why")
-    assert not opened(path).suspend("curl", NOW + 9, "second", "")
-    assert opened(path).read()["curl"].who == "first"
+    assert json.loads(path.read_text()) == {"exim": {"since": NOW + 1, "who": "op", "why": ""}}
+    assert path.stat().st_mode & 0o137 == 0
+    assert {entry.name for entry in path.parent.iterdir()} == {"suspended", "suspended.lock"}
 
 
 @each("name", ["", "smtp", "../x", "none"], path=suspended_file)
@@ -72,8 +70,8 @@ def test_only_a_transport_can_be_suspended(path: Path, name: str) -> None:
     ],
     path=suspended_file,
 )
-def test_a_damaged_file_is_never_taken_for_nothing(path: Path, content: bytes) -> None:
-    """Nobody knows then what is suspended: everybody is told, and it is not written over."""
+def test_a_damaged_file_stops_all_mail_and_is_kept(path: Path, content: bytes) -> None:
+    """Reading, suspending and resuming raise an error, and the file is not written over."""
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     suspensions = opened(path)
@@ -90,34 +88,19 @@ def test_a_damaged_file_is_never_taken_for_nothing(path: Path, content: bytes) -
     assert path.read_bytes() == content
 
 
-def _linked(path: Path) -> None:
-    path.symlink_to("/dev/null")
-
-
-@each("make", [Path.mkdir, _linked, os.mkfifo], path=suspended_file)
-def test_what_is_no_file_is_an_error(path: Path, make: object) -> None:
-    """Neither followed nor waited for, nor taken for nothing."""
-    path.parent.mkdir(parents=True)
-    assert callable(make)
-    make(path)
-    with pytest.raises(OSError, match=r"."):
-        opened(path).read()
-
-
-def test_what_anybody_may_write_is_not_believed(path: Path) -> None:
-    """Else anybody could stop the mail, or have it sent."""
+def test_a_file_of_another_kind_or_of_any_user_is_not_believed(tmp_path: Path) -> None:
+    """A folder, a link, a FIFO and a file that any user may write raise an error."""
+    for number, make in enumerate((Path.mkdir, lambda p: p.symlink_to("/dev/null"), os.mkfifo)):
+        path = suspended_file(tmp_path / str(number))
+        path.parent.mkdir(parents=True)
+        make(path)
+        with pytest.raises(OSError, match=r"."):
+            opened(path).read()
+    path = suspended_file(tmp_path)
     opened(path).suspend("curl", NOW, "op", "")
     path.chmod(0o666)
     with pytest.raises(ValueError, match="written by everybody"):
         opened(path).read()
-
-
-def test_a_file_of_ours_is_readable_for_operators(path: Path) -> None:
-    """It is JSON, an entry for each transport, and nobody else may write it."""
-    opened(path).suspend("curl", NOW, "op", "down")
-    assert json.loads(path.read_text()) == {"curl": {"since": NOW, "who": "op", "why": "down"}}
-    assert path.stat().st_mode & 0o137 == 0
-    assert {entry.name for entry in path.parent.iterdir()} == {"suspended", "suspended.lock"}
 
 
 RIVAL = """

@@ -1,4 +1,4 @@
-"""The page around a mail's content: ours or the installation's, and its words filled in."""
+"""The page template of mails: our own or installed files, placeholders and the logo."""
 
 from __future__ import annotations
 
@@ -20,15 +20,11 @@ def settings(folder: Path, **more: str) -> MailSettings:
     return MailSettings(templates=str(folder))._replace(**more)  # type: ignore[arg-type]
 
 
-def test_without_files_the_template_is_ours(tmp_path: Path) -> None:
-    """Nothing is missed where there is nothing."""
-    assert template.found(settings(tmp_path / "missing")) == template.Template()
-
-
-def test_a_file_goes_before_ours(tmp_path: Path) -> None:
-    """Header and footer are found each by itself."""
-    (tmp_path / "header_default.html").write_text("<body>ä {HOSTNAME}:")
+def test_an_installed_template_replaces_ours(tmp_path: Path) -> None:
+    """Header and footer are replaced each by its own file."""
     ours = template.Template()
+    assert template.found(settings(tmp_path / "missing")) == ours
+    (tmp_path / "header_default.html").write_text("<body>ä {HOSTNAME}:")
     found = template.found(settings(tmp_path))
     assert (found.header, found.footer) == ("<body>ä {HOSTNAME}:", ours.footer)
     (tmp_path / "footer_default.html").write_text(":{DATE}</body>")
@@ -37,44 +33,34 @@ def test_a_file_goes_before_ours(tmp_path: Path) -> None:
 
 
 def test_every_placeholder_is_replaced_by_its_escaped_value() -> None:
-    """No value can become markup, or another value's placeholder."""
+    """No value becomes markup or another placeholder; a missing value is empty."""
     values = {name: f'<{name}> & "x" {{DATE}}' for name in NAMES if not name.endswith("_HTML")}
     values["VERSION_HTML"] = "v<1>"
     only = template.Template(ALL, "", logo='https://x.example/"><script>')
     page = only.around("", values)
     for name in values:
         if name != "VERSION_HTML":
-            said = f"{name}=&lt;{name}&gt; &amp; &quot;x&quot; {{DATE}}"
-            assert said in page
+            assert f"{name}=&lt;{name}&gt; &amp; &quot;x&quot; {{DATE}}" in page
     assert "VERSION_HTML=<span>v&lt;1&gt;</span>" in page
     assert 'LOGO_HTML=<img src="https://x.example/&quot;&gt;&lt;script&gt;" alt="&lt;COMP' in page
     assert "<script>" not in page
-
-
-def test_what_is_not_told_is_empty_and_other_braces_stay() -> None:
-    """A missing value leaves no placeholder behind; a style sheet's braces are none."""
-    only = template.Template(f"{ALL} {{color: red}} {{OTHER}} {{date}}", "")
-    page = only.around("", {})
+    page = template.Template(f"{ALL} {{color: red}} {{OTHER}} {{date}}", "").around("", {})
     assert page.startswith("NFTBAN_VERSION= HOSTNAME= SERVER_IP=")
     assert page.endswith(" {color: red} {OTHER} {date}")
 
 
-@each(
-    ("html", "filled"),
-    [
-        (True, "a &lt;b&gt; {DATE} {SUBJECT} {x} <span>v&lt;1</span>"),
-        (False, "a <b> {DATE} {SUBJECT} {x} v<1"),
-    ],
-)
-def test_placeholders_in_the_content_are_replaced_once(html: bool, filled: str) -> None:
+def test_placeholders_in_the_content_are_replaced_once() -> None:
     """Markup gets escaped values, text plain ones; a value is not searched, SUBJECT stays."""
     values = dict.fromkeys(NAMES, "") | {"HOSTNAME": "a <b> {DATE}", "VERSION_HTML": "v<1"}
-    found = template.Template().filled("{HOSTNAME} {SUBJECT} {x} {VERSION_HTML}", values, html=html)
-    assert found == filled
+    content = "{HOSTNAME} {SUBJECT} {x} {VERSION_HTML}"
+    filled = template.Template().filled
+    page = "a &lt;b&gt; {DATE} {SUBJECT} {x} <span>v&lt;1</span>"
+    assert filled(content, values, html=True) == page
+    assert filled(content, values, html=False) == "a <b> {DATE} {SUBJECT} {x} v<1"
 
 
-def test_a_file_that_cannot_be_used_is_told_and_ours_stands_in(tmp_path: Path) -> None:
-    """A FIFO, bytes, a link, too much: the mail goes out with our own, and somebody can know."""
+def test_an_unusable_template_is_reported_and_ours_is_used(tmp_path: Path) -> None:
+    """A FIFO, invalid UTF-8, a link and a file of too many bytes are reported."""
     header, footer = tmp_path / "header_default.html", tmp_path / "footer_default.html"
     os.mkfifo(header)
     footer.write_bytes(b"abc\xff")
@@ -97,49 +83,33 @@ def test_a_file_that_cannot_be_used_is_told_and_ours_stands_in(tmp_path: Path) -
     )
 
 
-@each(
-    "logo", ["https://example.com/logo.png", "http://example.com/a?b=1&c=%20", "HTTPS://x.example/"]
-)
-def test_a_logo_may_be_had_from_the_web(logo: str, tmp_path: Path) -> None:
-    """Its address stands in the page, escaped."""
+@each(("logo", "taken"), [
+    ("https://example.com/logo.png", True), ("http://example.com/a?b=1&c=%20", True),
+    ("HTTPS://x.example/", True), ("javascript:alert(1)", False), ("logo.png", False),
+    ("javascript://x.example/%0aalert(1)", False), ("data:text/html,x", False),
+    ("ftp://x.example/logo.png", False), ("http://", False), ("https://[", False),
+    ("//x.example/y", False),
+])  # fmt: skip
+def test_a_logo_of_the_web_has_an_http_address(logo: str, taken: bool, tmp_path: Path) -> None:
+    """Other addresses are omitted and reported."""
     found = template.found(settings(tmp_path, logo=logo))
-    assert (found.logo, found.picture, found.troubles) == (logo, None, ())
+    assert (found.logo, found.picture) == (logo if taken else "", None)
+    assert len(found.troubles) == (not taken)
 
 
-@each(
-    "logo",
-    [
-        *("javascript:alert(1)", "javascript://x.example/%0aalert(1)", "ftp://x.example/logo.png"),
-        *("data:text/html,x", "logo.png", "http://", "https://[", "//x.example/y"),
-    ],
-)
-def test_no_other_address_is_one(logo: str, tmp_path: Path) -> None:
-    """Scripts, data and relative names are left out, and told."""
-    found = template.found(settings(tmp_path, logo=logo))
-    assert (found.logo, found.picture) == ("", None)
-    assert len(found.troubles) == 1
-
-
-@each("data", [PNG, b"\xff\xd8\xff\xe0", b"GIF89a"])
-def test_a_logo_on_disk_goes_with_the_mail(data: bytes, tmp_path: Path) -> None:
-    """Whoever reads it has no access to our files."""
-    (tmp_path / "logo").write_bytes(data)
-    found = template.found(settings(tmp_path, logo=f"{tmp_path}/logo"))
-    assert found.logo == "cid:logo@spooldeck.invalid"
-    assert found.picture is not None
-    assert found.picture.data == data
-
-
-def test_a_logo_that_is_no_picture_is_left_out(tmp_path: Path) -> None:
-    """Nothing else is mailed by being called a logo; a missing one is told."""
-    secret, missing = tmp_path / "secret", tmp_path / "missing"
-    secret.write_text("root:x:0:0")
-    first = template.found(settings(tmp_path, logo=str(secret)))
-    second = template.found(settings(tmp_path, logo=str(missing)))
-    assert first.troubles == (
-        f"mail logo {secret}: no PNG, JPEG or GIF picture; mail goes without it",
-    )
-    assert second.troubles == (
-        f"mail logo {missing}: No such file or directory; mail goes without it",
-    )
-    assert first.logo == second.logo == ""
+def test_a_picture_on_disk_goes_with_the_mail(tmp_path: Path) -> None:
+    """A PNG, JPEG or GIF is attached; another or a missing file is omitted and reported."""
+    path = tmp_path / "logo"
+    for data in (PNG, b"\xff\xd8\xff\xe0", b"GIF89a"):
+        path.write_bytes(data)
+        found = template.found(settings(tmp_path, logo=str(path)))
+        assert found.logo == "cid:logo@spooldeck.invalid"
+        assert found.picture is not None and found.picture.data == data
+    path.write_text("root:x:0:0")
+    for file, why in (
+        (path, "no PNG, JPEG or GIF picture"),
+        (tmp_path / "missing", "No such file or directory"),
+    ):
+        found = template.found(settings(tmp_path, logo=str(file)))
+        assert found.troubles == (f"mail logo {file}: {why}; mail goes without it",)
+        assert found.logo == ""
