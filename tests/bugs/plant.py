@@ -185,10 +185,7 @@ def _run_here(tests: list[str], copy: Path, log: Path, patience: float) -> Ran:
     for number, source in enumerate((nothing, fd, fd)):
         os.dup2(source, number)
     os.chdir(copy)
-    os.environ |= {
-        "PYTHONPATH": str(copy),
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-    }
+    os.environ |= {"PYTHONPATH": str(copy), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     sys.path[:] = [str(copy), *(p for p in sys.path if Path(p or ".").resolve() != ROOT)]
     for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
         del sys.modules[name]

@@ -25,7 +25,6 @@ def test_each_fault_fits_the_code() -> None:
     """The text that each fault replaces is in its file exactly once, and each has its own name."""
     for fault in FAULTS:
         plant.patched(fault, (plant.ROOT / fault.file).read_text())
-
     assert len({fault.name for fault in FAULTS}) == len(FAULTS)
 
 
@@ -45,7 +44,6 @@ def test_a_change_that_breaks_nothing_is_not_found() -> None:
     judged = subprocess.run(
         [sys.executable, "-c", HARMLESS], capture_output=True, text=True, check=True
     )
-
     assert "red='', why='survived: " in judged.stdout
 
 

@@ -23,10 +23,7 @@ def sweeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sweeper]:
     memory = SHM if os.access(SHM, os.W_OK) else tmp_path_factory.mktemp("sweep")
     remove_left_behind(memory)
     prefix = f"{PREFIX}{os.getpid()}-"
-    with (
-        TemporaryDirectory(prefix=prefix, dir=memory) as folder,
-        Sweeper(Path(folder)) as sweeper,
-    ):
+    with TemporaryDirectory(prefix=prefix, dir=memory) as folder, Sweeper(Path(folder)) as sweeper:
         yield sweeper
 
 

@@ -48,7 +48,6 @@ def test_at_every_point_nothing_is_lost(table: str, names: list[str], sweeper: S
     """
     every = EVERY.get(table, 1)
     results = {name: sweeper.sweep(f"{table}/{name}", every) for name in names}
-
     assert [f"{name}: {what}" for name, r in results.items() for what in r.failures] == []
     assert all(result.runs > 2 for result in results.values())
 
@@ -107,10 +106,8 @@ BREAKS = {
 def test_a_broken_engine_is_found(name: str, tmp_path: Path) -> None:
     """The sweep of a copy in which one line was changed reports failures."""
     file, right, wrong, case, reported = BREAKS[name]
-
     with Sweeper(tmp_path / "sweep", copied(tmp_path, file, right, wrong)) as sweeper:
         result = sweeper.sweep(case, 3 if case.startswith("plan") else 1)
-
     assert any(reported in failure for failure in result.failures), result.failures
 
 
@@ -144,9 +141,7 @@ def test_the_real_commands_faults_are_found(tmp_path: Path) -> None:
     if shutil.which("strace") is None and "CI" not in os.environ:
         pytest.skip("strace is not installed")
     broken = ("engine/verbs.py", 'due=0.0, attempts=0, error="")', 'due=0.0, error="")')
-
     run = crash(copied(tmp_path, *broken), "--verb", "dlq-retry", "--slice", "19")
-
     assert run.returncode == 1, run.stderr
     assert "not pending/0" in run.stdout
     _, points, runs, failures = run.stdout.splitlines()[-1].split()
@@ -158,6 +153,5 @@ def test_the_real_commands_faults_are_found(tmp_path: Path) -> None:
 def test_without_strace_it_is_never_passed(tmp_path: Path) -> None:
     """Where there is no strace, one line and exit code 2 report that."""
     run = crash(ROOT, PATH=str(tmp_path))
-
     assert (run.returncode, run.stdout) == (2, "")
     assert run.stderr == "crash: strace is missing; install it (Debian: apt-get install strace)\n"

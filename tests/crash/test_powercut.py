@@ -93,9 +93,7 @@ def test_a_disk_is_written_out_as_it_was_read_in(tmp_path: Path) -> None:
     (first / "a").write_bytes(b"one")
     (first / "below" / "b").hardlink_to(first / "a")
     disk = read_in(str(first))
-
     write_out(disk.contents(), str(second))
-
     assert read_in(str(second)).contents() == disk.contents()
     assert (second / "below" / "b").samefile(second / "a")
 
@@ -103,7 +101,5 @@ def test_a_disk_is_written_out_as_it_was_read_in(tmp_path: Path) -> None:
 def test_what_was_not_synced_may_be_anything() -> None:
     """The data of a write that no fsync followed may be whole, lost, half there or zeros."""
     before = Disk(1, {(1, "a"): 2}, {2: b"old"}, frozenset({1}))
-
     left = [disk.data[2] for disk in remains(before, [Written(2, b"newest")], frozenset({1}))]
-
     assert sorted(left) == sorted([b"old", b"newest", b"new", bytes(6)])

@@ -16,17 +16,7 @@ from engine.mail.model import BadMail, Mail, NotSent, Waits
 from engine.mail.post import ASK_AGAIN, Ended, Errand, Post, Sent
 from engine.policy import Rate
 from tests.mail.letters import never
-from tests.mail.office import (
-    NOW,
-    TASK,
-    Office,
-    Recorder,
-    busy,
-    full_disk,
-    marks,
-    refusal,
-    spooled,
-)
+from tests.mail.office import NOW, TASK, Office, Recorder, busy, full_disk, marks, refusal, spooled
 from tests.tables import each
 
 DEPTH = "nftban_mail_spool_depth"
@@ -622,8 +612,7 @@ def test_send_once_reports_an_acceptance_before_it_writes(tmp_path: Path) -> Non
     office = Office(tmp_path, Recorder())
     seen: list[tuple[str, bool]] = []
     once(
-        office.post(),
-        accepted=lambda name: seen.append((name, "RESULT" in "".join(office.log()))),
+        office.post(), accepted=lambda name: seen.append((name, "RESULT" in "".join(office.log())))
     )
     assert seen == [("sendmail", False)]
     assert "MAIL_SEND_RESULT" in office.log()[-1]

@@ -65,9 +65,7 @@ def test_a_program_is_given_every_byte(program: Make, tmp_path: Path) -> None:
         assert (tmp_path / "given").read_bytes() == data
 
 
-def test_a_program_that_does_not_read_the_mail_is_reported(
-    program: Make,
-) -> None:
+def test_a_program_that_does_not_read_the_mail_is_reported(program: Make) -> None:
     """A program that ends or closes its input early has not read the mail, though it fitted into
     the pipe; an empty input counts as read.
     """
@@ -107,7 +105,6 @@ def test_a_program_that_does_not_end_in_time_is_killed(program: Make, tmp_path: 
     assert (result.status, result.ended) == (-signal.SIGTERM, "timeout after 0.3 s")
     assert not result.unread
     assert gone(int((tmp_path / "child").read_text()))
-
     script = "trap '' TERM; sleep 600 & echo $! > child; while :; do sleep 600; done"
     result = ran(program(script), SMALL, timeout=0.2, grace=0.2)
     assert (result.status, result.ended) == (-signal.SIGKILL, "timeout after 0.2 s")
@@ -119,7 +116,6 @@ def test_a_program_ends_despite_endless_output_or_when_it_is_cancelled(program: 
     """A program that prints without end is ended in time, and so is a cancelled one."""
     result = ran(program("exec yes"), SMALL, timeout=0.3)
     assert (result.ended, len(result.output)) == ("timeout after 0.3 s", KEPT)
-
     answers = iter([False, True])
     result = run([program("exec sleep 600")], b"", 30, lambda: next(answers))
     assert (result.status, result.ended) == (-signal.SIGTERM, "stopped")
@@ -131,11 +127,9 @@ def test_children_left_behind_are_killed(program: Make, tmp_path: Path) -> None:
     script = "cat > given; sleep 600 & echo $! > child; echo no; exit 75"
     assert ran(program(script), SMALL) == Ran(75, b"no\n")
     assert gone(int((tmp_path / "child").read_text()))
-
     script = "cat > given; (sleep 0.1; echo done > done; echo done) & exit 0"
     assert ran(program(script), SMALL) == Ran(0, b"done\n")
     assert (tmp_path / "done").read_text() == "done\n"
-
     script = "cat > given; sleep 600 & echo $! > child"
     assert ran(program(script), SMALL, grace=0.2) == Ran(0, b"")
     assert gone(int((tmp_path / "child").read_text()))

@@ -204,7 +204,6 @@ def test_a_mail_of_the_real_program_is_read(spool: MailSpool) -> None:
     assert (mail.body, mail.html) == (f"{folder}/body.txt", False)
     assert mail.created == 1_795_167_964
     assert spool.body(mail, 100) == b"text body\n"
-
     (folder / "body.html").write_text("<p>this one</p>")
     mail = spool.read(f"{folder}/meta.sh")
     assert mail.html

@@ -29,7 +29,6 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
     only what was in the hands of the killed is repeated.
     """
     counts = played(tmp_path, OURS).count()
-
     assert counts.broken() == [], f"RIVALS_SEED={SEED}: {counts}"
     assert counts.handled > 20 and counts.kills > 0, f"RIVALS_SEED={SEED}: {counts}"
 
@@ -38,7 +37,6 @@ def test_beside_a_program_whose_lock_excludes_nobody_nothing_is_lost(tmp_path: P
     """Though it may work at the same time and rewrites in place, every task is handled, whole."""
     field = played(tmp_path, BESIDE)
     counts = field.count()
-
     assert counts.broken(shared=True) == [], f"RIVALS_SEED={SEED}: {counts}"
     assert any(line.name.startswith("standin") for line in field.lines)
 
@@ -56,7 +54,6 @@ def test_the_count_sees_what_is_lost(tmp_path: Path) -> None:
         (ack, *_) = (line for line in field.lines if line.event == "ack")
         (tmp_path / "queue" / "pending" / f"{ack.detail}.task").unlink()
         counts = field.finish()
-
     assert counts.lost == (ack.task,)
     assert f"lost: {ack.task}" in counts.broken()
 
@@ -76,7 +73,6 @@ def test_the_count_sees_two_at_work_at_once(ledger: str, seen: int) -> None:
     says no end, because it was killed, nothing is known.
     """
     lines = [Line(*words.split()) for words in ledger.split(", ")]
-
     assert len(list(overlaps(lines))) == seen
 
 
@@ -95,5 +91,4 @@ def test_the_count_sees_what_is_done_again_for_nothing(
 ) -> None:
     """Only what was in the hands of somebody killed may be handled again."""
     lines = [Line(*words.split()) for words in ledger.split(", ")]
-
     assert list(needless(lines, killed)) == seen
