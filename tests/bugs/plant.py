@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -46,11 +46,11 @@ SKIPPED = "not tried here:"
 class Ran(NamedTuple):
     """How some tests went."""
 
-    passed: tuple[str, ...] = ()
-    failed: tuple[str, ...] = ()
-    """By their own doing: what fails before its body, or cannot be collected, is neither."""
-    skipped: tuple[str, ...] = ()
-    astray: tuple[str, ...] = ()
+    passed: Sequence[str] = ()
+    failed: Sequence[str] = ()
+    """In their body: a test that fails before, or is not collected, is in neither list."""
+    skipped: Sequence[str] = ()
+    astray: Sequence[str] = ()
     """Modules of the project that were not those of the copy."""
     said: str = ""
 
@@ -80,12 +80,11 @@ def copied() -> Iterator[Path]:
         copy = Path(place, "copy")
         copy.mkdir()
         for name in COPIED:
-            source, target = ROOT / name, copy / name
-            if source.is_dir():
-                kept_out = shutil.ignore_patterns("__pycache__")
-                shutil.copytree(source, target, ignore=kept_out)
+            if (ROOT / name).is_dir():
+                ignored = shutil.ignore_patterns("__pycache__")
+                shutil.copytree(ROOT / name, copy / name, ignore=ignored)
             else:
-                shutil.copy2(source, target)
+                shutil.copy2(ROOT / name, copy / name)
         yield copy
 
 
@@ -112,9 +111,8 @@ def patched(fault: Fault, text: str) -> str:
     """
     for old, new in fault.edits:
         if (count := text.count(old)) != 1:
-            raise Stale(
-                f"{fault.name}: {fault.file} holds this {count} times, expected once: {old!r}"
-            )
+            where = f"{fault.name}: {fault.file}"
+            raise Stale(f"{where} holds this {count} times, expected once: {old!r}")
         text = text.replace(old, new)
     return text
 
@@ -151,8 +149,8 @@ class _Listener:
             signal.signal(signal.SIGALRM, before)
 
 
-def run(tests: Iterable[str], copy: Path, patience: float = PATIENCE) -> Ran:
-    """Run tests of the copy, in a process of their own."""
+def run(test: str, copy: Path, patience: float = PATIENCE) -> Ran:
+    """Run a test of the copy, in a process of its own."""
     reader, writer = os.pipe()
     log = copy.parent / "log"
     child = os.fork()
@@ -160,7 +158,7 @@ def run(tests: Iterable[str], copy: Path, patience: float = PATIENCE) -> Ran:
         try:
             os.close(reader)
             os.setsid()
-            ran = _run_here(list(tests), copy, log, patience)
+            ran = _run_here(test, copy, log, patience)
             os.write(writer, json.dumps(ran).encode())
         except BaseException:
             log.write_text(traceback.format_exc())
@@ -176,10 +174,10 @@ def run(tests: Iterable[str], copy: Path, patience: float = PATIENCE) -> Ran:
     if not told:
         return Ran(said=f"its process died or hung: {said}")
     passed, failed, skipped, astray, _ = json.loads(told)
-    return Ran(tuple(passed), tuple(failed), tuple(skipped), tuple(astray), said)
+    return Ran(passed, failed, skipped, astray, said)
 
 
-def _run_here(tests: list[str], copy: Path, log: Path, patience: float) -> Ran:
+def _run_here(test: str, copy: Path, log: Path, patience: float) -> Ran:
     fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for number, source in enumerate((nothing, fd, fd)):
@@ -190,19 +188,14 @@ def _run_here(tests: list[str], copy: Path, log: Path, patience: float) -> Ran:
     for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
         del sys.modules[name]
     listener = _Listener(patience)
-    pytest.main(
-        [*PYTEST, "--rootdir", str(copy), *tests], plugins=[listener, pytest_asyncio.plugin]
-    )
+    arguments = [*PYTEST, "--rootdir", str(copy), test]
+    pytest.main(arguments, plugins=[listener, pytest_asyncio.plugin])
     importlib.import_module("engine.files")  # if no test has: what would it have got?
     sources = [getattr(module, "__file__", None) or "" for module in sys.modules.values()]
     here = f"{ROOT}/"
     astray = [s for s in sources if s.startswith(here) and not s.startswith(f"{here}.venv/")]
-    return Ran(
-        tuple(listener.passed),
-        tuple(listener.failed),
-        tuple(listener.skipped),
-        tuple(s for s in astray if s not in (__file__,)),
-    )
+    astray = [source for source in astray if source != __file__]
+    return Ran(listener.passed, listener.failed, listener.skipped, astray)
 
 
 def _read_until_end(fd: int, patience: float) -> bytes:
@@ -265,16 +258,15 @@ class Planter:
         return Verdict(fault.name, red, why, time.monotonic() - start)
 
     def _judge(self, fault: Fault) -> tuple[str, str]:
-        unproven = [test for test in fault.tests if test not in self._sound]
-        if unproven:
-            ran = run(unproven, self._copy)
+        if fault.test not in self._sound:
+            ran = run(fault.test, self._copy)
             if ran.skipped and not (ran.passed or ran.failed or ran.astray):
                 return "", f"{SKIPPED} {ran.skipped[0]} cannot run"
             if ran.failed or ran.astray or not ran.passed:
                 return "", f"unsound without the fault: {ran.failed or ran.astray or ran.said}"
-            self._sound.update(unproven)
+            self._sound.add(fault.test)
         with planted(fault, self._copy):
-            ran = run(fault.tests, self._copy, fault.patience)
+            ran = run(fault.test, self._copy, fault.patience)
         if ran.astray:
             return "", f"not the copy: {ran.astray}"
         if not ran.failed:
@@ -285,7 +277,7 @@ class Planter:
 def main(arguments: list[str]) -> int:
     """Judge all faults, or the named ones; returns 1 if one survives or no longer fits the code."""
     by_name = {fault.name: fault for fault in FAULTS}
-    names: Iterable[str] = arguments or by_name
+    names = arguments or list(by_name)
     worst = 0
     _adopt_orphans()
     with copied() as copy:

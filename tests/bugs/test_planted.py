@@ -30,7 +30,7 @@ def test_each_fault_fits_the_code() -> None:
 
 def test_each_fault_names_tests_that_exist() -> None:
     """Each test that is to fail with a fault is a function of the file named for it."""
-    for test in {test for fault in FAULTS for test in fault.tests}:
+    for test in {fault.test for fault in FAULTS}:
         path, _, name = test.partition("::")
         tree = ast.parse((plant.ROOT / path).read_text())
         functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
