@@ -1,4 +1,4 @@
-"""Mails for the tests of transports: one that is easy, and one that has all that goes wrong."""
+"""Mails for the tests of transports: simple ones, and one with all that goes wrong."""
 
 from engine.mail.model import Mail
 
@@ -14,7 +14,7 @@ HEADERS = (
     'Content-Type: text/plain; charset="utf-8"\n'
     "Content-Transfer-Encoding: 8bit\n"
 )
-"""A complete set, so that no program on the way has one to add."""
+"""A complete set, so that no program adds one."""
 
 NASTY = (
     ".\n"
@@ -34,30 +34,23 @@ NASTY = (
     ".\n"
     "\n"
 )
-"""A body that SMTP, sendmail and mailx each read something into; an empty line at its end."""
+"""A body with lines that mean something to SMTP, sendmail or mailx."""
 
 MANY_DOTS = ".\n..\n.a\n" * 10_000
-"""More than any buffer holds, with a dot to be doubled wherever one ends."""
-
+"""More than any buffer holds."""
 
 BODIES = ("text\n", "", "Grüße, café €\n\n", NASTY, MANY_DOTS)
 """Bodies that arrive byte for byte."""
 
 
 def a_mail(body: str = "text\n", recipient: str = RECIPIENT, sender: str = SENDER) -> Mail:
-    """A mail with this body, as it is; those that we compose are ASCII."""
-    return Mail(
-        id="mail-20261121T180000Z-a1b2c3d4",
-        sender=sender,
-        recipient=recipient,
-        subject="=?utf-8?q?a_caf=C3=A9?=",
-        data=(HEADERS + "\n" + body).encode(),
-        text=body,
-    )
+    """A mail with this body, unencoded."""
+    subject, data = "=?utf-8?q?a_caf=C3=A9?=", f"{HEADERS}\n{body}".encode()
+    return Mail("mail-20261121T180000Z-a1b2c3d4", sender, recipient, subject, data, body)
 
 
 def on_the_wire(mail: Mail) -> bytes:
-    """A mail as a server has it once it is freed of what SMTP adds."""
+    """A mail as a server gets it, without the dots that SMTP adds."""
     return mail.data.replace(b"\n", b"\r\n")
 
 
@@ -67,7 +60,7 @@ def never() -> bool:
 
 
 def unwired(data: bytes) -> bytes:
-    """A mail as it was before: without the dot at its end, leading dots single."""
+    """Undo the wire form: no dot at the end, single leading dots."""
     data = data[:-3] if data == b".\r\n" or data.endswith(b"\r\n.\r\n") else data
     lines = data.split(b"\r\n")
     return b"\r\n".join(line.removeprefix(b".") for line in lines)

@@ -1,4 +1,4 @@
-"""A Postfix for tests that only sends: started in a folder of its own, and gone afterwards."""
+"""A Postfix that only sends, in a folder of its own."""
 
 import contextlib
 import os
@@ -28,20 +28,20 @@ postlog   unix-dgram n - n -  1  postlogd
 """
 """The services of a Postfix that only sends; none listens to the network."""
 
-
 QUEUE = (
     *("active", "bounce", "corrupt", "defer", "deferred", "flush", "hold", "incoming"),
     *("private", "saved", "trace"),
 )
 """The folders that only its own user may enter."""
 
-LIMIT = 50_000
-"""Bytes of a mail that it takes."""
+SIZE_LIMIT_BYTES = 50_000
 
 
 class NullClient:
-    """A Postfix that takes mail from this host's programs and hands it to one relay, all of it in
-    a folder of its own. `postfix start` would take seconds to check the files of its package."""
+    """A Postfix that takes mail by its sendmail and hands it to one relay.
+
+    It is started without `postfix start`, which would check the package for seconds.
+    """
 
     def __init__(self, folder: Path) -> None:
         needs_root("Postfix starts as root")
@@ -50,20 +50,12 @@ class NullClient:
         self._config.mkdir()
         (self._config / "master.cf").write_text(MASTER_CF)
         self._settings = {
-            "compatibility_level": "3.6",
-            "queue_directory": folder / "queue",
-            "data_directory": folder / "data",
-            "myhostname": "here.example.org",
-            "inet_interfaces": "loopback-only",
-            "inet_protocols": "ipv4",
-            "mydestination": "",
-            "alias_maps": "",
-            "alias_database": "",
-            "local_transport": "error:nobody is local",
-            "smtp_dns_support_level": "disabled",
-            "message_size_limit": LIMIT,
-            "maillog_file": self._log,
-            "maillog_file_prefixes": folder,
+            **{"compatibility_level": "3.6", "message_size_limit": SIZE_LIMIT_BYTES},
+            **{"queue_directory": folder / "queue", "data_directory": folder / "data"},
+            **{"myhostname": "here.example.org", "mydestination": "", "inet_protocols": "ipv4"},
+            **{"inet_interfaces": "loopback-only", "smtp_dns_support_level": "disabled"},
+            **{"alias_maps": "", "alias_database": "", "local_transport": "error:no local mail"},
+            **{"maillog_file": self._log, "maillog_file_prefixes": folder},
         }
         self._make_queue(folder / "queue")
         (folder / "data").mkdir()
@@ -71,7 +63,7 @@ class NullClient:
         self._process: subprocess.Popen[bytes] | None = None
         self._postconf = postconf
         self.root = str(folder)
-        """The folder that is `/` to whoever looks for it: its queue is where main.cf says."""
+        """The root folder in which etc/postfix/main.cf names its queue."""
         (self._config / "postfix").mkdir()
         (self._config / "postfix/main.cf").write_text("queue_directory = /queue\n")
         self.sendmail = a_script(folder / "sendmail", f'exec {sendmail} -C {self._config} "$@"')
@@ -79,7 +71,7 @@ class NullClient:
 
     @staticmethod
     def _make_queue(queue: Path) -> None:
-        """The folders that a queue is made of, as Postfix makes them (postfix-files)."""
+        """Make the folders of a queue as Postfix does (postfix-files)."""
         for name in ("", "pid"):
             (queue / name).mkdir()
         for name in QUEUE:
@@ -101,19 +93,16 @@ class NullClient:
         asked = [self._postconf, *config, "-h", "daemon_directory"]
         programs = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
         self._process = subprocess.Popen(
-            # It ends by itself if nobody is left to end it.
-            [f"{programs}/master", *config, "-d", "-e", "120"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            [f"{programs}/master", *config, "-d", "-e", "120"],  # ends after 120 s in any case
+            **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL),  # type: ignore
             start_new_session=True,
         )
 
     def stop(self) -> None:
-        """End it and all of its processes: they are one session."""
+        """End all processes of its session."""
         if self._process is None:
             return
-        # Stopped first, so that its master starts nobody while we look.
+        # Stopped first, so that its master starts no further process.
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for pid in self.processes():
                 with contextlib.suppress(ProcessLookupError):
@@ -126,7 +115,7 @@ class NullClient:
         raise AssertionError(f"still there: {self.processes()}")
 
     def processes(self) -> list[int]:
-        """Those of it that are alive."""
+        """Return the PIDs of its processes that are alive."""
         assert self._process
         found = []
         for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -137,5 +126,5 @@ class NullClient:
         return found
 
     def said(self) -> str:
-        """What it has logged."""
+        """Return its log."""
         return self._log.read_text() if self._log.exists() else "nothing"

@@ -1,9 +1,8 @@
-"""A real SMTP server on loopback that answers as a test tells it, and keeps what it was given.
+"""An SMTP server on loopback with scripted answers, which keeps the mails that it was given.
 
 with Server(rcpt=["450 4.2.1 try later"]) as server:  # once; then as usual
     ...                                               # mail to 127.0.0.1, server.port
 (mail,) = server.mails
-assert mail.data == b"Subject: x\\r\\n\\r\\n.\\r\\n"
 """
 
 from __future__ import annotations
@@ -14,10 +13,9 @@ import socket
 import ssl
 import subprocess
 import threading
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, AnyStr, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, AnyStr, NamedTuple, TypeAlias, cast
 
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
@@ -26,24 +24,24 @@ from tests.mail.programs import needs
 HOST = "127.0.0.1"
 
 DROP = "drop"
-"""An answer: the connection is broken off instead."""
+"""Instead of an answer, abort the connection."""
 CUT = "cut"
-"""An answer to DATA: it is told to go on, and the connection breaks off after its first line."""
+"""Answer 354 to DATA, and abort the connection after the first line."""
 STALL = "stall"
-"""An answer: none, ever; the connection stays open. `Server.stalled` is set when it is so."""
+"""Never answer, keep the connection open, and set `Server.stalled`."""
 
 Answers: TypeAlias = str | Sequence[str]
-"""One answer for ever; or one after the other, an empty one for the usual, and then the usual."""
+"""The answer each time; or one after the other, "" for the usual one, and then the usual."""
 
 STAGES = ("greeting", "ehlo", "helo", "starttls", "auth", "mail", "rcpt", "data", "body", "quit")
-"""Where an answer can be told: `data` is the command, `body` what comes after the last dot."""
+"""Stages with an answer: `data` is the command, `body` the end of the data."""
 
-_PATIENCE = 30.0
-"""Seconds within which a machine, however busy, starts a thread or ends it."""
+_TIMEOUT_SECONDS = 30.0
+"""For the start and end of a thread on a busy machine."""
 
 
 class Certificate(NamedTuple):
-    """A certificate that signs itself, and its key: paths of PEM files."""
+    """Paths of the PEM files of a self-signed certificate and its key."""
 
     cert: str
     key: str
@@ -56,14 +54,14 @@ class Received(NamedTuple):
     sender: str
     recipients: tuple[str, ...]
     data: bytes
-    """Headers and body with the line ends they came with, freed of the dots that SMTP adds."""
+    """Headers and body with CRLF, without the dots that SMTP adds."""
     tls: bool
     login: str
-    """Who logged in; "" for nobody."""
+    """The user; "" without a login."""
 
 
 class Server:
-    """The server, on a port of its own while it is entered; each time the same port."""
+    """The server; it listens within its block, each time on the same port."""
 
     def __init__(
         self,
@@ -75,29 +73,26 @@ class Server:
         login_needed: bool = False,
         **script: Answers,
     ) -> None:
-        """`script` says what is answered at the stages of `STAGES`, each time one is reached.
+        """`script` has the answers by stage.
 
-        With `tls` it offers STARTTLS, or with `smtps` speaks nothing else from the start; with
-        `logins`, passwords by user, it offers AUTH, which `login_needed` makes a duty.
+        `tls` offers STARTTLS, with `smtps` TLS from the start; `logins`, passwords by user, offers
+        AUTH, which `login_needed` requires.
         """
         unknown = set(script) - set(STAGES)
         assert not unknown, f"no such stage: {unknown}"
         self.port = port
         self.mails: list[Received] = []
-        """Those that were accepted."""
+        """The accepted mails."""
         self.refused: list[Received] = []
-        """Those that came whole and were not accepted."""
+        """Mails that came whole and were refused."""
         self.commands: list[str] = []
-        """Each command as it came, in order, those that were refused too."""
+        """All commands, in order."""
         self.connections = 0
         self.stalled = threading.Event()
         self._came = threading.Condition()
         self.logins = dict(logins or {})
         self.login_needed = login_needed
-        self._script = {
-            stage: answers if isinstance(answers, str) else list(answers)
-            for stage, answers in script.items()
-        }
+        self._script = {k: v if isinstance(v, str) else list(v) for k, v in script.items()}
         self._smtps = smtps
         self._tls = None if tls is None else _context(tls)
         self._open: list[asyncio.BaseTransport] = []
@@ -108,41 +103,36 @@ class Server:
         self._ready.clear()
         self._thread = threading.Thread(target=self._run, name="smtpd", daemon=True)
         self._thread.start()
-        assert self._ready.wait(_PATIENCE), "the server did not start"
+        assert self._ready.wait(_TIMEOUT_SECONDS), "the server did not start"
         if self._failure:
             raise self._failure
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(_PATIENCE)
+        self._thread.join(_TIMEOUT_SECONDS)
         assert not self._thread.is_alive(), "the server did not stop"
 
     def wait_for(self, count: int) -> bool:
-        """Wait until so many mails were accepted; whether they were, in half a minute."""
+        """Wait until so many mails were accepted; False after half a minute."""
         with self._came:
-            return self._came.wait_for(lambda: len(self.mails) >= count, _PATIENCE)
+            return self._came.wait_for(lambda: len(self.mails) >= count, _TIMEOUT_SECONDS)
 
     def came(self, mail: Received, accepted: bool) -> None:
-        """A mail came whole."""
+        """Keep a mail."""
         with self._came:
             (self.mails if accepted else self.refused).append(mail)
             self._came.notify_all()
 
     def next(self, stage: str) -> str:
-        """What to answer at a stage that is reached now; "" for the usual."""
+        """Return the answer at this stage; "" for the usual."""
         answers = self._script.get(stage, "")
         if isinstance(answers, str):
             return answers
         return answers.pop(0) if answers else ""
 
     def opened(self, transport: asyncio.BaseTransport) -> None:
-        """Somebody connected."""
+        """Count a connection."""
         self.connections += 1
         self._open.append(transport)
 
@@ -176,14 +166,12 @@ class Server:
         return _Connection(self, tls_context=starttls, loop=self._loop)
 
 
-class _Hook(Protocol):
-    """What aiosmtpd calls for a command."""
-
-    def __call__(self, arg: str | None) -> Awaitable[None]: ...
+_Hook = Callable[[str | None], Awaitable[None]]
+"""The method of aiosmtpd for a command."""
 
 
 class _Connection(SMTP):
-    """One connection; what it does differently stands in the script of its server."""
+    """A connection that answers by the script of its server."""
 
     def __init__(self, server: Server, **how: Any) -> None:
         self._of = server
@@ -212,16 +200,16 @@ class _Connection(SMTP):
             await super().push(status)
             return
         self._greeted = True
-        told = self._of.next("greeting")
-        if await self.odd(told):
+        greeting = self._of.next("greeting")
+        if await self.odd(greeting):
             return
-        if told:
-            await super().push(told)
+        if greeting:
+            await super().push(greeting)
         else:
             await super().push(status)
 
     async def odd(self, answer: str) -> bool:
-        """Whether an answer is none; what it stands for is done then, and does not end."""
+        """Carry out DROP or STALL, which does not return; False for another answer."""
         if answer not in (DROP, STALL):
             return False
         if answer == STALL:
@@ -258,14 +246,13 @@ class _Connection(SMTP):
         self, server: SMTP, session: Session, envelope: Envelope, mechanism: str, data: Any
     ) -> AuthResult:
         assert isinstance(data, LoginPassword)
-        user, password = data.login.decode(), data.password.decode()
-        if user in self._of.logins and self._of.logins[user] == password:
+        if self._of.logins.get(data.login.decode()) == data.password.decode():
             return AuthResult(success=True, auth_data=data)
         return AuthResult(success=False, handled=False)
 
 
 class _Keeper:
-    """What aiosmtpd asks about a whole mail."""
+    """The handler of aiosmtpd for whole mails."""
 
     def __init__(self, server: Server) -> None:
         self._of = server
@@ -279,14 +266,9 @@ class _Keeper:
     async def handle_DATA(self, server: _Connection, session: Session, envelope: Envelope) -> str:
         assert isinstance(envelope.original_content, bytes)
         login = session.auth_data.login.decode() if session.auth_data else ""
-        mail = Received(
-            helo=session.host_name or "",
-            sender=envelope.mail_from or "",
-            recipients=tuple(envelope.rcpt_tos),
-            data=envelope.original_content,
-            tls=session.ssl is not None or self._of._smtps,
-            login=login,
-        )
+        people = session.host_name or "", envelope.mail_from or "", tuple(envelope.rcpt_tos)
+        tls = session.ssl is not None or self._of._smtps
+        mail = Received(*people, envelope.original_content, tls, login)
         answer = self._of.next("body") or "250 2.0.0 accepted"
         self._of.came(mail, accepted=answer.startswith("2"))
         await server.odd(answer)
@@ -297,7 +279,7 @@ class _Keeper:
 
 
 def _unheard(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """A client that goes away is no news; all else is, and is told on standard error."""
+    """Report exceptions on standard error, except those of a client that goes away."""
     if not isinstance(context.get("exception"), (ConnectionError, ssl.SSLError)):
         loop.default_exception_handler(context)
 
@@ -309,10 +291,7 @@ def _context(certificate: Certificate) -> ssl.SSLContext:
 
 
 def certificate(folder: Path, *names: str) -> Certificate:
-    """A throw-away certificate for host names, made by openssl; for this host if none is given.
-
-    It signs itself, so who is told to trust it (`cert`) believes it, and nobody else does.
-    """
+    """Make a self-signed certificate for host names, or for this host, by openssl."""
     folder.mkdir(parents=True, exist_ok=True)
     made = Certificate(str(folder / "cert.pem"), str(folder / "key.pem"))
     alternatives = [f"DNS:{name}" for name in names] or ["DNS:localhost", f"IP:{HOST}"]
@@ -327,7 +306,7 @@ def certificate(folder: Path, *names: str) -> Certificate:
 
 @contextlib.contextmanager
 def refusing() -> Iterator[int]:
-    """A port that refuses connections, and that nobody else is given meanwhile."""
+    """A port that refuses connections, reserved within the block."""
     with socket.socket() as taken:
         taken.bind((HOST, 0))  # bound and not listening
         yield taken.getsockname()[1]
@@ -335,7 +314,7 @@ def refusing() -> Iterator[int]:
 
 @contextlib.contextmanager
 def silent() -> Iterator[int]:
-    """A port that accepts connections and says nothing, not even a greeting."""
+    """A port that accepts connections and sends nothing."""
     with socket.socket() as listening:
         listening.bind((HOST, 0))
         listening.listen()
@@ -344,7 +323,7 @@ def silent() -> Iterator[int]:
 
 @contextlib.contextmanager
 def swallowing() -> Iterator[int]:
-    """A port where nobody answers at all: as if each packet towards it were lost."""
+    """A port that drops each connection attempt, as if packets were lost."""
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(socket.socket())
         listening.bind((HOST, 0))

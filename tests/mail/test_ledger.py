@@ -41,8 +41,11 @@ class Book:
     """A ledger with a set clock, and the files that it wrote."""
 
     def __init__(self, root: Path) -> None:
-        names = ("log/mail.log", "metrics/mail.prom", "metrics/counters", "mail/delivery.jsonl")
-        self.places = Places(*(f"{root}/{name}" for name in names), root=str(root))
+        log, deliveries = f"{root}/log/mail.log", f"{root}/mail/delivery.jsonl"
+        metrics = f"{root}/metrics"
+        self.places = Places(
+            log, f"{metrics}/mail.prom", f"{metrics}/counters", deliveries, root=str(root)
+        )
         self.now = 0.0
         self.complaints: list[str] = []
         self.ledger = Ledger(self.places, self.complaints.append, lambda: self.now)

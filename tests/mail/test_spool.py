@@ -237,7 +237,7 @@ def _add(line: str) -> Harm:
 
 
 def _replace(name: str, make: Harm) -> Harm:
-    return lambda folder: (folder.joinpath(name).unlink(), make(folder / name))
+    return lambda folder: make((folder / name).rename(folder / "was").with_name(name))
 
 
 def _body(path: str) -> Harm:

@@ -90,10 +90,13 @@ def test_a_damaged_file_stops_all_mail_and_is_kept(path: Path, content: bytes) -
 
 def test_a_file_of_another_kind_or_of_any_user_is_not_believed(tmp_path: Path) -> None:
     """A folder, a link, a FIFO and a file that any user may write raise an error."""
-    for number, make in enumerate((Path.mkdir, lambda p: p.symlink_to("/dev/null"), os.mkfifo)):
-        path = suspended_file(tmp_path / str(number))
+    folder, link, fifo = (suspended_file(tmp_path / str(n)) for n in range(3))
+    for path in (folder, link, fifo):
         path.parent.mkdir(parents=True)
-        make(path)
+    folder.mkdir()
+    link.symlink_to("/dev/null")
+    os.mkfifo(fifo)
+    for path in (folder, link, fifo):
         with pytest.raises(OSError, match=r"."):
             opened(path).read()
     path = suspended_file(tmp_path)

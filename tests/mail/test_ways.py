@@ -109,8 +109,8 @@ def chosen(ways: Ways, suspended: Collection[str] = ()) -> str:
 
 
 CURL = ("/usr/bin/curl",)
-RELAY = {"host": "relay.example.com"}
-FIRST = RELAY | {"prefer_relay": True}
+RELAY: dict[str, Any] = {"host": "relay.example.com"}
+FIRST: dict[str, Any] = RELAY | {"prefer_relay": True}
 
 
 @each(("things", "settings", "name"), [
