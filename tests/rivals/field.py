@@ -1,7 +1,7 @@
-"""Rivals on one spool: real processes, killed and stopped by a seeded schedule; a drain, a count.
+"""Processes on one spool, killed and stopped by a seeded schedule; then a drain, and a count.
 
-The counts are those of a total queue: what was acknowledged is handled once the queue is drained.
-The schedule goes by events alone: the lines that the rivals put on the ledger, and their ends.
+What was acknowledged must be handled once the queue is drained. The schedule depends on events
+alone: the lines that the processes write to the ledger, and their ends.
 """
 
 import contextlib
@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 from engine import verbs
@@ -26,8 +25,8 @@ from tests.rivals.rival import MAIL, spool_at
 
 HERE = Path(__file__).parent
 CONCURRENCY = 2
-PATIENCE = 300
-"""Milliseconds without an event after which whoever is stopped goes on, so that one comes."""
+QUIET_MILLISECONDS = 300
+"""Without an event for so long, stopped processes are continued."""
 
 CONFIG = f"""\
 handlers:
@@ -42,27 +41,29 @@ queue:
 
 
 class Role(NamedTuple):
-    """What a process of the field does, and what may be done to it."""
+    """A kind of process in the game."""
 
     argv: Callable[["Field", str], list[str]]
     at_risk: int = 0
-    """Tasks that it may have in hand, and that are repeated when it is killed."""
+    """Tasks that it may have claimed, and that are repeated when it is killed."""
     paced: bool = False
-    """Whether it works once for each byte that it is sent."""
+    """Whether it works once for each byte on its standard input."""
     killed: bool = True
     adds: bool = False
-    """Whether it prints the id of a task that is named like the process itself."""
+    """Whether it prints the id of a task whose description is the name of the process."""
 
 
 def _command(*words: str) -> Callable[["Field", str], list[str]]:
     return lambda field, name: field.command("queue", *words)
 
 
+IMPATIENT = (sys.executable, "-m", "tests.rivals.impatient")
+RIVAL = (sys.executable, "-m", "tests.rivals.rival")
+
+
 def _rival(role: str) -> Callable[["Field", str], list[str]]:
-    where = ("-m", "tests.rivals.rival", role)
     return lambda field, name: [
-        *(sys.executable, *where, str(field.root), str(field.ledger), name),
-        str(field.rng.getrandbits(32)),
+        *(*RIVAL, role, str(field.root), str(field.ledger), name, str(field.rng.getrandbits(32))),
     ]
 
 
@@ -78,7 +79,7 @@ ROLES: Mapping[str, Role] = {
     "work": Role(_command("work", "--concurrency", str(CONCURRENCY)), at_risk=CONCURRENCY),
     "next": Role(_command("process-next"), at_risk=1),
     "drain": Role(_command("work", "--until-idle"), at_risk=1),
-    "recover": Role(lambda f, n: f.impatient()),
+    "recover": Role(lambda f, n: [*IMPATIENT, str(f.config), str(f.root), f"{IMPATIENT_SECONDS}"]),
     "retry-all": Role(_command("dlq", "retry-all")),
     "purge": Role(_command("dlq", "purge", "1")),
     # Killed while it rewrites a file in place it loses a task, and that is none of ours.
@@ -93,22 +94,19 @@ BACK: Mapping[State, Callable[[Task], Task]] = {
     State.DEAD: lambda task: verbs.retry(task, 0),
     State.TRASH: lambda task: replace(task, state=State.PENDING),
 }
-"""How everything comes back to be handled in the end."""
+"""How each task becomes pending in the end."""
 
 OURS = (
     *("produce", "produce", "operate", "add", "work", "work", "next", "next"),
     *("retry-all", "purge"),
 )
-"""Who is on the field at once, when all are."""
+"""The processes of a game."""
 BESIDE = (*OURS, "standin", "standin", "standin-add", "standin-retry")
 BREAKING = (*OURS, "recover", "recover")
-"""With operators who end whoever has had the lock for `IMPATIENT` seconds, at work or not."""
-
-IMPATIENT = 1
-"""Fewer seconds than a configuration may say: a worker at work is silent for longer."""
-
+IMPATIENT_SECONDS = 1
+"""After which operators end the holder of the lock, at work or not; a configuration needs 90."""
 BACKLOG = 100
-"""Tasks waiting to be handled with which the producers leave it for a while."""
+"""Waiting tasks with which the producers pause."""
 
 
 class Actor(NamedTuple):
@@ -131,50 +129,49 @@ class Line(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """What a total queue is judged by; of all but the first row nothing may be there."""
+    """The counts of a game; of the fields with a default nothing may be there."""
 
     tried: int
     acknowledged: int
     handled: int
     recovered: int
-    """Handled though nobody was told that they are safe: their producer was killed first."""
+    """Handled without an acknowledgement: their producer was killed first."""
     kills: int
     repeated: int
     may_repeat: int
-    """Tasks that may have been in the hands of those who were killed."""
+    """Tasks that the killed processes may have claimed."""
     lost: tuple[str, ...] = ()
     unexpected: tuple[str, ...] = ()
-    """Handled though nobody added them, or under another id than was said."""
+    """Handled without being added, or under another id."""
     torn: tuple[str, ...] = ()
     """Handled with other fields than they were written with."""
     overlaps: tuple[str, ...] = ()
-    """Two holders of the lock at work at once."""
+    """Two holders of the lock at work at one time."""
     needless: tuple[str, ...] = ()
-    """Repeated though whoever had handled them was not killed, or had less in hand."""
+    """Repeated without a kill that explains it."""
     left: tuple[str, ...] = ()
-    """What stands somewhere though the queue was drained."""
+    """Files that are left though the queue was drained."""
     odd: tuple[str, ...] = ()
-    """Exit codes and words that no command may end with."""
+    """Exit codes and tracebacks that no command may end with."""
 
     def __str__(self) -> str:
-        return ", ".join(
-            f"{key} {value if isinstance(value, int) else len(value)}"
-            for key, value in self._asdict().items()
-        )
+        counts = ((k, v if isinstance(v, int) else len(v)) for k, v in self._asdict().items())
+        return ", ".join(f"{key} {count}" for key, count in counts)
 
     def broken(self, *, shared: bool = False) -> list[str]:
-        """What should not be; beside a program whose lock excludes nobody, less is promised."""
-        names = ["lost", "unexpected", "torn", "odd"] + (
-            [] if shared else ["overlaps", "needless", "left"]
-        )
+        """Report broken promises; beside a program that locks nothing out, fewer are made."""
+        alone = () if shared else ("overlaps", "needless", "left")
+        names = ("lost", "unexpected", "torn", "odd", *alone)
         wrong = [f"{name}: {value}" for name in names for value in getattr(self, name)]
-        # What the other program is rewriting looks broken for a moment, and is none of ours.
-        wrong += [f"set aside: {where}" for where in self.left if "/corrupt/" in where]
-        return wrong
+        # A file that the other program is rewriting looks broken for a moment.
+        return wrong + [f"set aside: {where}" for where in self.left if "/corrupt/" in where]
 
 
 class Field:
     """One spool, the processes on it and the ledger; all of them end with the block."""
+
+    root: Path
+    config: Path
 
     def __init__(self, root: Path, seed: int, crew: Collection[str] = OURS) -> None:
         self.root, self.seed, self.crew = root, seed, crew
@@ -182,7 +179,7 @@ class Field:
         self.lines: list[Line] = []
         self.events: Counter[str] = Counter()
         self.ledger, self._heal, self._gate = root / "ledger", root / "healed", root / "gate"
-        self._config, self._mail = root / "spooldeck.yaml", root / MAIL
+        self.config, self._mail = root / "spooldeck.yaml", root / MAIL
         self._actors: dict[int, Actor] = {}
         self._stopped: set[int] = set()
         self._started: Counter[str] = Counter()
@@ -198,7 +195,7 @@ class Field:
         (self.root / "run").mkdir()
         self._mail.mkdir()
         self._breaking = "recover" in self.crew
-        self._config.write_text(CONFIG)
+        self.config.write_text(CONFIG)
         os.mkfifo(self.ledger)
         os.mkfifo(self._gate)
         # For both: so that nobody waits for the other end to be opened, or sees an end of file.
@@ -209,12 +206,7 @@ class Field:
         self._poll.register(self._fd, select.POLLIN)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for pidfd in list(self._actors):
             self._signal(pidfd, signal.SIGKILL)
             self._reap(pidfd)
@@ -224,7 +216,7 @@ class Field:
 
     def command(self, *words: str) -> list[str]:
         """The real command on this spool."""
-        here = ("--config", str(self._config), "--root", str(self.root))
+        here = ("--config", str(self.config), "--root", str(self.root))
         return [sys.executable, "-m", "tui.cli", *words, *here]
 
     def new_payload(self, name: str) -> str:
@@ -232,11 +224,6 @@ class Field:
         path = self._mail / name
         path.touch()
         return str(path)
-
-    def impatient(self) -> list[str]:
-        """An operator who ends whoever was silent for `IMPATIENT` seconds."""
-        where = (str(self._config), str(self.root), str(IMPATIENT))
-        return [sys.executable, "-m", "tests.rivals.impatient", *where]
 
     # ---- processes
 
@@ -255,12 +242,8 @@ class Field:
             cwd=HERE.parent.parent,
             env={
                 **os.environ,
-                "LEDGER": str(self.ledger),
-                "HANDLER": str(HERE / "handler.sh"),
-                "HEAL": str(self._heal),
-                "GATE": str(self._gate),
-                "MAIL": str(self._mail),
-                "RIVAL": name,
+                **{"LEDGER": str(self.ledger), "HANDLER": str(HERE / "handler.sh"), "RIVAL": name},
+                **{"HEAL": str(self._heal), "GATE": str(self._gate), "MAIL": str(self._mail)},
             },
             start_new_session=True,
         )
@@ -291,8 +274,8 @@ class Field:
     # ---- events
 
     def turn(self) -> int:
-        """Wait for something to happen; how many lines came."""
-        ready = self._poll.poll(PATIENCE)
+        """Wait for an event; returns how many lines came."""
+        ready = self._poll.poll(QUIET_MILLISECONDS)
         if not ready:
             self.go_on()
         before = len(self.lines)
@@ -316,7 +299,7 @@ class Field:
     # ---- the schedule
 
     def go_on(self) -> None:
-        """Whoever is stopped works again, and the paced ones do some more."""
+        """Continue the stopped processes, and let the paced ones work."""
         for pidfd in list(self._stopped):
             self._signal(pidfd, signal.SIGCONT)
         self._stopped.clear()
@@ -333,7 +316,7 @@ class Field:
                     os.write(actor.process.stdin.fileno(), b".")
 
     def act(self) -> None:
-        """One move of the schedule: somebody is killed, stopped or woken; a place is filled."""
+        """Make one move: start a missing process; kill, stop or continue one."""
         here = Counter(actor.name.rpartition("-")[0] for actor in self._actors.values())
         missing = list((Counter(self.crew) - here).elements())
         if missing:
@@ -355,12 +338,12 @@ class Field:
         self._pace()
 
     def kill(self, pidfd: int) -> None:
-        """Kill somebody; what it may have had in hand is counted, unless it had ended before."""
+        """Kill a process."""
         self._signal(pidfd, signal.SIGKILL)
         self._reap(pidfd)
 
     def play(self, going: Callable[[], bool]) -> None:
-        """Everybody on the field, a move of the schedule after every few lines, while it goes."""
+        """Start all processes; make a move of the schedule after each few lines while it goes."""
         for kind in self.crew:
             self.start(kind)
         self._pace()
@@ -374,7 +357,7 @@ class Field:
     # ---- the end
 
     def finish(self) -> Counts:
-        """End everybody, have the rest handled by one worker, and count."""
+        """End all processes, let one worker handle the rest, and count."""
         for pidfd in list(self._actors):
             actor = self._actors[pidfd]
             if actor.role.killed:
@@ -409,7 +392,7 @@ class Field:
         os.close(lock)
 
     def _bring_back(self) -> int:
-        """Everything that is not waiting to be handled becomes due now; how many there are."""
+        """Make all tasks due; returns how many there are."""
         store = NftbanStore(spool_at(str(self.root)))
         tasks = {task.id: task for task in store.look() if isinstance(task, Task)}
         back = [Move(task, BACK[task.state](task)) for task in tasks.values() if task.state in BACK]
@@ -418,7 +401,7 @@ class Field:
         return len(tasks)
 
     def count(self) -> Counts:
-        """What the ledger and the spool come to."""
+        """Count by the ledger and the spool."""
         by: dict[str, set[str]] = {}
         ended: Counter[str] = Counter()
         for line in self.lines:
@@ -456,23 +439,20 @@ class Field:
         )
 
     def _standing(self) -> Iterator[tuple[str, str]]:
-        """Whatever lies below queue/ that is a task or may have been one, and its description."""
+        """Yield each file below queue/ that is or was a task, and its description."""
         queue = self.root / "queue"
         for path in queue.rglob("*"):
             task = b"TASK_DESCRIPTION=" in path.read_bytes() if path.is_file() else False
             # Neither a draft that was never acknowledged, nor what the journal keeps for an undo.
             if task and not path.name.startswith("T.") and "journal" not in path.parts:
-                text = path.read_text(errors="replace")
-                yield (
-                    str(path.relative_to(queue)),
-                    text.split('TASK_DESCRIPTION="')[1].split('"')[0],
-                )
+                text = path.read_text(errors="replace").split('TASK_DESCRIPTION="')[1]
+                yield str(path.relative_to(queue)), text.split('"')[0]
 
 
 def overlaps(lines: Collection[Line]) -> Iterator[str]:
-    """Each handler during whose work one of another holder of the lock began.
+    """Yield each handler that began during the work of one of another lock holder.
 
-    One that was killed says no end, and nobody knows how long it worked.
+    A killed handler reports no end, and its duration is unknown.
     """
     began: dict[tuple[str, str], int] = {}
     begins: list[Line] = []
@@ -481,24 +461,23 @@ def overlaps(lines: Collection[Line]) -> Iterator[str]:
             began[line.name, line.detail] = len(begins)
             begins.append(line)
         elif line.event in ("ok", "fail"):
-            since = began.pop((line.name, line.detail))
-            for other in begins[since:]:
+            for other in begins[began.pop((line.name, line.detail)) :]:
                 if other.name != line.name:
                     yield f"{other.name} began {other.task} beside {line.name} at {line.task}"
 
 
 def needless(lines: Collection[Line], killed: Mapping[str, int]) -> Iterator[str]:
-    """Each task that was handled again though nobody who may have had it in hand was killed.
+    """Yield each repeated task that no killed process may have claimed.
 
-    `killed` says of those who were how much they may have had.
+    `killed` has how many tasks each killed process may have claimed.
     """
     by: dict[str, list[str]] = {}
     for line in lines:
         if line.event == "ok":
             by.setdefault(line.task, []).append(line.name)
-    in_hand = Counter(killed)
+    claimed = Counter(killed)
     for task, names in by.items():
         for name in names[:-1]:
-            if in_hand[name] <= 0:
+            if claimed[name] <= 0:
                 yield f"{task} after {name}"
-            in_hand[name] -= 1
+            claimed[name] -= 1

@@ -1,4 +1,4 @@
-"""What shells make of the files that we write and of those that we accept, on many hostile values.
+"""How shells read the files that we write and those that we accept, on many hostile values.
 
 `python tests/rivals/fuzz.py --values N --seed S` is the big run: each value through every shell
 that is installed, in every locale that can be made. tests/engine/test_quoting.py runs a slice.
@@ -23,15 +23,13 @@ from engine.model import State, Task
 from engine.stores.nftban import form
 
 WORDS: Mapping[str, tuple[str, ...]] = {
-    "bash": ("bash",),
+    **{name: (name,) for name in ("bash", "dash", "mksh")},
     "bash --posix": ("bash", "--posix"),
-    "dash": ("dash",),
     "busybox sh": ("busybox", "sh"),
-    "mksh": ("mksh",),
     "zsh --emulate sh": ("zsh", "--emulate", "sh"),
     "yash": ("yash", "--posixly-correct"),
 }
-"""Every shell that somebody may source our files with, and how it is called."""
+"""Every shell that may source our files, and its command."""
 
 CHARMAPS = {"GBK": "zh_CN.GBK", "BIG5": "zh_TW.BIG5", "SHIFT_JIS": "ja_JP.SJIS"}
 """Those in which the second byte of a character may be a backslash or a backtick."""
@@ -57,15 +55,13 @@ def shells() -> dict[str, tuple[str, ...]]:
 
 
 def plain_locales() -> list[Locale]:
-    """The two that every C library of today has."""
-    return [
-        Locale("C", {"LC_ALL": "C"}, "latin-1"),
-        Locale("C.UTF-8", {"LC_ALL": "C.UTF-8"}, "utf-8"),
-    ]
+    """Return the two locales that every C library has."""
+    utf_8 = Locale("C.UTF-8", {"LC_ALL": "C.UTF-8"}, "utf-8")
+    return [Locale("C", {"LC_ALL": "C"}, "latin-1"), utf_8]
 
 
 def make_locale(charmap: str, folder: Path) -> Locale:
-    """A locale in which a character's second byte can be ASCII, made below a folder.
+    """Make a locale, below a folder, in which the second byte of a character can be ASCII.
 
     Raises:
         LookupError: it cannot be made here, with the reason.
@@ -73,22 +69,15 @@ def make_locale(charmap: str, folder: Path) -> Locale:
     name = CHARMAPS[charmap]
     if shutil.which("localedef") is None:
         raise LookupError("localedef is not installed")
-    said = subprocess.run(
-        # -c: Shift-JIS has a yen sign where ASCII has the backslash; localedef only warns of it.
-        ["localedef", "-c", "-i", name.partition(".")[0], "-f", charmap, str(folder / name)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    # -c: Shift-JIS has a yen sign where ASCII has the backslash; localedef only warns of it.
+    argv = ["localedef", "-c", "-i", name.partition(".")[0], "-f", charmap, str(folder / name)]
+    made = subprocess.run(argv, capture_output=True, text=True, check=False)
     if not (folder / name).is_dir():
-        raise LookupError(f"localedef: {said.stderr.strip()[-200:] or said.returncode}")
+        raise LookupError(f"localedef: {made.stderr.strip()[-200:] or made.returncode}")
     locale = Locale(name, {"LC_ALL": name, "LOCPATH": str(folder)}, charmap.lower())
-    bash = shutil.which("bash")
-    if bash is not None:
-        measure = "K=$(printf '\\203\\134'); printf %s ${#K}"
-        length = subprocess.run(
-            [bash, "-c", measure], env=dict(locale.environ), capture_output=True, check=True
-        )
+    if bash := shutil.which("bash"):
+        argv = [bash, "-c", "K=$(printf '\\203\\134'); printf %s ${#K}"]
+        length = subprocess.run(argv, env=dict(locale.environ), capture_output=True, check=True)
         if charmap != "BIG5" and length.stdout != b"1":
             raise LookupError(f"bash does not know {name}: {length.stderr.decode()}")
     return locale
@@ -160,29 +149,16 @@ class Yard:
 # ---- what is thrown at them
 
 NASTY: tuple[bytes, ...] = (
-    *(b"\\", b'"', b"$", b"`", b"'", b"!", b"!!", b"#", b";", b"&", b"|", b"~", b"*", b"?"),
-    *(b"<", b">", b"(", b")", b"=", b"%s", b"-n", b"[a]", b"{a,b}", b" ", b"\t", b"\n", b"\r"),
-    *(b"\\\n", b"\r\n", b"\0", b"\x01", b"\x07", b"\x1b[2J", b"\x7f", b"\x80", b"\x81", b"\xff"),
-    *(b"$(touch pwned)", b"`touch pwned`", b"${HOME}", b"$((1+1))", b"$'a'", b"\\x41", b"\\0"),
-    *(
-        b'"; touch pwned; #',
-        b'\\"; touch pwned; #',
-        b"\n touch pwned\n",
-        b"> pwned",
-        b'\\"',
-        b"\\\\",
-    ),
-    *(b"\\n", b"\\w", b"\xef\xbb\xbf", b"\xc2\x85", b"\xe2\x80\xa8", b"\xe2\x80\xae", b"a", b"B9"),
-    *(
-        "\u4f60\\".encode(),
-        '\u4f60"; touch pwned; #'.encode(),
-        "\u00e9".encode(),
-        b"\x83\\",
-        b"\xc4",
-    ),
-    *("\u4f60".encode("gbk"), "\u8aaa".encode("big5"), "\u8868".encode("shift_jis"), b""),
-)
-"""What means something to a shell, a terminal or a decoder; the last row ends in a backslash."""
+    b"\\", b'"', b"$", b"`", b"'", b"!", b"!!", b"#", b";", b"&", b"|", b"~", b"*", b"?", b"<",
+    b">", b"(", b")", b"=", b"%s", b"-n", b"[a]", b"{a,b}", b" ", b"\t", b"\n", b"\r", b"\\\n",
+    b"\r\n", b"\0", b"\x01", b"\x07", b"\x1b[2J", b"\x7f", b"\x80", b"\x81", b"\xff", b"\\n",
+    b"$(touch pwned)", b"`touch pwned`", b"${HOME}", b"$((1+1))", b"$'a'", b"\\x41", b"\\0",
+    b'"; touch pwned; #', b'\\"; touch pwned; #', b"\n touch pwned\n", b"> pwned", b'\\"',
+    b"\\\\", b"\\w", b"\xef\xbb\xbf", b"\xc2\x85", b"\xe2\x80\xa8", b"\xe2\x80\xae", b"a", b"B9",
+    "\u4f60\\".encode(), '\u4f60"; touch pwned; #'.encode(), "\u00e9".encode(), b"\x83\\",
+    b"\xc4", "\u4f60".encode("gbk"), "\u8aaa".encode("big5"), "\u8868".encode("shift_jis"), b"",
+)  # fmt: skip
+"""Bytes that mean something to a shell, a terminal or a decoder."""
 
 CODECS = ("utf-8", "latin-1", "utf-8", "gbk")
 
@@ -198,15 +174,14 @@ def hostile(rng: random.Random) -> str:
 
 
 def cleaned(value: str) -> str:
-    """What is left of a value in a file of assignments: ASCII, on one line."""
+    """A value as a file of assignments keeps it: ASCII, on one line."""
     return "".join(" " if c < " " or c == "\x7f" else c if c < "\x7f" else "_" for c in value)
 
 
 def a_task(rng: random.Random) -> Task:
-    """A task all of whose words are hostile."""
-    return Task(
-        IDENT, "job", State.PENDING, NOW, description=hostile(rng) or "-", error=hostile(rng)
-    )
+    """A task with hostile words."""
+    words, error = hostile(rng) or "-", hostile(rng)
+    return Task(IDENT, "job", State.PENDING, NOW, description=words, error=error)
 
 
 VERBS: tuple[Callable[[Task], Task], ...] = (
@@ -231,29 +206,14 @@ def rewritten(text: bytes) -> Iterator[bytes]:
 
 
 TOKENS: tuple[bytes, ...] = (
-    *(b'K0="', b'K1="', b'"', b"\n", b" ", b"\t", b"#", b"\\", b"a", b"$", b"`", b"'", b";", b"&"),
-    *(b"K2=", b"export ", b'K0+="', b"\\\n", b"\\$", b'\\"', b"\\`", b"\\\\", b"\\n", b"\\x", b"!"),
-    *(b'K1="b"\n', b'K2="x" # c\n', b'K1="x"touch pwned\n', b"#\n", b'"x\n', b"\r", b"\0", b"="),
-    *(
-        b"touch pwned",
-        b"$(touch pwned)",
-        b"\xef\xbb\xbf",
-        b"\xc3\xa9",
-        b"\xe4\xbd\xa0",
-        b"# \xe4\xbd",
-    ),
-    *("\u4f60\\".encode(), '\u4f60\\"; touch pwned; #'.encode(), "\u4f60".encode("gbk"), b"\x7f"),
-    *(
-        b"# \xe4\xbd\xa0\n",
-        b"\x0b",
-        b"\x0c",
-        b"\x85",
-        b"\xc2\xa0",
-        b"\xe3\x80\x80",
-        b"=~",
-        b"K0=(a)",
-    ),
-)
+    b'K0="', b'K1="', b'"', b"\n", b" ", b"\t", b"#", b"\\", b"a", b"$", b"`", b"'", b";", b"&",
+    b"K2=", b"export ", b'K0+="', b"\\\n", b"\\$", b'\\"', b"\\`", b"\\\\", b"\\n", b"\\x", b"!",
+    b'K1="b"\n', b'K2="x" # c\n', b'K1="x"touch pwned\n', b"#\n", b'"x\n', b"\r", b"\0", b"=",
+    b"touch pwned", b"$(touch pwned)", b"\xef\xbb\xbf", b"\xc3\xa9", b"\xe4\xbd\xa0",
+    b"# \xe4\xbd", "\u4f60\\".encode(), '\u4f60\\"; touch pwned; #'.encode(),
+    "\u4f60".encode("gbk"), b"\x7f", b"# \xe4\xbd\xa0\n", b"\x0b", b"\x0c", b"\x85", b"\xc2\xa0",
+    b"\xe3\x80\x80", b"=~", b"K0=(a)",
+)  # fmt: skip
 
 
 def foreign(rng: random.Random) -> bytes:
