@@ -1,4 +1,4 @@
-"""`make bench`: what engine and console cost, beside the bare floor measured in the same run.
+"""`make bench`: the cost of engine and console, beside a bare floor measured in the same run.
 
 Ratios are what to read: the machine's speed cancels out of them. Rounds are interleaved, medians
 are printed. Times are microseconds a task unless they say otherwise.
@@ -100,20 +100,12 @@ def floor(
 
 def ours(folder: str, number: int, *, durable: bool = False, batch: int = 1) -> tuple[float, float]:
     """add by swap (or swap_all), then take and ack by swap."""
-    spool = Spool(
-        f"{folder}/queue/pending",
-        f"{folder}/queue/work",
-        f"{folder}/queue/dlq",
-        max_pending=10**9,
-        durable=durable,
-    )
-    make_spool(spool, exclusive=True)
-    store = NftbanStore(spool)
+    queue, words = f"{folder}/queue", "Feed enabled: spamhaus"
+    spool = Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq", max_pending=10**9)
+    make_spool(spool._replace(durable=durable), exclusive=True)
+    store = NftbanStore(spool._replace(durable=durable))
     began = time.perf_counter()
-    new = (
-        verbs.enqueue("feeds_sync", began, f"{n:08x}", "Feed enabled: spamhaus")
-        for n in range(number)
-    )
+    new = (verbs.enqueue("feeds_sync", began, f"{n:08x}", words) for n in range(number))
     if batch > 1:
         for outcome in store.swap_all(Move(None, task) for task in new):
             assert outcome.error is None
@@ -141,29 +133,26 @@ def compare(name: str, number: int, rounds: int, **options: object) -> None:
             mine = ours(folder, number, **options)  # type: ignore[arg-type]
         pairs.append((bare, mine))
 
-    def micro(index: int, part: int) -> float:
-        return median(pair[index][part] for pair in pairs) / number * 1e6
-
-    def ratio(part: int) -> float:
-        return median(mine[part] / bare[part] for bare, mine in pairs)
-
-    whole = median(sum(mine) / sum(bare) for bare, mine in pairs)
-    print(
-        f"{name:28} {number:>7,}  floor {micro(0, 0):6.1f} + {micro(0, 1):6.1f}"
-        f"  ours {micro(1, 0):6.1f} + {micro(1, 1):6.1f}"
-        f"  x{ratio(0):.2f} + x{ratio(1):.2f}  all x{whole:.2f}"
-    )
+    spent = [
+        median(pair[side][part] for pair in pairs) / number * 1e6
+        for side in range(2)
+        for part in range(2)
+    ]
+    ratios = [median(mine[part] / bare[part] for bare, mine in pairs) for part in range(2)]
+    ratios.append(median(sum(mine) / sum(bare) for bare, mine in pairs))
+    line = "  floor {:6.1f} + {:6.1f}  ours {:6.1f} + {:6.1f}  x{:.2f} + x{:.2f}  all x{:.2f}"
+    print(f"{name:28} {number:>7,}{line.format(*spent, *ratios)}")
 
 
 def growth(name: str, cycle: Cycle, small: int, large: int, rounds: int) -> None:
     """One line: what a task costs in a large queue against a small one."""
     ratios = []
     for _ in range(rounds):
-        with scratch() as folder:
-            few = sum(cycle(folder, small)) / small
-        with scratch() as folder:
-            many = sum(cycle(folder, large)) / large
-        ratios.append(many / few)
+        costs = []
+        for number in (large, small):
+            with scratch() as folder:
+                costs.append(sum(cycle(folder, number)) / number)
+        ratios.append(costs[0] / costs[1])
     print(f"{name:28} {large:,} against {small:,}: x{median(ratios):.2f} a task")
 
 
@@ -173,7 +162,7 @@ def growth(name: str, cycle: Cycle, small: int, large: int, rounds: int) -> None
 def system_calls() -> None:
     """Calls a task of add, take and ack, by strace on a child with and without tasks."""
     if shutil.which("strace") is None:
-        print("system calls: left out, strace is not installed")
+        print("system calls: not counted, strace is not installed")
         return
     number = 500
     for name in ("floor", "ours"):
@@ -205,11 +194,9 @@ def process_next(waiting: int, rounds: int) -> None:
         make_spool(spool, exclusive=True)
         store = NftbanStore(spool._replace(durable=False, max_pending=waiting))
         later = time.time() + 86400
-        tasks = (
-            verbs.nack(verbs.enqueue("feeds_sync", later - n, f"{n:08x}"), later, "")
-            for n in range(waiting)
-        )
-        assert all(o.error is None for o in store.swap_all(Move(None, task) for task in tasks))
+        new = (verbs.enqueue("feeds_sync", later - n, f"{n:08x}") for n in range(waiting))
+        moves = (Move(None, verbs.nack(task, later, "")) for task in new)
+        assert all(outcome.error is None for outcome in store.swap_all(moves))
         store.close()
         # Without settings of another program, and with compiled modules, as installed.
         foreign = ("NFTBAN_", "PYTHONDONTWRITEBYTECODE")
@@ -219,14 +206,13 @@ def process_next(waiting: int, rounds: int) -> None:
         rows = []
         _cpu(mine, clean, folder)
         for _ in range(rounds):
-            nothing = _cpu(bare, clean, folder)
-            ours_ = _cpu(mine, clean, folder)
+            spent = _cpu(bare, clean, folder), _cpu(mine, clean, folder)
             began = time.process_time()
             fd = os.open(spool.pending, os.O_RDONLY)
             for name in os.listdir(fd):
                 os.stat(name, dir_fd=fd, follow_symlinks=False)
             os.close(fd)
-            rows.append((nothing, ours_, time.process_time() - began))
+            rows.append((*spent, time.process_time() - began))
     nothing, whole, scan = (1000 * median(row[n] for row in rows) for n in range(3))
     net = median((row[1] - row[2]) / row[0] for row in rows)
     print(

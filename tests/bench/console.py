@@ -1,4 +1,4 @@
-"""What the console costs: the real program on a pseudo terminal, measured from outside.
+"""The cost of the console: the real program on a pseudo terminal, measured from outside.
 
 Bytes are exact. Processor time is that of all its threads, as the kernel counts it, in
 milliseconds; the machine's speed is in it, so floors are measured beside it. Wall-clock times mean
@@ -20,7 +20,7 @@ import tempfile
 import termios
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -137,13 +137,26 @@ class Screen:
 
 
 @contextmanager
-def showing(*words: str, size: tuple[int, int] = SIZE) -> Iterator[Screen]:
-    """The console with these words on its command line, on the screen that they open."""
-    screen = Screen([sys.executable, "-P", "-m", "tui.cli", *words], size)
+def running(argv: Sequence[str], size: tuple[int, int] = SIZE) -> Iterator[Screen]:
+    """A Python program on a pseudo terminal."""
+    screen = Screen([sys.executable, *argv], size)
     try:
         yield screen
     finally:
         screen.close()
+
+
+def showing(*words: str) -> AbstractContextManager[Screen]:
+    """The console with these words on its command line, on the screen that they open."""
+    return running(["-P", "-m", "tui.cli", *words])
+
+
+@contextmanager
+def empty_app() -> Iterator[Screen]:
+    """The empty program, once it has painted."""
+    with running(["-c", EMPTY]) as empty:
+        empty.until("all is well")
+        yield empty
 
 
 class Place:
@@ -179,9 +192,8 @@ def start(place: str, rounds: int) -> None:
             began = time.perf_counter()
             subprocess.run(argv, check=True, cwd=ROOT)
             spent[name].append((time.perf_counter() - began) * 1000)
-        empty = Screen([sys.executable, "-c", EMPTY])
-        seen["empty app"].append(empty.until("all is well"))
-        empty.close()
+        with running(["-c", EMPTY]) as empty:
+            seen["empty app"].append(empty.until("all is well"))
         for screen, text in wanted.items():
             with showing("--open", screen, place) as console:
                 if screen == "overview":
@@ -199,21 +211,16 @@ def start(place: str, rounds: int) -> None:
 
 
 def keys(place: str) -> None:
-    """What a key costs in the list, beside one that the library throws away."""
-    empty = Screen([sys.executable, "-c", EMPTY])
-    empty.until("all is well")
-    empty.settle()
-    cpu = median(empty.key(b"z")[0] for _ in range(15))
-    empty.close()
+    """Print the cost of a key in the list, beside one that the library throws away."""
+    with empty_app() as empty:
+        empty.settle()
+        cpu = median(empty.key(b"z")[0] for _ in range(15))
     print(f"key    {'unused, empty app':20} CPU {cpu:5.2f} ms")
     with showing("--open", "queue", place) as console:
         console.until("row 2026")
         console.settle()
-        for name, key, times in (
-            ("cursor", b"j", 15),
-            ("page", b"\x1b[6~", 8),
-            ("unused", b"\x1b[24~", 8),
-        ):
+        keys = ("cursor", b"j", 15), ("page", b"\x1b[6~", 8), ("unused", b"\x1b[24~", 8)
+        for name, key, times in keys:
             answers = [console.key(key) for _ in range(times)]
             cpu, size = (median(values) for values in zip(*answers, strict=True))
             print(f"key    {name:20} CPU {cpu:5.2f} ms, {size:6,.0f} bytes")
@@ -236,11 +243,9 @@ def steady(places: Sequence[Place], seconds: float) -> None:
                 console.settle()
                 size, cpu = console.rest(seconds, act)
             print(f"rest   {screen:8} {name:24} {size:6,.0f} B/s, {cpu:.2f} % CPU")
-    empty = Screen([sys.executable, "-c", EMPTY])
-    empty.until("all is well")
-    empty.settle()
-    size, cpu = empty.rest(seconds)
-    empty.close()
+    with empty_app() as empty:
+        empty.settle()
+        size, cpu = empty.rest(seconds)
     print(f"rest   {'empty app':33} {size:6,.0f} B/s, {cpu:.2f} % CPU")
 
 

@@ -1,4 +1,4 @@
-"""What a plan costs: frozen, and carried out beside a bare loop of the same system calls."""
+"""The cost of a plan: to freeze it, and to carry it out, beside the same system calls alone."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def filled(folder: str, number: int) -> Spool:
 
 
 class Spent(NamedTuple):
-    """What something took."""
+    """Seconds by the clock and of the processor."""
 
     wall: float
     cpu: float

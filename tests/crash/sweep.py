@@ -20,14 +20,7 @@ if __name__ == "__main__":
 
     wrapper.fix()
 
-from tests.crash import (
-    commands,
-    kannader,
-    mail,
-    nftban,
-    plans,
-    zgb,
-)  # only now, when the clock is fixed
+from tests.crash import commands, kannader, mail, nftban, plans, zgb  # the clock is fixed now
 from tests.crash.harness import Result
 
 ROOT = Path(__file__).resolve().parents[2]
