@@ -77,12 +77,10 @@ def test_a_lock_that_a_power_cut_left_can_be_taken(tmp_path: Path) -> None:
         now += locks.RENEWAL
         lock.renew()
         lock.release()
-
     left = list(nftban.disks(recording))
     for number, (_, contents) in enumerate(left):
         write_out(contents, f"{tmp_path}/{number}")
         locks.acquire(f"{tmp_path}/{number}/queue.lock", 1200, lambda: now + 10).release()
-
     assert len(left) > 10
 
 

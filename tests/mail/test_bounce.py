@@ -84,7 +84,6 @@ def test_a_bounce_is_a_report_in_three_parts() -> None:
 def test_the_status_is_that_of_the_last_attempt() -> None:
     """By the names of RFC 3464: who, what became of it, why, and when."""
     about_mail, about_recipient = fields()
-
     assert about_mail == {
         "Reporting-MTA": "dns; host.example.org",
         "Arrival-Date": "Fri, 20 Nov 2026 10:20:00 +0000",

@@ -148,7 +148,6 @@ def test_queued_mail_is_told_by_its_task(book: Book) -> None:
     book.ledger.attempt(TASK, 2, "curl", ADMIN)
     book.ledger.already_sent(TASK, "", 1_795_167_890.0)
     book.ledger.unqueued("/var/lib/nftban/mailspool/mail-1")
-
     assert [line.removeprefix("[2026-11-20 09:46:05] ") for line in book.log] == [
         f"[WARN] MAIL_SEND_IN_DOUBT task_id={TASK} transport=curl since=2026-11-20T09:44:50Z: "
         "an earlier attempt ended without a result, the mail may arrive twice",
@@ -258,10 +257,8 @@ def test_of_a_huge_file_the_end_is_kept(book: Book) -> None:
         file.seek(0, os.SEEK_END)
         file.write(b"\n" + b"".join(line(n) for n in range(40)))
     ledger = few(book, 20)
-
     for _ in range(10):
         ledger.accepted("inline", 1, "curl", ADMIN)
-
     lines = book.records.splitlines()
     assert 20 <= len(lines) <= 30
     assert all(json.loads(each) for each in lines)

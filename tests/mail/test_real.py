@@ -150,7 +150,6 @@ def test_mailx_delivers_the_text_it_was_given(text: str, tmp_path: Path) -> None
     mail = a_mail()._replace(text=text)
     with Server() as server:
         a_mailx(tmp_path, server.port).send(mail, never)
-
     (received,) = server.mails
     header, body = received.data.split(b"\r\n\r\n", 1)
     read = message_from_bytes(header, policy=email.policy.default)

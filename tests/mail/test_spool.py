@@ -71,7 +71,6 @@ def test_a_mail_is_kept_as_the_contract_has_it(spool: MailSpool) -> None:
     meta = spool.keep(THEIRS, "admin@example.com", SUBJECT, Content("text body", html=False))
     assert names(Path(meta).parent) == ["body.txt", "meta.sh", "queuing"]
     spool.queued(THEIRS)
-
     folder = Path(spool.folder, THEIRS)
     expected = META.replace("/var/lib/nftban/mailspool", spool.folder)
     expected = expected.replace("body.html", "body.txt").replace("1795167964", "1795170000")

@@ -75,7 +75,6 @@ def test_a_damaged_file_stops_all_mail_and_is_kept(path: Path, content: bytes) -
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     suspensions = opened(path)
-
     for ask in (
         suspensions.read,
         lambda: suspensions.suspend("curl", NOW, "op", ""),
@@ -84,7 +83,6 @@ def test_a_damaged_file_stops_all_mail_and_is_kept(path: Path, content: bytes) -
         with pytest.raises(ValueError, match=r"suspended: .*: no mail is sent until") as caught:
             ask()
         assert "\n" not in str(caught.value)
-
     assert path.read_bytes() == content
 
 

@@ -288,7 +288,6 @@ def test_with_hidden_processes_only_a_forced_postfix_is_used(machine: Machine, h
         (machine.folder / f"proc{'/1' if hidden == 'folders' else ''}").rename(
             machine.folder / "hidden"
         )
-
     assert machine.ways().absence("postfix").endswith("force the method postfix if it does")
     assert chosen(machine.ways(method="postfix")) == "postfix"
     assert chosen(machine.ways(method="sendmail")) == "sendmail"
@@ -431,7 +430,6 @@ def test_a_transport_is_imported_when_it_is_examined() -> None:
         "print(known(), 'subprocess' in sys.modules)\n"
         "ways.choose(); print(known(), 'subprocess' in sys.modules)\n"
     )
-
     argv = [sys.executable, "-c", script]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "['system'] False\n['memory', 'system'] False\n"
