@@ -85,7 +85,7 @@ def test_the_domain_is_kept_out_of_a_refusal_and_compared_in_lower_case() -> Non
 
 @given(st.text(st.characters() | st.sampled_from("ab.@-%+ \r\n<>,;\"'")), st.booleans())
 def test_nothing_taken_can_be_read_as_more(text: str, strict: bool) -> None:
-    """Whatever the text: refused, or printable ASCII with at most one @ and nothing to quote."""
+    """Any text is refused, or it is printable ASCII with at most one @ and nothing to quote."""
     try:
         address = checked(text, strict)
     except BadMail:

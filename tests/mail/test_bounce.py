@@ -151,7 +151,7 @@ def test_another_process_makes_the_same_bytes() -> None:
     assert again.stdout == made() == made()
 
 
-def test_of_endless_headers_the_first_are_returned() -> None:
+def test_a_bounce_has_the_first_of_endless_headers() -> None:
     """Of endless headers a bounce has the first."""
     mail = MAIL._replace(headers=b"X-Long: " + b"a" * (1 << 20) + b"\n")
     assert len(made(mail)) < HEADERS_LIMIT + 4096
@@ -188,7 +188,7 @@ def test_headers_are_taken_out_of_the_wire_form(contents: bytes, headers: bytes)
     assert wire.headers(io.BytesIO(contents)) == headers
 
 
-def test_of_long_headers_whole_lines_are_taken() -> None:
+def test_a_limit_of_headers_keeps_whole_lines() -> None:
     """Nothing beyond the limit is read, and no line is cut."""
     contents = io.BytesIO(wired(b"A: 1\n" * 100 + b"\nbody\n"))
     assert wire.headers(contents, 20) == b"A: 1\nA: 1\nA: 1"

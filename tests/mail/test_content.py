@@ -22,7 +22,7 @@ NOBODY = 65534
 
 
 class Allowed:
-    """A folder that may be mailed from, and what lies beside it."""
+    """A folder that may be mailed from, and the folder above it."""
 
     def __init__(self, above: Path) -> None:
         self.above = above

@@ -54,7 +54,7 @@ LIKE_SENDMAIL = ("postfix", "sendmail", "exim", "msmtp")
 
 
 class Place:
-    """A folder in which one program is whatever a test wants it to be."""
+    """A folder with one program, which a test writes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -70,12 +70,12 @@ class Place:
         return make(settings, System(str(self.folder), environ))
 
     def told(self) -> dict[str, object]:
-        """What the recorder was told."""
+        """The arguments and environment of the recorder."""
         told: dict[str, object] = json.loads((self.folder / "told").read_text())
         return told
 
     def given(self) -> bytes:
-        """What the recorder was given on standard input."""
+        """The input of the recorder."""
         return (self.folder / "given").read_bytes()
 
     def untouched(self) -> bool:
@@ -135,9 +135,9 @@ HOSTILE = (
 
 @each("address", HOSTILE)
 @each("name", ["sendmail", "mailx"], place=Place)
-def test_no_program_is_told_a_hostile_address(place: Place, name: str, address: str) -> None:
-    """Whatever compose let through: what could be an option, a second address, a file or a
-    command is refused for ever, as recipient and as sender, and is safe to show."""
+def test_no_program_gets_a_hostile_address(place: Place, name: str, address: str) -> None:
+    """A text that could be an option, a second address, a file or a command is refused for good,
+    as recipient and as sender, with a printable message."""
     transport = place.transport(name)
     for mail in (MAIL._replace(recipient=address), MAIL._replace(sender=address)):
         with pytest.raises(NotSent) as failure:
@@ -162,8 +162,10 @@ def test_mailx_refuses_an_address_that_it_takes_for_a_file(tmp_path: Path) -> No
 
 @each("name", MADE)
 @each("size", [1, 1000, 1_000_000], place=Place)
-def test_who_does_not_read_the_mail_has_not_taken_it(place: Place, name: str, size: int) -> None:
-    """Status 0 counts for nothing where part of the mail was never read, however small it is."""
+def test_a_program_that_does_not_read_the_mail_has_failed(
+    place: Place, name: str, size: int
+) -> None:
+    """Status 0 is no success if the program did not read the mail, of any size."""
     mail = MAIL._replace(data=b"x" * size, text="x" * size)
     with pytest.raises(NotSent) as failure:
         place.transport(name, "#!/bin/sh\nexit 0\n").send(mail, never)
@@ -185,7 +187,7 @@ def test_a_failure_has_its_reason(place: Place, name: str, script: str, reason: 
 
 @each("name", ["sendmail", "mailx"], place=Place)
 def test_a_program_has_as_long_as_the_settings_say(place: Place, name: str) -> None:
-    """An attempt takes no longer than max_time, whatever the program waits for."""
+    """An attempt takes at most `max_time` seconds."""
     with pytest.raises(NotSent, match=r"did not end within 0\.2 s") as failure:
         place.transport(name, "#!/bin/sh\nexec sleep 600\n", seconds=0.2).send(MAIL, never)
     assert failure.value.reason is Reason.TIMEOUT

@@ -76,7 +76,7 @@ def book(tmp_path: Path) -> Book:
 
 
 def first(book: Book) -> None:
-    """The mail of the golden files that was accepted at once."""
+    """The mail of the golden files that was accepted."""
     book.at("09:44:50").attempt("inline", 1, "sendmail", ADMIN)
     book.ledger.accepted("inline", 1, "sendmail", ADMIN)
 
@@ -126,8 +126,8 @@ def test_metrics_are_those_of_the_real_program(book: Book) -> None:
     assert prom.read_bytes() == (GOLDEN / "mail.after-failure.prom").read_bytes()
 
 
-def test_all_transports_are_told_of() -> None:
-    """What is counted stands there for each of the six; what is chosen may be none."""
+def test_metrics_have_a_line_for_each_transport() -> None:
+    """Each counter has a line for each of the six transports; the chosen one may be none."""
     figures = MailFigures({"exim": 3}, {}, {"curl": 2, "memory": 9}, 7, 1, 2, 61.9)
     text = render(figures).decode()
     assert text.count("\n\n") == 7
@@ -142,8 +142,8 @@ def test_all_transports_are_told_of() -> None:
 # Lines that the real program has not
 
 
-def test_queued_mail_is_told_by_its_task(book: Book) -> None:
-    """Its id stands where inline does; in doubt and already sent are said, with the moment."""
+def test_queued_mail_is_logged_by_its_task(book: Book) -> None:
+    """Lines have the task's id; a doubt and a mail already sent have a time."""
     book.at("09:46:05").in_doubt(TASK, "curl", 1_795_167_890.0)
     book.ledger.attempt(TASK, 2, "curl", ADMIN)
     book.ledger.already_sent(TASK, "", 1_795_167_890.0)
@@ -179,8 +179,8 @@ def test_failures_have_a_word_in_the_log_and_a_reason_in_the_records(book: Book)
     assert word.read_text() == "rejected_bad_mail\n"
 
 
-def test_no_address_is_told_whole_and_nothing_acts(book: Book) -> None:
-    """Neither in the log nor in the records; control characters and lengths are harmless."""
+def test_addresses_are_cut_and_control_characters_removed(book: Book) -> None:
+    """Log and records have no domain, no control character and no overlong text."""
     odd = 'a"\\\n\x1b[2J\u202e\udce9' + "x" * 5000 + "@secret.example"
     book.at("09:46:05").attempt("inline", 1, "curl", odd)
     book.ledger.gave_up("inline", "curl", 1, "word", odd, "\n\x9b" + "y" * 5000)
@@ -197,7 +197,7 @@ def test_no_address_is_told_whole_and_nothing_acts(book: Book) -> None:
 
 
 def test_a_shorter_value_leaves_nothing_of_the_longer_one(book: Book) -> None:
-    """Whatever a file said before, it says the last value alone."""
+    """A counter file has the last value alone."""
     counters = Counters(book.places.counters)
     counters.put("word", "a longer\nword")
     assert Path(book.places.counters, "word").read_text() == "a longer\ufffdword\n"
@@ -209,7 +209,7 @@ def test_a_shorter_value_leaves_nothing_of_the_longer_one(book: Book) -> None:
 
 
 def line(n: int) -> bytes:
-    """A record of somebody else's."""
+    """A record of another program."""
     return b'{"ts":"2026-11-20T09:44:50Z","transport":"curl","reason":"%06d"}\n' % n
 
 
@@ -248,8 +248,8 @@ def test_the_records_are_rewritten_seldom(book: Book, monkeypatch: pytest.Monkey
     assert 1 <= len(written) <= 12
 
 
-def test_of_a_huge_file_the_end_is_kept(book: Book) -> None:
-    """What somebody let grow is cut to the most, without reading it all."""
+def test_a_huge_file_is_cut_to_its_end(book: Book) -> None:
+    """A file of a gigabyte is cut to the newest records, without reading it all."""
     path = Path(book.places.deliveries)
     path.parent.mkdir()
     with path.open("wb") as file:

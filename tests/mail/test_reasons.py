@@ -113,7 +113,7 @@ def test_a_program_without_words_is_judged_by_its_status(
         (b"sendmail: 450 bytes were written", "unavailable_status_1"),
     ],
 )  # fmt: skip
-def test_other_programs_words(said: bytes, word: str) -> None:
+def test_words_of_other_programs_are_understood(said: bytes, word: str) -> None:
     """Answers and phrases are found in the words of programs that are not run here."""
     failure = reasons.of_program("exim", Ran(1, said, "", False))
     assert failure and failure.word == word
@@ -151,10 +151,10 @@ def test_a_program_must_read_the_mail_and_end_by_itself() -> None:
         (27, b"\nspooldeck uploaded 0\ncurl: (27) no memory\n", "unavailable_memory"),
     ],
 )  # fmt: skip
-def test_only_what_curl_says_for_certain_is_no_doubt(code: int, output: bytes, word: str) -> None:
-    """That not a byte of the mail left it, and that the server never asked for one; where it does
-    not say so, the mail stays in doubt.
-    """
+def test_only_a_mail_that_never_left_curl_is_in_no_doubt(
+    code: int, output: bytes, word: str
+) -> None:
+    """Without doubt is a mail of which curl reports 0 bytes sent and the server no 354."""
     failure = reasons.of_curl(code, output)
     assert (failure.word, failure.doubtful) == (word, not word.endswith("_before_data"))
 
@@ -172,7 +172,7 @@ def test_no_secret_and_no_control_character_is_reported() -> None:
 
 @given(st.integers(-64, 255), st.binary(max_size=400) | st.text(max_size=400).map(str.encode))
 def test_any_output_is_judged(status: int, output: bytes) -> None:
-    """Whatever a program leaves: one word of the alphabet, one printable line, no exception."""
+    """Any output gives one word, one printable line and no exception."""
     for failure in (
         reasons.of_curl(status, output),
         reasons.of_program("exim", Ran(status or 1, output, "", False)),

@@ -36,7 +36,7 @@ def program(tmp_path: Path) -> Make:
 
 
 def ran(path: str, stdin: bytes = b"", timeout: float = 30, grace: float = 5) -> Ran:
-    """Run a program that nobody stops."""
+    """Run a program that is not cancelled."""
     return run([path], stdin, timeout, never, grace=grace)
 
 

@@ -59,17 +59,13 @@ def test_only_a_transport_can_be_suspended(path: Path, name: str) -> None:
     assert not opened(path).resume(name)
 
 
-@each(
-    "content",
-    [
-        *(b"", b"{", b"[]", b"1", b'"curl"', b"\xff\xfe", b"[" * 60_000, b"{}" + b" " * 70_000),
-        *(b'{"smtp": {"since": 1}}', b'{"curl": 1}', b'{"curl": {}}', b'{"curl": {"since": "x"}}'),
-        *(b'{"curl": {"since": true}}', b'{"curl": null}', b'{"curl": {"since": 1, "why": 1}}'),
-        *(b'{"curl": {"since": 1%s}}' % (b"0" * n) for n in (12, 400, 5000)),
-        *(b'{"curl": {"since": %s}}' % n for n in (b"NaN", b"-1", b"Infinity", b"1e300", b"1e999")),
-    ],
-    path=suspended_file,
-)
+@each("content", [
+    b"", b"{", b"[]", b"1", b'"curl"', b"\xff\xfe", b"[" * 60_000, b"{}" + b" " * 70_000,
+    b'{"smtp": {"since": 1}}', b'{"curl": 1}', b'{"curl": {}}', b'{"curl": {"since": "x"}}',
+    b'{"curl": {"since": true}}', b'{"curl": null}', b'{"curl": {"since": 1, "why": 1}}',
+    *(b'{"curl": {"since": 1%s}}' % (b"0" * n) for n in (12, 400, 5000)),
+    *(b'{"curl": {"since": %s}}' % n for n in (b"NaN", b"-1", b"Infinity", b"1e300", b"1e999")),
+], path=suspended_file)  # fmt: skip
 def test_a_damaged_file_stops_all_mail_and_is_kept(path: Path, content: bytes) -> None:
     """Reading, suspending and resuming raise an error, and the file is not written over."""
     path.parent.mkdir(parents=True)

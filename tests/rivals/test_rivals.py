@@ -1,4 +1,4 @@
-"""Rivals on one spool: what goes in comes out, whoever is killed or stopped on the way.
+"""Processes on one spool, killed and stopped at random: each task is handled.
 
 The choices of the schedule are drawn from a seed, which each failure names; when each process
 runs is up to the system, so a seed repeats a failure often, not always. `make soak` plays longer.
@@ -7,9 +7,8 @@ runs is up to the system, so a seed repeats a failure often, not always. `make s
 import os
 from pathlib import Path
 
-import pytest
-
 from tests.rivals.field import BESIDE, OURS, Field, Line, needless, overlaps
+from tests.tables import each
 
 SEED = int(os.environ.get("RIVALS_SEED", "20261120"))
 LINES = 250
@@ -24,16 +23,16 @@ def played(folder: Path, crew: tuple[str, ...]) -> Field:
     return field
 
 
-def test_what_goes_in_comes_out(tmp_path: Path) -> None:
-    """Whoever is killed, nothing is lost, torn or unexpected, no two hold the lock at once, and
-    only what was in the hands of the killed is repeated.
+def test_killed_rivals_lose_no_task(tmp_path: Path) -> None:
+    """Nothing is lost, torn or unexpected, no two processes hold the lock together, and only tasks
+    that a killed process had claimed are repeated.
     """
     counts = played(tmp_path, OURS).count()
     assert counts.broken() == [], f"RIVALS_SEED={SEED}: {counts}"
     assert counts.handled > 20 and counts.kills > 0, f"RIVALS_SEED={SEED}: {counts}"
 
 
-def test_beside_a_program_whose_lock_excludes_nobody_nothing_is_lost(tmp_path: Path) -> None:
+def test_no_task_is_lost_beside_a_program_without_our_lock(tmp_path: Path) -> None:
     """Though it may work at the same time and rewrites in place, every task is handled, whole."""
     field = played(tmp_path, BESIDE)
     counts = field.count()
@@ -44,7 +43,7 @@ def test_beside_a_program_whose_lock_excludes_nobody_nothing_is_lost(tmp_path: P
 # ---- the count itself
 
 
-def test_the_count_sees_what_is_lost(tmp_path: Path) -> None:
+def test_the_count_finds_a_lost_task(tmp_path: Path) -> None:
     """A task that leaves the spool without having been handled is counted as lost, by its name."""
     with Field(tmp_path, SEED, ("produce",)) as field:
         field.start("produce")
@@ -58,37 +57,29 @@ def test_the_count_sees_what_is_lost(tmp_path: Path) -> None:
     assert f"lost: {ack.task}" in counts.broken()
 
 
-@pytest.mark.parametrize(
-    ("ledger", "seen"),
-    [
-        ("a begin t 1, a ok t 1, b begin u 2, b ok u 2", 0),
-        ("a begin t 1, a begin u 2, a ok t 1, a fail u 2, b begin t 3", 0),
-        ("a begin t 1, b begin u 2, a ok t 1, b ok u 2", 1),
-        ("a begin t 1, a begin u 2, a ok t 1, b begin t 3, a ok u 2", 1),
-        ("a begin t 1, b begin u 2, b ok u 2", 0),
-    ],
-)
-def test_the_count_sees_two_at_work_at_once(ledger: str, seen: int) -> None:
-    """Handlers of one holder may overlap; those of two are two in the lock at once; of one that
-    says no end, because it was killed, nothing is known.
-    """
+@each(("ledger", "seen"), [
+    ("a begin t 1, a ok t 1, b begin u 2, b ok u 2", 0),
+    ("a begin t 1, a begin u 2, a ok t 1, a fail u 2, b begin t 3", 0),
+    ("a begin t 1, b begin u 2, a ok t 1, b ok u 2", 1),
+    ("a begin t 1, a begin u 2, a ok t 1, b begin t 3, a ok u 2", 1),
+    ("a begin t 1, b begin u 2, b ok u 2", 0),
+])  # fmt: skip
+def test_the_count_finds_two_lock_holders_at_work(ledger: str, seen: int) -> None:
+    """Handlers of one holder may overlap, those of two may not; one that was killed has no end."""
     lines = [Line(*words.split()) for words in ledger.split(", ")]
     assert len(list(overlaps(lines))) == seen
 
 
-@pytest.mark.parametrize(
-    ("ledger", "killed", "seen"),
-    [
-        ("a ok t 1, a ok u 2, b ok v 3", {}, []),
-        ("a ok t 1, b ok t 2", {"a": 1}, []),
-        ("a ok t 1, b ok t 2", {"b": 1}, ["t after a"]),
-        ("a ok t 1, a ok u 2, b ok t 3, b ok u 4", {"a": 2}, []),
-        ("a ok t 1, a ok u 2, b ok t 3, b ok u 4", {"a": 1}, ["u after a"]),
-    ],
-)
-def test_the_count_sees_what_is_done_again_for_nothing(
+@each(("ledger", "killed", "seen"), [
+    ("a ok t 1, a ok u 2, b ok v 3", {}, []),
+    ("a ok t 1, b ok t 2", {"a": 1}, []),
+    ("a ok t 1, b ok t 2", {"b": 1}, ["t after a"]),
+    ("a ok t 1, a ok u 2, b ok t 3, b ok u 4", {"a": 2}, []),
+    ("a ok t 1, a ok u 2, b ok t 3, b ok u 4", {"a": 1}, ["u after a"]),
+])  # fmt: skip
+def test_the_count_finds_needless_repeats(
     ledger: str, killed: dict[str, int], seen: list[str]
 ) -> None:
-    """Only what was in the hands of somebody killed may be handled again."""
+    """Only a task that a killed process had claimed may be handled again."""
     lines = [Line(*words.split()) for words in ledger.split(", ")]
     assert list(needless(lines, killed)) == seen
