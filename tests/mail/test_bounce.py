@@ -104,9 +104,7 @@ def test_the_status_is_that_of_the_last_attempt() -> None:
     ("not in wire form: it does not end with a line of one dot", "5.0.0", "x-local"),
     ("", "5.0.0", "x-local"),
 ])  # fmt: skip
-def test_only_an_answer_of_a_server_is_an_smtp_diagnostic(
-    error: str, status: str, kind: str
-) -> None:
+def test_only_a_servers_answer_is_an_smtp_diagnostic(error: str, status: str, kind: str) -> None:
     """The code is the server's if it gave one; else it is 5.0.0."""
     _, about_recipient = fields(MAIL._replace(error=error))
     assert about_recipient["Status"] == status
@@ -159,9 +157,7 @@ def test_a_bounce_has_the_first_of_endless_headers() -> None:
 
 @examples(40)
 @given(st.text(), st.text(max_size=300), st.binary(max_size=300))
-def test_no_foreign_text_makes_a_header_or_a_part_of_its_own(
-    recipient: str, error: str, headers: bytes
-) -> None:
+def test_no_foreign_text_makes_a_header_or_part(recipient: str, error: str, headers: bytes) -> None:
     """Any text gives the same three parts, in ASCII, with lines of at most 998 bytes."""
     mail = MAIL._replace(recipient=recipient, error=error, headers=headers)
     data = made(mail)

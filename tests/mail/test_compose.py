@@ -141,9 +141,7 @@ def cut(subject: str) -> str:
 @example("Hi", "N", ("x" * 75 + "\n") * 20 + "\x0b\x0c\x1c\x1e\x7f\x80", True, False)
 @example("Hi", "N", "\n.\n..\n", False, False)
 @example("Hi", "N", "", False, True)
-def test_any_mail_is_read_back(
-    subject: str, name: str, said: str, html: bool, markup: bool
-) -> None:
+def test_mails_are_read_back(subject: str, name: str, said: str, html: bool, markup: bool) -> None:
     """A mail program reads one header of each name, the given subject, and the given text."""
     settings = (HTML if html else PLAIN)._replace(from_name=name, company=name)
     mail = made(Content(said, html=markup), subject, settings)
@@ -248,9 +246,7 @@ def test_a_long_host_stays_whole() -> None:
     (" \r\n ", "", "[P]", "[P] Report from host.example.org"),
     ("", "", "", "Report from host.example.org"),
 ])  # fmt: skip
-def test_the_subject_is_the_one_given(
-    subject: str, override: str, prefix: str, read_as: str
-) -> None:
+def test_the_given_subject_is_used(subject: str, override: str, prefix: str, read_as: str) -> None:
     """Only a mail without a subject has that of the settings."""
     settings = PLAIN._replace(subject=override, subject_prefix=prefix)
     assert read(made(subject=subject, settings=settings))["Subject"] == read_as

@@ -160,9 +160,7 @@ def test_a_huge_file_is_refused_before_it_is_read(allowed: Allowed) -> None:
     assert bytes_read() - before < 1 << 16
 
 
-def test_a_file_that_grows_while_it_is_read_is_refused(
-    allowed: Allowed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_growing_file_is_refused(allowed: Allowed, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that grows faster than it is read is refused at the limit."""
     path = allowed.file("busy.log", b"line\n")
     read = os.read

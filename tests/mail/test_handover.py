@@ -162,9 +162,7 @@ def test_mailx_refuses_an_address_that_it_takes_for_a_file(tmp_path: Path) -> No
 
 @each("name", MADE)
 @each("size", [1, 1000, 1_000_000], place=Place)
-def test_a_program_that_does_not_read_the_mail_has_failed(
-    place: Place, name: str, size: int
-) -> None:
+def test_a_program_must_read_the_whole_mail(place: Place, name: str, size: int) -> None:
     """Status 0 is no success if the program did not read the mail, of any size."""
     mail = MAIL._replace(data=b"x" * size, text="x" * size)
     with pytest.raises(NotSent) as failure:

@@ -26,9 +26,7 @@ HOSTS = """\
         "", "(none)", "a b", "a..b", "-x", "x\n", "a@b", "ü", "x" * 300,
     )),
 ])  # fmt: skip
-def test_the_name_of_the_host(
-    tmp_path: Path, name: str, hosts: str, mailname: str, full: str
-) -> None:
+def test_name_of_the_host(tmp_path: Path, name: str, hosts: str, mailname: str, full: str) -> None:
     """The full name is that of the kernel, of /etc/hosts, of /etc/mailname, the short one, or, if
     no address can have it, localhost."""
     (tmp_path / "hosts").write_text(hosts)

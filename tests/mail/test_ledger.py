@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +25,6 @@ from tests.tables import each
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "nftban"
 TASK = "20261120T094604Z-mail_send-2f72c807"
 ADMIN = "admin@example.com"
-
-
-@pytest.fixture(autouse=True)
-def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Use UTC, as the golden logs do."""
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 class Book:
@@ -314,7 +304,7 @@ def test_a_reader_never_sees_half_a_record(book: Book) -> None:
 
 @each("kind", ["log", "counters", "deliveries", "metrics"])
 @each("make", [Path.mkdir, lambda path: path.symlink_to("/dev/full"), os.mkfifo], book=Book)
-def test_a_file_that_cannot_be_written_stops_no_mail(
+def test_an_unwritable_file_stops_no_mail(
     book: Book, kind: str, make: Callable[[Path], None]
 ) -> None:
     """A FIFO, a folder or a link in place of a file is complained of once; the rest is written."""

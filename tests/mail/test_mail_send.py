@@ -165,9 +165,7 @@ def test_a_bug_fails_the_task_with_its_name(queue: MailQueue) -> None:
     assert len([line for line in queue.office.log() if "may arrive twice" in line]) == 1
 
 
-def test_a_mail_that_cannot_be_marked_is_not_tried(
-    queue: MailQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unmarked_mail_is_not_tried(queue: MailQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without disk space for the mark nothing is sent; the task has the reason and is kept."""
     payload = spooled(queue.office.root)
     task = queue.add(payload)

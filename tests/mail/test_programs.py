@@ -120,9 +120,7 @@ def test_a_certificate_must_be_believed(pem: Certificate, tmp_path: Path) -> Non
     assert "self-signed certificate" in str(failures[0])
 
 
-def test_a_password_comes_from_the_settings_or_from_a_file(
-    pem: Certificate, tmp_path: Path
-) -> None:
+def test_a_password_comes_from_the_settings_or_a_file(pem: Certificate, tmp_path: Path) -> None:
     """A password with quotes, backslashes, blanks and non-ASCII letters arrives unchanged."""
     file = tmp_path / "password"
     file.write_text(f"{SECRET}\n")
@@ -367,7 +365,7 @@ def test_msmtp_delivers_what_it_was_given(body: str, tmp_path: Path) -> None:
     ({"body": "554 5.7.1 spam"}, "rejected_554"), ({"body": DROP}, "connect_lost"),
     ({"body": "what?"}, "connect_lost"),
 ])  # fmt: skip
-def test_messages_of_the_installed_msmtp_are_understood(
+def test_messages_of_msmtp_are_understood(
     script: dict[str, Any], word: str, tmp_path: Path
 ) -> None:
     """Each answer of a server has its word."""

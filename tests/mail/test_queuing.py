@@ -110,7 +110,7 @@ def test_two_housekeepers_make_one_task_per_mail(place: Place) -> None:
     assert len(lines) == place.store.counts()[State.PENDING] == 5
 
 
-def test_mails_that_need_no_task_do_not_block_later_ones(
+def test_mails_without_need_do_not_block_others(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Broken, sent and locked mails are skipped, and a sent one loses its mark."""

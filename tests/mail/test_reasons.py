@@ -80,7 +80,7 @@ def test_the_words_of_the_server_are_reported() -> None:
     (127, "unavailable_status_127", False), (-9, "unavailable_signal_9", False),
     (None, "unavailable_no_status", False),
 ])  # fmt: skip
-def test_a_program_without_words_is_judged_by_its_status(
+def test_a_silent_program_is_judged_by_status(
     status: int | None, word: str, permanent: bool
 ) -> None:
     """The statuses are those of sysexits.h; any other is a transport that does not work."""
@@ -151,9 +151,7 @@ def test_a_program_must_read_the_mail_and_end_by_itself() -> None:
         (27, b"\nspooldeck uploaded 0\ncurl: (27) no memory\n", "unavailable_memory"),
     ],
 )  # fmt: skip
-def test_only_a_mail_that_never_left_curl_is_in_no_doubt(
-    code: int, output: bytes, word: str
-) -> None:
+def test_a_mail_that_never_left_curl_is_in_no_doubt(code: int, output: bytes, word: str) -> None:
     """Without doubt is a mail of which curl reports 0 bytes sent and the server no 354."""
     failure = reasons.of_curl(code, output)
     assert (failure.word, failure.doubtful) == (word, not word.endswith("_before_data"))

@@ -150,9 +150,7 @@ def test_a_mail_of_that_name_is_not_written_over(spool: MailSpool) -> None:
     assert names(spool.folder) == [ID]
 
 
-def test_keeping_a_mail_costs_five_fsyncs(
-    spool: MailSpool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keeping_a_mail_needs_5_fsyncs(spool: MailSpool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three files, their folder and the spool are each made durable once."""
     kept(spool)
     synced: list[str] = []
@@ -214,7 +212,7 @@ def test_a_mail_of_the_real_program_is_read(spool: MailSpool) -> None:
     ("mail-2026-01-07T12:01:02Z-a1b2c3d4", 1_767_787_262.0), ("mail-xxx", 1_700_000_000.0),
     ("mail-20261399T120102Z-a1b2", 1_700_000_000.0),
 ], spool=a_spool)  # fmt: skip
-def test_the_time_of_a_mail_is_that_of_its_name_or_folder(
+def test_a_mail_has_the_time_of_its_name_or_folder(
     spool: MailSpool, id: str, created: float
 ) -> None:
     """If meta.sh has no time, the name has it, in both forms; else the folder's time counts."""
@@ -361,9 +359,7 @@ def test_a_mail_of_a_stranger_is_not_sent(spool: MailSpool, name: str) -> None:
     ("=?utf-8?b?w5xidW5?=", "=?utf-8?b?w5xidW5?="), ("=?utf-8?b?/w==?=", "=?utf-8?b?/w==?="),
     ("=?iso-8859-1?q?=DCbung?=", "=?iso-8859-1?q?=DCbung?="),
 ], spool=a_spool)  # fmt: skip
-def test_only_our_own_encoding_of_a_subject_is_decoded(
-    spool: MailSpool, stored: str, subject: str
-) -> None:
+def test_only_our_encoded_subjects_are_decoded(spool: MailSpool, stored: str, subject: str) -> None:
     """A subject with another program's encoding, or a damaged one, is read as it is."""
     (theirs(spool) / "meta.sh").write_text(META.replace(SUBJECT, stored))
     assert spool.read(spool.meta_of(THEIRS)).subject == subject
@@ -485,9 +481,7 @@ def test_waiting_mails_are_counted(spool: MailSpool) -> None:
     assert spool.depth_and_oldest(nine - 90.0) == (2, 0.0)
 
 
-def test_a_full_spool_is_counted_without_opening_a_mail(
-    spool: MailSpool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_counting_opens_no_mail(spool: MailSpool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counting looks at names and opens no file of a mail."""
     for n in range(60):
         kept(spool, f"mail-20261120T100000Z-{n:08x}")

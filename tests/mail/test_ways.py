@@ -172,7 +172,7 @@ def test_the_first_transport_that_is_installed_and_runs_is_used(
     (POSTFIX, "memory", "memory"),
     ((), "memory", "memory"),
 ], machine=Machine)  # fmt: skip
-def test_a_forced_method_is_the_only_one(
+def test_a_forced_method_is_used(
     machine: Machine, things: Iterable[str], method: str, name: str
 ) -> None:
     """The forced transport or none is used, and each other has that as its reason."""
@@ -230,7 +230,7 @@ def test_each_unused_transport_has_a_reason(machine: Machine) -> None:
 @each(("process", "name"), [
     ({}, "exim"), ({"state": "Z"}, ""), ({"state": "X"}, ""), ({"within": "\t7"}, ""),
 ], machine=Machine)  # fmt: skip
-def test_a_daemon_is_alive_and_not_in_a_container(
+def test_a_daemon_is_a_live_process_here(
     machine: Machine, process: dict[str, Any], name: str
 ) -> None:
     """A zombie and a process in a container are no running daemon."""
@@ -243,7 +243,7 @@ def test_a_daemon_is_alive_and_not_in_a_container(
     ("", "/var/spool/postfix"), ("queue_directory = /srv/queue\n", "/srv/queue"),
     ("#queue_directory = /old\nqueue_directory=/a\nqueue_directory =  /srv/b \n", "/srv/b"),
 ], machine=Machine)  # fmt: skip
-def test_postfix_runs_while_the_lock_of_its_master_is_held(
+def test_postfix_runs_while_its_master_lock_is_held(
     machine: Machine, said: str, queue: str
 ) -> None:
     """Its lock is in the queue that main.cf names; a lock file that is not locked is an old one."""
@@ -298,9 +298,7 @@ def test_with_hidden_processes_only_a_forced_postfix_is_used(machine: Machine, h
     ("sendmail.postfix", ""), ("sendmail.sendmail", "sendmail"), ("../bin/msmtp", "sendmail"),
     ("../../opt/dma/sendmail", "sendmail"),
 ], machine=Machine)  # fmt: skip
-def test_the_owner_of_sendmail_is_found_by_its_link(
-    machine: Machine, target: str, name: str
-) -> None:
+def test_the_owner_of_sendmail_is_found_by_link(machine: Machine, target: str, name: str) -> None:
     """Beside a stopped Postfix the sendmail of another program is used."""
     machine.has(POSTFIX[:3])
     sendmail = machine.folder / "usr/sbin/sendmail"

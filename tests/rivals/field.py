@@ -63,7 +63,7 @@ RIVAL = (sys.executable, "-m", "tests.rivals.rival")
 
 def _rival(role: str) -> Callable[["Field", str], list[str]]:
     return lambda field, name: [
-        *(*RIVAL, role, str(field.root), str(field.ledger), name, str(field.rng.getrandbits(32))),
+        *(*RIVAL, role, str(field.root), str(field.ledger), name, str(field.rng.getrandbits(32)))
     ]
 
 
