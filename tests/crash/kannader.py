@@ -199,12 +199,20 @@ def _moved(task: Task, state: State) -> Task:
     return replace(task, state=state, lease=None)
 
 
+def _changed(change: Callable[[Task], Task | None]) -> Act:
+    return lambda store, task: store.swap(task, change(task))
+
+
 def _to(state: State) -> Act:
-    return lambda store, task: store.swap(task, _moved(task, state))
+    return _changed(lambda task: _moved(task, state))
 
 
-def _given_up(task: Task) -> Task:
-    return replace(task, state=State.DONE, attempts=1, error="gave up", lease=None)
+_delete = _changed(lambda task: None)
+_give_up = _changed(
+    lambda task: replace(task, state=State.DONE, attempts=1, error="gave up", lease=None)
+)
+_nack = _changed(lambda task: verbs.nack(task, NOW + 60, "failed"))
+_readdress = _changed(lambda task: replace(task, destination="x@y.org"))
 
 
 def send(store: KannaderStore, _: Task = ADDED) -> None:
@@ -227,10 +235,6 @@ def take(store: KannaderStore, task: Task) -> None:
     """Claim the mail."""
     if not list(store.take(NOW, "me", 1, _to_first)):
         raise Gone("not taken")
-
-
-def _readdress(store: KannaderStore, task: Task) -> None:
-    store.swap(task, replace(task, destination="x@y.org"))
 
 
 def recalled(*said: tuple[bytes, bytes]) -> Act:
@@ -427,18 +431,6 @@ def _readdressed(state: State) -> Seen:
     return (state, 0, "before", "x@y.org")
 
 
-def _nack(store: KannaderStore, task: Task) -> None:
-    store.swap(task, verbs.nack(task, NOW + 60, "failed"))
-
-
-def _give_up(store: KannaderStore, task: Task) -> None:
-    store.swap(task, _given_up(task))
-
-
-def _delete(store: KannaderStore, task: Task) -> None:
-    store.swap(task, None)
-
-
 CASES: Mapping[str, Case] = {
     "enqueue": _Verb(None, send, P),
     "add": _Verb(None, _add, (P, 1, "<> to c@example.org", "c@example.org")),
@@ -446,11 +438,11 @@ CASES: Mapping[str, Case] = {
     "ack": _Verb(A, _delete, None),
     # The schedule says that an attempt has failed, and the link has not moved: it counts later.
     "nack": _Verb(A, _nack, _once(), between=_once(attempts=None, state=A)),
-    "unclaim": _Verb(A, lambda store, task: store.swap(task, verbs.unclaim(task)), P),
+    "unclaim": _Verb(A, _changed(verbs.unclaim), P),
     "give up": _Verb(A, _give_up, None),
     "put back": _Verb(P, recalled(_NOTED), (P, 0, "after!", "b0@h0.org")),
     "readdress": _Verb(P, _readdress, _readdressed(P)),
-    "postpone": _Verb(P, lambda store, task: store.swap(task, replace(task, due=NOW + 60)), P),
+    "postpone": _Verb(P, _changed(lambda task: replace(task, due=NOW + 60)), P),
     "hold": _Verb(P, _to(H), H),
     "release": _Verb(H, _to(P), P),
     "purge": _Verb(P, _to(T), T),

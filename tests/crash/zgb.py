@@ -229,10 +229,16 @@ def _take(store: ZgbStore, tasks: list[Task]) -> None:
     list(store.take(NOW, "me", 9))
 
 
+def _together(change: Callable[[Task], Task | None]) -> Act:
+    return lambda store, tasks: list(store.swap_all(Move(t, change(t)) for t in tasks))
+
+
 def _to(state: State) -> Act:
-    return lambda store, tasks: list(
-        store.swap_all(Move(task, replace(task, state=state, lease=None)) for task in tasks)
-    )
+    return _together(lambda task: replace(task, state=state, lease=None))
+
+
+def _pressed(name: str, value: str = "") -> Act:
+    return lambda store, tasks: store.control(name, value=value)
 
 
 def _each(change: Callable[[Task], Task | None]) -> Act:
@@ -251,10 +257,6 @@ def undone(store: ZgbStore, tasks: list[Task], start: State) -> None:
 def undoing(start: State, end: State, first: Act | None = None) -> _Verb:
     """Return the undo of a move."""
     return _Verb(end, partial(undone, start=start), start, first=first or _to(end), put=start)
-
-
-def _pressed(name: str, value: str = "") -> Act:
-    return lambda store, tasks: store.control(name, value=value)
 
 
 def _delayed(task: Task) -> Task:
@@ -277,14 +279,6 @@ def _renew(store: ZgbStore, tasks: list[Task]) -> None:
         store.renew(task, NOW + 60)
 
 
-def _expunge(store: ZgbStore, tasks: list[Task]) -> None:
-    list(store.swap_all(Move(task, None) for task in tasks))
-
-
-def _take_lapsed(store: ZgbStore, tasks: list[Task]) -> None:
-    list(store.take(NOW + 301, "me", 9))
-
-
 VERBS: Mapping[str, _Verb] = {
     "enqueue": _Verb(None, _enqueue, P, separate=True),
     "take": _Verb(P, _take, A, separate=True),
@@ -293,7 +287,7 @@ VERBS: Mapping[str, _Verb] = {
     "ack": _Verb(A, _each(lambda task: None), None, separate=True),
     "nack": _Verb(A, _each(lambda task: verbs.nack(task, NOW + 60, "no")), P, separate=True),
     "bury": _Verb(A, _each(lambda task: verbs.bury(task, "no", 1)), D, separate=True),
-    "recover": _Verb(A, _take_lapsed, P),
+    "recover": _Verb(A, lambda s, tasks: list(s.take(NOW + 301, "me", 9)), P),
     "hold in flight": _Verb(A, _to(H), H),
     "hold": _Verb(P, _to(H), H),
     "hold the dead": _Verb(D, _to(H), H),
@@ -309,7 +303,7 @@ VERBS: Mapping[str, _Verb] = {
     "restore": _Verb(T, _to(P), P),
     "restore to hold": _Verb(T, _to(H), H),
     "restore to the dead": _Verb(T, _to(D), D),
-    "expunge": _Verb(T, _expunge, None),
+    "expunge": _Verb(T, _together(lambda task: None), None),
     "expunge the dead": _Verb(D, _each(lambda task: None), None, separate=True),
     "undo hold": undoing(P, H),
     "undo hold the dead": undoing(D, H),
