@@ -146,9 +146,7 @@ def test_a_line_of_nonsense_changes_nothing(journal: Journal) -> None:
     place = data.index(b"\n", data.index(b'"ends"')) + 1
     for line in NONSENSE:
         path.write_bytes(data[:place] + line.encode() + b"\n" + data[place:])
-
         (after,) = believed(journal)
-
         assert after._replace(notes=(), damaged=0, planned=4) == before, line[:40]
 
 
@@ -164,7 +162,6 @@ def test_an_intent_that_is_none_is_no_operation(journal: Journal) -> None:
     head, rest = path.read_bytes().split(b"\n", 1)
     for wrong in HEADS:
         path.write_bytes(json.dumps(json.loads(head) | wrong).encode() + b"\n" + rest)
-
         assert believed(journal) == [], wrong
 
 
@@ -203,9 +200,7 @@ def test_a_stranger_s_file_is_not_believed(journal: Journal) -> None:
     path, before = written(journal, a_plan())
     os.chown(path, 65534, 65534)
     os.chown(before, 65534, 65534)
-
     (operation,) = again(journal).operations()
-
     assert "belongs to user 65534" in operation.intent.reason
     with pytest.raises(Unavailable, match="belongs to user 65534"):
         journal.images(path.stem)
@@ -216,9 +211,7 @@ def test_its_files_are_the_spool_s(tmp_path: Path) -> None:
     """What root writes belongs to the owner of the folder; what tasks were is for nobody else."""
     os.chown(tmp_path, 65534, 65534)
     journal = Journal(f"{tmp_path}/.spooldeck/journal", clock=lambda: NOW)
-
     path, before = written(journal, a_plan())
-
     seen = [(p.stat().st_uid, p.stat().st_mode & 0o777) for p in (path, before, path.parent)]
     assert seen == [(65534, 0o640), (65534, 0o600), (65534, 0o750)]
 
@@ -226,7 +219,6 @@ def test_its_files_are_the_spool_s(tmp_path: Path) -> None:
 def test_only_its_own_names_are_opened(journal: Journal) -> None:
     """A name that is no operation's leads nowhere."""
     written(journal, a_plan())
-
     for op in ("../../etc/passwd", "", "a", "20261120T094115Z-0000000/", "x\0y"):
         assert journal.operation(op) is None
         assert list(journal.entries(op)) == [] and journal.images(op) == {}
@@ -241,9 +233,7 @@ def test_what_is_said_first_holds(journal: Journal) -> None:
     data = path.read_bytes()
     twice = data.replace(b'"done"', b'"failed"').replace(b'"dead"', b'"held"')
     path.write_bytes(data + twice.replace(b'"ana"', b'"eve"'))
-
     (after,) = believed(journal)
-
     assert (after._replace(damaged=0), after.damaged) == (before, 1)
     assert {entry.row for entry in journal.entries(path.stem)} == set(a_plan().rows)
 
@@ -256,10 +246,8 @@ def test_ids_of_nobody_lead_nowhere(journal: Journal) -> None:
     (operation,) = journal.operations()
     store = MemoryStore()
     plan = Plan("purge", rows, NOW)
-
     report = deeds.carry_out(store, journal, plan, US, lambda: NOW)
     rest = undo.rest(store, journal, operation, NOW)
-
     assert (len(report.gone), report.accounted) == (6, 6)
     assert rest.rows == ()
 
@@ -324,7 +312,6 @@ def test_a_journal_that_is_removed_is_noticed(lose: str, journal: Journal) -> No
     if lose == "replaced":
         folder.mkdir()
         (folder / f"{pen.op}.jsonl").write_text("")
-
     with pytest.raises(Unavailable, match="removed meanwhile"):
         pen.outcomes([Ended(a_plan().rows[0], End.DONE)])
     with pytest.raises(Unavailable, match="removed meanwhile"):
@@ -357,9 +344,7 @@ def test_no_address_and_no_content_in_the_journal(journal: Journal) -> None:
     values = {"description": f"now for {SECRET}"}
     plan = plans.freeze("edit", [seen], NOW, filter=f"to:{SECRET}")._replace(values=values)
     intent = US._replace(reason=f"ask {SECRET}", pace={"who": [SECRET, {"a": (SECRET,)}]})
-
     report = deeds.carry_out(store, journal, plan, intent, lambda: NOW)
-
     data = Path(f"{journal.folder}/{report.op}.jsonl").read_bytes()
     assert report.done == ("a",)
     assert b"example.net" in data
@@ -385,7 +370,6 @@ def test_what_is_not_known_in_full_is_not_gone_on_with(
     plan = a_plan(1, "edit")._replace(values=values)
     journal.begin(US._replace(verb="edit", values=values), plan).close()
     (operation,) = journal.operations()
-
     with pytest.raises(Unavailable, match=why):
         undo.rest(MemoryStore(), journal, operation, NOW)
 
@@ -394,7 +378,6 @@ def test_a_verb_that_is_not_known_is_left_alone(journal: Journal) -> None:
     """What another version did is listed; it is neither settled, taken back nor gone on with."""
     journal.begin(US._replace(verb="sublimate"), a_plan()).close()
     (operation,) = journal.operations()
-
     for call in (
         lambda: undo.settle(MemoryStore(), journal, operation),
         lambda: undo.undo(MemoryStore(), journal, operation, NOW, 7.0),

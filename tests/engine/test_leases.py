@@ -68,7 +68,6 @@ def test_what_is_given_up_leaves_where_nothing_dead_is_kept(
     run = a_worker(spool, clock, refusing(Fatal("550 no such user")), giving_up).work(
         until_idle=True
     )
-
     ((task, stood),) = told
     assert (task.state, task.error, stood) == (State.DONE, "550 no such user", State.ACTIVE)
     assert run.failed == 1
@@ -82,7 +81,6 @@ def test_who_cannot_be_told_of_it_keeps_it(spool: KannaderStore, clock: Clock) -
         raise Unavailable("the disk is full")
 
     run = a_worker(spool, clock, refusing(Fatal("550")), giving_up).work(until_idle=True)
-
     (task,) = tasks_in(spool)
     assert (run.owed, task.state) == (1, State.ACTIVE)
 
@@ -97,7 +95,6 @@ def test_what_may_not_be_given_up_is_told_nobody(spool: KannaderStore, clock: Cl
         raise Fatal("550")
 
     run = a_worker(spool, clock, closing, told.append).work(until_idle=True)
-
     assert (run.owed, told) == (1, [])
 
 
@@ -105,9 +102,7 @@ def test_what_may_not_be_given_up_is_told_nobody(spool: KannaderStore, clock: Cl
 def test_age_ends_the_tries(spool: KannaderStore, clock: Clock, age: float, left: int) -> None:
     """A mail that fails is tried again for five days, however often that was."""
     clock.now += age
-
     a_worker(spool, clock, refusing(Failed("451")), lambda task: None).work(until_idle=True)
-
     assert len(tasks_in(spool)) == left
     # what does not say when it was created is not given up because of its age
     task = Task("1", "mail", State.ACTIVE, 0.0, attempts=3)
@@ -120,13 +115,11 @@ def test_only_what_has_lapsed_is_rescued(spool: KannaderStore, clock: Clock) -> 
     (claimed,) = spool.take(clock.now, "another", 1)
     rival = KannaderStore(spool._spool.root, clock)
     worker = a_worker(rival, clock, refusing(AssertionError("it was taken")), lambda task: None)
-
     worker.work(until_idle=True)
     (before,) = tasks_in(rival)
     clock.now += 3_700
     worker.work(until_idle=True)
     (after,) = tasks_in(rival)
-
     assert (before.state, before.rev) == (State.ACTIVE, claimed.rev)
     assert (after.state, after.attempts) == (State.PENDING, 1)
     assert after.due is not None
@@ -139,9 +132,7 @@ def test_a_claim_without_an_end_is_rescued_without_a_lock(clock: Clock) -> None:
     store = MemoryStore(Memory())
     store.swap(None, Task("1", "job", State.PENDING, clock.now))
     list(store.take(clock.now, str(os.getpid()), 1))
-
     Worker(store, {}, POLICY, clock=clock).rescue()
-
     (task,) = (item for item in store.look({"1"}) if isinstance(item, Task))
     assert (task.state, task.attempts) == (State.PENDING, 1)
 

@@ -103,7 +103,6 @@ def test_bytes_are_taken_for_what_they_are() -> None:
     """JSON is set out, a page is read as text, and what is no text is shown as numbers."""
     for data, (kind, line) in KINDS.items():
         said = letter.read(data)
-
         assert said.kind == kind
         assert line is None or line in said.lines
 
@@ -119,7 +118,6 @@ def test_a_mail_is_taken_off_the_wire() -> None:
         (".\r\n", []),
     ):
         said = letter.read(f"Subject: .x\r\n\r\n{wire}".encode(), is_wire=True)
-
         assert said.kind == "mail"
         assert said.lines == ("Subject: .x", "", "--- text/plain", *text, "", "--- other headers")
     assert letter.read(b"just words\r\n.\r\n", is_wire=True).lines == ("just words",)
@@ -131,7 +129,6 @@ def test_a_mail_is_taken_off_the_wire() -> None:
 def test_bytes_are_shown_with_their_offsets() -> None:
     """Each row begins with its offset and ends with what of it is ASCII."""
     rows = letter.read(bytes(range(24)), per_row=8).lines
-
     assert rows[1] == "00000008  08 09 0a 0b 0c 0d 0e 0f  ........"
     assert len(letter.read(bytes(range(20))).lines) == 2
 
@@ -139,7 +136,6 @@ def test_bytes_are_shown_with_their_offsets() -> None:
 def test_what_is_verbatim_is_not_decoded() -> None:
     """A mail is its own text, with its encoded words as they stand; bytes are still numbers."""
     said = letter.verbatim(mail()).lines
-
     assert "From: =?utf-8?q?J=C3=BCrgen_M=C3=BCller?= <jm@example.net>" in said
     assert letter.verbatim(b"\0\1\2").kind == "bytes"
     assert len(letter.verbatim(b"x\n" * 100_000).lines) == letter.LINES + 1
@@ -167,9 +163,7 @@ def test_a_header_that_cannot_be_decoded_stays() -> None:
 def test_damaged_base64_is_shown_and_said() -> None:
     """What can be decoded is, and that it is not all is said."""
     data = b"From: a\nTo: b\nContent-Transfer-Encoding: base64\n\naGVsbG8*gd29ybGQ\n"
-
     said = letter.read(data).lines
-
     assert "--- text/plain, its base64 is damaged" in said
     assert "hello world" in said
 
@@ -218,9 +212,7 @@ def test_no_bytes_keep_it_busy(some: set[str]) -> None:
     """Whatever somebody wrote, looking at it takes moments, and ends in a bounded text."""
     for kind in some:
         began = time.process_time()
-
         said = letter.read(HOSTILE[kind])
-
         assert time.process_time() - began < 5, kind  # the careless way takes minutes
         assert sum(map(len, said.lines)) < 3 << 20
         assert len(said.lines) <= letter.LINES + 1
@@ -260,7 +252,6 @@ def test_nothing_it_shows_can_make_a_terminal_act(data: bytes) -> None:
     """It never raises, and no line it answers with holds a control character."""
     for start in (b"", b"From: a\nTo: b\n", b"<html>"):
         said = letter.read(start + data)
-
         assert all(line.isprintable() for line in said.lines)
 
 
@@ -270,9 +261,7 @@ def test_a_text_is_shown_as_it_is(text: str) -> None:
     """A text in base64, as mails carry it, is the text that was written, made safe."""
     body = base64.encodebytes(text.encode("utf-8", "replace")).decode()
     head = "From: a\nTo: b\nContent-Type: text/plain; charset=utf-8\n"
-
     said = letter.read(f"{head}Content-Transfer-Encoding: base64\n\n{body}".encode()).lines
-
     at = said.index("--- text/plain")
     shown = list(said[at + 1 : said.index("--- other headers") - 1])
     kept = text.encode("utf-8", "replace").decode()
@@ -286,6 +275,5 @@ PLAIN = st.text(st.characters(max_codepoint=126, min_codepoint=32), max_size=5)
 def test_json_means_the_same_set_out(value: object) -> None:
     """What is set out line by line is still the same JSON."""
     said = letter.read(json.dumps([value]).encode())
-
     assert said.kind == "JSON"
     assert json.loads("\n".join(said.lines)) == [value]

@@ -50,7 +50,6 @@ def test_what_has_no_rate_is_not_limited(path: str, clock: Clock) -> None:
     new bucket holds one token, which a second instance knows to be spent."""
     rates = {"mail": Rate(40, 5)}
     buckets = Buckets(path, rates, clock)
-
     assert spent(buckets, "feeds") == 100
     assert buckets.ready("feeds")
     assert buckets.token_at("feeds") == 0
@@ -68,7 +67,6 @@ def test_tokens_come_back_with_time(path: str, clock: Clock) -> None:
     """40 an hour are one every 90 seconds, up to the burst."""
     buckets = Buckets(path, {"mail": Rate(40, 5)}, clock)
     spent(buckets, "mail")
-
     assert buckets.token_at("mail") == NOW + 90
     clock.now = NOW + 89
     assert not buckets.spend("mail")
@@ -84,7 +82,6 @@ def test_a_kind_needs_a_token_of_its_own_and_one_of_the_whole(path: str, clock: 
     clock.now += 1
     assert buckets.spend("mail")
     clock.now += 4
-
     assert not buckets.spend("mail")
     assert spent(buckets, "feeds") == 4
     assert buckets.token_at("mail") == NOW + 1 + 3600
@@ -98,7 +95,6 @@ def test_a_clock_that_is_set_neither_starves_nor_gives_more_than_a_burst(
     down; ten years ahead and back again allow no more than a burst."""
     buckets = Buckets(path, {"mail": Rate(40, 5)}, clock)
     spent(buckets, "mail")
-
     clock.now = NOW - 86400
     assert not buckets.ready("mail")
     assert not buckets.spend("mail")
@@ -148,7 +144,6 @@ def test_a_link_is_not_followed(path: str, clock: Clock, tmp_path: Path) -> None
     (tmp_path / "victim").write_text("precious")
     Path(path).symlink_to("victim")
     buckets = Buckets(path, {"mail": Rate(40, 5)}, clock)
-
     with pytest.raises(OSError, match="symbolic links"):
         buckets.spend("mail")
     assert (tmp_path / "victim").read_text() == "precious"
@@ -193,7 +188,6 @@ def test_what_is_left_is_told_and_not_taken(path: str, clock: Clock) -> None:
     buckets.spend("mail")
     for seconds, tokens, more in ((0, 0, 60), (90, 1, 30), (300, 5, None), (999, 5, None)):
         clock.now = NOW + seconds
-
         for _ in range(2):
             mail, none = buckets.left()
             assert (mail.name, mail.tokens, mail.burst) == ("mail", tokens, 5)

@@ -93,7 +93,6 @@ def umask() -> int:
 def test_a_released_lock_is_free(path: Path) -> None:
     """After its release the file is gone, and the next holder has nothing to recover."""
     acquire(str(path), THRESHOLD).release()
-
     assert not path.exists()
     assert examine(str(path), THRESHOLD).verdict is Verdict.FREE
     with acquire(str(path), THRESHOLD) as lock:
@@ -106,7 +105,6 @@ def test_releasing_twice_is_releasing_once(path: Path) -> None:
     lock.release()
     with acquire(str(path), THRESHOLD):
         lock.release()
-
         assert path.exists()
 
 
@@ -114,10 +112,8 @@ def test_the_lock_is_had_once(path: Path, start: Start) -> None:
     """While one process has it, another is told that it is busy, and by whom."""
     holder = start(HOLDER, str(path))
     assert said(holder) == "held"
-
     with pytest.raises(Busy) as busy:
         acquire(str(path), THRESHOLD)
-
     assert busy.value.evidence.verdict is Verdict.HELD
     assert busy.value.evidence.pid == holder.pid
     assert str(busy.value) == f"PID {holder.pid} is at work"
@@ -132,11 +128,9 @@ def test_of_many_processes_one_gets_it(path: Path, start: Start) -> None:
     written(path, "999999999\n0\n", age=60)
     rivals = [start(code, str(path)) for _ in range(4)]
     assert [said(rival) for rival in rivals] == ["ready"] * 4
-
     for rival in rivals:
         tell(rival)
     answers = sorted(said(rival) for rival in rivals)
-
     assert answers == ["busy held"] * 3 + ["held"]
     for rival in rivals:
         rival.communicate("\n\n", timeout=60)
@@ -177,18 +171,15 @@ def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
 
 def test_renewal_is_a_sign_of_life(path: Path) -> None:
     """After half a minute a holder writes the time again, and its file counts as fresh; so it does
-    when its clock was set back.
-    """
+    when its clock was set back."""
     now = [1_795_167_737.0]
     with acquire(str(path), THRESHOLD, lambda: now[0]) as lock:
         os.utime(path, (1000, 1000))
         now[0] += RENEWAL - 1
         lock.renew()
         assert path.stat().st_mtime == 1000
-
         now[0] += 1
         lock.renew()
-
         assert path.read_bytes().startswith(b"%d\n1795167767\n" % os.getpid())
         assert path.stat().st_mtime > 1000
         now[0] -= 86_400
@@ -229,10 +220,8 @@ def test_the_real_programs_lock_is_respected(path: Path, living: subprocess.Pope
     assert len(golden) == 17
     text = golden.replace(b"13468", b"%d" % living.pid)
     written(path, text)
-
     with pytest.raises(Busy) as busy:
         acquire(str(path), THRESHOLD, **later(300))
-
     assert busy.value.evidence.verdict is Verdict.HELD
     assert busy.value.evidence.pid == living.pid
     assert 299 < busy.value.evidence.age < 1199
@@ -243,13 +232,11 @@ def test_a_lock_of_a_dead_process_is_taken_over(path: Path, gone: int) -> None:
     """A lock whose owner is gone is stale, and is taken over in place, with whose it was."""
     written(path, f"{gone}\n1795167737\n")
     inode = path.stat().st_ino
-
     evidence = examine(str(path), THRESHOLD)
     with acquire(str(path), THRESHOLD) as lock:
         assert lock.taken_over == f"PID {gone} is gone"
         assert path.stat().st_ino == inode
         assert path.read_bytes().startswith(b"%d\n" % os.getpid())
-
     assert evidence.verdict is Verdict.STALE
     assert evidence.pid == gone
     assert not path.exists()
@@ -289,23 +276,18 @@ def test_a_lock_of_a_dead_process_is_taken_over(path: Path, gone: int) -> None:
 )
 def test_what_names_no_process_is_stale(path: Path, text: str) -> None:
     """An empty or garbled lock, or one that names a group or init, is nobody's; the number in it
-    is not guessed at.
-    """
+    is not guessed at."""
     written(path, text, age=60)
-
     evidence = examine(str(path), THRESHOLD)
     with acquire(str(path), THRESHOLD) as lock:
         assert lock.taken_over == "it names no process"
-
     assert (evidence.verdict, evidence.pid) == (Verdict.STALE, None)
 
 
 def test_an_empty_lock_may_be_one_being_written(path: Path) -> None:
     """The real program makes the file first and fills it then: a fresh empty one is respected."""
     written(path, "")
-
     evidence = examine(str(path), THRESHOLD)
-
     assert (evidence.verdict, evidence.reason) == (Verdict.HELD, "being written")
     with pytest.raises(Busy):
         acquire(str(path), THRESHOLD)
@@ -314,7 +296,6 @@ def test_an_empty_lock_may_be_one_being_written(path: Path) -> None:
 def test_longer_text_of_another_is_overwritten_whole(path: Path) -> None:
     """Of a stale lock file that is longer than ours, nothing is left in it."""
     written(path, "999999999\n1795167737\nboot-id\nstart\nhost\n" + "x" * 5000, age=60)
-
     with acquire(str(path), THRESHOLD):
         claim = lockfile.parse(path.read_bytes())
         assert claim is not None and claim.pid == os.getpid()
@@ -323,10 +304,8 @@ def test_longer_text_of_another_is_overwritten_whole(path: Path) -> None:
 
 def test_our_own_number_in_a_lock_is_not_us(path: Path) -> None:
     """A lock that names our own PID while nobody has its flock was left by a namesake before us:
-    in a container every worker may have the same PID.
-    """
+    in a container every worker may have the same PID."""
     written(path, f"{os.getpid()}\n1795167737\n", age=60)
-
     assert examine(str(path), THRESHOLD).verdict is Verdict.STALE
     acquire(str(path), THRESHOLD).release()
 
@@ -345,15 +324,12 @@ def test_a_silent_holder_is_stuck(
     path: Path, living: subprocess.Popen[str], age: float, verdict: Verdict
 ) -> None:
     """A living holder without a sign of life for longer than the threshold is stuck. It is
-    reported, and neither signalled nor robbed.
-    """
+    reported, and neither signalled nor robbed."""
     text = f"{living.pid}\n{int(time.time())}\n"
     written(path, text)
-
     evidence = examine(str(path), THRESHOLD, **later(age))
     with pytest.raises(Busy) as busy:
         acquire(str(path), THRESHOLD, **later(age))
-
     assert evidence.verdict is busy.value.evidence.verdict is verdict
     assert evidence.doubt.startswith(f"PID {living.pid} is no worker by its command line: ")
     assert path.read_text() == text
@@ -364,10 +340,8 @@ def test_a_stuck_holder_of_ours_is_only_reported(path: Path, start: Start) -> No
     """A process of ours that holds the flock and hangs is stuck; it keeps its lock and lives."""
     holder = start(HOLDER, str(path))
     assert said(holder) == "held"
-
     with pytest.raises(Busy) as busy:
         acquire(str(path), THRESHOLD, **AN_HOUR_ON)
-
     assert busy.value.evidence.verdict is Verdict.STUCK
     assert busy.value.evidence.pid == holder.pid
     assert f"PID {holder.pid} lives, but gave no sign of life" in str(busy.value)
@@ -380,9 +354,7 @@ def test_a_stuck_holder_of_ours_is_only_reported(path: Path, start: Start) -> No
 def test_a_lock_from_the_future_is_held(path: Path, living: subprocess.Popen[str]) -> None:
     """A lock whose time lies ahead of our clock is as fresh as can be, and not negative old."""
     written(path, f"{living.pid}\n9999999999\n", age=-5000)
-
     evidence = examine(str(path), THRESHOLD)
-
     assert (evidence.verdict, evidence.age) == (Verdict.HELD, 0.0)
 
 
@@ -450,9 +422,7 @@ def test_examining_changes_nothing(path: Path, gone: int) -> None:
     """A look at a lock, stale or not, leaves its text and time as they are."""
     written(path, f"{gone}\n0\n", age=4000)
     before = path.stat()
-
     examine(str(path), THRESHOLD)
-
     after = path.stat()
     assert (after.st_ino, after.st_mtime_ns, after.st_size, after.st_ctime_ns) == (
         *(before.st_ino, before.st_mtime_ns, before.st_size, before.st_ctime_ns),
@@ -461,8 +431,7 @@ def test_examining_changes_nothing(path: Path, gone: int) -> None:
 
 def test_each_holder_has_another_token(path: Path) -> None:
     """What `seen` says changes whenever the lock changes hands, in a new file or in place, and
-    does not change while one holder has it.
-    """
+    does not change while one holder has it."""
     seen = set()
     for _ in range(3):
         lock = acquire(str(path), THRESHOLD)
@@ -470,7 +439,6 @@ def test_each_holder_has_another_token(path: Path) -> None:
         os.close(lock.fd)  # as a kill would
         lock.fd = -1
     seen.add(examine(str(path), THRESHOLD).seen)
-
     assert len(seen) == 3
     path.unlink()
     assert examine(str(path), THRESHOLD).seen == locks.NO_LOCK
@@ -480,11 +448,9 @@ def test_a_stale_lock_is_taken_over_only_if_it_was_seen(path: Path, gone: int) -
     """Who says which lock may be taken over gets no other, not even a stale one."""
     written(path, f"{gone}\n0\n", age=60)
     evidence = examine(str(path), THRESHOLD)
-
     for other in ("another", locks.NO_LOCK):
         with pytest.raises(Busy):
             acquire(str(path), THRESHOLD, seen=other)
-
     acquire(str(path), THRESHOLD, seen=evidence.seen).release()
     acquire(
         str(path), THRESHOLD, seen=evidence.seen
@@ -494,9 +460,7 @@ def test_a_stale_lock_is_taken_over_only_if_it_was_seen(path: Path, gone: int) -
 def test_a_flock_that_is_free_is_nobodys(path: Path, living: subprocess.Popen[str]) -> None:
     """A lock of ours is its holder's only with its flock, however well the process fits."""
     written(path, lockfile.compose(true_claim(living.pid)))
-
     evidence = examine(str(path), THRESHOLD)
-
     assert (evidence.verdict, evidence.reason) == (Verdict.STALE, f"PID {living.pid} let go of it")
     acquire(str(path), THRESHOLD).release()
     assert is_unharmed(living)
@@ -506,9 +470,7 @@ def test_the_facts_say_who_and_since_when(path: Path, start: Start) -> None:
     """A person is told all that the verdict rests on, a name and words each."""
     holder = start(HOLDER, str(path))
     assert said(holder) == "held"
-
     facts = dict(examine(str(path), THRESHOLD).facts)
-
     assert facts["holder"].startswith(f"PID {holder.pid}: {sys.executable} -c ")
     assert facts["flock"] == f"held by PID {holder.pid}"
     assert facts["limit"] == "20 min without one"
@@ -531,7 +493,6 @@ def test_one_who_only_looks_is_waited_for(path: Path, gone: int, start: Start) -
     )
     looker = start(code, str(path))
     assert said(looker) == "ready"
-
     for _ in range(50):
         acquire(str(path), THRESHOLD).release()
         written(path, f"{gone}\n0\n", age=60)
@@ -550,9 +511,7 @@ def test_drafts_of_the_killed_are_swept(path: Path, start: Start) -> None:
     os.utime(taken, (time.time() - 100, time.time() - 100))
     maker = start(INNOCENT, str(taken))
     assert said(maker) == "ready"
-
     acquire(str(path), THRESHOLD).release()
-
     assert sorted(path.parent.iterdir()) == sorted([young, other, taken])
 
 
@@ -560,7 +519,6 @@ def test_drafts_of_the_killed_are_swept(path: Path, start: Start) -> None:
 def test_a_lock_belongs_to_its_folders_owner(path: Path) -> None:
     """A lock that root takes in somebody's run folder is theirs to remove."""
     shutil.chown(path.parent, 65534, 65534)
-
     with acquire(str(path), THRESHOLD) as lock:
         assert isinstance(lock, PidLock)
         assert (path.stat().st_uid, path.stat().st_gid) == (65534, 65534)
@@ -575,10 +533,8 @@ def test_a_second_name_of_a_file_is_no_lock(path: Path, tmp_path: Path, text: st
     secret = tmp_path / "secret"
     written(secret, text, age=7200)
     path.hardlink_to(secret)
-
     with pytest.raises(Busy) as busy:
         acquire(str(path), THRESHOLD)
-
     assert busy.value.evidence.verdict is Verdict.UNKNOWN
     assert "second hard link" in busy.value.evidence.reason
     assert secret.read_text() == text
@@ -592,11 +548,9 @@ def test_a_lock_with_its_drafts_name_is_one(path: Path, start: Start) -> None:
     assert claim is not None and claim.mark is not None
     draft = path.with_name(f"{path.name}.{claim.mark.token}")
     draft.hardlink_to(path)
-
     assert examine(str(path), THRESHOLD).verdict is Verdict.HELD
     holder.kill()
     holder.wait()
-
     with acquire(str(path), THRESHOLD):
         assert not draft.exists()
 
@@ -606,10 +560,8 @@ def test_a_strangers_file_is_no_lock(path: Path) -> None:
     """A lock file of a user who owns neither it nor its folder is left as it is."""
     written(path, "junk\n", age=7200)
     os.chown(path, 65534, 65534)
-
     with pytest.raises(Busy) as busy:
         acquire(str(path), THRESHOLD)
-
     assert "belongs to user 65534" in busy.value.evidence.reason
 
 
@@ -619,10 +571,8 @@ def test_a_folder_that_is_a_link_holds_no_lock(tmp_path: Path) -> None:
     written(tmp_path / "theirs" / "queue.lock", "junk\n", age=7200)
     (tmp_path / "ours").symlink_to("theirs")
     path = f"{tmp_path}/ours/queue.lock"
-
     with pytest.raises(NotADirectoryError):
         acquire(path, THRESHOLD)
-
     assert examine(path, THRESHOLD).verdict is Verdict.UNKNOWN
     assert (tmp_path / "theirs" / "queue.lock").read_text() == "junk\n"
 
@@ -632,9 +582,7 @@ def test_litter_that_is_no_file_is_in_nobodys_way(path: Path) -> None:
     litter = path.with_name(f"{path.name}.0123456789abcdef")
     litter.mkdir()
     os.utime(litter, (0, 0))
-
     acquire(str(path), THRESHOLD).release()
-
     assert litter.is_dir()
     assert not path.exists()
 
@@ -659,7 +607,5 @@ def test_a_lock_that_never_rests_is_judged_all_the_same(
     holder = start(HOLDER, str(path))
     assert said(holder) == "held"
     assert said(start(REWRITES, str(path), str(gone))) == "begun"
-
     verdicts = {examine(str(path), THRESHOLD).verdict for _ in range(30)}
-
     assert verdicts <= {Verdict.HELD, Verdict.STUCK, Verdict.UNKNOWN}

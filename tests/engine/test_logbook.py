@@ -165,7 +165,6 @@ def test_a_clock_that_was_set_back_loses_no_line(
         down, up = paged(book, BEGIN, True), paged(book, END, False)
         around = paged(book, seek.mark, False) + paged(book, seek.mark, True)
         files = [file.number for file in book.files]
-
     for found in (down, up, around):
         for file, log in zip(files, all_of, strict=True):
             own = [entry for entry in found if entry.key[1] == file]
@@ -179,8 +178,7 @@ def test_a_filter_leaves_out_and_changes_nothing_else(
     all_of: list[list[Said]], words: str, cell: int
 ) -> None:
     """What a filter leaves is what is left of the whole book, in both directions, and its count is
-    that of the tally.
-    """
+    that of the tally."""
     through = sieve(words)
     with a_book(*(written(put_in_order(log)) for log in all_of), cell=cell) as (book, _):
         for forward, mark in ((True, BEGIN), (False, END)):
@@ -192,19 +190,16 @@ def test_a_filter_leaves_out_and_changes_nothing_else(
             assert paged(book, mark, forward, through=through) == expected
         tally = Tally(book, through, step_cells=2)
         finish(tally)
-
         assert (tally.lines, tally.kept) == (sum(map(len, all_of)), len(expected))
 
 
 def test_a_traceback_belongs_to_its_line() -> None:
     """Lines without a time stay behind their line, however the book is read, and share its level;
-    another log's lines of the same second do not come between.
-    """
+    another log's lines of the same second do not come between."""
     fault = line(5, "failed", "ERROR") + "Traceback:\n" + "  boom\n" * 30
     with a_book(fault, line(5, "other"), cell=64) as (book, _):
         down, up = paged(book, BEGIN, True), paged(book, END, False)
         errors = paged(book, END, False, through=Sieve(WARN))
-
     assert texts(down) == ["failed", "Traceback:", *["  boom"] * 30, "other"]
     assert texts(up) == texts(down)
     assert texts(errors) == texts(down)[:-1]
@@ -219,7 +214,6 @@ def test_a_time_is_found_in_a_log_that_is_not_in_order() -> None:
         finish(seek)
         scan = Scan(book, seek.mark)
         finish(scan)
-
     assert texts(scan.found) == [str(seconds.index(100))]
     assert seek.total > 0, "it was looked through, with progress"
 
@@ -269,17 +263,14 @@ def test_a_torn_line_is_shown_torn_and_then_whole() -> None:
 @pytest.mark.parametrize("late", ["", "late"])
 def test_rotation_goes_on_with_the_new_file(late: str) -> None:
     """After a rename the new file is followed from its beginning, the old one stays readable, and
-    what its writer still adds to it comes, too.
-    """
+    what its writer still adds to it comes, too."""
     with a_book(line(1, "a")) as (book, (path,)):
         mark = the_end(book)
         old = path.rename(path.with_suffix(".1"))
         path.write_text(line(3, "c"))
         add(old, line(2, late) if late else "")
-
         found, _ = fresh(book, mark)
         up = paged(book, END, False)
-
     assert texts(found) == [*([late] if late else []), "c"]
     assert texts(up) == ["a", *texts(found)]
 
@@ -291,7 +282,6 @@ def test_of_many_rotations_the_last_files_stay_open() -> None:
             path.rename(path.with_suffix(f".{number}"))
             path.write_text(line(number, f"{number}"))
             book.look()
-
         assert texts(paged(book, BEGIN, True)) == ["7", "8", "9"]
         assert len(book.files) == 3
 
@@ -303,10 +293,8 @@ def test_a_log_that_was_emptied_is_read_anew(content: str) -> None:
         mark = the_end(book)
         os.truncate(path, 0)
         add(path, content)
-
         found, _ = fresh(book, mark)
         up = paged(book, END, False)
-
     assert "".join(line(3, text) for text in texts(found)) == content
     assert texts(up) == texts(found)
 
@@ -319,17 +307,14 @@ def test_a_scan_outlives_a_truncation() -> None:
         scan.step()
         os.truncate(path, 0)
         book.look()
-
         finish(scan)
-
     assert scan.exhausted
     assert scan.found == []
 
 
 def test_logs_come_and_go_and_it_is_said() -> None:
     """What is no file, is not there, or was taken away is said with the reason; what comes later
-    is read from its beginning.
-    """
+    is read from its beginning."""
     with a_book(line(1, "a")) as (book, (path,)):
         folder, later = path.parent / "folder", path.parent / "later"
         folder.mkdir()
@@ -373,14 +358,12 @@ def test_logs_in_trouble_are_named() -> None:
 
 def test_a_line_of_megabytes_is_cut_and_says_by_how_much() -> None:
     """Of a long line its beginning is kept; what stands behind it is not lost, nor what it hides
-    forgotten.
-    """
+    forgotten."""
     log = line(1, "a") + line(2, "y" * 1_000_000) + line(3, "b")
     with a_book(log) as (book, _):
         down, up = paged(book, BEGIN, True), paged(book, END, False)
         before = Scan(book, Mark(down[2].key), want=1, forward=False)
         finish(before)
-
     assert down == up
     assert [len(text) for text in texts(down)] == [1, logfile.CELL - 29, 1]
     assert down[1].hidden == 1_000_000 + 29 - logfile.CELL
@@ -389,13 +372,11 @@ def test_a_line_of_megabytes_is_cut_and_says_by_how_much() -> None:
 
 def test_the_hole_before_a_line_hides_nothing() -> None:
     """A writer that keeps its place when its log is emptied leaves NULs before its next line; the
-    line is read, searched, and what lay in the hole is counted.
-    """
+    line is read, searched, and what lay in the hole is counted."""
     hole = b"\0" * 300_000
     with a_book(hole + line(1, "found me").encode() + line(2, "b").encode()) as (book, _):
         down = paged(book, BEGIN, True)
         hits = paged(book, END, False, through=literally("FOUND"))
-
     assert texts(down) == ["found me", "b"]
     assert (down[0].hidden, down[0].line.when) == (300_000, NOON + 1)
     assert texts(hits) == ["found me"]
@@ -408,7 +389,6 @@ def test_binary_data_is_lines_like_any_other(logs: list[bytes], cell: int) -> No
     with a_book(*logs, cell=cell) as (book, _):
         down, up = paged(book, BEGIN, True), paged(book, END, False)
         files = [file.number for file in book.files]
-
     for file, data in zip(files, logs, strict=True):
         begins = [0, *(n + 1 for n, byte in enumerate(data) if byte == 10)]
         for found in (down, up):
@@ -432,8 +412,7 @@ def a_long_log(lines: int = 3000) -> str:
 
 def test_a_search_is_made_in_steps_that_can_be_watched_and_given_up() -> None:
     """No step reads more than it was told to, and grows only so far while nothing is found; how far
-    it has come is known all the time.
-    """
+    it has come is known all the time."""
     with a_book(a_long_log(), cell=1024) as (book, _):
         scan = Scan(book, END, literally("needle"), forward=False, step_cells=4)
         seen = [scan.read]
@@ -441,7 +420,6 @@ def test_a_search_is_made_in_steps_that_can_be_watched_and_given_up() -> None:
             scan.step()
             seen.append(scan.read)
         steps = [after - before for before, after in pairwise(seen)]
-
         assert texts(scan.found) == ["needle"]
         assert steps[1] > steps[0]
         assert max(steps) <= STRIDE * 4 * 1024
@@ -455,7 +433,6 @@ def test_nothing_is_read_at_the_beginning_of_a_long_log() -> None:
         (file,) = book.files
         scan = Scan(book, END, want=10, forward=False)
         finish(scan)
-
         assert texts(scan.entries) == [f"hay {n}" for n in range(2990, 3000)]
         assert scan.read <= 2 * 1024
         assert min(file._cells) >= file.cells - 3
@@ -475,7 +452,6 @@ def test_a_tally_goes_on_where_logs_grow() -> None:
         assert (book.look(), book.look()) == (True, False)
         finish(tally)
         finish(later)
-
         assert before[:2] == (3001, 2999)
         assert (tally.lines, tally.kept) == (3005, 3000)
         assert later.lines == 4
@@ -584,9 +560,7 @@ def test_the_files_are_let_go_of(tmp_path: Path) -> None:
         book.look()
         os.truncate(path, 0)
         book.look()
-
     book.close()
-
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
@@ -600,9 +574,7 @@ def test_a_task_is_not_taken_for_one_whose_name_ends_alike(tmp_path: Path) -> No
         "[2026-11-20 12:00:03] [INFO] Task completed: 7-USER (user)\n"
         "[2026-11-20 12:00:04] [INFO] Task completed: 17-user (user)\n"
     )
-
     found = mentions([str(path)], "7-user", 10)
-
     told = {line.text for line in found.lines}
     assert told == {"claimed 7-user", "Task completed: 7-USER (user)"}
     assert not naming("7-user").maybe(b"[2026-11-20 12:00:03] [INFO] Task queued: 8-user\n")
@@ -620,7 +592,6 @@ def test_a_shared_log_is_read_for_one_database(tmp_path: Path, cell: int) -> Non
     for through in (EVERYTHING, sieve("sent"), naming("7-user")):
         tally = Tally(book, through)
         finish(tally)
-
         assert len(paged(book, BEGIN, True, through=through)) == 20
         assert len(paged(book, END, False, through=through)) == 20
         assert (tally.lines, tally.kept) == (20, 20)
@@ -645,9 +616,7 @@ def test_garbage_before_a_line_is_searched_only_so_far(
     monkeypatch.setattr(logfile, "parse", counting)
     file = logfile.LogFile(str(path), 0, os.open(path, os.O_RDONLY), cell=100)
     file.grew()
-
     found = file.entries(file.cells - 1)
     file.close()
-
     assert found[-1].line.text == garbage.decode().strip()
     assert len(parsed) <= parsed_at_most

@@ -127,7 +127,6 @@ def test_new_lines_come_once(log: Path, follow: Callable[..., Tail]) -> None:
     """What is there comes first, then what is added, each line in one poll only."""
     add(log, "one\ntwo\n")
     tail = follow()
-
     assert texts(tail.poll()) == ["one", "two"]
     assert tail.poll() == []
     add(log, "three\n\nfour\n")
@@ -140,7 +139,6 @@ def test_a_torn_line_waits_for_its_end(log: Path, follow: Callable[..., Tail]) -
     tail = follow()
     tail.poll()
     add(log, "Gr\u00fc\u00dfe\n".encode()[:3])
-
     assert tail.poll() == []
     add(log, "Gr\u00fc\u00dfe\n".encode()[3:])
     assert texts(tail.poll()) == ["Gr\u00fc\u00dfe"]
@@ -149,7 +147,6 @@ def test_a_torn_line_waits_for_its_end(log: Path, follow: Callable[..., Tail]) -
 def test_only_the_end_of_a_long_log_is_shown(log: Path, follow: Callable[..., Tail]) -> None:
     """The backlog begins with a whole line."""
     add(log, "aaaa\nbbbb\ncccc\n")
-
     assert texts(follow(10).poll()) == ["bbbb", "cccc"]
     assert texts(follow(9).poll()) == ["cccc"]
     assert texts(follow(0).poll()) == []
@@ -162,7 +159,6 @@ def test_a_gigabyte_is_opened_at_its_end(log: Path, follow: Callable[..., Tail])
         file.truncate(1 << 30)
         file.seek(1 << 30)
         file.write(b"\nthe end\n")
-
     assert texts(follow().poll()) == ["the end"]
 
 
@@ -173,7 +169,6 @@ def test_a_log_that_is_renamed_is_followed(log: Path, follow: Callable[..., Tail
     tail.poll()
     add(log, "two\ntorn")
     log.rename(log.with_suffix(".1"))
-
     assert texts(tail.poll()) == ["two"]
     add(log, "three\n")
     assert texts(tail.poll()) == ["torn", "three"]
@@ -193,7 +188,6 @@ def test_a_log_that_is_emptied_is_followed(
     os.truncate(log, 0)
     add(log, again)
     os.utime(log, ns=(1, 1))
-
     assert texts(tail.poll()) == (again.decode().split() or ["torn"])
     add(log, "two\n")
     assert texts(tail.poll()) == ["two"]
@@ -205,7 +199,6 @@ def test_a_log_that_comes_later_is_read_whole(
     """A log, or its folder, need not be there yet, and may be replaced; what comes is all new,
     invalid UTF-8 and NUL bytes included."""
     tail = follow(0)
-
     assert tail.poll() == []
     add(log, b"a\xff\x00b\n[2026-07-01 00:00:00] [INFO] \xc3\n")
     assert texts(tail.poll()) == ["a\ufffd\x00b", "\ufffd"]
@@ -224,9 +217,7 @@ def test_a_long_line_is_cut_and_says_so(log: Path, follow: Callable[..., Tail]) 
     tail = follow()
     tail.poll()
     add(log, b"x" * (1 << 20) + b"\nnext\n" + b"y" * 65536 + b"\n")
-
     lines = [line for _ in range(4) for line in tail.poll()]
-
     cut = " ... cut at 65,536 bytes"
     assert [len(line.text) for line in lines] == [65536 + len(cut), 4, 65536]
     assert lines[0].text.endswith(f"xx{cut}")
@@ -237,9 +228,7 @@ def test_a_poll_is_bounded(log: Path, follow: Callable[..., Tail]) -> None:
     tail = follow()
     tail.poll()
     add(log, "x\n" * 80_000)
-
     counts = [len(tail.poll()) for _ in range(20)]
-
     assert max(counts) < 50_000
     assert sum(counts) == 80_000
 
@@ -314,9 +303,7 @@ def test_of_a_shared_log_what_another_database_says_is_left_out(log: Path) -> No
     add(log, '{"event": "failed", "reg": 7, "type": "user", "db": "/a.db"}\n')
     add(log, '{"event": "noted"}\nplain words, db=/b.db\n{"event": "torn", "db": "/b.db')
     tail, all_of_it = Tail(SharedLog(str(log), "/a.db")), Tail(str(log))
-
     found, whole = tail.poll(), all_of_it.poll()
-
     assert texts(found) == ["failed 7-user db=/a.db", "noted", "plain words, db=/b.db"]
     assert texts(whole) == ["sent 7-user db=/b.db", *texts(found)]
     add(log, '"}\n{"event": "sent", "db": "/a.db"}\n')

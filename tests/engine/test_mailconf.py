@@ -25,7 +25,6 @@ def settings(environ: dict[str, str] | None = None, /, **said: object) -> MailSe
 def test_nothing_said_is_the_contract() -> None:
     """Three attempts, 5, 15 and 45 seconds, HTML, one strict address; files of the place itself."""
     got = settings()
-
     assert (got.attempts, got.backoff, got.html, got.strict) == (3, (5, 15, 45), True, True)
     assert (got.port, got.connect_timeout, got.max_time) == (587, 10, 30)
     assert got.allowed_paths == (ROOT, f"{ROOT}/log")
@@ -97,10 +96,8 @@ def test_files_of_an_installation_count_where_it_is(
     for name, text in lines.items():
         (tmp_path / name).write_text(text + "\n")
     monkeypatch.setattr(foreign, "CONFIG_DIR", str(tmp_path))
-
     here = mailconf.mail_for({}, ROOT, f"{ROOT}/log", {})
     elsewhere = mailconf.mail_for({}, "/srv/other", "/srv/other/log", {})
-
     assert (here.recipient, here.sender, here.from_name) == ("c@x.org", "s@x.org", "s@x.org")
     assert (elsewhere.recipient, elsewhere.sender) == ("", "")
 
@@ -178,9 +175,7 @@ def test_what_can_be_meant_is_known_beside_what_cannot(tmp_path: Path) -> None:
     """Whom mail is for is known though the port, or the number of tries, is not, or a file cannot
     be read; of the folders that may be mailed from only the data folder is left."""
     known = {"NFTBAN_MAIL_RECIPIENT": "ops@example.com", "NFTBAN_MAIL_MAX_FILE_SIZE": "1"}
-
     got = kept(**known, NFTBAN_SMTP_PORT="abc", NFTBAN_MAIL_RETRY_ATTEMPTS="0")
-
     assert (got.recipient, got.max_file_size, got.company) == ("ops@example.com", 1024, "ACME")
     assert (got.port, got.attempts) == (587, 3)
     assert got == kept(**known)
@@ -194,6 +189,5 @@ def test_what_can_be_meant_is_known_beside_what_cannot(tmp_path: Path) -> None:
 def test_every_field_can_be_said_somewhere() -> None:
     """No setting is there that nobody can set, and the secret is among the variables."""
     sayable = {*mailconf._MAIL, *mailconf._RELAY, "host", "password"} - {"relay"}
-
     assert {*MailSettings._fields} <= sayable | {"templates"}
     assert foreign.SECRET in mailconf.VARIABLES

@@ -44,7 +44,6 @@ def test_queue_metrics_are_those_of_the_real_program(
 ) -> None:
     """What is written is byte for byte what the real program writes in the same situation."""
     expected = (GOLDEN / f"queue.{name}.prom").read_bytes()
-
     assert metrics.render_queue(gauges, counters, now) == expected
 
 
@@ -53,9 +52,7 @@ def test_what_is_published_is_read_back(tmp_path: Path) -> None:
     path = str(tmp_path / "queue.prom")
     files.publish(path, metrics.render_queue(QueueGauges(3, 2, 1), {"dlq_total": 7}, 99))
     os.utime(path, (5, 1000.25))
-
     got = metrics.read(path)
-
     assert got.get("nftban_queue_tasks_pending") == 3
     assert got.get("nftban_queue_dlq_total") == 7
     assert got.get("nftban_queue_last_run_timestamp") == 99
@@ -68,7 +65,6 @@ def test_what_is_published_is_read_back(tmp_path: Path) -> None:
 def test_the_real_programs_mail_metrics_are_read(name: str, failures: int, last: int) -> None:
     """Metrics with labels are found by their labels, and only by all of them."""
     got = metrics.read(str(GOLDEN / f"mail.after-{name}.prom"))
-
     assert got.get("nftban_mail_send_failures_total", transport="sendmail") == failures
     assert got.get("nftban_mail_last_failure_timestamp") == last
     assert got.get("nftban_mail_send_failures_total", transport="pigeon") is None
@@ -134,7 +130,6 @@ def test_what_is_no_metrics_is_refused(
 def test_a_counter_is_a_decimal_in_a_file(tmp_path: Path) -> None:
     """Counting makes the folder, the file and its lock file, as the real program does."""
     counters = Counters(str(tmp_path / "metrics" / "counters"))
-
     assert counters.read("processed_total") == 0
     assert counters.add("processed_total", 0) == 0
     assert counters.add("processed_total", 9) == 9
@@ -149,7 +144,6 @@ def test_a_damaged_counter_counts_from_nothing(tmp_path: Path) -> None:
     counters = Counters(str(tmp_path))
     for content in (b"", b"abc\n", b"\xff\xfe", b"-5\n", b"1 2\n", b"9" * 400, b"1.5", b"0x10\n"):
         (tmp_path / "n").write_bytes(content)
-
         assert counters.read("n") == 0
         assert counters.add("n", 3) == 3
         assert (tmp_path / "n").read_bytes() == b"3\n"
@@ -159,7 +153,6 @@ def test_a_counter_is_no_way_to_other_files(tmp_path: Path) -> None:
     """A link in place of a counter is not followed."""
     (tmp_path / "victim").write_text("41\n")
     (tmp_path / "n").symlink_to("victim")
-
     with pytest.raises(OSError, match="symbolic links"):
         Counters(str(tmp_path)).add("n")
     assert (tmp_path / "victim").read_text() == "41\n"
@@ -178,7 +171,6 @@ def test_a_shell_counts_beside_us(tmp_path: Path) -> None:
     for _ in range(150):
         counters.add("n")
         assert counters.read("n") > 0
-
     assert shell.wait() == 0
     assert counters.read("n") == 200
 
@@ -192,5 +184,4 @@ def test_it_costs_nothing_to_be_there() -> None:
         "sys.exit(str(slow) if slow else 0)"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-
     assert (ran.stderr, ran.returncode) == ("", 0)

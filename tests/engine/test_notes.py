@@ -58,10 +58,8 @@ def test_a_note_is_there_for_whoever_looks(notes: Notes) -> None:
     notes.add("a", "asked the postmaster", "ana")
     notes.add("a", "he says purge", "bob")
     assert notes.noted() == {"a"}
-
     others = Notes(notes.folder)
     others.add("b", "mine", "ana")
-
     assert others.of("a") == (
         Note(NOW, "ana", "asked the postmaster"),
         Note(NOW, "bob", "he says purge"),
@@ -76,7 +74,6 @@ def test_an_empty_note_takes_those_before_it_away(notes: Notes) -> None:
     notes.add("a", "  ", "bob")
     emptied = notes.noted()
     notes.add("a", "wait after all", "ana")
-
     assert emptied == frozenset()
     assert [note.text for note in notes.of("a")] == ["wait after all"]
 
@@ -115,7 +112,6 @@ def test_what_is_no_note_is_passed_by() -> None:
         line().replace(b"1795167728.0", b"Infinity"),
     ):
         noted = understood(b"\n".join([line(id="b"), strange, line(id="c"), b""]))
-
         assert set(noted) == {"b", "c"}, strange[:40]
 
 
@@ -124,10 +120,8 @@ def test_a_torn_last_line_counts_for_nothing(notes: Notes) -> None:
     notes.add("a", "whole", "ana")
     with file_of(notes).open("ab") as file:
         file.write(line(id="torn"))  # all but its end
-
     before = notes.noted()
     notes.add("b", "next", "bob")
-
     assert before == {"a"}
     assert notes.noted() == {"a", "b"}
 
@@ -149,7 +143,6 @@ def test_on_a_full_disk_no_note_is_half_there(
             notes.add("b", "all but its end", "bob")
     before = notes.noted()
     notes.add("c", "next", "bob")
-
     assert before == {"a"}
     assert notes.noted() == {"a", "c"}
 
@@ -169,7 +162,6 @@ def test_when_dropping_fails_all_is_as_it_was(
         full.setattr(files, "write", refuse)
         with pytest.raises(Unavailable, match="not swept"):
             notes.drop({"a"})
-
     assert file_of(notes).read_bytes() == before
     assert notes.drop({"a"}) == 1
     assert notes.noted() == {"b"}
@@ -179,7 +171,6 @@ def test_of_two_writers_each_note_is_kept(notes: Notes) -> None:
     """Two processes write at the same time, and no line of either is lost or mixed."""
     both = [writer(notes, name, 40) for name in ("ana", "bob")]
     codes = [process.wait(60) for process in both]
-
     assert codes == [0, 0]
     assert notes.noted() == {f"{name}-{n}" for name in ("ana", "bob") for n in range(40)}
 
@@ -193,7 +184,6 @@ def test_what_is_written_while_others_are_dropped_is_kept(notes: Notes) -> None:
         rounds += notes.drop({"gone"})
     inode = file_of(notes).stat().st_ino
     notes.drop(())
-
     assert writing.returncode == 0
     assert rounds > 0
     assert file_of(notes).stat().st_ino != inode
@@ -207,9 +197,7 @@ def test_dropping_keeps_mode_and_owner_and_only_what_counts(notes: Notes) -> Non
     notes.add("b", "three", "bob")
     file_of(notes).chmod(0o600)
     Path(notes.folder, "notes.new").write_text("of one who was killed")
-
     dropped = notes.drop({"b", "never there"})
-
     assert dropped == 1
     assert notes.of("a") == (Note(NOW, "ana", "two"),)
     assert file_of(notes).read_bytes().count(b"\n") == 1

@@ -70,8 +70,7 @@ def test_whatever_rivals_do_the_sums_add_up(
     kind: str, rivals: list[tuple[int, int, str]], verb: str, left_out: set[int], cut: list[int]
 ) -> None:
     """In whatever order rivals come between, each row ends once, no task is touched by two, what
-    was left out stays, and the journal says the same.
-    """
+    was left out stays, and the journal says the same."""
     with a_place(kind) as (open_store, journal):
         ours, theirs = open_store(), open_store()
         seen = dead_tasks(ours, 8)
@@ -154,10 +153,8 @@ def test_a_verb_changes_no_error_that_its_edge_does_not_name() -> None:
         store = Keeping(memory)
         plan = plans.freeze("retry", dead_tasks(store, 2), NOW)
         interrupted(store, journal, plan)
-
         report = carried_out(store, journal, plan)
         settled = undo.settle(store, journal, journal.operations()[-1]).operation
-
         assert len(report.done) == 2
         assert {(t.attempts, t.error) for t in tasks_in(store, State.PENDING)} == {(0, "it broke")}
         assert settled is not None and settled.counts[End.FAILED] == 0
@@ -197,9 +194,7 @@ def test_what_lies_on_the_desk_is_not_judged(
     for row in plan.rows:
         moving = Path(spool.desk, f"D.{row.id}.dlq.gone.00000000.1-0-1")
         Path(spool.dlq, f"{row.id}.task").rename(moving)
-
     settled = undo.settle(store, journal, before).operation
-
     assert settled is not None and (settled.open, settled.ended) == (2, None)
 
 
@@ -209,9 +204,7 @@ def test_only_once_what_stands_twice(spool: Spool, store: NftbanStore, journal: 
     data = Path(spool.dlq, f"{task.id}.task").read_bytes()
     Path(spool.pending, f"{task.id}.task").write_bytes(data)
     both = [found for found in store.look({task.id}) if isinstance(found, Task)]
-
     report = carried_out(store, journal, plans.freeze("purge", both, NOW))
-
     (operation,) = journal.operations()
     assert len(both) == 2 and report.accounted == operation.planned == 1
     assert operation.open == 0
@@ -271,9 +264,7 @@ def test_without_its_image_nothing_is_taken_back(store: NftbanStore, journal: Jo
     assert operation is not None
     back = undo.undo(store, journal, operation, NOW, 7.0).plan
     Path(journal.folder, f"{first.op}.before").unlink()
-
     report = carried_out(store, journal, back)
-
     assert {why for _, why in report.failed} == {"what it was is not kept any more"}
     assert len(tasks_in(store, State.PENDING)) == 2
     unknown = Plan("undo", (), NOW, undoes="20261120T094115Z-00000000")
@@ -284,10 +275,8 @@ def test_without_its_image_nothing_is_taken_back(store: NftbanStore, journal: Jo
 def test_what_is_refused_is_put_down_again(spool: Spool, store: NftbanStore) -> None:
     """A plan that moves nothing leaves no file locked for others."""
     dead = dead_tasks(store, 3)
-
     report = operations.apply(store, plans.freeze("promote", dead, NOW), clock)
     others = operations.apply(NftbanStore(spool, clock), plans.freeze("purge", dead, NOW), clock)
-
     assert (len(report.failed), len(others.done)) == (3, 3)
 
 
@@ -305,6 +294,5 @@ def test_expunging_goes_on_without_a_journal(
         return ""
 
     report = carried_out(store, journal, plan, allowed=lose)
-
     assert len(report.done) == 9 and "removed meanwhile" in report.trouble
     assert tasks_in(store) == []

@@ -109,9 +109,7 @@ def test_going_on_is_said_for_one_canary() -> None:
     """Who goes on after the first canary has not said so of the next."""
     course = became(begun().sent(1, 0, NOW), 0, Fate.UNKNOWN).ordered("go_on", NOW)
     course = all_became(course.sent(10, 0, NOW), Fate.UNKNOWN, *range(1, 11))
-
     step = course.next(NOW, PLENTY)
-
     assert isinstance(step, Wait)
     assert step.asks
 
@@ -119,7 +117,6 @@ def test_going_on_is_said_for_one_canary() -> None:
 def test_canaries_that_all_failed_stop_it() -> None:
     """Where none of a canary's tasks was delivered, no more are sent, rules or not."""
     course = became(begun(stops=NEVER).sent(1, 0, NOW), 0, Fate.FAILED)
-
     assert course.next(NOW, PLENTY) == Stop("canary of 1 failed: none of 1 was delivered")
 
 
@@ -129,7 +126,6 @@ def test_a_canary_that_is_through_stays_so() -> None:
     course = all_became(course, Fate.DELIVERED, *range(10))
     course = became(course, 10, Fate.FAILED)
     assert course.next(NOW, PLENTY) == Send(89)
-
     assert became(course, 10, Fate.RUNNING, was=Fate.FAILED).next(NOW, PLENTY) == Send(89)
 
 
@@ -137,12 +133,10 @@ def test_the_same_error_twice_stops_it() -> None:
     """When the error that tasks had before comes back to two of them, nothing more is sent; that of
     one task that is tried again and again came back once."""
     course = past_canaries(stops=Stops(share=None)).sent(5, 0, NOW)
-
     course = all_became(course, Fate.FAILED, 11, 12, mark="F-2")
     once = became(course, 13, Fate.FAILED, "F-1")
     again = became(once, 13, Fate.FAILED, "F-1", was=Fate.FAILED)
     twice = became(once, 14, Fate.FAILED, "F-1")
-
     assert isinstance(once.next(NOW, PLENTY), Send)
     assert again.again == {"F-1": 1}
     assert twice.next(NOW, PLENTY) == Stop("F-1 came back 2 times")
@@ -168,9 +162,7 @@ def test_too_large_a_share_of_failures_stops_it() -> None:
         for nth, outcome in enumerate(outcomes):
             fate = Fate.FAILED if outcome == "x" else Fate.DELIVERED
             course = became(course, nth, fate, "F-2")
-
         (rule,) = rules(course)
-
         assert bool(rule.why) is stops, name
         assert isinstance(course.next(NOW, PLENTY), Stop) is stops, name
 
@@ -178,7 +170,6 @@ def test_too_large_a_share_of_failures_stops_it() -> None:
 def test_a_queue_that_grows_stops_it() -> None:
     """When more tasks wait than were allowed, nothing more is sent; not knowing stops nothing."""
     course = begun(canary=(), stops=Stops(None, None, pending=500))
-
     assert course.next(NOW, PLENTY, pending=501) == Stop("501 tasks wait, more than 500")
     assert course.next(NOW, PLENTY, pending=500) == Send(100)
     assert course.next(NOW, PLENTY) == Send(100)
@@ -188,7 +179,6 @@ def test_what_stopped_does_not_send() -> None:
     """Once stopped, only outcomes of what was sent are waited for; the first reason stays. When all
     is sent, or dropped, and nothing is waited for, it is over."""
     course = past_canaries().sent(2, 0, NOW).halted("why").halted("why not")
-
     assert course.stopped == "why"
     assert course.next(NOW, PLENTY) == Wait(NOW + 120, "all is sent; waits for 2 outcomes")
     assert course.next(NOW + 120, PLENTY) == Finished()
@@ -201,7 +191,6 @@ def test_every_order_is_followed() -> None:
     """While paused nothing is sent, however many tokens there are; whoever stops it is named; each
     order changes something, and no other is taken."""
     course = begun().ordered("pause", NOW, "ana")
-
     assert course.next(NOW, PLENTY) == Wait(None, "paused by ana")
     assert course.ordered("resume", NOW).next(NOW, PLENTY) == Send(1)
     assert begun().ordered("stop", NOW, "ana").stopped == "stopped by ana"
@@ -227,7 +216,6 @@ def test_a_bucket_lets_its_rate_through(rate: float, seconds: int) -> None:
         bucket = policy.refill(bucket, of, second)
         while (left := policy.spend(bucket)) is not None:
             bucket, spent = left, spent + 1
-
     assert abs(spent - rate * seconds) <= 2 + seconds / HOUR
 
 
@@ -252,7 +240,6 @@ def test_a_bucket_lets_its_rate_through(rate: float, seconds: int) -> None:
 def test_phases_are_all_that_is_planned(pace: Pace, planned: int) -> None:
     """The phases of any pace have together as many tasks as are planned."""
     sizes = phases(pace, planned)
-
     assert sum(sizes) == planned
     assert all(0 <= size <= most for size, most in zip(sizes, pace.canary, strict=False))
     assert sizes[-1] >= 0
@@ -395,7 +382,6 @@ def test_when_all_goes_well_all_is_sent(canary: tuple[int, ...], planned: int) -
             world.now += 1
         for nth in [n for n, fate in world.fates.items() if fate is Fate.WAITING]:
             world.becomes(nth, Fate.DELIVERED)
-
     assert world.sent == planned
     assert world.course.tally.delivered == planned
 
@@ -449,7 +435,6 @@ def test_it_is_said_beforehand_whether_the_rate_can_be_kept() -> None:
     tasks were begun it is told how far apart runs are."""
     for pace, working, sentences, seconds in WORKED:
         said = forecast(100, pace, working)
-
         assert (said.sentences, said.working) == (sentences, seconds)
         assert said.runs == (100 if seconds else None)
     for began, apart in (

@@ -57,5 +57,4 @@ def test_a_number_given_away_before_the_signal_is_spared(tmp_path: Path) -> None
         text=True,
         check=False,
     )
-
     assert run.stdout == "done\n", run.stdout + run.stderr

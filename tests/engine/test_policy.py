@@ -155,7 +155,6 @@ def test_a_bucket_holds_no_more_than_its_burst_wherever_the_clock_jumps(
         bucket = policy.refill(bucket, rate, now)
         assert 0 <= bucket.units <= rate.burst * HOUR
         assert bucket.stamp == now
-
     before = policy.refill(bucket, rate, 2 * 10**10)
     jumped = policy.refill(before, rate, 2 * 10**10 - back)
     assert jumped.units == before.units
@@ -177,7 +176,6 @@ def test_refilling_often_brings_what_refilling_once_does(
         assert policy.refill(often, rate, when - 1).tokens == 0
     for step in steps:
         often = policy.refill(often, rate, often.stamp + step)
-
     assert often == policy.refill(bucket, rate, bucket.stamp + sum(steps))
 
 
@@ -278,9 +276,7 @@ def test_a_pending_task_is_told_what_keeps_it() -> None:
     """What keeps it now comes first, then what will keep it after that."""
     for due, about, sentences in WHY_PENDING:
         task = a_task(due=NOW + due if due else 0.0)
-
         found = list(policy.why_waiting(task, NOW, about))
-
         assert " | ".join(found) == sentences, about
         assert policy.in_a_line(found) == sentences.replace(" | ", "; ")
 

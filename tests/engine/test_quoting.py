@@ -1,7 +1,6 @@
 """No shell runs anything from a file that we wrote or accepted, or reads it otherwise than we do.
 
-Each value, text and path is chosen by chance; a failure names the seed, and `FUZZ_SEED` sets it.
-"""
+Each value, text and path is chosen by chance; a failure names the seed, and `FUZZ_SEED` sets it."""
 
 import os
 import random
@@ -74,9 +73,7 @@ def test_every_shell_reads_what_we_read_and_runs_nothing(
         yard = fuzz.Yard(tmp_path / law.replace(" ", "-"))
         number, step = laws[law]
         assert number > 50
-
         wrong = [line for name, words in shells.items() for line in step(yard, name, words, chosen)]
-
         assert wrong == [], f"{law}, FUZZ_SEED={SEED}"
 
 
@@ -116,9 +113,7 @@ VALUE = st.text(max_size=20) | HOSTILE.map(lambda data: data.decode("utf-8", "su
 def test_what_is_written_is_read_back(values: list[str]) -> None:
     """The reader gives back what the writer was given, in ASCII and on one line."""
     named = {f"K{number}": value for number, value in enumerate(values)}
-
     read = files.parse_assignments(files.assignments(named), named.__contains__)
-
     assert list(read.values()) == list(map(fuzz.cleaned, values))
 
 
@@ -130,7 +125,6 @@ TEXT = st.lists(st.sampled_from(fuzz.TOKENS) | st.binary(max_size=3), max_size=1
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     """Of no bytes is the reader's answer anything but values on one line, or a refusal."""
     values = fuzz.parse(data, fuzz.KEYS)
-
     for value in (values or {}).values():
         assert not any(c in value for c in "\n\r\0\x1b\x7f")
 
@@ -243,7 +237,6 @@ def test_a_payload_path_that_would_need_cleaning_is_refused_whole(tmp_path: Path
     ):
         words = ["--root", str(tmp_path), "queue", "add", "mail_send", "a mail"]
         ran = command.run([*words, f"{tmp_path}/mailspool{path}"], capture_output=True, text=True)
-
         assert (ran.returncode, ran.stdout) == (64, ""), path
         assert ran.stderr.startswith("spooldeck: payload path ") and ran.stderr.count("\n") == 1
         assert text.shown(ran.stderr[:-1]) == ran.stderr[:-1]

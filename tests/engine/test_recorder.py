@@ -62,7 +62,6 @@ def test_what_one_writes_others_read(spot: Spot) -> None:
         assert writer.write(a_sample(NOW + PERIOD * number, number)).role is Role.RECORDS
         assert len(recorded(spot, *ALWAYS)) > 0
     writer.close()
-
     assert pending(spot) == [0, 1, 2]
     assert [m.at for m in recorded(spot, NOW + 5, NOW + 10)] == [NOW + 10]
     ring = Path(spot.folder, RING)
@@ -80,7 +79,6 @@ def test_a_slot_holds_one_moment_whatever_the_clock_does(times: list[float]) -> 
         with closing(writer):
             for when in times:
                 assert writer.write(a_sample(when)).role is Role.RECORDS
-
         left = {slot_of(when): when for when in times}
         assert [m.at for m in recorded(spot, *ALWAYS)] == sorted(left.values())
     for when in times:
@@ -98,9 +96,7 @@ def test_a_full_day_of_the_largest_fits(spot: Spot) -> None:
         rows = ((slot, NOW + slot, os.urandom(LARGEST)) for slot in range(SLOTS))
         with file:
             file.executemany("INSERT OR REPLACE INTO moment VALUES(?, ?, ?)", rows)
-
         assert writer.write(a_sample(NOW + DAY)).role is Role.RECORDS
-
     assert len(recorded(spot, *ALWAYS)) == SLOTS
     assert Path(spot.folder, RING).stat().st_size <= 4 << 20 < PAGE * PAGES
 
@@ -108,14 +104,12 @@ def test_a_full_day_of_the_largest_fits(spot: Spot) -> None:
 def test_of_two_one_records(spot: Spot) -> None:
     """The other one watches, and takes over with its next moment when the first has ended."""
     first, second = Recorder(spot), Recorder(spot)
-
     assert first.write(a_sample(NOW)).role is Role.RECORDS
     assert second.write(a_sample(NOW + 10)).role is Role.WATCHES
     first.close()
     assert second.write(a_sample(NOW + 20)).role is Role.RECORDS
     assert first.write(a_sample(NOW + 30)).role is Role.WATCHES
     second.close()
-
     assert [m.at for m in recorded(spot, *ALWAYS)] == [NOW, NOW + 20]
 
 
@@ -150,10 +144,8 @@ def test_when_one_is_killed_another_takes_over(tmp_path: Path, after: int) -> No
         assert ours.write(a_sample(NOW - PERIOD, 999)).role is Role.WATCHES
         process.send_signal(signal.SIGKILL)
         process.wait()
-
         told = ours.write(a_sample(NOW - PERIOD, 999))
         ours.close()
-
     assert told == (Role.RECORDS, "")
     assert pending(spot)[: last + 2] == [999, *range(last + 1)]
 
@@ -253,10 +245,8 @@ def test_what_a_link_leads_to_is_not_recorded_in(spot: Spot, tmp_path: Path) -> 
     desk = Path(spot.folder).parent
     desk.mkdir()
     (desk / "recorder").symlink_to(elsewhere)
-
     with closing(Recorder(spot)) as writer:
         told = writer.write(a_sample())
-
     assert told.role is Role.IDLE
     assert told.words.startswith("nothing is recorded from here: ")
     assert list(elsewhere.iterdir()) == []
@@ -272,9 +262,7 @@ def test_a_folder_that_is_lost_is_made_again(spot: Spot) -> None:
     with closing(Recorder(spot)) as writer:
         writer.write(a_sample(NOW))
         shutil.rmtree(Path(spot.folder).parent)
-
         assert writer.write(a_sample(NOW + PERIOD, 5)).role is Role.RECORDS
-
     assert pending(spot) == [5]
 
 
@@ -287,7 +275,6 @@ def test_a_spool_that_is_lost_is_one_line_until_it_is_back(spot: Spot, tmp_path:
         lost = writer.write(a_sample(NOW + PERIOD, 2))
         away.rename(queue)
         back = writer.write(a_sample(NOW + 2 * PERIOD, 3))
-
     assert lost == (Role.IDLE, "nothing is recorded from here: No such file or directory")
     assert back.role is Role.RECORDS
     assert pending(spot) == [1, 3]

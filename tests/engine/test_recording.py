@@ -21,9 +21,7 @@ def test_a_moment_comes_back_as_it_was() -> None:
     """Counts, rates, ages, lock, alerts, transports and tokens are what they were; an alert is of
     the place as it is called now; of a place that could not be read only the reason comes back."""
     seen = a_sample()
-
     again = unpack(pack(seen), "mail.out")
-
     assert again._replace(transports=()) == seen._replace(transports=())
     (way,), (before,) = again.transports, seen.transports
     assert way[:2] == before[:2]
@@ -51,10 +49,8 @@ def test_a_moment_is_never_larger_than_its_bound(
         unavailable=words,
         tokens=tuple(Left(name, 1, 5, None) for name in ways),
     )
-
     data = pack(seen)
     again = unpack(data, "x")
-
     assert len(data) <= LARGEST
     assert again.counts[State.PENDING] == number
     assert (again.oldest, again.due, again.rates) == (seen.oldest, seen.due, seen.rates)
@@ -96,7 +92,6 @@ def test_a_moment_with_a_field_that_cannot_be_is_refused() -> None:
     inflate = zlib.decompressobj(wbits=-15, zdict=_USUAL)
     row = json.loads(inflate.decompress(pack(a_sample())))
     assert unpack(packed(row), "x")
-
     for field, value in SPOILT:
         spoilt = [value if at == field else kept for at, kept in enumerate(row)]
         with pytest.raises(BadSample):

@@ -157,9 +157,7 @@ def test_all_that_succeeds_is_delivered(place: Place) -> None:
     tasks = place.dead(*["ok"] * 20)
     seen: list[Progress] = []
     place.then = lambda replay: seen.append(replay.progress)
-
     result = place.replay(tasks, Pace(2.0, (1, 3), 60)).run()
-
     assert result.progress.tally.delivered == 20
     assert place.counts() == {}
     assert result.progress.phase is Phase.OVER
@@ -174,11 +172,9 @@ def test_the_journal_tells_of_it(place: Place) -> None:
     """Who, how fast, how each row ended, and what really became of it is written down."""
     tasks = place.dead("ok", "otherwise", "ok")
     pace = Pace(2.0, (1,), 10, NEVER)
-
     replay = place.replay(tasks, pace)
     replay.order("faster")
     replay.run()
-
     one = place.operation()
     assert (one.intent.who.user, unpacked(one.intent.pace)) == ("ana", pace)
     assert one.counts[End.DONE] == 3
@@ -194,9 +190,7 @@ def test_the_same_error_again_stops_it(place: Place) -> None:
     place.works = 3
     tasks = place.dead("ok", "again", "again", *["ok"] * 20)
     before = place.files()
-
     result = place.replay(tasks, Pace(1.0, (1,), 60)).run()
-
     progress = result.progress
     assert progress.stopped == f"{mark_of(OLD)} came back 2 times"
     assert progress.failures == {mark_of(OLD): 2}
@@ -213,9 +207,7 @@ def test_the_rest_is_held_where_that_is_wanted(place: Place) -> None:
     """After a stop, what was not sent is held, as an operation of its own."""
     place.works = 3
     tasks = place.dead("again", *["ok"] * 9)
-
     result = place.replay(tasks, Pace(2.0, (1,), 60, Stops(rest=Rest.HOLD))).run()
-
     assert result.progress.held == 9
     assert accounts(result.progress)
     assert place.counts() == {State.DEAD: 1, State.HELD: 9}
@@ -237,8 +229,7 @@ class Back:
     def __init__(self, place: Place, sent: int, *, left_out: int = 0, runs: int = 0) -> None:
         """A plan once so many were sent, without the first so many of its rows.
 
-        Then so many are run, and the yes comes.
-        """
+        Then so many are run, and the yes comes."""
         self._place, self._sent, self._left_out = place, sent, left_out
         self._runs = runs
         self.plan: Plan | None = None
@@ -271,9 +262,7 @@ def test_what_waits_untouched_is_pulled_back(place: Place) -> None:
     before = place.files()
     place.works = 0
     place.then = back = Back(place, 4, runs=1)
-
     result = place.replay(tasks, Pace(None, (4,), 60, NEVER)).run()
-
     assert (result.progress.pulled, result.progress.tally.delivered) == (3, 1)
     assert accounts(result.progress)
     assert back.report is not None
@@ -363,7 +352,6 @@ def test_a_counter_speaks_where_no_log_does(place: Place, tmp_path: Path) -> Non
     place.then = then
     metrics.write_text("nftban_queue_tasks_processed_total 100\n")
     result = place.replay(tasks, Pace(None, (1,), 60), facts=Facts(finished=finished)).run()
-
     assert result.progress.tally.delivered == 4
 
 
@@ -397,10 +385,8 @@ def test_where_nothing_can_be_written_down_nothing_is_sent(place: Place) -> None
     Path(place.journal.folder).parent.mkdir(exist_ok=True)
     Path(place.journal.folder).write_text("in the way")
     replay = place.replay(tasks, AT_ONCE)
-
     with pytest.raises(Unavailable, match="journal"):
         replay.run()
-
     assert place.counts() == {State.DEAD: 1}
     assert replay.progress.phase is Phase.OVER
     assert "journal" in replay.progress.trouble
@@ -447,9 +433,7 @@ def test_rows_that_cannot_be_changed_end_it(place: Place) -> None:
         place.store.swap(task, verbs.retry(task, place.now))
     pending = plans.freeze("retry", place.seen(State.PENDING), place.now)
     place.works = 0
-
     result = place.replay(pending, Pace(1.0, (), 60)).run()
-
     assert result.progress.stopped == "not from pending"
     assert (result.progress.refused, result.progress.rest) == (10, 20)
 
@@ -464,7 +448,6 @@ def test_what_is_not_allowed_any_more_is_not_sent(place: Place) -> None:
 
     place.then = then
     result = place.replay(tasks, Pace(1.0, (), 30), allowed=lambda: why[0]).run()
-
     assert result.progress.stopped == "observing only"
     assert place.counts() == {State.DEAD: 9 - result.progress.sent}
 
@@ -482,7 +465,6 @@ def test_a_bucket_that_cannot_be_kept_sends_nothing(place: Place) -> None:
 
     place.then = then
     result = place.replay(tasks, Pace(2.0, ())).run()
-
     assert "replay.buckets" in seen[-1].trouble
     assert result.progress.sent == 0
     assert place.counts() == {State.DEAD: 1}
@@ -519,7 +501,6 @@ def test_on_its_own_thread_it_can_be_polled_and_let_go_of(place: Place) -> None:
     replay = place.replay(tasks, Pace(2.0, (1,), 1e9), idle=None)
     paused = threading.Event()
     replay.start()
-
     replay.order("pause")
     with pytest.raises(ValueError, match="no such order"):
         replay.order("dance")
@@ -527,7 +508,6 @@ def test_on_its_own_thread_it_can_be_polled_and_let_go_of(place: Place) -> None:
         paused.wait(0.01)
         assert accounts(replay.progress)
     replay.close(30)
-
     assert replay.progress.phase is Phase.LEFT
     assert place.operation().interrupted
 
@@ -536,7 +516,6 @@ def test_hearing_begins_when_it_is_asked(place: Place) -> None:
     """What a log said before is not told; what it says from then on is, once."""
     place.write("SUCCESS", "Task completed: a (job)")
     hearing = Hearing([str(place.log), str(place.log) + ".none"], place.clock)
-
     assert hearing() == []
     place.write("SUCCESS", "Task completed: b (job)")
     assert [(event.id, event.what) for event in hearing()] == [("b", What.SUCCEEDED)]

@@ -26,10 +26,8 @@ def test_an_orphan_waits_like_any_failed_task(store: MemoryStore) -> None:
     again, there is nothing to rescue."""
     store.swap(None, a_task(description="the orphan"))
     list(store.take(NOW, "the dead", 1))
-
     (outcome,) = rescue(store, contract(), NOW + 0.7, WHY)
     again = rescue(store, contract(), NOW + 0.7, WHY)
-
     (task,) = tasks_in(store)
     assert (task.state, task.attempts, task.due) == (State.PENDING, 1, NOW + 60)
     assert (task.error, task.lease, task.description) == (WHY, None, "the orphan")
@@ -41,12 +39,10 @@ def test_a_task_that_ends_its_workers_is_given_up(store: MemoryStore, policy: Re
     """A task that kills whoever takes it is rescued as often as it may fail, then it is dead."""
     lives, now = policy.runs - 1, NOW
     store.swap(None, a_task())
-
     for _ in range(lives + 1):
         now += 1000
         assert len(list(store.take(now, "the next victim", 1))) == 1
         rescue(store, policy, now, WHY)
-
     (task,) = tasks_in(store)
     assert (task.state, task.attempts, task.error) == (State.DEAD, 3, WHY)
 
@@ -60,7 +56,6 @@ def test_only_claimed_tasks_are_rescued(store: MemoryStore) -> None:
     (claimed,) = store.take(NOW, "me", 1)
     store.swap(claimed, verbs.bury(claimed, "dead", 1))
     before = tasks_in(store)
-
     assert rescue(store, contract(), NOW, WHY) == []
     assert tasks_in(store) == before
 
@@ -114,9 +109,7 @@ def test_a_task_that_may_not_be_given_up_stays_claimed(store: MemoryStore, refus
     list(store.take(NOW, "the dead", 1))
     way = State.ACTIVE, State.DEAD
     store.edges = {**store.edges, way: store.edges[way]._replace(refused=refused)}
-
     (outcome,) = rescue(store, contract(), NOW, WHY, giving_up=told.append)
-
     (task,) = tasks_in(store)
     assert bool(told) is not bool(refused)
     assert task.state is (State.ACTIVE if refused else State.DEAD)

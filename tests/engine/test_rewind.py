@@ -29,7 +29,6 @@ def test_what_was_so_at_a_moment() -> None:
         *((500, Gap(NOW - 20, None)), (-100.1, Gap(None, NOW - 100))),
     ):
         there = a_tape(-100, -90, -20).at(NOW + at)
-
         if isinstance(found, Gap):
             assert there == found
         else:
@@ -41,7 +40,6 @@ def test_what_cannot_be_read_is_a_gap() -> None:
     """A moment whose bytes are none is as if nobody had written it down; where nothing was written
     there is nothing to go to. A held key goes by minutes after its first steps."""
     tape = Tape([Moment(NOW, b"nonsense")], "x")
-
     assert tape.at(NOW) == Gap(NOW, None)
     assert tape.lately(NOW).spark(NOW, 9) == (None,) * 9
     assert Tape((), "x").at(NOW) == Gap(None, None)
@@ -52,7 +50,6 @@ def test_what_cannot_be_read_is_a_gap() -> None:
 def test_a_gap_is_passed_in_two_steps() -> None:
     """Into it and out of it at its other end, back and on again."""
     tape = a_tape(-1000, -30, -20, -10)
-
     when, back = NOW - 20, []
     while (there := step([tape], when, -FINE)) is not None:
         when = there
@@ -61,7 +58,6 @@ def test_a_gap_is_passed_in_two_steps() -> None:
     while (there := step([tape], when, FINE)) is not None and there <= NOW:
         when = there
         on.append(when - NOW)
-
     assert back == [-30, -40, -1000]
     assert on == [-990, -980, -970, -30, -20, -10, 0]
     assert isinstance(tape.at(NOW - 40), Gap)
@@ -81,7 +77,6 @@ def test_going_back_ends_and_passes_by_nothing(slots: list[int]) -> None:
         if isinstance(found, Sample):
             seen.add(round((found.when - NOW) / 10))
         when = step([tape], when, -FINE)
-
     assert when is None
     assert seen == set(slots)
 
@@ -89,7 +84,6 @@ def test_going_back_ends_and_passes_by_nothing(slots: list[int]) -> None:
 def test_of_several_places_one_is_enough() -> None:
     """A stretch of which any place knows something is no gap for the others to jump over."""
     quiet, busy = a_tape(-100), a_tape(-50, -40, -30)
-
     assert step([quiet, busy], NOW - 30, -FINE) == NOW - 40
     assert step([quiet], NOW - 30, -FINE) == NOW - 100
 
@@ -97,9 +91,7 @@ def test_of_several_places_one_is_enough() -> None:
 def test_how_it_went_is_told_from_what_was_written_down() -> None:
     """Backlog, sparkline and growth are those of the time before, blank where nothing was seen."""
     tape = a_tape(*range(-600, -290, 10))
-
     past = tape.lately(NOW - 300)
-
     assert past.drain(NOW - 300).words == "5m00s"
     spark = past.spark(NOW - 300, 20)
     assert spark[-1] is not None
@@ -119,7 +111,5 @@ def test_what_a_transport_did_is_told_from_its_totals() -> None:
     tape = Tape([a_moment(-600, 100, 3), a_moment(0, 140, 8)], "x")
     found = tape.at(NOW)
     assert isinstance(found, Sample)
-
     (way,) = tape.transports(found)
-
     assert [window.tally for window in way.windows] == [None, Tally(45, 40, 5), None]

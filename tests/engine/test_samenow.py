@@ -207,7 +207,6 @@ def test_the_answer_is_what_the_logs_tell() -> None:
     """Yes while it goes on, no when as many succeeded as must have met it, and else not known."""
     for errors, lines, words, evidence in CASES:
         now = same_now(errors, told(*lines), NOW)
-
         assert now.words == words, evidence
         for said, start in zip(now.evidence, evidence.split(" | "), strict=True):
             assert said.startswith(start), now.evidence
@@ -232,7 +231,6 @@ def test_many_clusters_are_answered_at_once() -> None:
     """Each of them gets the answer that it would get alone."""
     log = told(failed(30, ONE), *many(8, 10), failed(5, TWO, "boom"), done(1, ONE))
     clusters = [Errors(), Errors(mark=mark("boom")), Errors(mark="F-0000", last=NOW - 60)]
-
     assert list(answers(clusters, log, NOW)) == [same_now(c, log, NOW) for c in clusters]
 
 
@@ -241,7 +239,6 @@ def test_two_logs_tell_of_one_success() -> None:
     ids = [an_id() for _ in range(10)]
     refused = line(40, REFUSED.replace("inline", ONE), "mail.log")
     sent = [line(3, SENT.format("curl").replace("inline", id), "mail.log") for id in ids]
-
     for number in (9, 10):
         log = told(refused, failed(40, ONE), *sent[:number], *(done(3, id) for id in ids[:number]))
         now = same_now(Errors(), log, NOW)
@@ -252,18 +249,14 @@ def test_two_logs_tell_of_one_success() -> None:
 def test_an_error_in_its_stored_form_is_the_same() -> None:
     """Other numbers, hosts and ids in a log are the same error as the spool's."""
     errors = Errors(mark=mark(fold("connect_timeout mx7.example.net 25")))
-
     now = same_now(errors, told(failed(1, ONE, "connect_timeout mx31.example.org 587")), NOW)
-
     assert now.answer is Answer.YES
 
 
 def test_the_answer_ages() -> None:
     """What goes on now is not known any more once nothing has been heard of it for long."""
     log = told(failed(1, ONE))
-
     answers = [same_now(Errors(), log, NOW + later).words for later in (0, RECENT - 60, RECENT)]
-
     assert answers == ["yes", "yes", "?"]
 
 
@@ -282,9 +275,7 @@ LINES = st.lists(
 def test_the_order_of_the_lines_does_not_matter(lines: list[LogLine], last: float | None) -> None:
     """However several logs are put together, the answer is one; and it always has its evidence."""
     errors = Errors(last=last)
-
     now = same_now(errors, told(*lines), NOW)
-
     assert now == same_now(errors, told(*reversed(lines)), NOW)
     assert isinstance(now, Now)
     assert now.evidence

@@ -1,8 +1,7 @@
 """A mail in wire form, handed to a server by SMTP: what arrives, and what is said when it does not.
 
 The server is a real one that answers as it is told; where the bytes on the wire themselves matter,
-it is a socket that keeps all of them.
-"""
+it is a socket that keeps all of them."""
 
 from __future__ import annotations
 
@@ -92,14 +91,12 @@ def pem(tmp_path: Path) -> Certificate:
 
 def test_a_mail_arrives_byte_for_byte() -> None:
     """The server has what was put into wire form, freed of what SMTP adds; every byte from 0 to 255
-    goes through, announced as 8-bit.
-    """
+    goes through, announced as 8-bit."""
     texts = [(HEADERS + "\n" + body).encode() for body in BODIES]
     texts.append(b"Subject: x\n\n" + bytes(c for c in range(256) if c not in b"\r\n") + b"\n")
     with Server() as server:
         for text in texts:
             send(server, wire(text))
-
     assert [mail.data for mail in server.mails] == [t.replace(b"\n", b"\r\n") for t in texts]
     assert {mail[:3] for mail in server.mails} == {("here.example.org", SENDER, (RECIPIENT,))}
     assert any(line.endswith("BODY=8BITMIME") for line in server.commands)
@@ -113,7 +110,6 @@ def test_a_mail_of_several_pieces_arrives_whole(size: int) -> None:
     assert len(contents) == size
     with Server() as server:
         send(server, contents)
-
     assert server.mails[0].data == unwired(contents)
 
 
@@ -125,7 +121,6 @@ def test_the_null_sender_and_odd_addresses_arrive_as_they_are_written() -> None:
         send(server, recipient='"q uo\\"te"@[192.0.2.7]')
         send(server, recipient="x@[IPv6:2001:db8::1]")
         send(server, recipient="postmaster")
-
     mails = [line for line in server.commands if line.startswith("MAIL")]
     rcpts = [line.partition(" ")[2] for line in server.commands if line.startswith("RCPT")]
     assert [line.startswith("MAIL FROM:<>") for line in mails] == [True, True, False, False, False]
@@ -149,7 +144,6 @@ def test_what_is_not_in_wire_form_reaches_no_server(contents: bytes) -> None:
     """A mail that does not end as it must, or seems to end before, could smuggle in another."""
     with Server() as server:
         said = failure(Fatal, server, contents)
-
     assert said.startswith("not in wire form")
     assert server.connections == 0
 
@@ -165,7 +159,6 @@ def test_no_address_holds_another_command(address: str) -> None:
     with Server() as server:
         as_sender = failure(Fatal, server, sender=address)
         as_recipient = failure(Fatal, server, recipient=address)
-
     assert "no address" in as_sender and "no address" in as_recipient
     assert server.connections == 0
 
@@ -188,7 +181,6 @@ def test_no_server_is_told_another_address_than_is_seen(address: str) -> None:
     """What would become a bracket, an @ or the address of a host on its way is refused before."""
     with Server() as server:
         said = failure(Fatal, server, recipient=address)
-
     assert "does not stand for itself" in said
     assert server.connections == 0
 
@@ -199,8 +191,7 @@ def test_no_server_is_told_another_address_than_is_seen(address: str) -> None:
 @each("stage", ["mail", "rcpt", "data", "body"])
 def test_a_no_for_now_is_tried_again_and_one_for_ever_is_not(stage: str) -> None:
     """4xx fails the attempt, 5xx the mail, at every stage; the words are the server's, and equal
-    words behind two codes are two errors, with the codes in their patterns.
-    """
+    words behind two codes are two errors, with the codes in their patterns."""
     answers: dict[str, Any] = {
         stage: ["450 4.2.0 not now, u7", "452 4.2.0 not now, u8", "550 5.1.1 no such user"]
     }
@@ -208,7 +199,6 @@ def test_a_no_for_now_is_tried_again_and_one_for_ever_is_not(stage: str) -> None
         busy, full = failure(Failed, server), failure(Failed, server)
         never = failure(Fatal, server)
         send(server)
-
     assert busy.startswith("unavailable_450: 450 4.2.0 not now, u7")
     assert never.startswith("rejected_550: 550 5.1.1 no such user")
     assert len(server.mails) == 1
@@ -220,8 +210,7 @@ def test_a_no_for_now_is_tried_again_and_one_for_ever_is_not(stage: str) -> None
 @each("stage", ["greeting", "ehlo"])
 def test_a_server_that_takes_nothing_at_all_may_do_so_later(stage: str) -> None:
     """A no before the mail is about the server, not the mail: what an operator can mend. A server
-    that only does not know EHLO is greeted by HELO.
-    """
+    that only does not know EHLO is greeted by HELO."""
     answers: dict[str, Any] = {stage: "554 5.3.2 closed", "helo": "554 5.3.2 closed"}
     with Server(**answers) as server:
         assert failure(Failed, server).startswith("unavailable_554: 554 5.3.2 closed")
@@ -232,14 +221,12 @@ def test_a_server_that_takes_nothing_at_all_may_do_so_later(stage: str) -> None:
 
 def test_a_connection_that_breaks_before_the_end_has_delivered_nothing() -> None:
     """Before the line that ends the mail no server can have taken it: it is tried again, and
-    nothing is in doubt.
-    """
+    nothing is in doubt."""
     for stage in ("greeting", "ehlo", "mail", "rcpt", "data"):
         answers: dict[str, Any] = {stage: DROP}
         with Server(**answers) as server:
             said = failure(Failed, server)
         assert said.startswith("connect_lost: ") and "doubt" not in said
-
     many = wire(b"Subject: x\n\n" + (b"y" * 70 + b"\n") * 200_000)
     with Server(data=CUT) as server:
         said = failure(Failed, server, many)
@@ -251,7 +238,6 @@ def test_a_connection_that_breaks_after_the_last_dot_leaves_a_doubt() -> None:
     """The server has all of it, and may have accepted it: the error says so."""
     with Server(body=DROP) as server:
         said = failure(Failed, server)
-
     assert said.startswith("connect_lost: in doubt: it may have been accepted")
 
 
@@ -261,7 +247,6 @@ def test_an_answer_that_never_comes_ends_with_its_step() -> None:
         before = failure(Failed, server, timeout=0.3)
     with Server(body=STALL) as server:
         after = failure(Failed, server, timeout=0.3)
-
     assert before.startswith("timeout: ") and "doubt" not in before
     assert after.startswith("timeout: in doubt: it may have been accepted")
 
@@ -270,7 +255,6 @@ def test_a_server_that_dribbles_is_left_in_time() -> None:
     """A word now and then keeps each step alive, and not the attempt."""
     with dribbling() as slow:
         said = failure(Failed, slow, timeout=300, max_time=0.5)
-
     assert said.startswith("timeout: not done within 0.5 s")
 
 
@@ -278,7 +262,6 @@ def test_an_attempt_that_is_cancelled_ends_at_once() -> None:
     """Whoever stops the worker need not wait for a server."""
     with Server(data=STALL) as server:
         said = failure(Failed, server, cancelled=server.stalled.is_set)
-
     assert said.startswith("unavailable_stopped: it was stopped - DATA")
 
 
@@ -286,7 +269,6 @@ def test_a_mail_that_was_accepted_is_sent_whatever_comes_then() -> None:
     """Nothing that the server does to QUIT undoes its yes."""
     with Server(quit=DROP) as server:
         send(server)
-
     assert len(server.mails) == 1
 
 
@@ -309,7 +291,6 @@ def test_where_nobody_is_the_word_says_why() -> None:
 def test_towards_others_encryption_is_a_duty_unless_said() -> None:
     """This host is the only one that is spoken to in the clear by default."""
     hosts = ("127.0.0.1", "::1", "localhost", "relay.example.org", "192.0.2.1")
-
     assert [Destination(host).encryption for host in hosts] == [
         *(["none"] * 3),
         *(["required"] * 2),
@@ -323,7 +304,6 @@ def test_a_mail_goes_encrypted_to_a_server_that_is_believed(pem: Certificate) ->
         send(server, tls="required", ca_file=pem.cert)
     with Server(tls=pem, smtps=True) as wrapped:
         send(wrapped, tls="wrapped", ca_file=pem.cert)
-
     assert server.mails[0].tls and wrapped.mails[0].tls
 
 
@@ -332,7 +312,6 @@ def test_a_server_that_nobody_vouches_for_is_told_nothing(tls: str, pem: Certifi
     """A certificate of somebody else fails the attempt before the mail is told."""
     with Server(tls=pem, smtps=tls == "wrapped") as server:
         said = failure(Failed, server, tls=tls)
-
     assert said.startswith("tls_certificate: ")
     assert not [line for line in server.commands if line.startswith("MAIL")]
 
@@ -347,7 +326,6 @@ def test_where_encryption_is_a_duty_nothing_goes_without(pem: Certificate) -> No
     with Server(tls=pem) as server:
         send(server, tls="opportunistic")
         send(server, tls="none")
-
     assert missing.startswith("tls_missing: ") and refused.startswith("tls_missing: ")
     assert [mail.tls for mail in server.mails] == [True, False]
 
@@ -356,7 +334,6 @@ def test_certificates_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     """The file of an operator's own is no reason to do without."""
     with Server() as server:
         said = failure(Failed, server, tls="wrapped", ca_file=str(tmp_path / "none.pem"))
-
     assert said.startswith("tls_certificate: cannot use the certificates in ")
 
 
@@ -368,7 +345,6 @@ def test_a_login_is_told_the_server(tmp_path: Path, pem: Certificate, secret: st
     path.chmod(0o600)
     with Server(tls=pem, logins={"me": secret}, login_needed=True) as server:
         send(server, tls="required", ca_file=pem.cert, user="me", password_file=str(path))
-
     assert server.mails[0].login == "me"
 
 
@@ -477,7 +453,6 @@ def test_the_bytes_behind_data_are_those_of_the_contents() -> None:
     contents = wire(b"Subject: x\n\n.\n..\n.a\n\xff\n\n")
     with listening(offering(b"8BITMIME", b"SIZE 1000")) as (port, heard):
         send(port, contents)
-
     start = heard.index(b"DATA\r\n")
     assert b"".join(heard[start + 1 :]) == contents + b"quit\r\n"
     assert heard[1] == b"MAIL FROM:<us@example.org> SIZE=%d BODY=8BITMIME\r\n" % len(contents)
@@ -521,7 +496,6 @@ def test_bytes_beyond_ascii_need_a_server_that_takes_them() -> None:
     """To any other the mail can never go, and what it lacks is named."""
     with listening(offering()) as (port, heard):
         said = failure(Fatal, port, wire(b"Subject: x\n\n\xff\n"))
-
     assert "8BITMIME" in said
     assert not [line for line in heard if line.startswith(b"MAIL")]
 
@@ -532,7 +506,6 @@ def test_addresses_beyond_ascii_need_a_server_that_takes_them() -> None:
         send(port, recipient="üser@example.com")
     with listening(offering(b"8BITMIME")) as (port, _):
         said = failure(Fatal, port, recipient="üser@example.com")
-
     assert heard[1] == b"MAIL FROM:<us@example.org> SMTPUTF8\r\n"
     assert heard[2] == "RCPT TO:<üser@example.com>\r\n".encode()
     assert "SMTPUTF8" in said
@@ -540,15 +513,13 @@ def test_addresses_beyond_ascii_need_a_server_that_takes_them() -> None:
 
 def test_an_answer_that_makes_no_sense_is_neither_yes_nor_no() -> None:
     """Before the mail the attempt ends there and nothing was accepted; after the mail, where only
-    2xx says that it was accepted, the mail is in doubt.
-    """
+    2xx says that it was accepted, the mail is in doubt."""
     for stage in ("greeting", "ehlo", "mail", "rcpt"):
         answers: dict[str, Any] = dict.fromkeys([stage, "helo"], "354 go on")
         with Server(**answers) as server:
             said = failure(Failed, server)
         assert said.startswith("connect_protocol: ") and "doubt" not in said
         assert server.mails == server.refused == []
-
     for answer in ("300 go on", "354 go on", "399 what"):
         with Server(body=answer) as server:
             said = failure(Failed, server)
@@ -593,6 +564,5 @@ def test_contents_that_shrink_are_broken_off() -> None:
     letter = Letter(SENDER, RECIPIENT, Shrinking(wire(b"Subject: x\n\n" + b"text\n" * 20)))
     with Server() as server, pytest.raises(Failed, match="shorter"):
         SmtpSend(lambda task: letter, Destination(HOST, server.port))(TASK, Context())
-
     assert server.mails == server.refused == []
     assert letter.contents.closed

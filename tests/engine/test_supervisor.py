@@ -72,9 +72,7 @@ def test_no_process_outlives_the_caller(tmp_path: Path, script: str) -> None:
     with caller_of(program) as caller, told.open() as pids:
         expected = 1 + script.count(">&3")
         found = [os.pidfd_open(int(pids.readline())) for _ in range(expected)]
-
         caller.kill()
-
         assert ended(found)
 
 
@@ -110,9 +108,7 @@ def test_a_killed_supervisor_leaves_no_program(tmp_path: Path) -> None:
     with caller_of(program) as caller:
         supervisor, pid = map(int, told.read_text().split())
         found = os.pidfd_open(pid)
-
         os.kill(supervisor, signal.SIGKILL)
-
         assert ended([found])
         assert caller.stdout is not None
         assert caller.stdout.readline().startswith(b"Ran(status=None, ")
@@ -132,7 +128,6 @@ def test_what_no_program_can_be_given_starts_none(program: Program) -> None:
     """A NUL or a lone surrogate in arguments, environment or folder: nothing was started."""
     with pytest.raises(CannotRun) as caught:
         run(program, 60, lambda: False)
-
     assert not caught.value.started
 
 
@@ -143,10 +138,8 @@ def test_an_error_after_the_start_is_told(monkeypatch: pytest.MonkeyPatch) -> No
         raise ValueError("no way to follow")
 
     monkeypatch.setattr(supervision._Supervisor, "_follow", fail)
-
     with pytest.raises(CannotRun, match="no way to follow") as caught:
         run(Program(["sleep", "600"], os.environ), 60, lambda: False)
-
     assert caught.value.started
 
 
@@ -158,9 +151,7 @@ def test_a_daemon_outlives_a_program_that_ended(tmp_path: Path) -> None:
     os.mkfifo(gate)
     daemon = f"echo $$ > {told}; read x < {gate}"
     script = f"(setsid sh -c '{daemon}' > /dev/null 2>&1 &); read pid < {told}; echo $pid"
-
     ran = run(Program(["sh", "-c", script], os.environ), 60, lambda: False)
-
     os.kill(int(ran.output), 0)
     gate.write_text("go\n")
     assert ran.status == 0
@@ -169,5 +160,4 @@ def test_a_daemon_outlives_a_program_that_ended(tmp_path: Path) -> None:
 def test_orphans_of_a_running_program_leave_no_zombies() -> None:
     """The supervisor, whose children they become, waits for those that end."""
     script = "pid=$(sh -c 'true & echo $!'); while [ -e /proc/$pid ]; do sleep 0.01; done"
-
     assert run(Program(["sh", "-c", script], os.environ), 20, lambda: False).status == 0

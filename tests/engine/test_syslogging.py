@@ -30,7 +30,6 @@ def test_a_line_arrives_as_the_contract_s_logger_sends_it(
     day of one digit is padded with a space. Foreign text forges no second message."""
     for level, priority in (("ERROR", 11), ("ALERT", 9)):
         assert syslogging.send(f"{tmp_path}/log", level, "Task failed: x", NOW)
-
         pid = str(os.getpid())
         said = syslog.recv(4096).decode()
         assert said == f"<{priority}>Nov 20 09:41:15 nftban-queue[{pid}]: Task failed: x"
@@ -49,7 +48,6 @@ def test_where_syslog_listens_is_a_setting(tmp_path: Path) -> None:
     ):
         (tmp_path / "some.yaml").write_text(f"queue: {said}")
         loaded = config.load(str(tmp_path / "some.yaml"), {})
-
         assert config.queue_for(loaded, str(tmp_path), {}).syslog == meant
 
 
@@ -57,7 +55,6 @@ def test_a_long_text_is_cut_between_characters() -> None:
     """No datagram is longer than 1,024 bytes, and none ends in half a character."""
     for before in range(4):
         said = syslogging.datagram("ERROR", "x" * before + "\N{SNOWMAN}" * 2000, NOW, 7)
-
         assert 1024 - 3 < len(said) <= 1024
         assert said.decode().endswith("\N{SNOWMAN}")
 
@@ -67,7 +64,6 @@ def test_where_nobody_listens_work_goes_on(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as gone:
         gone.bind(str(tmp_path / "gone"))
     (tmp_path / "file").touch()
-
     for name in ("missing", "gone", "file", "x" * 200, "missing/log"):
         assert not syslogging.send(f"{tmp_path}/{name}", "ALERT", "x", NOW)
 
@@ -77,12 +73,10 @@ def test_a_syslog_that_reads_nothing_is_not_waited_for(
 ) -> None:
     """Once its buffer is full, a message is dropped, and the caller goes on."""
     path = f"{tmp_path}/log"
-
     taken = 0
     while syslogging.send(path, "ERROR", "x" * 900, NOW):
         taken += 1
         assert taken < 100_000
-
     assert taken > 0
     assert len(syslog.recv(4096)) > 900
     assert syslogging.send(path, "ERROR", "there is room again", NOW)

@@ -16,7 +16,6 @@ def test_no_character_at_all_can_act_on_a_terminal() -> None:
     """Of all there are, no control, format, bidi, surrogate or separator comes through."""
     every = "".join(map(chr, range(sys.maxunicode + 1)))
     through = set(text.shown(every)) - {text.REPLACEMENT}
-
     assert {unicodedata.category(c)[0] for c in through} == set("LMNPSZ")
     assert [c for c in through if unicodedata.category(c)[0] == "Z"] == [" "]
 
@@ -55,7 +54,6 @@ def test_a_host_s_name_is_told_in_ascii_or_refused() -> None:
 def test_what_is_shown_is_one_line_of_as_many_characters(foreign: str) -> None:
     """Nothing is lost but the harm and U+FE0F: what is printable stays in its place."""
     shown = text.shown(foreign)
-
     foreign = foreign.replace("\ufe0f", "")
     assert shown.isprintable()
     assert all(a in (b, text.REPLACEMENT) for a, b in zip(shown, foreign, strict=True))
@@ -101,7 +99,6 @@ def test_plain_text_is_that_of_the_contract(foreign: str) -> None:
     """Each character outside the contract's set becomes one underscore, and nothing is left that
     a shell expands."""
     plain = text.plain(foreign)
-
     assert len(plain) == len(foreign)
     assert plain.isascii()
     assert all(c.isalnum() or c in " _.-:/" for c in plain)

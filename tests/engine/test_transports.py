@@ -118,9 +118,7 @@ def test_right_after_the_start_the_windows_are_known_from_the_log(post: Post) ->
     post.say(attempt(7200), sent(7200))
     post.say(attempt(1800), given_up(1799, "send_failed_rc_1"))
     post.say(attempt(300), sent(300), attempt(30), sent(29))
-
     way = post.one()
-
     assert tallies(way) == (Tally(1, 1, 0), Tally(2, 2, 0), Tally(3, 2, 1))
     assert {window.source for window in way.windows} == {Source.LOG}
     assert way.windows[2].share == pytest.approx(1 / 3)
@@ -135,9 +133,7 @@ def test_a_log_that_was_rotated_is_known_from_then_on(post: Post) -> None:
     old = post.log.with_suffix(".log.1")
     old.write_text(attempt(900))
     os.utime(old, (NOW - 800, NOW - 800))
-
     way = post.one()
-
     assert tallies(way) == (Tally(), Tally(1, 1, 0), None)
     assert way.windows[2].reason == "mail.log: 13m is known only; mail.prom: not there"
     assert way.windows[2].share is None
@@ -147,14 +143,11 @@ def test_a_log_that_rotates_while_it_is_followed_loses_nothing(post: Post) -> No
     """Renamed or emptied in place, what was said before and after both count."""
     post.say(attempt(500), sent(500))
     assert tallies(post.one(400))[1] == Tally(1, 1, 0)
-
     post.say(attempt(390), sent(390))
     post.log.rename(post.log.with_suffix(".log.1"))
     post.say(attempt(380), sent(380))
     assert tallies(post.one(300))[1] == Tally(3, 3, 0)
-
     post.log.write_text(attempt(290))
-
     assert tallies(post.one(200))[1] == Tally(4, 3, 0)
 
 
@@ -167,9 +160,7 @@ def test_a_log_that_comes_later_is_known_from_the_first_look_on(post: Post) -> N
     assert "expected a regular file" in post.look(700).told[0].problem
     post.log.unlink()
     assert post.look(700).told[0].problem
-
     post.say(attempt(60, "curl"), sent(60, "curl"))
-
     way = post.one()
     assert tallies(way) == (Tally(1, 1, 0), Tally(1, 1, 0), None)
     assert "11m is known only" in way.windows[2].reason
@@ -179,9 +170,7 @@ def test_a_day_of_log_is_read_only_as_far_as_an_hour_goes(post: Post) -> None:
     """However long the log, no more of it than the last hour goes through our hands."""
     post.say(*(attempt(86_400 - n) for n in range(0, 82_000, 4)), attempt(3000), sent(3000))
     before = os.times().user
-
     way = post.one()
-
     assert tallies(way)[2] == Tally(1, 1, 0)
     assert way.windows[2].source is Source.LOG
     assert post.log.stat().st_size > 2_000_000
@@ -193,12 +182,10 @@ def test_counters_that_are_watched_say_what_happened_since(post: Post) -> None:
     post.write_metrics(660, prom({"curl": (100, 90, 10)}))
     assert post.one(660).totals == Tally(100, 90, 10)
     assert tallies(post.one(660)) == (None, None, None)
-
     post.write_metrics(600, prom({"curl": (106, 94, 12)}))
     post.one(600)
     post.write_metrics(0, prom({"curl": (110, 94, 16)}))
     way = post.one()
-
     assert tallies(way) == (None, Tally(4, 0, 4), None)
     assert way.windows[1].source is Source.METRICS
     assert way.windows[0].reason.endswith("mail.prom: 10m from one writing to the next")
@@ -213,7 +200,6 @@ def test_counters_that_go_back_to_zero_are_counted_on(post: Post) -> None:
     for ago, figures in ((60, (100, 90, 10)), (40, (108, 96, 12)), (20, (3, 2, 1)), (0, (5, 3, 2))):
         post.write_metrics(ago, prom({"curl": figures}))
         way = post.one(ago)
-
     assert tallies(way)[0] == Tally(8 + 5, 6 + 3, 2 + 2)
     assert way.totals == Tally(5, 3, 2)
     text = prom({"curl": (7, 5, 2)})
@@ -226,9 +212,7 @@ def test_metrics_that_are_old_say_nothing_of_now(post: Post) -> None:
     for ago in (1300, 700):
         post.write_metrics(ago, prom({"curl": (ago, 0, 0)}))
         post.one(ago)
-
     way = post.one()
-
     assert tallies(way) == (None, None, None)
     assert "mail.prom: not written for 11m" in way.windows[1].reason
     assert way.health(0.5) is Health.UNKNOWN
@@ -240,9 +224,7 @@ def test_metrics_speak_where_the_log_is_silent(post: Post) -> None:
     post.look(610)
     post.say(attempt(100), sent(100))
     post.write_metrics(5, prom({"curl": (14, 10, 4), "postfix": (9, 9, 0)}))
-
     ways = {way.name: way.windows[1] for way in post.look().transports}
-
     assert (ways["curl"].tally, ways["curl"].source) == (Tally(4, 0, 4), Source.METRICS)
     assert (ways["postfix"].tally, ways["postfix"].source) == (Tally(1, 1, 0), Source.LOG)
 
@@ -250,9 +232,7 @@ def test_metrics_speak_where_the_log_is_silent(post: Post) -> None:
 def test_the_last_success_of_an_only_sender_is_in_the_metrics(post: Post) -> None:
     """The file's own time of the last success belongs to the one transport that ever sent."""
     post.write_metrics(10, prom({"curl": (4, 0, 4), "postfix": (9, 9, 0)}, int(NOW) - 500))
-
     ways = {way.name: way.last_success for way in post.look().transports}
-
     assert ways == {"curl": None, "postfix": NOW - 500}
 
 
@@ -262,9 +242,7 @@ def test_errors_are_told_by_their_kind(post: Post) -> None:
     post.say(attempt(90, number=2), missed(89, "connect_timeout mx8.example.org 587", 2))
     post.say(given_up(88, "connect_timeout mx8.example.org 587"))
     post.say(attempt(80, "curl"), given_up(79, "550 5.1.1 user unknown", "curl"))
-
     ways = {way.name: way for way in post.look().transports}
-
     (timeout,) = ways["postfix"].faults
     assert (timeout.times, timeout.first, timeout.last) == (2, NOW - 99, NOW - 89)
     assert timeout.pattern == "connect_timeout <host> #"
@@ -316,7 +294,6 @@ def test_the_sparkline_has_the_attempts_of_ten_minutes(post: Post) -> None:
     old = post.log.with_suffix(".log.1")
     old.touch()
     os.utime(old, (NOW - 250, NOW - 250))
-
     assert post.one(0.5).spark == (None, None, None, None, None, 0, 0, 0, 1, 2)
 
 
@@ -325,11 +302,9 @@ def test_ever_more_names_do_no_harm(post: Post) -> None:
     post.say(*(attempt(60, f"t{n}") for n in range(5_000)))
     post.say(attempt(50, "t1"), *(missed(50, f"{chr(97 + n % 26)}{'x' * n}") for n in range(300)))
     post.write_metrics(0, prom({f"m{n}": (n, n, 0) for n in range(600)}))
-
     seen = post.look()
     while post.transports._log and post.transports._log.behind:
         seen = post.look()
-
     assert len(seen.transports) == FOLLOWED
     assert seen.others == 600 - FOLLOWED
     assert max(len(way.faults) for way in seen.transports) <= FAULTS + 1
@@ -347,9 +322,7 @@ def test_hostile_lines_are_no_more_than_lines(post: Post) -> None:
         + b"MAIL_SEND_RESULT task_id=x status=success transport=late attempt=1\n"
     )
     post.write_metrics(0, prom({"\x1b[31mred": (1, 0, 1)}) + "nftban_x NaN\n")
-
     ways = {way.name: way for way in post.look().transports}
-
     assert set(ways) == {"\x1b[31mred", "future", "late"}
     assert len(ways["\x1b[31mred"].faults[0].example) <= 200
     assert ways["late"].last_success == NOW - 19
@@ -370,7 +343,6 @@ def test_mail_that_found_no_transport_is_news_while_it_is_not_known_why() -> Non
         (Routes(("curl",), "curl"), Health.OVER),
     ):
         nobody, curl = settled(seen, routes).transports
-
         assert nobody.health(0.5) is health, routes
         stopped = routes is not None and "curl" in routes.stopped
         assert curl.health(0.5) is (Health.SUSPENDED if stopped else Health.FAILING)

@@ -97,9 +97,7 @@ def test_what_was_purged_goes_back_where_it_stood(store: Store, journal: Journal
     purged(store, journal, *EVERYWHERE)
     trashed = {t.id: t for t in trash.lying(store)}
     origins = trash.origins(journal, tuple(trashed.values()))
-
     report = done(store, journal, back(store, journal).plan)
-
     assert {ident: origin.state for ident, origin in origins.items()} == before
     assert {origin.words for origin in origins.values()} == {"purge by ana"}
     assert len(report.done) == 6
@@ -113,9 +111,7 @@ def test_the_last_who_purged_it_is_believed(store: Store, journal: Journal) -> N
     done(store, journal, back(store, journal).plan)
     done(store, journal, plans.freeze("hold", tasks_in(store, State.DEAD), NOW))
     purged(store, Journal(journal.folder, clock=lambda: NOW + 60), State.HELD)
-
     ends = {row.end for row in back(store, journal).plan.rows}
-
     assert ends == {State.HELD}
 
 
@@ -151,9 +147,7 @@ def test_a_purge_that_was_killed_is_remembered(spool: Spool, journal: Journal) -
     journal.begin(US._replace(verb="purge"), plan).close()
     for task in tasks_in(store, State.PENDING, State.DEAD):
         store.swap(task, verbs.purge(task, NOW))
-
     soon, late = back(store, journal), back(store, journal, NOW + 8 * DAY)
-
     assert {row.end for row in soon.plan.rows} == {State.PENDING, State.DEAD}
     assert not soon.held
     assert late.held == dead
@@ -168,9 +162,7 @@ def test_a_purge_that_does_not_fit_says_so(store: Store, journal: Journal) -> No
     filled(store)
     dead = tasks_in(store, State.DEAD)
     room = store.size(dead[0]) + store.size(dead[1]) - 1
-
     report = purged(store, journal, State.DEAD, quota=room)
-
     assert report.done == (dead[0].id,)
     assert report.failed == ((dead[1].id, trash.full(room)),)
     assert "the trash is full" in trash.full(room)
@@ -189,7 +181,6 @@ def test_payloads_are_weighed_with_their_tasks(spool: Spool) -> None:
     filled(store, str(payload))
     (dead, *_) = tasks_in(store, State.DEAD)
     elsewhere = NftbanStore(spool._replace(mail_spool=""), clock)
-
     assert store.size(dead) == len(store.read(dead)) + 5000
     assert elsewhere.size(dead) == len(store.read(dead))
 
@@ -252,9 +243,7 @@ def test_what_is_restored_meanwhile_is_not_swept(spool: Spool, journal: Journal)
     purged(store, journal, State.DEAD)
     late = list(trash.discarded(store, NOW + 25 * HOUR, 24))
     done(store, journal, back(store, journal).plan)
-
     outcomes = list(store.swap_all(Move(task, None) for task in late))
-
     assert all(outcome.error is not None for outcome in outcomes)
     assert len(tasks_in(store, State.DEAD)) == 2
 
@@ -268,10 +257,8 @@ def test_a_sweep_is_due_once_an_hour(spool: Spool, journal: Journal) -> None:
     first = sweeping.is_due(spool.desk, NOW)
     sweeping.mark(spool.desk, "")
     marked = Path(spool.desk, sweeping.MARKER).stat().st_mtime
-
     moments = (marked + 1, marked + HOUR - 1, marked + HOUR + 1, marked - DAY)
     due = [sweeping.is_due(spool.desk, moment) for moment in moments]
-
     assert (none, first) == (False, True)
     assert due == [False, False, True, True]
 
@@ -282,12 +269,10 @@ def test_before_images_are_swept_with_the_trash(spool: Spool, journal: Journal) 
     filled(store)
     report = done(store, journal, plans.freeze("retry", tasks_in(store, State.DEAD), NOW))
     names = {f"{report.op}.jsonl", f"{report.op}.before"}
-
     gone = [
         (sweeping.sweep_journal(journal.folder, "", NOW + hours * HOUR, 24), there(journal))
         for hours in (23, 25, 29 * 24, 31 * 24)
     ]
-
     log = {f"{report.op}.jsonl"}
     assert gone == [(0, names), (1, log), (0, log), (1, set())]
 
@@ -297,11 +282,9 @@ def test_an_operation_that_runs_is_not_swept(spool: Spool, journal: Journal) -> 
     plan = plans.freeze("purge", [], NOW)
     pen = journal.begin(US._replace(verb="purge"), plan)
     Path(journal.folder, "notes.jsonl").write_text("")
-
     running = sweeping.sweep_journal(journal.folder, "", NOW + 60 * DAY, 24)
     pen.close()
     ended = sweeping.sweep_journal(journal.folder, "", NOW + 60 * DAY, 24)
-
     assert (running, ended) == (0, 1)
     assert there(journal) == {"notes.jsonl"}
     assert sweeping.sweep_journal(f"{journal.folder}/none", "", NOW, 24) == 0

@@ -58,7 +58,6 @@ def test_a_verdict_with_its_certainty() -> None:
     """Each verdict says how sure it is, and why, in one sentence."""
     for evidence, holder, done, certainty, words in VERDICTS:
         found = finding(evidence, holder, done)
-
         assert found.certainty is Certainty(certainty), words
         assert words in found.words
         assert found.words.startswith(f"{evidence.verdict.upper()} ({certainty}): ")
@@ -92,9 +91,7 @@ def test_once_accepted_a_repeat_is_a_duplicate() -> None:
         a_line(f"{ID}: connection lost", when=NOW - 2600),
         a_line("another: 421 later", when=NOW - 60),
     ]
-
     found = told(lines, ID)
-
     assert (found.last, found.accepted, found.advice) == (lines[1], lines[0], "hold")
     words = on_record(found, NOW)
     assert words.startswith(f'"{ID}: 250 2.0.0 Ok" at 08:57:08Z (45 min ago)')
@@ -123,9 +120,7 @@ def test_the_rate_before_it_got_stuck() -> None:
     silent = NOW - 2820
     before = [a_run(silent - second) for second in range(590, 0, -10)]
     mail = [a_run(silent - 5, "MAIL_SEND_ATTEMPT task_id={} attempt=1 transport=postfix")]
-
     rate = runs_before([a_run(silent - 700), *before, *mail, a_run(NOW - 60)], silent)
-
     assert rate == pytest.approx(59 / 600)
 
 

@@ -106,11 +106,9 @@ def test_what_is_taken_back_is_as_it_was(
             path.chmod((0o600, 0o644, 0o640)[number % 3])
     before = folder(spool)
     plan = plans.freeze(verb, tasks_in(on_disk, state), NOW)._replace(values=values)
-
     report = done(on_disk, journal, plan)
     between = folder(spool)
     back = took_back(on_disk, journal, report.op)
-
     assert len(report.done) == len(back.done) == len(plan.rows) > 0
     assert between != before
     assert folder(spool) == before
@@ -121,9 +119,7 @@ def test_an_undo_can_be_taken_back(store: Store, journal: Journal) -> None:
     first = done(store, journal, plans.freeze("retry", tasks_in(store, State.DEAD), NOW))
     retried = tasks_in(store)
     second = took_back(store, journal, first.op)
-
     took_back(store, journal, second.op)
-
     assert [(t.id, t.state, t.attempts) for t in tasks_in(store)] == [
         (t.id, t.state, t.attempts) for t in retried
     ]
@@ -134,10 +130,8 @@ def test_what_ran_since_does_not_come_back(store: Store, journal: Journal) -> No
     report = done(store, journal, plans.freeze("retry", tasks_in(store, State.DEAD), NOW))
     (first, *_) = store.take(NOW, "a worker", 1)
     store.swap(first, None)
-
     plan = undo_of(store, journal, report.op).plan
     back = done(store, journal, plan)
-
     assert plan.excluded[0][1] == "left since: it ran, or somebody removed it"
     assert (len(back.done), len(back.excluded)) == (3, 1)
     assert back.accounted == len(plan.rows) == 4
@@ -150,10 +144,8 @@ def test_what_died_long_ago_comes_back_as_held(
     dead = tasks_in(on_disk, State.DEAD)
     bytes_of = {task.id: on_disk.read(task) for task in dead}
     report = done(on_disk, journal, plans.freeze("purge", dead, NOW))
-
     back = undo_of(on_disk, journal, report.op, NOW + 8 * 86400)
     done(on_disk, journal, back.plan)
-
     assert back.held == set(bytes_of)
     held = [task for task in tasks_in(on_disk, State.HELD) if task.id in bytes_of]
     assert {task.id: on_disk.read(task) for task in held} == bytes_of
@@ -166,9 +158,7 @@ def test_the_journal_tells_what_was_done(store: Store, journal: Journal) -> None
     rival = tasks_in(store, State.DEAD)[1]
     store.swap(rival, verbs.retry(rival, NOW))
     intent = US._replace(verb="purge", reason="ask kim@example.net", filter="to:a.b@example.org")
-
     deeds.carry_out(store, journal, plan, intent, clock)
-
     (operation,) = journal.operations()
     assert operation.counts == {End.DONE: 2, End.GONE: 1, End.FAILED: 0, End.EXCLUDED: 1}
     assert (operation.planned, operation.open, operation.ended) == (4, 0, NOW)
@@ -182,12 +172,10 @@ def test_without_its_journal_nothing_is_done(store: Store, spool: Spool, journal
     """Where the intent cannot be written down, no task moves; what is gone for good says so."""
     Path(journal.folder).write_text("in the way")
     dead = tasks_in(store, State.DEAD)
-
     with pytest.raises(Unavailable, match="journal"):
         done(store, journal, plans.freeze("purge", dead, NOW))
     assert tasks_in(store, State.DEAD) == dead
     report = done(store, journal, plans.freeze("expunge", dead, NOW))
-
     assert len(report.done) == 4
     assert "journal" in report.trouble
 
@@ -213,20 +201,17 @@ def test_what_is_being_moved_is_not_said_to_be_left(
     on_disk: NftbanStore, spool: Spool, journal: Journal
 ) -> None:
     """While somebody moves one of its tasks an operation is not dropped; afterwards what was moved
-    is done, and only the others are left as they are.
-    """
+    is done, and only the others are left as they are."""
     operation = left_open(on_disk, journal, "purge")
     moving = tasks_in(on_disk, State.DEAD)[0]
     put_on_the_desk(spool, moving.id)
     (lies,) = Path(spool.desk).glob("D.*")
-
     with lies.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # as whoever moves it has it
         with pytest.raises(Unavailable, match=r"^1 task is being moved still: wait, or `spool"):
             undo.drop(on_disk, journal, operation, "left as it is")
         (refused,) = journal.operations()
     left = undo.drop(on_disk, journal, operation, "left as it is")
-
     (dropped,) = journal.operations()
     assert (refused.open, refused.interrupted) == (3, True)
     assert (left, dropped.counts[End.DONE], dropped.counts[End.EXCLUDED]) == (2, 1, 2)
@@ -237,18 +222,15 @@ def test_what_is_half_moved_does_not_stand_in_the_way(
     on_disk: NftbanStore, spool: Spool, journal: Journal
 ) -> None:
     """What a crash left half moved is left where it lies by the plan to go on, and keeps nobody
-    from the others; once they are gone on with it is finished, and counts as the first one's.
-    """
+    from the others; once they are gone on with it is finished, and counts as the first one's."""
     first = left_open(on_disk, journal, "purge")
     half, *others = (task.id for task in tasks_in(on_disk, State.DEAD)[:3])
     put_on_the_desk(spool, half)
-
     rest = undo.rest(on_disk, journal, first, NOW)
     looked_at = list(Path(spool.desk).glob("D.*"))
     intent = US._replace(verb="purge", follows=first.op)
     report = deeds.carry_out(on_disk, journal, rest, intent, clock)
     undo.drop(on_disk, journal, first, undo.FOLLOWED)
-
     assert ([row.id for row in rest.rows], len(looked_at)) == (others, 1)
     assert report.done == tuple(others)
     assert [task.id for task in tasks_in(on_disk, State.TRASH)] == [half, *others]
@@ -261,14 +243,11 @@ def test_a_plan_finishes_what_lies_half_moved_of_its_tasks(
     on_disk: NftbanStore, spool: Spool, journal: Journal
 ) -> None:
     """A task that a crash left half moved is none of a later plan's, which brings it to where it
-    belongs; no other's is touched.
-    """
+    belongs; no other's is touched."""
     ours, others, *_ = tasks_in(on_disk, State.DEAD)
     for task in (ours, others):
         put_on_the_desk(spool, task.id)
-
     report = done(on_disk, journal, plans.freeze("hold", [ours], NOW))
-
     assert report.gone == (ours.id,)
     assert [task.id for task in tasks_in(on_disk, State.TRASH)] == [ours.id]
     assert [path.name.split(".")[1] for path in Path(spool.desk).glob("D.*")] == [others.id]
@@ -276,8 +255,7 @@ def test_a_plan_finishes_what_lies_half_moved_of_its_tasks(
 
 def test_nobody_is_said_to_carry_out_what_is_only_looked_at(journal: Journal) -> None:
     """While it is found out what became of an interrupted operation, it is interrupted all the
-    same: nobody else takes whoever looks for the one that carries it out.
-    """
+    same: nobody else takes whoever looks for the one that carries it out."""
     meanwhile: list[bool] = []
 
     class Slow(MemoryStore):
@@ -291,9 +269,7 @@ def test_nobody_is_said_to_carry_out_what_is_only_looked_at(journal: Journal) ->
     filled(store)
     operation = left_open(store, journal, "purge")
     meanwhile.clear()
-
     undo.settle(store, journal, operation)
-
     assert meanwhile == [True]
 
 
@@ -306,9 +282,7 @@ def test_why_it_does_not_come_back_is_said_in_its_stores_words(
         back = tasks_in(on_disk, State.HELD)
         on_disk.swap(task, moved(task, State.DEAD))
         assert tasks_in(on_disk, State.HELD) == back
-
     rows = undo_of(on_disk, journal, report.op).plan.rows
-
     assert {row.odd for row in rows} == {"dlq now: it ran, or somebody moved it"}
 
 
@@ -343,9 +317,7 @@ def test_what_is_gone_on_with_is_handed_over(store: Store, journal: Journal) -> 
     pen = journal.begin(US._replace(verb="purge", follows=first.op), rest)
     moved = tasks_in(store, State.DEAD)[0]
     store.swap(moved, verbs.purge(moved, NOW))
-
     undo.drop(store, journal, first, "not the reason")
-
     now = journal.operation(first.op)
     assert now is not None and now.ended is not None
     assert now.counts == {End.DONE: 0, End.GONE: 0, End.FAILED: 0, End.EXCLUDED: 3}
@@ -355,19 +327,16 @@ def test_what_is_gone_on_with_is_handed_over(store: Store, journal: Journal) -> 
 
 def test_what_somebody_moves_just_now_is_not_claimed(store: Store, journal: Journal) -> None:
     """Of a task that a running operation has in work nothing is known until that has written down
-    what it did; then it is that one's.
-    """
+    what it did; then it is that one's."""
     ours = left_open(store, journal, "purge")
     plan = plans.freeze("purge", tasks_in(store, State.DEAD)[:1], NOW)
     pen = journal.begin(US._replace(verb="purge", who=Who("ben")), plan)
     theirs = operations.Applying(store, plan, clock)
     ended = theirs.step(theirs.waiting)
-
     before = undo.settle(store, journal, ours)
     pen.outcomes(ended)
     after = undo.settle(store, journal, ours).operation
     pen.close()
-
     assert (len(before.moving), len(before.left)) == (1, 2)
     assert after is not None and (after.counts[End.DONE], after.counts[End.GONE]) == (0, 1)
     said = [entry.ended.words for entry in journal.entries(ours.op) if entry.ended]
@@ -381,9 +350,7 @@ def test_what_is_nowhere_was_not_surely_removed_by_us(store: Store, journal: Jou
     store.swap(task, verbs.retry(task, NOW))
     (claimed,) = store.take(NOW, "a worker", 1)
     store.swap(claimed, None)
-
     settled = undo.settle(store, journal, operation).operation
-
     assert settled is not None and settled.ended is not None
     assert (settled.counts[End.DONE], settled.counts[End.GONE]) == (0, 1)
     said = [entry.ended.words for entry in journal.entries(operation.op) if entry.ended]
@@ -392,16 +359,13 @@ def test_what_is_nowhere_was_not_surely_removed_by_us(store: Store, journal: Jou
 
 def test_what_another_brought_there_later_is_its_own(store: Store, journal: Journal) -> None:
     """A task that came where an interrupted operation would have brought it by another one that
-    began later is that one's, even when it has been touched since.
-    """
+    began later is that one's, even when it has been touched since."""
     ours = left_open(store, journal, "hold", 1)
     (task,) = tasks_in(store, State.DEAD)[:1]
     theirs = done(store, journal, plans.freeze("hold", [task], NOW))
     (held,) = (t for t in tasks_in(store, State.HELD) if t.id == task.id)
     store.swap(held, verbs.edit(held, NOW, "another"))
-
     undo.settle(store, journal, ours)
-
     said = [entry.ended for entry in journal.entries(ours.op) if entry.ended]
     assert [(one.end, one.words) for one in said] == [
         (End.GONE, f"another operation did it ({theirs.op})")
@@ -416,8 +380,7 @@ def test_the_trash_rewrites_nothing(
     word: str, on_disk: NftbanStore, spool: Spool, journal: Journal
 ) -> None:
     """Purged and taken back a file is byte for byte itself, whether or not it says when its task
-    died, and whatever that means where it stands.
-    """
+    died, and whatever that means where it stands."""
     dead = b'TASK_DLQ_EPOCH="1795160000"\nTASK_DLQ_REASON="by hand"\n'
     paths = sorted(Path(spool.pending).parent.joinpath(word).iterdir())
     for path in paths:
@@ -426,11 +389,9 @@ def test_the_trash_rewrites_nothing(
     before = folder(spool)
     state = {"pending": State.PENDING, "dlq": State.DEAD}[word]
     plan = plans.freeze("purge", tasks_in(on_disk, state), NOW)
-
     report = done(on_disk, journal, plan._replace(taken_in=frozenset(r.id for r in plan.rows)))
     texts = {path.name: path.read_bytes() for path in Path(spool.desk, "trash").iterdir()}
     took_back(on_disk, journal, report.op)
-
     assert len(report.done) == len(paths) > 0
     assert texts == {path.name: before[str(path)][0] for path in paths}
     assert folder(spool) == before
@@ -445,11 +406,9 @@ def test_nothing_is_taken_back_beside_another_of_its_id(
     Path(spool.pending, f"{first}.task").write_bytes(
         Path(spool.desk, "trash", f"{first}.task").read_bytes()
     )
-
     plan = undo_of(on_disk, journal, report.op).plan
     back = done(on_disk, journal, plan)
     forced = done(on_disk, journal, plan._replace(taken_in=frozenset({first})))
-
     assert [why for _, why in plan.excluded] == ["a task of this id stands in pending already"]
     assert (back.done, forced.done) == (report.done[1:], ())
     assert [t.state for t in on_disk.look({first}) if isinstance(t, Task)] == [

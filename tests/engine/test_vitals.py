@@ -69,12 +69,10 @@ def test_one_that_is_at_work(tmp_path: Path, start: Start) -> None:
     child = start(BUSY.format(cpu=0.4, bytes=1_000_000), str(tmp_path / "out"))
     assert said(child) == "ready"
     proc = Proc(clock=iter((100.0, 102.0)).__next__)
-
     before = vitals._read(child.pid, proc)
     tell(child)
     assert said(child) == "done"
     done = between(before, vitals._read(child.pid, proc))
-
     assert done is not None
     assert done.seconds == 2.0
     assert 0.1 <= done.cpu <= 2.0
@@ -89,10 +87,8 @@ def test_one_that_sleeps(start: Start) -> None:
     child = start(INNOCENT)
     assert said(child) == "ready"
     proc = each()
-
     before = until(lambda: take(child.pid, proc=proc), "S")
     done = between(before, take(child.pid, proc=proc))
-
     assert done is not None
     assert (done.cpu, done.moved, done.works) == (0.0, 0, False)
     assert doing(before).startswith("sleeps")
@@ -105,9 +101,7 @@ def test_one_that_is_stopped(start: Start) -> None:
     assert said(child) == "ready"
     child.send_signal(signal.SIGSTOP)
     os.waitpid(child.pid, os.WUNTRACED)
-
     seen = take(child.pid)
-
     assert vitals.is_stopped(seen)
     assert doing(seen) == "is stopped by a signal"
 
@@ -118,10 +112,8 @@ def test_one_that_nobody_has_waited_for(start: Start) -> None:
     assert said(child) == "ready"
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-
     zombie = take(child.pid)
     child.wait()
-
     assert doing(zombie) == "has ended, and nobody has waited for it"
     assert facts(take(child.pid), None) == (("it does", f"? PID {child.pid}: it is gone"),)
 
@@ -130,11 +122,9 @@ def test_one_with_children(start: Start) -> None:
     """Its children and what they do are told, by PID, command and age."""
     parent = start(PARENT)
     pid = int(said(parent))
-
     seen = take(parent.pid)
     tell(parent)
     parent.wait()
-
     assert not isinstance(seen.kin, str)
     assert [(child.pid, child.command) for child in seen.kin] == [
         (pid, "sh -c echo ready; read answer")
@@ -151,9 +141,7 @@ def test_files_below_the_spool(tmp_path: Path, start: Start) -> None:
     lock.touch()
     child = start(INNOCENT, str(lock))
     assert said(child) == "ready"
-
     here, elsewhere = take(child.pid, str(tmp_path)).files, take(child.pid, "/nowhere").files
-
     assert isinstance(here, Files)
     assert (here.amount, here.below, here.more) == (4, ("run/queue.lock",), False)
     assert isinstance(elsewhere, Files)
@@ -182,10 +170,8 @@ def refusing(*endings: str) -> Proc:
 def test_what_may_not_be_read_is_unknown_with_its_reason() -> None:
     """Another user's I/O, files and children are `?`, and why; what is known is told."""
     proc = refusing("/io", "/fd", "/task", "/wchan")
-
     before, now = take(os.getpid(), proc=proc), take(os.getpid(), proc=proc)
     told = dict(facts(now, between(before, now)))
-
     assert told["open files"] == told["children"] == "? permission denied"
     assert "what it read and wrote is hidden from us (permission denied)" in told["lately"]
     assert told["it does"] in ("runs", "sleeps")
@@ -199,9 +185,7 @@ def test_many_open_files_are_capped() -> None:
         names=lambda path: [str(n) for n in range(5000)] if path.endswith("fd") else [],
         link=lambda path: f"/spool/{int(path.rpartition('/')[2])}",
     )
-
     files = take(os.getpid(), "/spool", proc).files
-
     assert isinstance(files, Files)
     assert (files.amount, len(files.below), files.more) == (5000, FILES, True)
     told = dict(facts(a_reading(files=files), None))["open files"]

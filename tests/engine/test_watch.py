@@ -73,9 +73,7 @@ def test_what_is_heard(folder: Path, what: str) -> None:
     is named."""
     act, names = HEARD[what]
     (folder / "one").write_text("1")
-
     heard = heard_of(folder, lambda: act(folder))
-
     assert heard == Heard({str(folder): names} if names else {})
     assert heard_of(folder, lambda: folder.chmod(0o700)).lost
     for path in folder.iterdir():
@@ -167,7 +165,6 @@ def test_names_are_told(folder: Path, told: Told) -> None:
     """What happens in a folder is told by its name, and nothing is told when nothing happens."""
     read(folder)
     (folder / "task").touch()
-
     assert told.next() == {"task"}
 
 
@@ -175,7 +172,6 @@ def test_a_folder_made_anew_is_followed(folder: Path, told: Told) -> None:
     """After a folder was removed and made again everything is looked at, and then it is heard."""
     (folder / "old").touch()
     assert told.next() == {"old"}
-
     (folder / "old").unlink()
     folder.rmdir()
     folder.mkdir()
@@ -201,9 +197,7 @@ def test_a_folder_made_later_is_followed(folder: Path, told: Told) -> None:
     draft = folder.with_name("draft")
     draft.mkdir()
     (draft / "there").touch()
-
     draft.rename(folder.with_name("held"))
-
     told.until({"there"})
 
 
@@ -213,7 +207,6 @@ def test_without_the_kernels_help_the_times_of_folders_tell(folder: Path) -> Non
     with no_more_files():
         told = next(watched)
     (folder / "task").touch()
-
     assert told.next() == EVERYTHING
     watched.close()
 
@@ -255,7 +248,6 @@ def told_by(tower: Tower, count: int) -> list[set[str] | str]:
 def test_a_bell_that_names_what_changed_is_passed_on() -> None:
     """Names are told as they are; where a bell cannot name what has changed, it is everything."""
     tower = Tower((), {"one"}, (), None, ["two", "two"])
-
     assert told_by(tower, 3) == [{"one"}, EVERYTHING, {"two"}]
     assert tower.opened == 2
 
@@ -264,6 +256,5 @@ def test_what_happened_while_a_bell_was_deaf_is_looked_for(monkeypatch: pytest.M
     """After a bell failed everything is looked at, and once more when it is heard again."""
     monkeypatch.setattr(watch, "RETRY", 0.0)
     tower = Tower((), {"one"}, Unavailable("locked"), (), {"two"})
-
     assert told_by(tower, 4) == [{"one"}, EVERYTHING, EVERYTHING, {"two"}]
     assert tower.opened == 3

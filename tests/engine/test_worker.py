@@ -135,9 +135,7 @@ def fails(error: Exception) -> Handler:
 def test_what_succeeds_leaves(desk: Desk) -> None:
     """A task whose handler returns is gone, counted and logged in the contract's words."""
     task = desk.add()
-
     run = desk.worker({"job": does}).process_next()
-
     assert desk.tasks() == {}
     assert run == Run(done=1, failed=0)
     assert desk.tallies == {"processed_total": 1}
@@ -157,7 +155,6 @@ def test_the_handler_sees_its_claimed_task(desk: Desk) -> None:
 
     desk.add(payload="/some/where")
     desk.worker({"job": handler}).process_next()
-
     ((given, stored),) = seen
     assert given == stored
     assert given.state is State.ACTIVE
@@ -194,11 +191,7 @@ def test_what_fails_waits_longer_each_time_and_is_given_up(
         *(State.DEAD, attempts, "not now", None),
     )
     failures = len(waits) + 1
-    assert desk.tallies == {
-        "failed_total": failures,
-        "retries_total": len(waits),
-        "dlq_total": 1,
-    }
+    assert desk.tallies == {"failed_total": failures, "retries_total": len(waits), "dlq_total": 1}
     assert desk.said("retry in") == [
         f"Task {task.id} failed (attempt {n}/{failures}), retry in {wait}s"
         for n, wait in enumerate(waits, 1)
@@ -211,9 +204,7 @@ def test_what_fails_waits_longer_each_time_and_is_given_up(
 def test_what_cannot_succeed_is_buried_at_once(desk: Desk) -> None:
     """A handler that knows that no attempt can succeed sends its task to the dead at once."""
     task = desk.add()
-
     desk.worker({"job": fails(Fatal("no such list"))}).process_next()
-
     dead = desk.now(task)
     assert (dead.state, dead.error, dead.attempts) == (State.DEAD, "no such list", 0)
     assert desk.tallies == {"failed_total": 1, "dlq_total": 1}
@@ -222,13 +213,10 @@ def test_what_cannot_succeed_is_buried_at_once(desk: Desk) -> None:
 
 def test_a_handler_may_choose_the_wait(desk: Desk) -> None:
     """A failure that says when the next attempt makes sense is waited for that long; the fourth
-    failure buries all the same.
-    """
+    failure buries all the same."""
     task, last = desk.add(), desk.add(kind="last", attempts=3)
-
     slow = fails(Retry(7, "slow down"))
     desk.worker({"job": slow, "last": slow}).work(until_idle=True)
-
     now = desk.now(task)
     assert (now.state, now.due, now.attempts, now.error) == (
         *(State.PENDING, NOW + 7, 1, "slow down"),
@@ -252,9 +240,7 @@ def test_whatever_a_handler_raises_is_its_tasks_failure(
 ) -> None:
     """Any exception fails the task with its text made plain, and never ends the worker."""
     first, second = desk.add(number=1), desk.add(kind="other", number=2)
-
     run = desk.worker({"job": fails(error), "other": does}).work(until_idle=True)
-
     assert desk.now(first).error == stored
     assert second.id not in desk.tasks()
     assert (run.done, run.failed) == (1, 1)
@@ -263,9 +249,7 @@ def test_whatever_a_handler_raises_is_its_tasks_failure(
 def test_an_unknown_kind_fails_in_the_contracts_words(desk: Desk) -> None:
     """A task of a kind that nobody knows fails as `Unknown task type: T`, and is tried again."""
     task = desk.add(kind="mystery")
-
     desk.worker({"job": does}).process_next()
-
     now = desk.now(task)
     assert (now.state, now.error, now.attempts) == (
         *(State.PENDING, "Unknown task type: mystery", 1),
@@ -279,9 +263,7 @@ def test_a_task_that_left_meanwhile_is_left_alone(desk: Desk) -> None:
         desk.store.swap(task, verbs.bury(task, "somebody else's word", 1))
 
     task = desk.add()
-
     run = desk.worker({"job": handler}).process_next()
-
     assert desk.now(task).error == "somebody else's word"
     assert (run.done, run.failed, run.gone) == (0, 0, 1)
     assert desk.tallies == {}
@@ -294,9 +276,7 @@ def test_a_task_that_left_meanwhile_is_left_alone(desk: Desk) -> None:
 def test_one_run_does_one_task(desk: Desk) -> None:
     """A timer's run does one task at most, the first in order, and leaves the others."""
     tasks = [desk.add(number=n) for n in (1, 2, 3)]
-
     run = desk.worker({"job": does}, concurrency=4).process_next()
-
     assert run.done == 1
     assert sorted(desk.tasks()) == [tasks[1].id, tasks[2].id]
 
@@ -311,9 +291,7 @@ def test_until_idle_does_all_that_is_due(desk: Desk) -> None:
 
     for number in (1, 2, 3):
         desk.add(number=number)
-
     run = desk.worker({"job": handler}).work(until_idle=True)
-
     assert run.done == 4
     assert desk.tasks() == {later.id: State.PENDING}
 
@@ -321,13 +299,10 @@ def test_until_idle_does_all_that_is_due(desk: Desk) -> None:
 @each("kind", sorted(CONTRACT_KINDS), desk=a_desk)
 def test_a_contract_kind_without_handler_is_never_claimed(desk: Desk, kind: str) -> None:
     """A kind whose meaning the contract fixes waits for its handler; what comes behind it does not
-    wait for it.
-    """
+    wait for it."""
     waiting = desk.add(kind=kind)
     behind = desk.add(kind="zebra")
-
     run = desk.worker({"zebra": does}).work(until_idle=True)
-
     assert desk.now(waiting) == waiting
     assert behind.id not in desk.tasks()
     assert run.refused == {kind: "no handler configured"}
@@ -336,8 +311,7 @@ def test_a_contract_kind_without_handler_is_never_claimed(desk: Desk, kind: str)
 @each("kind", sorted(CONTRACT_KINDS), desk=a_desk)
 def test_a_contract_kind_never_runs_beside_itself(desk: Desk, kind: str) -> None:
     """With room for four, one task of a contract kind runs beside three others, and the next of
-    its kind only when it is done.
-    """
+    its kind only when it is done."""
     together = threading.Barrier(4)
     running, most = Counter[str](), Counter[str]()
     guard = threading.Lock()
@@ -366,8 +340,7 @@ def test_no_more_run_than_there_is_room_for(
     desk: Desk, concurrency: int, slots: dict[str, int], room: int
 ) -> None:
     """Tasks run side by side up to the concurrency, of a kind with fewer slots up to those, and
-    never beyond.
-    """
+    never beyond."""
     together = threading.Barrier(room)
     running, most = [0], [0]
     guard = threading.Lock()
@@ -394,17 +367,14 @@ def test_no_more_run_than_there_is_room_for(
 
 def test_an_empty_bucket_holds_up_only_its_kind(desk: Desk, tmp_path: Path) -> None:
     """When one kind has no token left, its tasks wait until there is one, and those of other kinds
-    go on.
-    """
+    go on."""
     rates = {"mail": Rate(per_hour=60, burst=1)}
     limits = Buckets(str(tmp_path / "buckets"), rates, desk.clock)
     for number in (1, 2):
         desk.add(kind="mail", number=number)
         desk.add(kind="zebra", number=number)
     worker = desk.worker({"mail": does, "zebra": does}, limits=limits)
-
     run = worker.work(until_idle=True)
-
     assert run.done == 3
     assert list(desk.tasks()) == ["20261120T094115Z-mail-00000002"]
     assert run.refused == {"mail": "no token"}
@@ -439,15 +409,12 @@ class Contested:
 
 def test_a_token_lost_to_a_rival_costs_no_attempt(desk: Desk) -> None:
     """When another process was faster with the last token, or the buckets cannot be written, the
-    task is given back uncounted, and its handler never ran.
-    """
+    task is given back uncounted, and its handler never ran."""
     task = desk.add()
     handled = {"job": fails(Failed("ran"))}
-
     run = desk.worker(handled, limits=Contested()).work(until_idle=True)
     assert replace(desk.now(task), rev=task.rev) == task
     assert (run.done, run.failed) == (0, 0)
-
     full = Contested(OSError(28, "No space left on device"))
     with pytest.raises(OSError, match="No space left"):
         desk.worker(handled, limits=full).process_next()
@@ -459,12 +426,9 @@ def test_a_token_lost_to_a_rival_costs_no_attempt(desk: Desk) -> None:
 
 def test_what_was_not_attempted_is_given_back_uncounted(desk: Desk) -> None:
     """A handler that did not begin has its task wait until the moment it says: no attempt, no
-    retry and no failure counts, and the task says what keeps it.
-    """
+    retry and no failure counts, and the task says what keeps it."""
     task = desk.add()
-
     run = desk.worker({"job": fails(Later(NOW + 90, "no token for $here"))}).process_next()
-
     now = desk.now(task)
     assert (now.state, now.due, now.attempts, now.error, now.lease) == (
         *(State.PENDING, NOW + 90, task.attempts, "waits: no token for _here", None),
@@ -487,18 +451,14 @@ def test_the_error_of_an_attempt_is_not_lost_by_waiting(
 ) -> None:
     """What keeps a task replaces what kept it before, never a real error."""
     task = desk.add(error=before, attempts=2)
-
     desk.worker({"job": fails(Later(NOW + 90, "no token"))}).process_next()
-
     assert (desk.now(task).error, desk.now(task).attempts) == (after, 2)
 
 
 def test_what_was_not_attempted_is_not_taken_in_a_circle(desk: Desk) -> None:
     """A task that is given back until a moment that is past already waits for a second."""
     task = desk.add()
-
     run = desk.worker({"job": fails(Later(0.0, "not now"))}).work(until_idle=True)
-
     assert desk.now(task).due == NOW + 1
     assert run.next_due == NOW + 1
 
@@ -508,9 +468,7 @@ def test_a_run_for_one_task_goes_on_to_one_that_can_be_done(desk: Desk) -> None:
     waiting = [desk.add(kind="mail", number=n) for n in (1, 2)]
     left = [desk.add(kind="zebra", number=n) for n in (1, 2)]
     handled = {"mail": fails(Later(NOW + 60, "no token")), "zebra": does}
-
     run = desk.worker(handled).process_next()
-
     assert (run.done, run.failed, run.refused) == (1, 0, {"mail": "no token"})
     assert [desk.now(task).due for task in waiting] == [NOW + 60, NOW + 60]
     assert desk.now(left[1]) == left[1]
@@ -518,8 +476,7 @@ def test_a_run_for_one_task_goes_on_to_one_that_can_be_done(desk: Desk) -> None:
 
 def test_a_shut_gate_keeps_its_kind_and_no_other(desk: Desk) -> None:
     """While a kind is not to be claimed, its tasks stay as they are; others are done. It is asked
-    once for each look, however many tasks wait.
-    """
+    once for each look, however many tasks wait."""
     waiting = [desk.add(kind="mail", number=n) for n in range(3)]
     behind = desk.add(kind="zebra")
     asked = Counter[str]()
@@ -529,7 +486,6 @@ def test_a_shut_gate_keeps_its_kind_and_no_other(desk: Desk) -> None:
         return "no mail transport is set up" if kind == "mail" else "", None
 
     run = desk.worker({"mail": does, "zebra": does}, gate=gate).process_next()
-
     assert [desk.now(task) for task in waiting] == waiting
     assert behind.id not in desk.tasks()
     assert run.refused == {"mail": "no mail transport is set up"}
@@ -550,7 +506,6 @@ def test_a_gate_that_says_when_it_opens_is_asked_again_then(desk: Desk) -> None:
     waited.append(shut.work(until_idle=True))
     worker = desk.worker({"mail": done}, gate=lambda kind: answers.pop(0))
     waited.append(worker.work())
-
     assert [(run.done, run.token_at) for run in waited] == [(0, NOW), (1, None)]
 
 
@@ -559,14 +514,11 @@ def test_a_gate_that_says_when_it_opens_is_asked_again_then(desk: Desk) -> None:
 
 def test_orphans_are_rescued_once(desk: Desk) -> None:
     """What a dead worker left claimed is failed once when the next one starts, and waits its turn
-    like any failed task; a task that ended its worker for the fourth time is dead.
-    """
+    like any failed task; a task that ended its worker for the fourth time is dead."""
     task, last = desk.add(), desk.add(number=2, attempts=3)
     list(desk.store.take(NOW, "the dead", 2))
-
     first = desk.worker({"job": does}).process_next()
     second = desk.worker({"job": does}).process_next()
-
     now = desk.now(task)
     assert (now.state, now.attempts, now.due) == (State.PENDING, 1, NOW + 60)
     assert now.error.startswith("worker ended while it ran: ")
@@ -583,10 +535,8 @@ def test_an_orphan_says_whose_it_was(desk: Desk, tmp_path: Path) -> None:
     list(desk.store.take(NOW, "the dead", 1))
     lock_file = tmp_path / "queue.lock"
     lock_file.write_text("4194303\n0\n")
-
     with locks.acquire(str(lock_file), 1200.0) as lock:
         desk.worker({"job": does}, lock=lock).process_next()
-
     assert desk.now(task).error == "worker ended while it ran: PID 4194303 is gone"
 
 
@@ -595,8 +545,7 @@ def test_an_orphan_says_whose_it_was(desk: Desk, tmp_path: Path) -> None:
 
 def test_a_worker_that_lost_its_lock_touches_nothing(desk: Desk, tmp_path: Path) -> None:
     """When the lock was taken away while a handler ran, the outcome is not stored: whoever has the
-    lock now decides. The worker ends, and says so.
-    """
+    lock now decides. The worker ends, and says so."""
     path = tmp_path / "queue.lock"
 
     def handler(task: Task, context: Context) -> None:
@@ -606,7 +555,6 @@ def test_a_worker_that_lost_its_lock_touches_nothing(desk: Desk, tmp_path: Path)
     first, second = desk.add(number=1), desk.add(number=2)
     with locks.acquire(str(path), 1200.0) as lock:
         run = desk.worker({"job": handler}, lock=lock).work(until_idle=True)
-
     assert desk.tasks() == {first.id: State.ACTIVE, second.id: State.PENDING}
     assert "taken away" in run.lost
     assert (run.done, run.failed) == (0, 0)
@@ -621,9 +569,7 @@ def test_without_the_lock_nothing_is_claimed(desk: Desk, tmp_path: Path) -> None
     path = tmp_path / "queue.lock"
     with locks.acquire(str(path), 1200.0) as lock:
         path.unlink()
-
         run = desk.worker({"job": does}, lock=lock).work(until_idle=True)
-
     assert run.lost
     assert desk.now(task) == task
 
@@ -641,7 +587,6 @@ def test_the_lock_is_renewed_while_it_works(desk: Desk, tmp_path: Path) -> None:
         desk.add(number=number)
     with locks.acquire(str(path), 1200.0, desk.clock) as lock:
         desk.worker({"job": handler}, lock=lock).work(until_idle=True)
-
     assert stamps == [str(int(NOW + n * locks.RENEWAL)) for n in range(3)]
 
 
@@ -698,9 +643,7 @@ def test_stop_finishes_what_is_in_hand(desk: Desk) -> None:
 
     first, second = desk.add(number=1), desk.add(number=2)
     worker = desk.worker({"job": handler})
-
     run = worker.work()
-
     assert (run.done, run.failed) == (1, 0)
     assert desk.tasks() == {second.id: State.PENDING}
     assert first.id not in desk.tasks()
@@ -708,8 +651,7 @@ def test_stop_finishes_what_is_in_hand(desk: Desk) -> None:
 
 def test_stop_twice_cancels_what_is_in_hand(desk: Desk) -> None:
     """Told to stop a second time, a worker has its handlers end at once; that counts as an
-    attempt.
-    """
+    attempt."""
 
     def handler(task: Task, context: Context) -> None:
         worker.stop()
@@ -718,9 +660,7 @@ def test_stop_twice_cancels_what_is_in_hand(desk: Desk) -> None:
 
     task = desk.add()
     worker = desk.worker({"job": handler})
-
     run = worker.work()
-
     now = desk.now(task)
     assert (now.state, now.error, now.attempts) == (State.PENDING, "stopped", 1)
     assert (run.done, run.failed) == (0, 1)
@@ -731,7 +671,6 @@ def test_a_worker_stopped_before_it_began_does_nothing(desk: Desk) -> None:
     task = desk.add()
     worker = desk.worker({"job": does})
     worker.stop()
-
     assert worker.work() == Run()
     assert desk.now(task) == task
 
@@ -749,10 +688,8 @@ def test_a_waiting_worker_is_woken_by_the_bell(desk: Desk) -> None:
     done = threading.Event()
     worker = desk.worker({"job": lambda task, context: done.set()})
     thread, runs = started(worker)
-
     desk.add()
     worker.ring()
-
     assert done.wait(PATIENCE)
     worker.stop()
     thread.join(PATIENCE)
@@ -770,8 +707,7 @@ def a_spool(folder: Path, clock: Callable[[], float]) -> NftbanStore:
 
 def test_an_unreachable_store_is_waited_for(desk: Desk, tmp_path: Path) -> None:
     """A patient worker says that its store is away, asks again when it said that it would, whatever
-    rings, and goes on when it is back.
-    """
+    rings, and goes on when it is back."""
     store = a_spool(tmp_path, desk.clock)
     store.swap(None, Task("20261120T094115Z-job-00000001", "job", State.PENDING, NOW))
     away, done = threading.Event(), threading.Event()
@@ -880,8 +816,7 @@ def test_a_failing_disk_is_asked_less_and_less_often(desk: Desk, what: str) -> N
 
 def test_a_clock_set_back_keeps_no_worker_waiting(desk: Desk) -> None:
     """A store is asked again in a minute, though the clock now shows yesterday; a run until nothing
-    is due reports that the store could not be asked.
-    """
+    is due reports that the store could not be asked."""
     store = Refusing(desk.memory)
     worker = desk.worker({"job": does}, store=store)
     store.refuses = frozenset({"take"})
@@ -889,9 +824,7 @@ def test_a_clock_set_back_keeps_no_worker_waiting(desk: Desk) -> None:
     desk.clock.now -= 86400
     worker._try_claim(1, patient=True, rests=True)
     assert store.asked == 2
-
     run = desk.worker({"job": does}, store=store).work(until_idle=True)
-
     assert run.unreachable == "Input/output error"
 
 
@@ -910,7 +843,6 @@ def test_a_claim_refused_once_ends_no_run_that_others_go_on_with(desk: Desk) -> 
             store.refuses = frozenset()
 
     run = desk.worker({"job": handler}, store=store, concurrency=2).work(until_idle=True)
-
     assert (run.done, run.unreachable, store.asked) == (3, "", 1)
 
 
@@ -925,7 +857,6 @@ def test_a_run_until_idle_tries_its_outcomes_once_more(desk: Desk) -> None:
             store.refuses = frozenset()
 
     run = desk.worker({"job": handler}, store=store).work(until_idle=True)
-
     assert (run.done, run.owed, desk.tasks()) == (3, 0, {})
     assert store.asked == 2  # at once, and once more; then it rested until the end
 
@@ -969,10 +900,8 @@ def test_a_worker_that_ends_tries_once_more(desk: Desk) -> None:
     worker._store_outcome(task, None)
     worker._settle_owed(stays=True)
     store.refuses = frozenset()
-
     worker.stop()
     worker._work(limit=None, until_idle=False)
-
     assert desk.tasks() == {}
 
 
@@ -980,7 +909,6 @@ def test_a_timers_run_does_not_wait_for_a_store(desk: Desk, tmp_path: Path) -> N
     """A timer's run on a store that is away ends with that error: the next run tries again."""
     store = a_spool(tmp_path, desk.clock)
     (tmp_path / "pending").rename(tmp_path / "away")
-
     with pytest.raises(Unavailable):
         desk.worker({"job": does}, store=store).process_next()
     store.close()
@@ -1010,7 +938,6 @@ def test_an_outcome_that_cannot_be_stored_is_owed(
         refuse(1000, monkeypatch)
 
     run = desk.worker({"job": handler}, store=store).process_next()
-
     assert (run.done, run.failed, run.owed) == (0, 0, 1)
     assert desk.tallies == {}
     (task,) = store.look({"work"})
@@ -1030,11 +957,9 @@ def test_housekeeping_comes_once_a_run(desk: Desk) -> None:
     services = Services(retire=counting(asked, "retire"), publish=counting(asked, "publish"))
     for number in (1, 2, 3):
         desk.add(number=number)
-
     for _ in range(2):
         Worker(
             desk.store, {"job": does}, contract(), services=services, clock=desk.clock
         ).process_next()
-
     assert asked["retire"] == 2
     assert desk.tasks() == {"20261120T094115Z-job-00000003": State.PENDING}

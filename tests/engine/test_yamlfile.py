@@ -34,7 +34,6 @@ def read(request: pytest.FixtureRequest) -> Reader:
 def test_what_is_within_the_limits_is_read(read: Reader) -> None:
     """Anchors, merge keys, depth and length up to the limits make the values they stand for."""
     merged = b"base: &b {x: 1}\nmine: {<<: *b, y: 2}\n"
-
     assert read(b"") is None
     assert read(b"a: 1\n") == {"a": 1}
     assert read(merged) == {"base": {"x": 1}, "mine": {"x": 1, "y": 2}}
@@ -77,6 +76,5 @@ def test_what_is_beyond_a_limit_is_one_line(read: Reader) -> None:
     for data, why in BEYOND.items():
         with pytest.raises(BadYaml) as caught:
             read(data)
-
         assert re.search(why, str(caught.value)), data[:20]
         assert "\n" not in str(caught.value)
