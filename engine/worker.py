@@ -249,6 +249,8 @@ class Worker:
     def _guarded(self, run: Callable[[], None]) -> Run:
         lost = ""
         try:
+            if self._lock is not None:
+                self._lock.check()
             self.rescue()
             self._rescued = self._clock()
             self._services.retire()
