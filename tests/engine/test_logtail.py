@@ -62,9 +62,8 @@ def of(when: float | None, level: str = "", text: str = "") -> LogLine:
 
 
 READ: dict[bytes, LogLine] = {
-    b"[2026-11-20 09:41:15] [INFO] Task queued: 1 (a: b)": of(
-        1795185675.0, "INFO", "Task queued: 1 (a: b)"
-    ),
+    b"[2026-11-20 09:41:15] [INFO] Task queued: 1 (a: b)": of(1795185675.0, "INFO",
+     "Task queued: 1 (a: b)"),
     b"[2026-07-01 00:00:00] [ALERT] x\r\n": of(1782878400.0, "ALERT", "x"),
     b"[2026-07-01 00:00:00] [warn]": of(1782878400.0, "WARN", ""),
     b"{}": of(None),
@@ -78,17 +77,13 @@ READ: dict[bytes, LogLine] = {
     b'{"time": NaN}': of(None),
     b'{"time": 1e400}': of(None),
     b'{"level":"error","event":"failed","run":"r","pid":7,"db":"/a/q.db","type":"user",'
-    b'"job":3,"reg":7,"ms":12,"next_attempt_at":9,"to":"a***@b","error":"451 busy"}': of(
-        None,
-        "ERROR",
-        "failed 7-user job=3 to=a***@b error=451 busy next_attempt_at=9 ms=12 run=r pid=7"
-        " db=/a/q.db",
-    ),
-    b'{"event":"redirect_blocked","pid":7,"type":"user"}': of(
-        None, "", "redirect_blocked type=user pid=7"
-    ),
+     b'"job":3,"reg":7,"ms":12,"next_attempt_at":9,"to":"a***@b","error":"451 busy"}': of(None,
+     "ERROR", "failed 7-user job=3 to=a***@b error=451 busy next_attempt_at=9 ms=12 run=r pid=7"
+     " db=/a/q.db"),
+    b'{"event":"redirect_blocked","pid":7,"type":"user"}': of(None, "",
+     "redirect_blocked type=user pid=7"),
     b'{"event":"x","reg":[1],"type":"a"}': of(None, "", "x reg=[1] type=a"),
-}
+}  # fmt: skip
 ONLY_TEXT = [
     *(b"[2026-13-01 00:00:00] [INFO] x", b"[2026-07-01 25:00:00] [INFO] x", b"[", b"", b"{"),
     *(b"[2026-07-01 00:00:00] INFO x", b"[2026-07-01 00:00:00] [IN FO] x", b"{1: 2}"),

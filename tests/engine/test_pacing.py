@@ -394,40 +394,19 @@ WORKED: tuple[tuple[Pace, Working, tuple[str, ...], float | None], ...] = (
     # a worker stays; or is free often, but quick
     (Pace(2.0, ()), Working(True, None), (AT_2,), None),
     (Pace(2.0, ()), Working(False, 0.5), (AT_2,), None),
-    (
-        Pace(2.0, (1, 10)),
-        Working(False, 300.0),
-        (
-            f"{TIMER}: the rate cannot be kept; it takes 100 runs, 8 h 20 min",
-            AT_2,
-            "first 1, then 10; the outcomes of each are waited for",
-        ),
-        30000.0,
-    ),
-    (
-        Pace(1 / 512, ()),
-        Working(False, 300.0),
-        (f"{TIMER}; it takes 100 runs, 8 h 20 min", "at one each 8 min: 100 in 14 h 13 min"),
-        30000.0,
-    ),
-    (
-        Pace(None, ()),
-        Working(False, None),
-        ("nobody works this queue now: what is sent waits for the next worker", "all 100 at once"),
-        None,
-    ),
+    (Pace(2.0, (1, 10)), Working(False, 300.0),
+     (f"{TIMER}: the rate cannot be kept; it takes 100 runs, 8 h 20 min", AT_2,
+     "first 1, then 10; the outcomes of each are waited for"), 30000.0),
+    (Pace(1 / 512, ()), Working(False, 300.0), (f"{TIMER}; it takes 100 runs, 8 h 20 min",
+     "at one each 8 min: 100 in 14 h 13 min"), 30000.0),
+    (Pace(None, ()), Working(False, None),
+     ("nobody works this queue now: what is sent waits for the next worker", "all 100 at once"),
+     None),
     # no log tells of a worker, and there is no lock
-    (
-        Pace(None, ()),
-        Working(None, None),
-        (
-            "whether anybody works this queue is not known here: what is sent may wait for a "
-            "worker",
-            "all 100 at once",
-        ),
-        None,
-    ),
-)
+    (Pace(None, ()), Working(None, None),
+     ("whether anybody works this queue is not known here: what is sent may wait for a " "worker",
+     "all 100 at once"), None),
+)  # fmt: skip
 
 
 def test_it_is_said_beforehand_whether_the_rate_can_be_kept() -> None:

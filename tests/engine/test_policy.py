@@ -205,12 +205,9 @@ WHY_PENDING: tuple[tuple[float, Circumstances, str], ...] = (
     # the lock
     (0, Circumstances(HELD, str.islower, NOW), f"next in line; {IS_HELD}"),
     (0, Circumstances(LockEvidence(Verdict.HELD, 77)), "next in line; the lock is held by PID 77"),
-    (
-        0,
-        Circumstances(LockEvidence(Verdict.HELD, None, NOW - 60, 60)),
-        "next in line; the lock is held by somebody, PID unknown, "
-        "who gave a sign of life 1 min ago",
-    ),
+    (0, Circumstances(LockEvidence(Verdict.HELD, None, NOW - 60, 60)),
+     "next in line; the lock is held by somebody, PID unknown, "
+     "who gave a sign of life 1 min ago"),
     (0, Circumstances(STUCK), IS_STUCK),
     (0, Circumstances(STUCK._replace(pid=None)), IS_STUCK.replace("PID 77", "its holder")),
     (0, Circumstances(STALE), "the lock is stale: PID 77 is gone; the next worker takes it over"),
@@ -218,58 +215,34 @@ WHY_PENDING: tuple[tuple[float, Circumstances, str], ...] = (
     # others first
     (0, Circumstances(ahead=1), "1 older task first"),
     (0, Circumstances(ahead=15, by_id=False), "15 other tasks first"),
-    (
-        0,
-        Circumstances(paused="mailQueueEnabled is 0", token_at=NOW + 1, ahead=1, by_id=False),
-        "the queue is paused: mailQueueEnabled is 0 | no token until 08:00:01Z (in 1 s)"
-        " | 1 other task first",
-    ),
+    (0, Circumstances(paused="mailQueueEnabled is 0", token_at=NOW + 1, ahead=1, by_id=False),
+     "the queue is paused: mailQueueEnabled is 0 | no token until 08:00:01Z (in 1 s)"
+     " | 1 other task first"),
     (0, Circumstances(HELD, ahead=1200), f"1,200 older tasks first | {IS_HELD}"),
     # nobody is there
     (0, Circumstances(), f"due, {UNSEEN}"),
     (-2820, Circumstances(), f"due for 47 min, {UNSEEN}"),
-    (
-        -7980,
-        Circumstances(NOBODY, str.islower, NOW, last_run=NOW - 200),
-        f"due for 2 h 13 min, {UNSEEN}: the lock is free, last run 3 min ago",
-    ),
+    (-7980, Circumstances(NOBODY, str.islower, NOW, last_run=NOW - 200),
+     f"due for 2 h 13 min, {UNSEEN}: the lock is free, last run 3 min ago"),
     (0, Circumstances(NOBODY, ahead=3, last_run=NOW - 900), "3 older tasks first"),
-    (
-        0,
-        Circumstances(NOBODY, ahead=3, last_run=NOW - 901),
-        f"3 older tasks first | due, {UNSEEN}: the lock is free, last run 15 min ago",
-    ),
-    (
-        -3600,
-        Circumstances(ahead=3, by_id=False, idle=True),
-        f"3 other tasks first | due for 1 h, {UNSEEN}",
-    ),
+    (0, Circumstances(NOBODY, ahead=3, last_run=NOW - 901),
+     f"3 older tasks first | due, {UNSEEN}: the lock is free, last run 15 min ago"),
+    (-3600, Circumstances(ahead=3, by_id=False, idle=True),
+     f"3 other tasks first | due for 1 h, {UNSEEN}"),
     (-3600, Circumstances(HELD, ahead=3, idle=True), f"3 older tasks first | {IS_HELD}"),
     # more than one thing
     (240, Circumstances(handled=str.isdigit), f"{BACKOFF} | {NO_HANDLER}"),
-    (
-        240,
-        Circumstances(HELD, token_at=NOW + 300, ahead=7),
-        f"{BACKOFF} | no token until 08:05:00Z (in 5 min)",
-    ),
+    (240, Circumstances(HELD, token_at=NOW + 300, ahead=7),
+     f"{BACKOFF} | no token until 08:05:00Z (in 5 min)"),
     (240, Circumstances(token_at=NOW + 239), BACKOFF),
-    (
-        240,
-        Circumstances(NOBODY, last_run=NOW - 86400),
-        f"{BACKOFF} | no worker is at work, last run 1 d ago",
-    ),
-    (
-        -1,
-        Circumstances(HELD._replace(verdict=Verdict.STUCK), str.isdigit, NOW + 60, "x", 4, 0.0),
-        f"the queue is paused: x | {NO_HANDLER} | the lock is stuck: PID 77 gave no sign of life "
-        "for 5 s | no token until 08:01:00Z (in 1 min)",
-    ),
-    (
-        0,
-        Circumstances(STUCK, token_at=NOW + 60, ahead=2, last_run=0.0),
-        f"{IS_STUCK} | no token until 08:01:00Z (in 1 min) | 2 older tasks first",
-    ),
-)
+    (240, Circumstances(NOBODY, last_run=NOW - 86400),
+     f"{BACKOFF} | no worker is at work, last run 1 d ago"),
+    (-1, Circumstances(HELD._replace(verdict=Verdict.STUCK), str.isdigit, NOW + 60, "x", 4, 0.0),
+     f"the queue is paused: x | {NO_HANDLER} | the lock is stuck: PID 77 gave no sign of life "
+     "for 5 s | no token until 08:01:00Z (in 1 min)"),
+    (0, Circumstances(STUCK, token_at=NOW + 60, ahead=2, last_run=0.0),
+     f"{IS_STUCK} | no token until 08:01:00Z (in 1 min) | 2 older tasks first"),
+)  # fmt: skip
 
 
 def test_a_pending_task_is_told_what_keeps_it() -> None:
@@ -299,74 +272,39 @@ AN_END = Lease("", NOW - 90, NOW + 30)
 NO_TOKEN = "waits: no token for domain example.com"
 WHY_OTHERS: tuple[tuple[Task, Circumstances, str], ...] = (
     (a_task(State.HELD), Circumstances(paused="x"), BY_AN_OPERATOR),
-    (
-        a_task(State.HELD, NOW + 60),
-        Circumstances(handled=str.isdigit),
-        f"{BY_AN_OPERATOR} | backoff until 08:01:00Z (in 1 min) | {NO_HANDLER}",
-    ),
+    (a_task(State.HELD, NOW + 60), Circumstances(handled=str.isdigit),
+     f"{BY_AN_OPERATOR} | backoff until 08:01:00Z (in 1 min) | {NO_HANDLER}"),
     (CLAIMED, Circumstances(lock=HELD), "being worked on by PID 77 for 1 min"),
     (CLAIMED, Circumstances(), "being worked on for 1 min"),
     (a_task(State.ACTIVE), Circumstances(), "being worked on"),
-    (
-        TAKEN,
-        Circumstances(),
-        f"its lease has lapsed 30 s ago: {GIVEN_BACK} | claimed 1 min ago by worker \ufffd7",
-    ),
-    (
-        replace(TAKEN, lease=Lease("worker \x1b7", NOW - 90, NOW + 30)),
-        Circumstances(),
-        f"claimed 1 min ago by worker \ufffd7 | {LAPSES}",
-    ),
-    (
-        replace(TAKEN, lease=AN_END),
-        Circumstances(),
-        f"claimed 1 min ago, by whom is not known | {LAPSES}",
-    ),
-    (
-        replace(TAKEN, lease=Lease("", 0.0, 0.0)),
-        Circumstances(),
-        f"its lease has lapsed: {GIVEN_BACK}",
-    ),
+    (TAKEN, Circumstances(),
+     f"its lease has lapsed 30 s ago: {GIVEN_BACK} | claimed 1 min ago by worker \ufffd7"),
+    (replace(TAKEN, lease=Lease("worker \x1b7", NOW - 90, NOW + 30)), Circumstances(),
+     f"claimed 1 min ago by worker \ufffd7 | {LAPSES}"),
+    (replace(TAKEN, lease=AN_END), Circumstances(),
+     f"claimed 1 min ago, by whom is not known | {LAPSES}"),
+    (replace(TAKEN, lease=Lease("", 0.0, 0.0)), Circumstances(),
+     f"its lease has lapsed: {GIVEN_BACK}"),
     (replace(TAKEN, lease=AN_END), Circumstances(lock=HELD), "being worked on by PID 77 for 1 min"),
-    (
-        CLAIMED,
-        Circumstances(lock=NOBODY),
-        f"nobody works on it any more: nobody has the lock, taken 1 min ago | {BACK}",
-    ),
-    (
-        CLAIMED,
-        Circumstances(lock=STALE),
-        f"nobody works on it any more: PID 77 is gone, taken 1 min ago | {BACK}",
-    ),
+    (CLAIMED, Circumstances(lock=NOBODY),
+     f"nobody works on it any more: nobody has the lock, taken 1 min ago | {BACK}"),
+    (CLAIMED, Circumstances(lock=STALE),
+     f"nobody works on it any more: PID 77 is gone, taken 1 min ago | {BACK}"),
     (CLAIMED, Circumstances(lock=STUCK), f"{IS_STUCK}, taken 1 min ago"),
-    (
-        a_task(State.ACTIVE),
-        Circumstances(lock=ODD),
-        "whether anybody works on it is not known: /run/queue.lock: Permission denied\ufffd",
-    ),
-    (
-        a_dead_task(3, dead_since=str(NOW - 7980), dead_reason="max_retries_exceeded"),
-        Circumstances(paused="x"),
-        f"given up on after 3 attempts, 2 h 13 min ago (max_retries_exceeded) | {RETRY}",
-    ),
+    (a_task(State.ACTIVE), Circumstances(lock=ODD),
+     "whether anybody works on it is not known: /run/queue.lock: Permission denied\ufffd"),
+    (a_dead_task(3, dead_since=str(NOW - 7980), dead_reason="max_retries_exceeded"),
+     Circumstances(paused="x"),
+     f"given up on after 3 attempts, 2 h 13 min ago (max_retries_exceeded) | {RETRY}"),
     (a_dead_task(1), Circumstances(), f"given up on after 1 attempt | {RETRY}"),
-    (
-        a_dead_task(None, dead_since="soon"),
-        Circumstances(handled=str.isdigit),
-        f"given up on | {RETRY} | {NO_HANDLER}",
-    ),
-    (
-        replace(a_task(due=NOW + 60), error=NO_TOKEN),
-        Circumstances(lock=HELD),
-        f"{NO_TOKEN} until 08:01:00Z (in 1 min)",
-    ),
+    (a_dead_task(None, dead_since="soon"), Circumstances(handled=str.isdigit),
+     f"given up on | {RETRY} | {NO_HANDLER}"),
+    (replace(a_task(due=NOW + 60), error=NO_TOKEN), Circumstances(lock=HELD),
+     f"{NO_TOKEN} until 08:01:00Z (in 1 min)"),
     (a_task(State.DONE), Circumstances(), "done; its store clears it away"),
-    (
-        a_task(State.TRASH),
-        Circumstances(),
-        "purged by an operator: no worker sees it, and it can still be had back",
-    ),
-)
+    (a_task(State.TRASH), Circumstances(),
+     "purged by an operator: no worker sees it, and it can still be had back"),
+)  # fmt: skip
 
 
 def test_any_other_task_is_told_how_it_stands() -> None:

@@ -78,14 +78,10 @@ def test_every_shell_reads_what_we_read_and_runs_nothing(
 
 
 RUNS = {
-    "C": [
-        b'K0="$(touch pwned)"\n',
-        b'K0="a"; touch pwned; #"\n',
-        b'K0="a" > pwned\n',
-        b'K0="a"\n\xef\xbb\xbfK1="b"\n',
-    ],
+    "C": [b'K0="$(touch pwned)"\n', b'K0="a"; touch pwned; #"\n', b'K0="a" > pwned\n',
+     b'K0="a"\n\xef\xbb\xbfK1="b"\n'],
     "GBK": ['K0="\u4f60\\"; touch pwned; #"\n'.encode()],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("locale", deep_but(("C",), RUNS))

@@ -86,121 +86,57 @@ CASES: list[tuple[Errors, list[LogLine], str, str]] = [
     (Errors(), [], "?", f"{NONE_TOLD} | {UNSEEN}"),
     (Errors(last=NOW - 60), [], "?", f"{NONE_TOLD} | last seen 1 min ago"),
     (Errors(), [done(5, ONE)], "?", f"{UNSEEN} says when it was seen"),
-    (
-        Errors(last=NOW - 7200),
-        [failed(60, an_id("x"), kind="x", error="other")],
-        "?",
-        f"last seen 2 h ago | {NONE_ENDED}",
-    ),
+    (Errors(last=NOW - 7200), [failed(60, an_id("x"), kind="x", error="other")], "?",
+     f"last seen 2 h ago | {NONE_ENDED}"),
     # it goes on
-    (
-        Errors(),
-        [begun(3, ONE), failed(2, ONE)],
-        "yes",
-        "last seen 2 min ago | 1 task failed so in the last 10 min, 1 of them new"
-        f" | {LASTED} 1 of 1 failed so",
-    ),
-    (
-        Errors(),
-        [begun(90, ONE), failed(90, ONE), failed(4, ONE), failed(2, TWO), done(1, an_id())],
-        "yes",
-        "last seen 2 min ago | 2 tasks failed so in the last 10 min, 1 of them new"
-        f" | 1 fresh mail_send succeeded since | {LASTED} 2 of 2 failed so"
-        " | too few for a no: it takes 10 successes",
-    ),
+    (Errors(), [begun(3, ONE), failed(2, ONE)], "yes",
+     "last seen 2 min ago | 1 task failed so in the last 10 min, 1 of them new"
+     f" | {LASTED} 1 of 1 failed so"),
+    (Errors(), [begun(90, ONE), failed(90, ONE), failed(4, ONE), failed(2, TWO), done(1, an_id())],
+     "yes", "last seen 2 min ago | 2 tasks failed so in the last 10 min, 1 of them new"
+     f" | 1 fresh mail_send succeeded since | {LASTED} 2 of 2 failed so"
+     " | too few for a no: it takes 10 successes"),
     # one in five has it, so four successes since are no news
-    (
-        Errors(),
-        [failed(30, ONE), *many(8, 10), failed(5, TWO), *many(4, 1)],
-        "yes",
-        "last seen 5 min ago | 1 task failed so in the last 10 min, 1 of them new"
-        f" | 4 fresh mail_send succeeded since | {LASTED} 2 of 10 failed so"
-        " | too few for a no: it takes 15 successes",
-    ),
+    (Errors(), [failed(30, ONE), *many(8, 10), failed(5, TWO), *many(4, 1)], "yes",
+     "last seen 5 min ago | 1 task failed so in the last 10 min, 1 of them new"
+     f" | 4 fresh mail_send succeeded since | {LASTED} 2 of 10 failed so"
+     " | too few for a no: it takes 15 successes"),
     # all of many had it, so few successes make a no; all of few does not say as much
-    (
-        Errors(),
-        [*(failed(40 - n, an_id()) for n in range(10)), *many(3, 1)],
-        "no (31m)",
-        f"last seen 31 min ago | 3 fresh | {LASTED} 10 of 10 failed so",
-    ),
-    (
-        Errors(),
-        [*(failed(40 - n, an_id()) for n in range(9)), *many(3, 1)],
-        "?",
-        f"last seen 32 min ago | 3 fresh | {LASTED} 9 of 9 | too few for a no: it",
-    ),
+    (Errors(), [*(failed(40 - n, an_id()) for n in range(10)), *many(3, 1)], "no (31m)",
+     f"last seen 31 min ago | 3 fresh | {LASTED} 10 of 10 failed so"),
+    (Errors(), [*(failed(40 - n, an_id()) for n in range(9)), *many(3, 1)], "?",
+     f"last seen 32 min ago | 3 fresh | {LASTED} 9 of 9 | too few for a no: it"),
     # it is over
-    (
-        Errors(),
-        [failed(30, ONE), failed(12, TWO), done(11, ONE), *many(34, 1)],
-        "no (12m)",
-        "last seen 12 min ago | 34 fresh mail_send succeeded since"
-        f" | 1 task that failed so succeeded later | {LASTED} 2 of 2 failed so",
-    ),
-    (
-        Errors(last=NOW - 8000),
-        [*many(10, 5)],
-        "no (2h13m)",
-        "last seen 2 h 13 min ago | 10 fresh mail_send succeeded since",
-    ),
+    (Errors(), [failed(30, ONE), failed(12, TWO), done(11, ONE), *many(34, 1)], "no (12m)",
+     "last seen 12 min ago | 34 fresh mail_send succeeded since"
+     f" | 1 task that failed so succeeded later | {LASTED} 2 of 2 failed so"),
+    (Errors(last=NOW - 8000), [*many(10, 5)], "no (2h13m)",
+     "last seen 2 h 13 min ago | 10 fresh mail_send succeeded since"),
     (Errors(last=NOW - 8000), [*many(9, 5)], "?", "last seen | 9 fresh | too few for a no"),
     # nothing of its kind has run, or it failed otherwise
-    (
-        Errors(),
-        [failed(40, ONE), *many(50, 1, kind="feeds_sync")],
-        "?",
-        f"{SEEN_40} | {NONE_ENDED} | {LASTED} 1 of 1",
-    ),
-    (
-        Errors(),
-        [failed(40, ONE), OTHERWISE, failed(2, ONE, "boom")],
-        "?",
-        f"{SEEN_40} | 2 failed otherwise since | {LASTED} 1 of 1",
-    ),
+    (Errors(), [failed(40, ONE), *many(50, 1, kind="feeds_sync")], "?",
+     f"{SEEN_40} | {NONE_ENDED} | {LASTED} 1 of 1"),
+    (Errors(), [failed(40, ONE), OTHERWISE, failed(2, ONE, "boom")], "?",
+     f"{SEEN_40} | 2 failed otherwise since | {LASTED} 1 of 1"),
     # any kind counts where the cluster names none
-    (
-        Errors(kinds=()),
-        [failed(40, ONE), *many(10, 1, "x")],
-        "no (40m)",
-        "last | 10 fresh tasks succeeded | while it",
-    ),
+    (Errors(kinds=()), [failed(40, ONE), *many(10, 1, "x")], "no (40m)",
+     "last | 10 fresh tasks succeeded | while it"),
     # a mail that went another way says nothing of this one's way
-    (
-        Errors(),
-        [*MAILED, *(line(n, SENT.format("postfix"), "mail.log") for n in range(9))],
-        "?",
-        f"{SEEN_40} | {NONE_ENDED} | {LASTED} 1 of 1",
-    ),
-    (
-        Errors(),
-        [*MAILED, *(line(n, SENT.format("curl"), "mail.log") for n in range(10))],
-        "no (40m)",
-        f"{SEEN_40} | 10 fresh mail_send succeeded since | while it lasted",
-    ),
+    (Errors(), [*MAILED, *(line(n, SENT.format("postfix"), "mail.log") for n in range(9))], "?",
+     f"{SEEN_40} | {NONE_ENDED} | {LASTED} 1 of 1"),
+    (Errors(), [*MAILED, *(line(n, SENT.format("curl"), "mail.log") for n in range(10))],
+     "no (40m)", f"{SEEN_40} | 10 fresh mail_send succeeded since | while it lasted"),
     # clocks
-    (
-        Errors(last=NOW + 3600),
-        [failed(5, ONE), done(-90, TWO)],
-        "yes",
-        f"last seen 5 min ago | 1 task | while | {DATED}",
-    ),
+    (Errors(last=NOW + 3600), [failed(5, ONE), done(-90, TWO)], "yes",
+     f"last seen 5 min ago | 1 task | while | {DATED}"),
     (Errors(last=NOW + 3600), [], "?", f"no log says | neither | {DATED}"),
     (Errors(), [failed(-0.5, ONE)], "yes", "last seen just now | 1 task | while"),
-    (
-        Errors(last=NOW - 900),
-        [LogLine(None, "", f"Task completed: {ONE} (mail_send)", "x")],
-        "?",
-        f"{NONE_TOLD} | last seen 15 min ago",
-    ),
+    (Errors(last=NOW - 900), [LogLine(None, "", f"Task completed: {ONE} (mail_send)", "x")], "?",
+     f"{NONE_TOLD} | last seen 15 min ago"),
     # what a log says of a task is safe to show
-    (
-        Errors(kinds=(ESCAPED,)),
-        [failed(40, ONE), failed(1, TWO, "boom", kind=ESCAPED)],
-        "?",
-        f"{SEEN_40} | 1 failed otherwise since | while it lasted",
-    ),
-]
+    (Errors(kinds=(ESCAPED,)), [failed(40, ONE), failed(1, TWO, "boom", kind=ESCAPED)], "?",
+     f"{SEEN_40} | 1 failed otherwise since | while it lasted"),
+]  # fmt: skip
 
 
 def test_the_answer_is_what_the_logs_tell() -> None:

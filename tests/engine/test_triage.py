@@ -34,24 +34,18 @@ VERDICTS: tuple[tuple[LockEvidence, Vitals | None, Done | None, str, str], ...] 
     (STUCK, ASLEEP._replace(state="D"), None, "sure", "waits for a disk or a server"),
     (STUCK, None, None, "likely", "gave no sign of life"),
     (STUCK._replace(proven=False), ASLEEP, STILL, "likely", "it hangs"),
-    (
-        *(STUCK._replace(doubt="PID 4711 is this process"), ASLEEP, STILL, "doubtful"),
-        "nobody is signalled: PID 4711 is this process",
-    ),
-    (
-        *(STUCK._replace(holders=(4712,)), ASLEEP._replace(pid=4712), STILL, "sure"),
-        "PID 4712 (left behind by PID 4711)",
-    ),
+    (*(STUCK._replace(doubt="PID 4711 is this process"), ASLEEP, STILL, "doubtful"),
+     "nobody is signalled: PID 4711 is this process"),
+    (*(STUCK._replace(holders=(4712,)), ASLEEP._replace(pid=4712), STILL, "sure"),
+     "PID 4712 (left behind by PID 4711)"),
     (LockEvidence(Verdict.FREE, reason="no lock file"), None, None, "sure", "nobody holds"),
     (LockEvidence(Verdict.STALE, 7, reason="PID 7 is gone"), None, None, "sure", "is gone"),
     (UNPROVEN, None, None, "likely", "it names no process"),
     (AT_WORK, ASLEEP, None, "sure", "its last sign of life is 3 s old"),
     (AT_WORK, ASLEEP._replace(pid=7, state="T"), None, "doubtful", "kill -CONT 7 lets it go on"),
-    (
-        *(LockEvidence(Verdict.UNKNOWN, reason="Permission denied"), None, None, "doubtful"),
-        "cannot be told: Permission denied",
-    ),
-)
+    (*(LockEvidence(Verdict.UNKNOWN, reason="Permission denied"), None, None, "doubtful"),
+     "cannot be told: Permission denied"),
+)  # fmt: skip
 
 
 def test_a_verdict_with_its_certainty() -> None:

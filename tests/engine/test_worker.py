@@ -155,40 +155,26 @@ def test_a_task_that_fails_waits_longer_each_time_and_is_given_up(
 RETRIED = "failed (attempt 1/4), retry in 60s"
 ENDS: dict[str, tuple[Exception | None, int, State, float, int, str, str]] = {
     # raised, attempts before; state, seconds to wait, attempts, stored error, line of the log
-    "fatal": (
-        *(Fatal("no such list"), 0, State.DEAD, 0, 0, "no such list"),
-        "cannot succeed, moving to DLQ",
-    ),
-    "chosen wait": (
-        *(Retry(7, "slow down"), 0, State.PENDING, 7, 1, "slow down"),
-        "failed (attempt 1/4), retry in 7s",
-    ),
-    "fourth failure": (
-        *(Retry(7, "slow down"), 3, State.DEAD, 0, 3, "slow down"),
-        "exhausted retries (4/4), moving to DLQ",
-    ),
-    "made plain": (
-        *(Failed("admin@example.net said $no\n"), 0, State.PENDING, 60, 1),
-        *("admin_example.net said _no", RETRIED),
-    ),
-    "any error": (
-        *(ValueError("bad value"), 0, State.PENDING, 60, 1, "ValueError: bad value", RETRIED),
-    ),
-    "of the system": (
-        *(OSError(28, "No space left"), 0, State.PENDING, 60, 1),
-        *("OSError: _Errno 28_ No space left", RETRIED),
-    ),
+    "fatal": (*(Fatal("no such list"), 0, State.DEAD, 0, 0, "no such list"),
+     "cannot succeed, moving to DLQ"),
+    "chosen wait": (*(Retry(7, "slow down"), 0, State.PENDING, 7, 1, "slow down"),
+     "failed (attempt 1/4), retry in 7s"),
+    "fourth failure": (*(Retry(7, "slow down"), 3, State.DEAD, 0, 3, "slow down"),
+     "exhausted retries (4/4), moving to DLQ"),
+    "made plain": (*(Failed("admin@example.net said $no\n"), 0, State.PENDING, 60, 1),
+     *("admin_example.net said _no", RETRIED)),
+    "any error": (*(ValueError("bad value"), 0, State.PENDING, 60, 1, "ValueError: bad value",
+     RETRIED), ),
+    "of the system": (*(OSError(28, "No space left"), 0, State.PENDING, 60, 1),
+     *("OSError: _Errno 28_ No space left", RETRIED)),
     "long": (Failed("x" * 500), 0, State.PENDING, 60, 1, "x" * 200, RETRIED),
     "empty": (Failed(""), 0, State.PENDING, 60, 1, "", RETRIED),
     "no handler": (None, 0, State.PENDING, 60, 1, "Unknown task type: job", RETRIED),
-    "not begun": (
-        *(Later(NOW + 90, "no token for $here"), 0, State.PENDING, 90, 0),
-        *("waits: no token for _here", "waits: no token for _here"),
-    ),
-    "not begun, due before now": (
-        *(Later(0.0, "not now"), 0, State.PENDING, 1, 0, "waits: not now", "waits: not now"),
-    ),
-}
+    "not begun": (*(Later(NOW + 90, "no token for $here"), 0, State.PENDING, 90, 0),
+     *("waits: no token for _here", "waits: no token for _here")),
+    "not begun, due before now": (*(Later(0.0, "not now"), 0, State.PENDING, 1, 0,
+     "waits: not now", "waits: not now"), ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("end", ENDS)
