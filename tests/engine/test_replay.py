@@ -1,10 +1,9 @@
-"""A replay: what it sends, what it waits for, what stops it, and where every task is in the end."""
+"""Replay: the pace of sending, its stops and orders, pull back, and one count for every task."""
 
 import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,7 +26,7 @@ from engine.replay import PullBack, Replay
 from engine.store import Unavailable
 from engine.stores.nftban import NftbanStore
 from engine.worker import Services, Worker
-from tests.engine.builders import NOW, new_spool
+from tests.engine.builders import NOW, a_task, new_spool, tasks_in
 from tests.engine.conftest import Child
 
 OLD = "421 4.7.0 try again later"
@@ -37,7 +36,7 @@ AT_ONCE = Pace(None, (), 30, NEVER)
 
 class Place:
     """A spool, a log, a journal; a time that goes on when the replay waits, and a worker that then
-    runs what is due."""
+    runs the tasks that are due."""
 
     def __init__(self, root: Path) -> None:
         self.spool = new_spool(root)
@@ -50,7 +49,7 @@ class Place:
         """Tasks that the worker runs each time."""
         self.logs = True
         self.then: Callable[[Replay], None] = lambda replay: None
-        """What else happens each time that a replay waits."""
+        """Called each time that a replay waits."""
 
     def clock(self) -> float:
         """The time."""
@@ -60,23 +59,17 @@ class Place:
         """One more instance."""
         return NftbanStore(self.spool, self.clock)
 
-    def dead(self, *descriptions: str, error: str = OLD) -> list[Task]:
-        """Dead tasks, as they are seen: what is to become of them when they are run again."""
+    def dead(self, *descriptions: str) -> list[Task]:
+        """Dead tasks, as they are seen; the description says how a further run ends."""
         for number, description in enumerate(descriptions):
-            task = Task(f"20261120T094115Z-job-{number:08x}", "job", State.PENDING, NOW - 60)
-            self.store.swap(None, replace(task, description=description))
+            self.store.swap(None, a_task(number, description=description))
         for task in list(self.store.take(NOW, "a worker", len(descriptions))):
-            self.store.swap(task, verbs.bury(task, error, 1))
+            self.store.swap(task, verbs.bury(task, OLD, 1))
         self.now += 10
-        return self.seen(State.DEAD)
-
-    def seen(self, state: State) -> list[Task]:
-        """What stands in a state."""
-        tasks = {task.id: task for task in self.store.look() if isinstance(task, Task)}
-        return sorted((t for t in tasks.values() if t.state is state), key=lambda t: t.id)
+        return tasks_in(self.store, State.DEAD)
 
     def counts(self) -> dict[State, int]:
-        """How many stand where, of those that anything stands in."""
+        """How many tasks are in each state that has any."""
         return {state: n for state, n in self.store.counts().items() if n}
 
     def files(self) -> dict[str, bytes]:
@@ -119,13 +112,13 @@ class Place:
             worker.process_next()
 
     def write(self, level: str, text: str) -> None:
-        """A line of the queue's log."""
+        """Write a line of the queue's log."""
         if self.logs:
             with self.log.open("ab") as log:
                 log.write(contract_line(level, text, self.now))
 
     def operation(self, verb: str = "retry") -> Operation:
-        """The only one with this verb, as somebody else reads the journal."""
+        """The only one with this verb, as another process reads the journal."""
         (one,) = (o for o in Journal(self.journal.folder).operations() if o.intent.verb == verb)
         return one
 
@@ -154,31 +147,29 @@ def accounts(progress: Progress) -> bool:
 def test_all_that_succeeds_is_delivered(place: Place) -> None:
     """One, then three, then the rate: each is sent once, and known to be delivered by the log."""
     place.works = 3
-    tasks = place.dead(*["ok"] * 20)
     seen: list[Progress] = []
     place.then = lambda replay: seen.append(replay.progress)
-    result = place.replay(tasks, Pace(2.0, (1, 3), 60)).run()
+    result = place.replay(place.dead(*["ok"] * 20), Pace(2.0, (1, 3), 60)).run()
+
     assert result.progress.tally.delivered == 20
-    assert place.counts() == {}
+    assert (place.counts(), result.became) == ({}, {})
     assert result.progress.phase is Phase.OVER
     assert {one.sent for one in seen if one.phase is Phase.WAITING} == {1, 4}
     assert all(map(accounts, seen))
-    assert result.report is not None
-    assert len(result.report.done) == 20
-    assert result.became == {}
+    assert result.report is not None and len(result.report.done) == 20
 
 
-def test_the_journal_tells_of_it(place: Place) -> None:
-    """Who, how fast, how each row ended, and what really became of it is written down."""
+def test_the_journal_records_a_replay(place: Place) -> None:
+    """It has who, how fast, how each row ended, and the later outcome of each."""
     tasks = place.dead("ok", "otherwise", "ok")
     pace = Pace(2.0, (1,), 10, NEVER)
     replay = place.replay(tasks, pace)
     replay.order("faster")
     replay.run()
+
     one = place.operation()
     assert (one.intent.who.user, unpacked(one.intent.pace)) == ("ana", pace)
-    assert one.counts[End.DONE] == 3
-    assert one.ended is not None
+    assert (one.counts[End.DONE], one.ended is None) == (3, False)
     assert [note["rate"] for note in one.notes if note["what"] == "faster"] == [4.0]
     became = [note for note in one.notes if note["what"] == "became"]
     assert {i for note in became for i in note.get("delivered", ())} == {tasks[0].id, tasks[2].id}
@@ -191,53 +182,45 @@ def test_the_same_error_again_stops_it(place: Place) -> None:
     tasks = place.dead("ok", "again", "again", *["ok"] * 20)
     before = place.files()
     result = place.replay(tasks, Pace(1.0, (1,), 60)).run()
+
     progress = result.progress
     assert progress.stopped == f"{mark_of(OLD)} came back 2 times"
     assert progress.failures == {mark_of(OLD): 2}
-    assert progress.rest > 0
-    assert accounts(progress)
+    assert progress.rest > 0 and accounts(progress)
     untouched = {name: text for name, text in before.items() if place.files().get(name) == text}
     assert len(untouched) == progress.rest
-    assert result.report is not None
-    assert len(result.report.excluded) == progress.rest
+    assert result.report is not None and len(result.report.excluded) == progress.rest
     assert {known.fate for known in result.became.values()} == {Fate.FAILED}
 
 
 def test_the_rest_is_held_where_that_is_wanted(place: Place) -> None:
-    """After a stop, what was not sent is held, as an operation of its own."""
+    """After a stop, the tasks that were not sent are held, as an operation of its own."""
     place.works = 3
     tasks = place.dead("again", *["ok"] * 9)
     result = place.replay(tasks, Pace(2.0, (1,), 60, Stops(rest=Rest.HOLD))).run()
-    assert result.progress.held == 9
-    assert accounts(result.progress)
+
+    assert result.progress.held == 9 and accounts(result.progress)
     assert place.counts() == {State.DEAD: 1, State.HELD: 9}
     assert place.operation("hold").counts[End.DONE] == 9
-    assert place.operation("retry").counts == {
-        End.DONE: 1,
-        End.GONE: 0,
-        End.FAILED: 0,
-        End.EXCLUDED: 9,
-    }
+    ends = {End.DONE: 1, End.GONE: 0, End.FAILED: 0, End.EXCLUDED: 9}
+    assert place.operation("retry").counts == ends
 
 
 BEN = Intent("undo", Who("ben", pid=1), "mx7 is down again")
 
 
 class Back:
-    """A pull back, from the plan that somebody sees to what became of its rows."""
+    """A pull back: the plan as it is seen once so many were sent, without the first so many of its
+    rows; then so many tasks are run, and the plan is confirmed."""
 
     def __init__(self, place: Place, sent: int, *, left_out: int = 0, runs: int = 0) -> None:
-        """A plan once so many were sent, without the first so many of its rows.
-
-        Then so many are run, and the yes comes."""
-        self._place, self._sent, self._left_out = place, sent, left_out
-        self._runs = runs
+        self._place, self._sent, self._left_out, self._runs = place, sent, left_out, runs
         self.plan: Plan | None = None
-        self.report: Report | None = None
-        self._said = False
+        self.reports: list[Report] = []
+        self._confirmed = False
 
     def __call__(self, replay: Replay) -> None:
-        """See what there is, or say yes to it."""
+        """See the plan, or confirm it."""
         place, sent = self._place, replay.progress.sent
         if self.plan is None and sent >= self._sent:
             operation = place.journal.operation(replay.progress.op)
@@ -248,42 +231,36 @@ class Back:
             place.works = self._runs
             place.work()
             place.works = 0
-        if self.plan and not self._said and sent >= len(self.plan.rows):
-            self._said = True
-            replay.pull_back(PullBack(self.plan, BEN, self._tell))
-
-    def _tell(self, report: Report) -> None:
-        self.report = report
+        if self.plan and not self._confirmed and sent >= len(self.plan.rows):
+            self._confirmed = True
+            replay.pull_back(PullBack(self.plan, BEN, self.reports.append))
 
 
-def test_what_waits_untouched_is_pulled_back(place: Place) -> None:
-    """Pulled back, what no worker has touched stands where it stood, byte for byte."""
-    tasks = place.dead(*["ok"] * 6)
+def test_tasks_that_wait_untouched_are_pulled_back(place: Place) -> None:
+    """Pulled back, a task that no worker has touched is where it was, byte for byte."""
+    tasks, place.works = place.dead(*["ok"] * 6), 0
     before = place.files()
-    place.works = 0
     place.then = back = Back(place, 4, runs=1)
     result = place.replay(tasks, Pace(None, (4,), 60, NEVER)).run()
+
     assert (result.progress.pulled, result.progress.tally.delivered) == (3, 1)
     assert accounts(result.progress)
-    assert back.report is not None
-    assert (len(back.report.done), len(back.report.gone)) == (3, 1)
+    assert [(len(report.done), len(report.gone)) for report in back.reports] == [(3, 1)]
     after = place.files()
-    assert before.items() >= after.items()
-    assert len(after) == 5
+    assert before.items() >= after.items() and len(after) == 5
 
 
-def test_only_what_the_plan_has_is_pulled_back(place: Place) -> None:
-    """Rows that were left out of the plan stay; the journal names who took back, and why."""
-    tasks = place.dead(*["ok"] * 6)
-    place.works = 0
+def test_only_the_rows_of_the_plan_are_pulled_back(place: Place) -> None:
+    """Rows that were excluded from the plan stay; the journal names who undid it, and why."""
+    tasks, place.works = place.dead(*["ok"] * 6), 0
     place.then = back = Back(place, 4, left_out=3)
-
     result = place.replay(tasks, Pace(None, (4,), 60, NEVER)).run()
 
-    assert back.plan is not None and back.report is not None
-    assert back.report.done == tuple(row.id for row in back.plan.included)
-    assert {ident for ident, _ in back.report.excluded} == back.plan.left_out
-    assert back.report.accounted == 4
+    (report,) = back.reports
+    assert back.plan is not None
+    assert report.done == tuple(row.id for row in back.plan.included)
+    assert {ident for ident, _ in report.excluded} == back.plan.left_out
+    assert report.accounted == 4
     assert place.counts() == {State.PENDING: 3, State.DEAD: 3}
     assert (result.progress.pulled, result.progress.stopped) == (1, "stopped by ben")
     assert accounts(result.progress)
@@ -294,16 +271,14 @@ def test_only_what_the_plan_has_is_pulled_back(place: Place) -> None:
 
 
 def test_without_a_journal_nothing_is_pulled_back(place: Place) -> None:
-    """Where nothing is written down, nothing is known to be put back, and that is said."""
-    place.works = 0
-    tasks = place.dead("ok", "ok")
+    """Where nothing is recorded, no earlier state is known, and the report says so."""
+    tasks, place.works = place.dead("ok", "ok"), 0
     reports: list[Report] = []
 
     def then(replay: Replay) -> None:
         if not replay.progress.stopped:
-            rows = tuple(
-                Row(t.id, t.state, t.rev, end=State.DEAD) for t in place.seen(State.PENDING)
-            )
+            pending = tasks_in(place.store, State.PENDING)
+            rows = tuple(Row(t.id, t.state, t.rev, end=State.DEAD) for t in pending)
             replay.pull_back(PullBack(Plan("undo", rows, NOW), BEN, reports.append))
 
     place.then = then
@@ -316,9 +291,8 @@ def test_without_a_journal_nothing_is_pulled_back(place: Place) -> None:
 
 
 def test_a_canary_of_which_nothing_is_known_asks(place: Place) -> None:
-    """Where no log says what became of the canary, it waits until somebody says to go on."""
+    """Where no log has the outcome of the canary, it waits until an operator says to go on."""
     place.logs = False
-    tasks = place.dead(*["ok"] * 5)
     asked: list[str] = []
 
     def then(replay: Replay) -> None:
@@ -328,30 +302,26 @@ def test_a_canary_of_which_nothing_is_known_asks(place: Place) -> None:
             replay.order("go_on")
 
     place.then = then
-    result = place.replay(tasks, Pace(None, (1,), 20, NEVER)).run()
+    result = place.replay(place.dead(*["ok"] * 5), Pace(None, (1,), 20, NEVER)).run()
 
     assert asked == ["canary of 1: 1 outcome not known, which is no success"]
     assert result.progress.tally.unknown == 5
-    assert [n["what"] for n in place.operation().notes if n["what"] in ("asks", "go_on")] == [
-        "asks",
-        "go_on",
-    ]
+    noted = [note["what"] for note in place.operation().notes]
+    assert [what for what in noted if what in ("asks", "go_on")] == ["asks", "go_on"]
 
 
 def test_a_counter_speaks_where_no_log_does(place: Place, tmp_path: Path) -> None:
-    """Without a log, the counter of finished tasks is what says that they were delivered."""
-    place.logs = False
-    tasks = place.dead(*["ok"] * 4)
-    metrics = tmp_path / "queue.prom"
-    finished = finished_in(str(metrics))
+    """Without a log, the counter of finished tasks shows that they were delivered."""
+    place.logs, metrics = False, tmp_path / "queue.prom"
+    tasks, facts = place.dead(*["ok"] * 4), Facts(finished=finished_in(str(metrics)))
 
-    def then(replay: Replay) -> None:
+    def then(replay: Replay | None) -> None:
         done = 100 + 4 - sum(place.counts().values())
         metrics.write_text(f"nftban_queue_tasks_processed_total {done}\n")
 
     place.then = then
-    metrics.write_text("nftban_queue_tasks_processed_total 100\n")
-    result = place.replay(tasks, Pace(None, (1,), 60), facts=Facts(finished=finished)).run()
+    then(None)
+    result = place.replay(tasks, Pace(None, (1,), 60), facts=facts).run()
     assert result.progress.tally.delivered == 4
 
 
@@ -367,7 +337,7 @@ def test_what_was_left_is_gone_on_with(place: Place) -> None:
     assert first.progress.phase is Phase.LEFT
     assert first.report is None
     assert half.interrupted
-    assert len(place.seen(State.DEAD)) == first.progress.rest == half.open > 0
+    assert len(tasks_in(place.store, State.DEAD)) == first.progress.rest == half.open > 0
 
     place.then = lambda replay: None
     rest = undo.rest(place.store, place.journal, half, place.now)
@@ -426,48 +396,41 @@ def test_while_a_store_is_away_nothing_is_tried(comes_back: bool, place: Place) 
         assert result.report.accounted == 12
 
 
-def test_rows_that_cannot_be_changed_end_it(place: Place) -> None:
-    """When one after the other is refused, the others are not tried."""
-    place.dead(*["ok"] * 30)
-    for task in place.seen(State.DEAD):
+def test_a_refusal_leaves_the_rest_where_it_is(place: Place) -> None:
+    """When row after row is refused, or writing is not allowed any more, the others are not sent;
+    where no token can be written down, the replay waits and says why."""
+    tasks = place.dead(*["ok"] * 39)
+    for task in tasks[:30]:
         place.store.swap(task, verbs.retry(task, place.now))
-    pending = plans.freeze("retry", place.seen(State.PENDING), place.now)
+    pending = plans.freeze("retry", tasks_in(place.store, State.PENDING), place.now)
     place.works = 0
     result = place.replay(pending, Pace(1.0, (), 60)).run()
     assert result.progress.stopped == "not from pending"
     assert (result.progress.refused, result.progress.rest) == (10, 20)
 
+    def allowed() -> str:
+        return "observing only" if replay.progress.sent >= 3 else ""
 
-def test_what_is_not_allowed_any_more_is_not_sent(place: Place) -> None:
-    """Once writing is not allowed any more, the rest stays."""
-    tasks = place.dead(*["ok"] * 9)
-    why = [""]
-
-    def then(replay: Replay) -> None:
-        why[0] = "observing only" if replay.progress.sent >= 3 else ""
-
-    place.then = then
-    result = place.replay(tasks, Pace(1.0, (), 30), allowed=lambda: why[0]).run()
+    rest = tasks_in(place.store, State.DEAD)
+    replay = place.replay(rest, Pace(1.0, (), 30), allowed=allowed)
+    result = replay.run()
     assert result.progress.stopped == "observing only"
-    assert place.counts() == {State.DEAD: 9 - result.progress.sent}
+    left = place.counts()[State.DEAD]
+    assert left == 9 - result.progress.sent > 0
 
-
-def test_a_bucket_that_cannot_be_kept_sends_nothing(place: Place) -> None:
-    """Where no token can be spent in the file, the replay waits, and says why."""
-    tasks = place.dead("ok")
-    Path(place.spool.desk, "replay.buckets").mkdir(parents=True)
-    seen: list[Progress] = []
+    Path(place.spool.desk, "replay.buckets").unlink()
+    Path(place.spool.desk, "replay.buckets").mkdir()
+    seen: list[str] = []
 
     def then(replay: Replay) -> None:
-        seen.append(replay.progress)
+        seen.append(replay.progress.trouble)
         if len(seen) == 9:
             replay.order("stop")
 
     place.then = then
-    result = place.replay(tasks, Pace(2.0, ())).run()
-    assert "replay.buckets" in seen[-1].trouble
-    assert result.progress.sent == 0
-    assert place.counts() == {State.DEAD: 1}
+    result = place.replay(tasks_in(place.store, State.DEAD), Pace(2.0, ())).run()
+    assert "replay.buckets" in seen[-1]
+    assert (result.progress.sent, place.counts()[State.DEAD]) == (0, left)
 
 
 def test_two_replays_share_one_bucket(place: Place) -> None:
@@ -494,13 +457,13 @@ def test_two_replays_share_one_bucket(place: Place) -> None:
         assert together <= 1 + 4 + 4 * (now - began + 1)
 
 
-def test_on_its_own_thread_it_can_be_polled_and_let_go_of(place: Place) -> None:
+def test_on_its_own_thread_it_can_be_polled_and_closed(place: Place) -> None:
     """Started, it goes on by itself; what it shows is whole at each moment; closed, it ends."""
-    place.works = 0
-    tasks = place.dead(*["ok"] * 4)
+    tasks, place.works = place.dead(*["ok"] * 4), 0
     replay = place.replay(tasks, Pace(2.0, (1,), 1e9), idle=None)
     paused = threading.Event()
     replay.start()
+
     replay.order("pause")
     with pytest.raises(ValueError, match="no such order"):
         replay.order("dance")
@@ -561,8 +524,8 @@ def test_killed_it_is_gone_on_with(place: Place, start: Callable[..., Child]) ->
     assert half is not None
     assert half.interrupted
     sent = {entry.row.id for entry in place.journal.entries(half.op) if entry.ended}
-    assert {task.id for task in place.seen(State.PENDING)} == sent
-    assert len(place.seen(State.DEAD)) == half.open == 30 - len(sent) > 0
+    assert {task.id for task in tasks_in(place.store, State.PENDING)} == sent
+    assert len(tasks_in(place.store, State.DEAD)) == half.open == 30 - len(sent) > 0
 
     rest = undo.rest(place.store, place.journal, half, place.now)
     place.then = lambda replay: None if replay.progress.rest else replay.order("leave")
@@ -579,7 +542,7 @@ def test_every_task_ends_in_one_count_among_rivals(place: Place) -> None:
     delivered, failed, unknown, taken, gone, refused or excluded, and in one count."""
     tasks = place.dead(*["ok", "ok", "otherwise"] * 4, "ok", "ok")
     place.store.swap(tasks[4], verbs.retry(tasks[4], place.now))
-    (pending,) = place.seen(State.PENDING)
+    (pending,) = tasks_in(place.store, State.PENDING)
     plan = plans.freeze("retry", [*tasks[:4], pending, *tasks[5:]], place.now)
     plan = plan._replace(left_out=frozenset({tasks[1].id}))
     place.store.swap(tasks[3], verbs.purge(tasks[3], NOW))
@@ -588,7 +551,7 @@ def test_every_task_ends_in_one_count_among_rivals(place: Place) -> None:
     def then(replay: Replay) -> None:
         if not place.works:
             place.works = 3
-            held, removed = (t for t in place.seen(State.PENDING) if t.id in lost)
+            held, removed = (t for t in tasks_in(place.store, State.PENDING) if t.id in lost)
             place.store.swap(held, verbs.hold(held, NOW))
             Path(place.spool.pending, f"{removed.id}.task").unlink()
 
