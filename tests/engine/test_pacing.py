@@ -1,4 +1,4 @@
-"""The pace of a replay: canaries first, then the rate, and when it stops."""
+"""The pace of a replay: canaries, the rate, what stops it, and how long it will take."""
 
 from dataclasses import dataclass, field
 
@@ -83,8 +83,8 @@ def test_without_canaries_it_begins_at_the_rate() -> None:
 
 
 def test_a_canary_in_doubt_is_no_success() -> None:
-    """A canary without a real outcome in time makes the replay ask, and go on once it is told to,
-    or once the outcome comes after all; where nobody is there to ask, it stops."""
+    """A canary without a real outcome in time makes the replay ask, and go on once an operator says
+    so for this canary, or once the outcome comes after all; unattended it stops."""
     no_success = "canary of 1: 1 outcome not known, which is no success"
     doubts: dict[Fate | None, str] = {
         Fate.UNKNOWN: no_success,
@@ -97,33 +97,24 @@ def test_a_canary_in_doubt_is_no_success() -> None:
         course, alone = begun().sent(1, 0, NOW), begun(attended=False).sent(1, 0, NOW)
         if fate is not None:
             course, alone = became(course, 0, fate), became(alone, 0, fate)
-
         assert course.next(later, PLENTY) == Wait(None, why, asks=True)
         assert course.ordered("go_on", later).next(later, PLENTY) == Send(10)
         assert alone.next(later, PLENTY) == Stop(why)
         settled = became(course, 0, Fate.DELIVERED, was=fate or Fate.WAITING)
         assert settled.next(NOW, PLENTY) == Send(10)
 
-
-def test_going_on_is_said_for_one_canary() -> None:
-    """Who goes on after the first canary has not said so of the next."""
     course = became(begun().sent(1, 0, NOW), 0, Fate.UNKNOWN).ordered("go_on", NOW)
     course = all_became(course.sent(10, 0, NOW), Fate.UNKNOWN, *range(1, 11))
     step = course.next(NOW, PLENTY)
-    assert isinstance(step, Wait)
-    assert step.asks
+    assert isinstance(step, Wait) and step.asks
 
 
-def test_canaries_that_all_failed_stop_it() -> None:
-    """Where none of a canary's tasks was delivered, no more are sent, rules or not."""
+def test_a_canary_passes_once_unless_all_of_it_failed() -> None:
+    """Where none of its tasks was delivered, no more are sent, rules or not; one of ten that failed
+    and is run again does not make the others wait for it."""
     course = became(begun(stops=NEVER).sent(1, 0, NOW), 0, Fate.FAILED)
     assert course.next(NOW, PLENTY) == Stop("canary of 1 failed: none of 1 was delivered")
-
-
-def test_a_canary_that_is_through_stays_so() -> None:
-    """One of ten that failed and is run again does not make the others wait for it."""
-    course = begun(stops=NEVER).sent(11, 0, NOW)
-    course = all_became(course, Fate.DELIVERED, *range(10))
+    course = all_became(begun(stops=NEVER).sent(11, 0, NOW), Fate.DELIVERED, *range(10))
     course = became(course, 10, Fate.FAILED)
     assert course.next(NOW, PLENTY) == Send(89)
     assert became(course, 10, Fate.RUNNING, was=Fate.FAILED).next(NOW, PLENTY) == Send(89)
@@ -137,47 +128,38 @@ def test_the_same_error_twice_stops_it() -> None:
     once = became(course, 13, Fate.FAILED, "F-1")
     again = became(once, 13, Fate.FAILED, "F-1", was=Fate.FAILED)
     twice = became(once, 14, Fate.FAILED, "F-1")
+
     assert isinstance(once.next(NOW, PLENTY), Send)
     assert again.again == {"F-1": 1}
     assert twice.next(NOW, PLENTY) == Stop("F-1 came back 2 times")
     assert [rule.words for rule in rules(twice)] == ["F-1 2 of 2"]
 
 
-SHARES: tuple[tuple[str, int, str, bool], ...] = (
-    # planned, outcomes in their order (x failed, . delivered), whether it stops
-    ("two of twenty are just allowed", 100, "." * 18 + "xx", False),
-    ("three of twenty are not", 100, "." * 17 + "xxx", True),
-    ("three of three can be no fewer of twenty", 100, "xxx", True),
-    ("two of two may still be two of twenty", 100, "xx", False),
-    ("old failures are forgotten", 100, "xx" + "." * 18 + "xx", False),
-    ("of five, one is a fifth", 5, "...x.", True),
-    ("of ten, one is a tenth", 10, ".........x", False),
+@pytest.mark.parametrize(
+    ("planned", "outcomes", "stops"),
+    [
+        pytest.param(100, "." * 18 + "xx", False, id="two of twenty are just allowed"),
+        pytest.param(100, "." * 17 + "xxx", True, id="three of twenty are not"),
+        pytest.param(100, "xxx", True, id="three of three can be no fewer of twenty"),
+        pytest.param(100, "xx", False, id="two of two may still be two of twenty"),
+        pytest.param(100, "xx" + "." * 18 + "xx", False, id="old failures are forgotten"),
+        pytest.param(5, "...x.", True, id="of five, one is a fifth"),
+        pytest.param(10, ".........x", False, id="of ten, one is a tenth"),
+    ],
 )
-
-
-def test_too_large_a_share_of_failures_stops_it() -> None:
+def test_too_large_a_share_of_failures_stops_it(planned: int, outcomes: str, stops: bool) -> None:
     """More than a tenth of the last twenty, once that is certain, or of all if those are fewer."""
-    for name, planned, outcomes, stops in SHARES:
-        course = begun(planned, canary=(), stops=Stops(same=None)).sent(len(outcomes), 0, NOW)
-        for nth, outcome in enumerate(outcomes):
-            fate = Fate.FAILED if outcome == "x" else Fate.DELIVERED
-            course = became(course, nth, fate, "F-2")
-        (rule,) = rules(course)
-        assert bool(rule.why) is stops, name
-        assert isinstance(course.next(NOW, PLENTY), Stop) is stops, name
+    course = begun(planned, canary=(), stops=Stops(same=None)).sent(len(outcomes), 0, NOW)
+    for nth, outcome in enumerate(outcomes):
+        course = became(course, nth, Fate.FAILED if outcome == "x" else Fate.DELIVERED, "F-2")
+    (rule,) = rules(course)
+    assert bool(rule.why) is isinstance(course.next(NOW, PLENTY), Stop) is stops
 
 
-def test_a_queue_that_grows_stops_it() -> None:
-    """When more tasks wait than were allowed, nothing more is sent; not knowing stops nothing."""
-    course = begun(canary=(), stops=Stops(None, None, pending=500))
-    assert course.next(NOW, PLENTY, pending=501) == Stop("501 tasks wait, more than 500")
-    assert course.next(NOW, PLENTY, pending=500) == Send(100)
-    assert course.next(NOW, PLENTY) == Send(100)
-
-
-def test_what_stopped_does_not_send() -> None:
-    """Once stopped, only outcomes of what was sent are waited for; the first reason stays. When all
-    is sent, or dropped, and nothing is waited for, it is over."""
+def test_a_stopped_replay_sends_nothing() -> None:
+    """Once stopped, only outcomes of sent tasks are waited for; the first reason stays. When all is
+    sent, or dropped, and nothing is waited for, it is over. When more tasks wait than were allowed,
+    nothing more is sent; not knowing stops nothing."""
     course = past_canaries().sent(2, 0, NOW).halted("why").halted("why not")
     assert course.stopped == "why"
     assert course.next(NOW, PLENTY) == Wait(NOW + 120, "all is sent; waits for 2 outcomes")
@@ -186,10 +168,15 @@ def test_what_stopped_does_not_send() -> None:
     assert past_canaries(13).sent(0, 2, NOW).next(NOW, 0) == Finished()
     assert begun(0).next(NOW, 0) == Finished()
 
+    course = begun(canary=(), stops=Stops(None, None, pending=500))
+    assert course.next(NOW, PLENTY, pending=501) == Stop("501 tasks wait, more than 500")
+    assert course.next(NOW, PLENTY, pending=500) == course.next(NOW, PLENTY) == Send(100)
+
 
 def test_every_order_is_followed() -> None:
-    """While paused nothing is sent, however many tokens there are; whoever stops it is named; each
-    order changes something, and no other is taken."""
+    """While paused nothing is sent, however many tokens there are; an operator who stops it is
+    named; each order changes something, and no other is taken. Faster is twice, slower is half;
+    without a rate is faster than any."""
     course = begun().ordered("pause", NOW, "ana")
     assert course.next(NOW, PLENTY) == Wait(None, "paused by ana")
     assert course.ordered("resume", NOW).next(NOW, PLENTY) == Send(1)
@@ -199,10 +186,6 @@ def test_every_order_is_followed() -> None:
         assert before.ordered(order, NOW + 1) != before, order
     with pytest.raises(ValueError, match="no such order"):
         begun().ordered("dance", NOW)
-
-
-def test_the_rate_doubles_and_halves_within_bounds() -> None:
-    """Faster is twice, slower is half; all at once is faster than any rate."""
     assert [faster(rate) for rate in (2.0, FASTEST, None)] == [4.0, FASTEST, None]
     assert [slower(rate) for rate in (2.0, SLOWEST, None)] == [1.0, SLOWEST, FASTEST]
 
@@ -219,35 +202,22 @@ def test_a_bucket_lets_its_rate_through(rate: float, seconds: int) -> None:
     assert abs(spent - rate * seconds) <= 2 + seconds / HOUR
 
 
-@given(
-    st.builds(
-        Pace,
-        rate=st.none() | st.floats(0.1, 100),
-        canary=st.lists(st.integers(0, 20), max_size=3).map(tuple),
-        timeout=st.floats(1, 1000),
-        stops=st.builds(
-            Stops,
-            same=st.none() | st.integers(1, 5),
-            share=st.none() | st.floats(0, 1),
-            last=st.integers(1, 50),
-            pending=st.none() | st.integers(0, 1000),
-            rest=st.sampled_from(Rest),
-        ),
-        attended=st.booleans(),
-    ),
-    st.integers(0, 100),
-)
+OR_NONE = st.none()
+LIMITS = OR_NONE | st.integers(1, 5), OR_NONE | st.floats(0, 1), st.integers(1, 50)
+STOPS = st.builds(Stops, *LIMITS, OR_NONE | st.integers(0, 1000), st.sampled_from(Rest))
+CANARIES = st.lists(st.integers(0, 20), max_size=3).map(tuple)
+RATE_OR_NONE, TIMEOUTS = OR_NONE | st.floats(0.1, 100), st.floats(1, 1000)
+
+
+@given(st.builds(Pace, RATE_OR_NONE, CANARIES, TIMEOUTS, STOPS, st.booleans()), st.integers(0, 100))
 def test_phases_are_all_that_is_planned(pace: Pace, planned: int) -> None:
-    """The phases of any pace have together as many tasks as are planned."""
+    """The phases of any pace have together as many tasks as are planned; a pace is stored and read
+    back, and other values are refused."""
     sizes = phases(pace, planned)
     assert sum(sizes) == planned
     assert all(0 <= size <= most for size, most in zip(sizes, pace.canary, strict=False))
     assert sizes[-1] >= 0
     assert unpacked(packed(pace)) == pace
-
-
-def test_what_is_no_pace_is_an_error() -> None:
-    """Values of which no pace can be made are refused."""
     for values in ({}, {"stops": {"rest": "x"}}, {"pace": 1}):
         with pytest.raises(ValueError, match="expected the values of a pace"):
             unpacked(values)

@@ -127,7 +127,7 @@ def test_right_after_the_start_the_windows_are_known_from_the_log(post: Post) ->
     assert way.totals is None
 
 
-def test_a_log_that_was_rotated_is_known_from_then_on(post: Post) -> None:
+def test_a_rotated_log_is_known_from_then_on(post: Post) -> None:
     """Of the time before the rotation nothing is guessed, and it says for how long it is known."""
     post.say(attempt(100), sent(100))
     old = post.log.with_suffix(".log.1")
@@ -140,7 +140,7 @@ def test_a_log_that_was_rotated_is_known_from_then_on(post: Post) -> None:
 
 
 def test_a_log_that_rotates_while_it_is_followed_loses_nothing(post: Post) -> None:
-    """Renamed or emptied in place, what was said before and after both count."""
+    """Renamed or emptied in place, the lines before and after both count."""
     post.say(attempt(500), sent(500))
     assert tallies(post.one(400))[1] == Tally(1, 1, 0)
     post.say(attempt(390), sent(390))
@@ -207,7 +207,7 @@ def test_counters_that_go_back_to_zero_are_counted_on(post: Post) -> None:
     assert post.one(-1).totals == Tally(0, 0, 2)
 
 
-def test_metrics_that_are_old_say_nothing_of_now(post: Post) -> None:
+def test_old_metrics_say_nothing_of_now(post: Post) -> None:
     """A window that ended before the file was written is not known, and it says so."""
     for ago in (1300, 700):
         post.write_metrics(ago, prom({"curl": (ago, 0, 0)}))
@@ -218,22 +218,20 @@ def test_metrics_that_are_old_say_nothing_of_now(post: Post) -> None:
     assert way.health(0.5) is Health.UNKNOWN
 
 
-def test_metrics_speak_where_the_log_is_silent(post: Post) -> None:
-    """A transport that the log never names is known by its counters, though the log is there."""
-    post.write_metrics(610, prom({"curl": (10, 10, 0), "postfix": (1, 1, 0)}))
+def test_metrics_count_where_the_log_is_silent(post: Post) -> None:
+    """A transport that the log never names is known by its counters, though the log is there; the
+    file's time of the last success belongs to the one transport that ever sent."""
+    post.write_metrics(620, prom({"curl": (4, 0, 4), "postfix": (9, 9, 0)}, int(NOW) - 1500))
+    ways = {way.name: way.last_success for way in post.look(610).transports}
+    assert ways == {"curl": None, "postfix": NOW - 1500}
+
+    post.write_metrics(610, prom({"curl": (10, 10, 0), "postfix": (11, 11, 0)}))
     post.look(610)
     post.say(attempt(100), sent(100))
-    post.write_metrics(5, prom({"curl": (14, 10, 4), "postfix": (9, 9, 0)}))
-    ways = {way.name: way.windows[1] for way in post.look().transports}
-    assert (ways["curl"].tally, ways["curl"].source) == (Tally(4, 0, 4), Source.METRICS)
-    assert (ways["postfix"].tally, ways["postfix"].source) == (Tally(1, 1, 0), Source.LOG)
-
-
-def test_the_last_success_of_an_only_sender_is_in_the_metrics(post: Post) -> None:
-    """The file's own time of the last success belongs to the one transport that ever sent."""
-    post.write_metrics(10, prom({"curl": (4, 0, 4), "postfix": (9, 9, 0)}, int(NOW) - 500))
-    ways = {way.name: way.last_success for way in post.look().transports}
-    assert ways == {"curl": None, "postfix": NOW - 500}
+    post.write_metrics(5, prom({"curl": (14, 10, 4), "postfix": (19, 19, 0)}))
+    windows = {way.name: way.windows[1] for way in post.look().transports}
+    assert (windows["curl"].tally, windows["curl"].source) == (Tally(4, 0, 4), Source.METRICS)
+    assert (windows["postfix"].tally, windows["postfix"].source) == (Tally(1, 1, 0), Source.LOG)
 
 
 def test_errors_are_told_by_their_kind(post: Post) -> None:
