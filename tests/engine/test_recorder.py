@@ -1,4 +1,4 @@
-"""The flight recorder's file: one records, all read, a day at most, nothing of it is believed."""
+"""The flight recorder's SQLite file: one process records, all read, and no content is trusted."""
 
 from __future__ import annotations
 
@@ -55,15 +55,21 @@ def pending(spot: Spot) -> list[int]:
     return [unpack(m.data, "x").counts[State.PENDING] for m in recorded(spot, *ALWAYS)]
 
 
-def test_what_one_writes_others_read(spot: Spot) -> None:
-    """While the writer goes on, and when it has ended, each moment is there in its order."""
-    writer = Recorder(spot)
+def test_one_process_records_and_all_read(spot: Spot) -> None:
+    """While the recorder goes on, and when it has ended, each moment is there in its order. Another
+    one watches, and takes over with its next moment when the first has ended."""
+    first, second = Recorder(spot), Recorder(spot)
     for number in (2, 0, 1):
-        assert writer.write(a_sample(NOW + PERIOD * number, number)).role is Role.RECORDS
+        assert first.write(a_sample(NOW + PERIOD * number, number)).role is Role.RECORDS
         assert len(recorded(spot, *ALWAYS)) > 0
-    writer.close()
+    assert second.write(a_sample(NOW + 3 * PERIOD, 3)).role is Role.WATCHES
+    first.close()
     assert pending(spot) == [0, 1, 2]
     assert [m.at for m in recorded(spot, NOW + 5, NOW + 10)] == [NOW + 10]
+    assert second.write(a_sample(NOW + 4 * PERIOD, 4)).role is Role.RECORDS
+    assert first.write(a_sample(NOW + 5 * PERIOD, 5)).role is Role.WATCHES
+    second.close()
+    assert pending(spot) == [0, 1, 2, 4]
     ring = Path(spot.folder, RING)
     assert stat.S_IMODE(ring.stat().st_mode) == 0o640
     assert stat.S_IMODE(ring.parent.stat().st_mode) == 0o750
@@ -99,18 +105,6 @@ def test_a_full_day_of_the_largest_fits(spot: Spot) -> None:
         assert writer.write(a_sample(NOW + DAY)).role is Role.RECORDS
     assert len(recorded(spot, *ALWAYS)) == SLOTS
     assert Path(spot.folder, RING).stat().st_size <= 4 << 20 < PAGE * PAGES
-
-
-def test_of_two_one_records(spot: Spot) -> None:
-    """The other one watches, and takes over with its next moment when the first has ended."""
-    first, second = Recorder(spot), Recorder(spot)
-    assert first.write(a_sample(NOW)).role is Role.RECORDS
-    assert second.write(a_sample(NOW + 10)).role is Role.WATCHES
-    first.close()
-    assert second.write(a_sample(NOW + 20)).role is Role.RECORDS
-    assert first.write(a_sample(NOW + 30)).role is Role.WATCHES
-    second.close()
-    assert [m.at for m in recorded(spot, *ALWAYS)] == [NOW, NOW + 20]
 
 
 @contextmanager
@@ -177,15 +171,19 @@ def a_database(path: Path, *orders: str) -> None:
         file.commit()
 
 
+TRIGGER = "CREATE TRIGGER t AFTER INSERT ON moment BEGIN DELETE FROM moment; END"
+
+
 def torn(path: Path) -> None:
     """A file of ours of which the end is lost."""
     a_database(path, *(f"INSERT INTO moment VALUES({n}, {NOW}, zeroblob(200))" for n in range(50)))
     os.truncate(path, 600)
 
 
-def trapped(path: Path) -> None:
-    """One like ours, with an order in it that would run with each of our writes."""
-    a_database(path, "CREATE TRIGGER t AFTER INSERT ON moment BEGIN DELETE FROM moment; END")
+def huge(path: Path) -> None:
+    """A file larger than any of ours."""
+    path.touch()
+    os.truncate(path, 1 << 33)
 
 
 def foreign(path: Path) -> None:
@@ -194,17 +192,11 @@ def foreign(path: Path) -> None:
         file.execute("CREATE TABLE mail_queue(id)")
 
 
-def huge(path: Path) -> None:
-    """More than ever is there."""
-    path.touch()
-    os.truncate(path, 1 << 33)
-
-
 SPOILT: dict[str, Callable[[Path], object]] = {
     "garbage": lambda path: path.write_bytes(b"no database\n" * 1000),
     "torn": torn,
     "foreign": foreign,
-    "trapped": trapped,
+    "trapped": lambda path: a_database(path, TRIGGER),
     "linked": lambda path: path.symlink_to("theirs"),
     "hard linked": lambda path: path.hardlink_to(path.with_name("theirs")),
     "a folder": Path.mkdir,
@@ -254,76 +246,68 @@ def test_what_a_link_leads_to_is_not_recorded_in(spot: Spot, tmp_path: Path) -> 
         recorded(spot, *ALWAYS)
 
 
-def test_a_folder_that_is_lost_is_made_again(spot: Spot) -> None:
-    """Who reads makes nothing; a recorder notices that its folder was removed, and begins anew."""
+def test_a_folder_that_is_lost_is_made_again(spot: Spot, tmp_path: Path) -> None:
+    """To read makes nothing; a recorder notices that its folder was removed, and begins again.
+    While the whole spool is lost nothing is recorded, with one line, and then it goes on."""
     with pytest.raises(Unreadable, match="nothing was recorded yet"):
         recorded(spot, *ALWAYS)
     assert not Path(spot.folder).parent.exists()
+    queue, away = tmp_path / "queue", tmp_path / "away"
     with closing(Recorder(spot)) as writer:
         writer.write(a_sample(NOW))
         shutil.rmtree(Path(spot.folder).parent)
-        assert writer.write(a_sample(NOW + PERIOD, 5)).role is Role.RECORDS
-    assert pending(spot) == [5]
-
-
-def test_a_spool_that_is_lost_is_one_line_until_it_is_back(spot: Spot, tmp_path: Path) -> None:
-    """Where nothing can be made nothing is recorded, and it goes on by itself afterwards."""
-    queue, away = tmp_path / "queue", tmp_path / "away"
-    with closing(Recorder(spot)) as writer:
-        writer.write(a_sample(NOW, 1))
+        assert writer.write(a_sample(NOW + PERIOD, 1)).role is Role.RECORDS
         queue.rename(away)
-        lost = writer.write(a_sample(NOW + PERIOD, 2))
+        lost = writer.write(a_sample(NOW + 2 * PERIOD, 2))
         away.rename(queue)
-        back = writer.write(a_sample(NOW + 2 * PERIOD, 3))
+        assert writer.write(a_sample(NOW + 3 * PERIOD, 3)).role is Role.RECORDS
     assert lost == (Role.IDLE, "nothing is recorded from here: No such file or directory")
-    assert back.role is Role.RECORDS
     assert pending(spot) == [1, 3]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root is redirected by others")
-def test_a_journal_planted_beside_the_recording_removes_nothing_of_root(tmp_path: Path) -> None:
-    """Root records and reads with the rights of the owner, to the end of the connection."""
-    victim = tmp_path / "victim"
-    victim.write_text("kept")
+@pytest.fixture
+def foreign_spot() -> Iterator[Spot]:
+    """Where the spool of another user is recorded."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)
         spot = a_spot(folder)
         for path in (folder / "queue", folder / "queue" / "pending"):
             os.chown(path, 65534, 65534)
-        ring = Path(spot.folder) / "ring.db"
-        with closing(Recorder(spot)) as writer:
-            writer.write(a_sample())
-            plant(ring, victim, 65534)
-            writer.write(a_sample(NOW + PERIOD))
-        plant(ring, victim, 65534)
-        with suppress(Unreadable):
-            recorded(spot, *ALWAYS)
-        plant(ring, victim, 65534)
-        with closing(Recorder(spot)) as writer:
-            writer.write(a_sample(NOW + 2 * PERIOD))
+        yield spot
 
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root is redirected by others")
+def test_a_journal_planted_beside_the_recording_removes_nothing_of_root(
+    foreign_spot: Spot, tmp_path: Path
+) -> None:
+    """Root records and reads with the rights of the owner, to the end of the connection."""
+    victim, ring = tmp_path / "victim", Path(foreign_spot.folder, "ring.db")
+    victim.write_text("kept")
+    with closing(Recorder(foreign_spot)) as writer:
+        writer.write(a_sample())
+        plant(ring, victim, 65534)
+        writer.write(a_sample(NOW + PERIOD))
+    plant(ring, victim, 65534)
+    with suppress(Unreadable):
+        recorded(foreign_spot, *ALWAYS)
+    plant(ring, victim, 65534)
+    with closing(Recorder(foreign_spot)) as writer:
+        writer.write(a_sample(NOW + 2 * PERIOD))
     assert victim.exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root is led astray by others")
-def test_root_records_as_the_owner_of_the_spool() -> None:
-    """What is made is the owner's, and where only root could write nothing is written."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        spot = a_spot(folder)
-        for path in (folder / "queue", folder / "queue" / "pending"):
-            os.chown(path, 65534, 65534)
-        with closing(Recorder(spot)) as writer:
-            assert writer.write(a_sample()).role is Role.RECORDS
-        made = [p for p in folder.rglob("*") if ".spooldeck" in p.parts]
-        assert {(p.stat().st_uid, p.stat().st_gid) for p in made} == {(65534, 65534)}
-        os.chown(spot.folder, 0, 0)
-
-        with closing(Recorder(spot)) as writer:
-            told = writer.write(a_sample(NOW + PERIOD))
-
-        assert told == (Role.IDLE, "nothing is recorded from here: Permission denied")
-        (folder / "roots").touch()  # we are who we were
-        assert (folder / "roots").stat().st_uid == 0
+def test_root_records_as_the_owner_of_the_spool(foreign_spot: Spot, tmp_path: Path) -> None:
+    """The owner gets all files, and where only root could write nothing is written."""
+    with closing(Recorder(foreign_spot)) as writer:
+        assert writer.write(a_sample()).role is Role.RECORDS
+    folder = Path(foreign_spot.folder)
+    made = [folder, folder.parent, *folder.rglob("*")]
+    assert {(p.stat().st_uid, p.stat().st_gid) for p in made} == {(65534, 65534)}
+    os.chown(folder, 0, 0)
+    with closing(Recorder(foreign_spot)) as writer:
+        told = writer.write(a_sample(NOW + PERIOD))
+    assert told == (Role.IDLE, "nothing is recorded from here: Permission denied")
+    (tmp_path / "roots").touch()  # we are who we were
+    assert (tmp_path / "roots").stat().st_uid == 0

@@ -82,11 +82,11 @@ def test_one_that_is_at_work(tmp_path: Path, start: Start) -> None:
     assert "KiB read and written in the last 2 s" in vitals.pace(done)
 
 
-def test_one_that_sleeps(start: Start) -> None:
-    """It uses no CPU, moves nothing, does not work; where it waits is told in words."""
-    child = start(INNOCENT)
+def test_a_process_sleeps_is_stopped_and_ends(start: Start) -> None:
+    """Asleep it uses no CPU, moves nothing, does not work, and the words say where it waits.
+    SIGSTOP is told apart from sleep. A zombie has ended; once it is waited for it is gone."""
+    child, proc = start(INNOCENT), each()
     assert said(child) == "ready"
-    proc = each()
     before = until(lambda: take(child.pid, proc=proc), "S")
     done = between(before, take(child.pid, proc=proc))
     assert done is not None
@@ -94,27 +94,15 @@ def test_one_that_sleeps(start: Start) -> None:
     assert doing(before).startswith("sleeps")
     assert "no CPU, nothing read or written in the last" in vitals.pace(done)
 
-
-def test_one_that_is_stopped(start: Start) -> None:
-    """SIGSTOP is told apart from sleep: it goes on only when it is told to."""
-    child = start(INNOCENT)
-    assert said(child) == "ready"
     child.send_signal(signal.SIGSTOP)
     os.waitpid(child.pid, os.WUNTRACED)
     seen = take(child.pid)
-    assert vitals.is_stopped(seen)
-    assert doing(seen) == "is stopped by a signal"
+    assert vitals.is_stopped(seen) and doing(seen) == "is stopped by a signal"
 
-
-def test_one_that_nobody_has_waited_for(start: Start) -> None:
-    """A zombie has ended, and that is said; once it is waited for it is gone."""
-    child = start(INNOCENT)
-    assert said(child) == "ready"
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    zombie = take(child.pid)
+    assert doing(take(child.pid)) == "has ended, and nobody has waited for it"
     child.wait()
-    assert doing(zombie) == "has ended, and nobody has waited for it"
     assert facts(take(child.pid), None) == (("it does", f"? PID {child.pid}: it is gone"),)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import resource
 import threading
-from collections.abc import Callable, Collection, Generator, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -67,10 +67,9 @@ HEARD: dict[str, tuple[Callable[[Path], object], set[str] | None]] = {
 
 
 @pytest.mark.parametrize("what", HEARD)
-def test_what_is_heard(folder: Path, what: str) -> None:
-    """Whatever changes a task is heard by its name; that somebody looks and reads is not. Who may
-    look into a folder changes without a name, so it is news of everything; a folder that is removed
-    is named."""
+def test_a_change_of_a_task_is_heard(folder: Path, what: str) -> None:
+    """Whatever changes a task is heard by its name; a process that lists and reads is not. A change
+    of the folder's mode has no name, so it is a change of everything; a removed folder is named."""
     act, names = HEARD[what]
     (folder / "one").write_text("1")
     heard = heard_of(folder, lambda: act(folder))
@@ -117,34 +116,24 @@ def test_no_hearing_is_an_error(folder: Path) -> None:
 
 
 class Told:
-    """What a watch tells, as it tells it."""
+    """The news of a watch, in its order."""
 
     def __init__(self) -> None:
         self.news: SimpleQueue[set[str] | str] = SimpleQueue()
 
     def next(self) -> set[str] | str:
-        """The next thing told; fails when there is none for long."""
+        """The next news; fails when there is none for long."""
         return self.news.get(timeout=PATIENCE)
 
-    def until(self, wanted: set[str] | str) -> list[set[str] | str]:
-        """All that is told up to what is wanted."""
-        told = [self.next()]
-        while told[-1] != wanted:
-            told.append(self.next())
-        return told
+    def until(self, wanted: set[str] | str) -> None:
+        """Wait for some news."""
+        while self.next() != wanted:
+            pass
 
 
-@pytest.fixture
-def told(folder: Path) -> Iterator[Told]:
-    """What is told of the folder, and of one more that is not there yet."""
-    yield from _watched(folder)
-
-
-def _watched(folder: Path) -> Generator[Told]:
-    yield from _following(Doorbell((str(folder), str(folder.with_name("held")))), _no_store)
-
-
-def _following(doorbell: Doorbell, open_store: Callable[[], Store]) -> Generator[Told]:
+@contextmanager
+def following(doorbell: Doorbell, open_store: Callable[[], Store]) -> Iterator[Told]:
+    """The news of a watch of this source of changes."""
     told = Told()
     watch = Watch(doorbell, open_store, told.news.put, lambda: told.news.put(EVERYTHING))
     watch.start(PATIENCE)
@@ -157,58 +146,52 @@ def _following(doorbell: Doorbell, open_store: Callable[[], Store]) -> Generator
             thread.join(PATIENCE)
 
 
-def _no_store() -> Store:
-    raise AssertionError("a doorbell of folders needs no store")
+def watching(folder: Path) -> AbstractContextManager[Told]:
+    """The news of the folder, and of one more that is not there yet."""
+
+    def no_store() -> Store:
+        raise AssertionError("a source of folders needs no store")
+
+    return following(Doorbell((str(folder), str(folder.with_name("held")))), no_store)
 
 
-def test_names_are_told(folder: Path, told: Told) -> None:
-    """What happens in a folder is told by its name, and nothing is told when nothing happens."""
-    read(folder)
-    (folder / "task").touch()
-    assert told.next() == {"task"}
+def test_a_folder_is_followed_by_names(folder: Path) -> None:
+    """A change in a folder is reported by its name, and nothing while nothing changes. After a
+    folder was removed and made again everything is scanned, and then it is followed."""
+    with watching(folder) as told:
+        read(folder)
+        (folder / "old").touch()
+        assert told.next() == {"old"}
+        (folder / "old").unlink()
+        folder.rmdir()
+        folder.mkdir()
+        told.until(EVERYTHING)
+        for number in range(1000):
+            (folder / f"new{number}").touch()
+            with suppress(Empty):
+                news = told.news.get(timeout=0.05)
+                if isinstance(news, set) and any(name.startswith("new") for name in news):
+                    return
+        raise AssertionError("nothing new is reported")
 
 
-def test_a_folder_made_anew_is_followed(folder: Path, told: Told) -> None:
-    """After a folder was removed and made again everything is looked at, and then it is heard."""
-    (folder / "old").touch()
-    assert told.next() == {"old"}
-    (folder / "old").unlink()
-    folder.rmdir()
-    folder.mkdir()
-    told.until(EVERYTHING)
-    _until_heard(folder, told)
-
-
-def _until_heard(folder: Path, told: Told) -> None:
-    """Touch names until one of them is told."""
-    for number in range(1000):
-        (folder / f"new{number}").touch()
-        try:
-            news = told.news.get(timeout=0.05)
-        except Empty:
-            continue
-        if isinstance(news, set) and any(name.startswith("new") for name in news):
-            return
-    raise AssertionError("nothing new is told")
-
-
-def test_a_folder_made_later_is_followed(folder: Path, told: Told) -> None:
-    """A folder that is made later is listed, for what was in it before it was heard."""
+def test_a_folder_made_later_is_followed(folder: Path) -> None:
+    """A folder that is made later is listed, for the files in it before it was followed."""
     draft = folder.with_name("draft")
     draft.mkdir()
     (draft / "there").touch()
-    draft.rename(folder.with_name("held"))
-    told.until({"there"})
+    with watching(folder) as told:
+        draft.rename(folder.with_name("held"))
+        told.until({"there"})
 
 
-def test_without_the_kernels_help_the_times_of_folders_tell(folder: Path) -> None:
-    """Where no watch is to be had a change is found all the same; all is looked at then."""
-    watched = _watched(folder)
-    with no_more_files():
-        told = next(watched)
-    (folder / "task").touch()
-    assert told.next() == EVERYTHING
-    watched.close()
+def test_without_inotify_the_times_of_folders_tell(folder: Path) -> None:
+    """Where no watch can be had a change is found all the same; all is scanned then."""
+    with ExitStack() as stack:
+        with no_more_files():
+            told = stack.enter_context(watching(folder))
+        (folder / "task").touch()
+        assert told.next() == EVERYTHING
 
 
 # ---- a bell that waits
@@ -240,8 +223,8 @@ class Tower:
 
 
 def told_by(tower: Tower, count: int) -> list[set[str] | str]:
-    """The first things that are told of what a bell says."""
-    with contextmanager(_following)(tower.open().doorbell, tower.open) as told:
+    """The first news of a change source."""
+    with following(tower.open().doorbell, tower.open) as told:
         return [told.next() for _ in range(count)]
 
 
