@@ -1,4 +1,4 @@
-"""Logs as one book: every line once, in one order, from wherever it is opened."""
+"""Several logs merged by time: paging, filters, rotation, search, and the mentions of a task."""
 
 from __future__ import annotations
 
@@ -260,23 +260,19 @@ def test_a_torn_line_is_shown_torn_and_then_whole() -> None:
     assert (texts(warnings.found), texts(more.found)) == ([], ["b"])
 
 
-@pytest.mark.parametrize("late", ["", "late"])
-def test_rotation_goes_on_with_the_new_file(late: str) -> None:
+def test_rotation_goes_on_with_the_new_file() -> None:
     """After a rename the new file is followed from its beginning, the old one stays readable, and
-    what its writer still adds to it comes, too."""
-    with a_book(line(1, "a")) as (book, (path,)):
-        mark = the_end(book)
-        old = path.rename(path.with_suffix(".1"))
-        path.write_text(line(3, "c"))
-        add(old, line(2, late) if late else "")
-        found, _ = fresh(book, mark)
-        up = paged(book, END, False)
-    assert texts(found) == [*([late] if late else []), "c"]
-    assert texts(up) == ["a", *texts(found)]
+    lines that its writer still adds come, too. Files that were rotated long ago are closed."""
+    for late in ([], ["late"]):
+        with a_book(line(1, "a")) as (book, (path,)):
+            mark = the_end(book)
+            old = path.rename(path.with_suffix(".1"))
+            path.write_text(line(3, "c"))
+            add(old, "".join(line(2, text) for text in late))
+            found, _ = fresh(book, mark)
+            assert texts(found) == [*late, "c"]
+            assert texts(paged(book, END, False)) == ["a", *late, "c"]
 
-
-def test_of_many_rotations_the_last_files_stay_open() -> None:
-    """Files that were rotated long ago are let go of."""
     with a_book(line(0, "0")) as (book, (path,)):
         for number in range(1, 10):
             path.rename(path.with_suffix(f".{number}"))
@@ -286,17 +282,29 @@ def test_of_many_rotations_the_last_files_stay_open() -> None:
         assert len(book.files) == 3
 
 
-@pytest.mark.parametrize("content", [line(3, "c"), "".join(line(3, f"c{n}") for n in range(20))])
-def test_a_log_that_was_emptied_is_read_anew(content: str) -> None:
-    """After copytruncate what was there is gone, also when the log has grown beyond it since."""
-    with a_book(line(1, "a") + line(2, "b")) as (book, (path,)):
-        mark = the_end(book)
-        os.truncate(path, 0)
-        add(path, content)
-        found, _ = fresh(book, mark)
-        up = paged(book, END, False)
-    assert "".join(line(3, text) for text in texts(found)) == content
-    assert texts(up) == texts(found)
+def test_a_log_that_was_emptied_is_read_again() -> None:
+    """After copytruncate the old lines are gone, also when the log has grown beyond them since."""
+    for content in (line(3, "c"), "".join(line(3, f"c{n}") for n in range(20))):
+        with a_book(line(1, "a") + line(2, "b")) as (book, (path,)):
+            mark = the_end(book)
+            os.truncate(path, 0)
+            add(path, content)
+            found, _ = fresh(book, mark)
+            assert "".join(line(3, text) for text in texts(found)) == content
+            assert texts(paged(book, END, False)) == texts(found)
+
+
+def test_a_closed_book_holds_no_file_open() -> None:
+    """However often its files were rotated and emptied."""
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with a_book(line(1, "a")) as (book, (path,)):
+        for number in range(5):
+            path.rename(path.with_suffix(f".{number}"))
+            path.write_text(line(number, "b"))
+            book.look()
+            os.truncate(path, 0)
+            book.look()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_a_scan_outlives_a_truncation() -> None:
@@ -357,10 +365,10 @@ def test_logs_in_trouble_are_named() -> None:
 
 
 def test_a_line_of_megabytes_is_cut_and_says_by_how_much() -> None:
-    """Of a long line its beginning is kept; what stands behind it is not lost, nor what it hides
-    forgotten."""
-    log = line(1, "a") + line(2, "y" * 1_000_000) + line(3, "b")
-    with a_book(log) as (book, _):
+    """Of a long line its beginning is kept; the lines behind it are not lost, and the hidden bytes
+    are counted. A writer that keeps its place when its log is emptied leaves NULs before its next
+    line: the line is read and searched, and the NULs are counted as hidden."""
+    with a_book(line(1, "a") + line(2, "y" * 1_000_000) + line(3, "b")) as (book, _):
         down, up = paged(book, BEGIN, True), paged(book, END, False)
         before = Scan(book, Mark(down[2].key), want=1, forward=False)
         finish(before)
@@ -369,17 +377,12 @@ def test_a_line_of_megabytes_is_cut_and_says_by_how_much() -> None:
     assert down[1].hidden == 1_000_000 + 29 - logfile.CELL
     assert before.found == [down[1]]
 
-
-def test_the_hole_before_a_line_hides_nothing() -> None:
-    """A writer that keeps its place when its log is emptied leaves NULs before its next line; the
-    line is read, searched, and what lay in the hole is counted."""
     hole = b"\0" * 300_000
     with a_book(hole + line(1, "found me").encode() + line(2, "b").encode()) as (book, _):
         down = paged(book, BEGIN, True)
-        hits = paged(book, END, False, through=literally("FOUND"))
+        assert texts(paged(book, END, False, through=literally("FOUND"))) == ["found me"]
     assert texts(down) == ["found me", "b"]
     assert (down[0].hidden, down[0].line.when) == (300_000, NOON + 1)
-    assert texts(hits) == ["found me"]
 
 
 @given(st.lists(st.binary(max_size=300), max_size=4), st.integers(64, 120))
@@ -410,10 +413,17 @@ def a_long_log(lines: int = 3000) -> str:
     return line(0, "needle") + "".join(line(n, f"hay {n}") for n in range(1, lines))
 
 
-def test_a_search_is_made_in_steps_that_can_be_watched_and_given_up() -> None:
-    """No step reads more than it was told to, and grows only so far while nothing is found; how far
-    it has come is known all the time."""
+def test_a_search_reads_a_bounded_step_at_a_time() -> None:
+    """No step reads more than it may, and grows only so far while nothing is found; how far it has
+    come is known all the time. To open at the end reads only the end, however long the log."""
     with a_book(a_long_log(), cell=1024) as (book, _):
+        (file,) = book.files
+        end = Scan(book, END, want=10, forward=False)
+        finish(end)
+        assert texts(end.entries) == [f"hay {n}" for n in range(2990, 3000)]
+        assert end.read <= 2 * 1024
+        assert min(file._cells) >= file.cells - 3
+
         scan = Scan(book, END, literally("needle"), forward=False, step_cells=4)
         seen = [scan.read]
         while not scan.done:
@@ -425,17 +435,6 @@ def test_a_search_is_made_in_steps_that_can_be_watched_and_given_up() -> None:
         assert max(steps) <= STRIDE * 4 * 1024
         assert len(steps) <= book.size // (STRIDE * 4 * 1024) + 5
         assert scan.total == book.size
-
-
-def test_nothing_is_read_at_the_beginning_of_a_long_log() -> None:
-    """Opening at the end reads the end: the cost does not grow with the log."""
-    with a_book(a_long_log(), cell=1024) as (book, _):
-        (file,) = book.files
-        scan = Scan(book, END, want=10, forward=False)
-        finish(scan)
-        assert texts(scan.entries) == [f"hay {n}" for n in range(2990, 3000)]
-        assert scan.read <= 2 * 1024
-        assert min(file._cells) >= file.cells - 3
 
 
 def test_a_tally_goes_on_where_logs_grow() -> None:
@@ -545,23 +544,6 @@ def test_times_as_they_are_typed() -> None:
     for text in ("", "25:00", "noon", "-m", "12", "12:60"):
         with pytest.raises(ValueError, match="expected"):
             moment(text, NOON)
-
-
-def test_the_files_are_let_go_of(tmp_path: Path) -> None:
-    """A book that is closed holds no file open, whatever happened to them."""
-    before = len(list(Path("/proc/self/fd").iterdir()))
-    path = tmp_path / "a.log"
-    path.write_text(line(1, "a"))
-    book = Logbook([str(path)])
-    book.look()
-    for number in range(5):
-        path.rename(path.with_suffix(f".{number}"))
-        path.write_text(line(number, "b"))
-        book.look()
-        os.truncate(path, 0)
-        book.look()
-    book.close()
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_a_task_is_not_taken_for_one_whose_name_ends_alike(tmp_path: Path) -> None:

@@ -119,49 +119,21 @@ def test_the_real_programs_logs_are_understood() -> None:
 
 
 def test_new_lines_come_once(log: Path, follow: Callable[..., Tail]) -> None:
-    """What is there comes first, then what is added, each line in one poll only."""
+    """The old lines come first, then the added ones, each in one poll only; a line is whole when it
+    comes, even when it was cut inside a character. Of a renamed log the rest comes before the new
+    file, a torn line at its end as it is."""
     add(log, "one\ntwo\n")
     tail = follow()
-    assert texts(tail.poll()) == ["one", "two"]
-    assert tail.poll() == []
-    add(log, "three\n\nfour\n")
-    assert texts(tail.poll()) == ["three", "", "four"]
-    assert tail.poll() == []
-
-
-def test_a_torn_line_waits_for_its_end(log: Path, follow: Callable[..., Tail]) -> None:
-    """A line is said when it is whole, even when it was cut inside a character."""
-    tail = follow()
-    tail.poll()
-    add(log, "Gr\u00fc\u00dfe\n".encode()[:3])
-    assert tail.poll() == []
-    add(log, "Gr\u00fc\u00dfe\n".encode()[3:])
-    assert texts(tail.poll()) == ["Gr\u00fc\u00dfe"]
-
-
-def test_only_the_end_of_a_long_log_is_shown(log: Path, follow: Callable[..., Tail]) -> None:
-    """The backlog begins with a whole line."""
-    add(log, "aaaa\nbbbb\ncccc\n")
-    assert texts(follow(10).poll()) == ["bbbb", "cccc"]
-    assert texts(follow(9).poll()) == ["cccc"]
-    assert texts(follow(0).poll()) == []
-    assert texts(follow(99).poll()) == ["aaaa", "bbbb", "cccc"]
-
-
-def test_a_gigabyte_is_opened_at_its_end(log: Path, follow: Callable[..., Tail]) -> None:
-    """The size of a log does not matter: little of it is read."""
-    with log.open("wb") as file:
-        file.truncate(1 << 30)
-        file.seek(1 << 30)
-        file.write(b"\nthe end\n")
-    assert texts(follow().poll()) == ["the end"]
-
-
-def test_a_log_that_is_renamed_is_followed(log: Path, follow: Callable[..., Tail]) -> None:
-    """The rest of the old file comes before the new one, a torn line at its end as it is."""
-    add(log, "one\n")
-    tail = follow()
-    tail.poll()
+    for added, expected in (
+        (b"", ["one", "two"]),
+        (b"", []),
+        (b"three\n\nfour\n", ["three", "", "four"]),
+        (b"", []),
+        ("Gr\u00fc\u00dfe\n".encode()[:3], []),
+        ("Gr\u00fc\u00dfe\n".encode()[3:], ["Gr\u00fc\u00dfe"]),
+    ):
+        add(log, added)
+        assert texts(tail.poll()) == expected
     add(log, "two\ntorn")
     log.rename(log.with_suffix(".1"))
     assert texts(tail.poll()) == ["two"]
@@ -169,6 +141,23 @@ def test_a_log_that_is_renamed_is_followed(log: Path, follow: Callable[..., Tail
     assert texts(tail.poll()) == ["torn", "three"]
     add(log, "four\n")
     assert texts(tail.poll()) == ["four"]
+
+
+def test_only_the_end_of_a_long_log_is_shown(log: Path, follow: Callable[..., Tail]) -> None:
+    """The backlog begins with a whole line; however large the log, little of it is read."""
+    add(log, "aaaa\nbbbb\ncccc\n")
+    for size, lines in (
+        (10, ["bbbb", "cccc"]),
+        (9, ["cccc"]),
+        (0, []),
+        (99, ["aaaa", "bbbb", "cccc"]),
+    ):
+        assert texts(follow(size).poll()) == lines
+    with log.open("wb") as file:
+        file.truncate(1 << 30)
+        file.seek(1 << 30)
+        file.write(b"\nthe end\n")
+    assert texts(follow().poll()) == ["the end"]
 
 
 @pytest.mark.parametrize("again", [b"", b"six\nten\n", b"three\nfour\nfive\n"])
@@ -206,9 +195,9 @@ def test_a_log_that_comes_later_is_read_whole(
     late.close()
 
 
-def test_a_long_line_is_cut_and_says_so(log: Path, follow: Callable[..., Tail]) -> None:
+def test_a_poll_is_bounded(log: Path, follow: Callable[..., Tail]) -> None:
     """A megabyte without an end comes as one line of bounded length, and the next line is whole;
-    the limit itself is not cut."""
+    the limit itself is not cut. However much was added, a poll brings a bounded part of it."""
     tail = follow()
     tail.poll()
     add(log, b"x" * (1 << 20) + b"\nnext\n" + b"y" * 65536 + b"\n")
@@ -217,26 +206,26 @@ def test_a_long_line_is_cut_and_says_so(log: Path, follow: Callable[..., Tail]) 
     assert [len(line.text) for line in lines] == [65536 + len(cut), 4, 65536]
     assert lines[0].text.endswith(f"xx{cut}")
 
-
-def test_a_poll_is_bounded(log: Path, follow: Callable[..., Tail]) -> None:
-    """However much came, a poll brings a bounded part, and the next ones bring the rest."""
-    tail = follow()
-    tail.poll()
     add(log, "x\n" * 80_000)
     counts = [len(tail.poll()) for _ in range(20)]
     assert max(counts) < 50_000
     assert sum(counts) == 80_000
 
 
-def test_what_cannot_be_followed_loses_nothing(log: Path, follow: Callable[..., Tail]) -> None:
+def test_a_log_that_cannot_be_followed_loses_nothing(
+    log: Path, follow: Callable[..., Tail]
+) -> None:
     """The lines before the rotation come; that the new log is none is said by the next poll."""
     add(log, "one\n")
     tail = follow()
+
+    def refused() -> None:
+        with pytest.raises(OSError, match="expected a regular file"):
+            tail.poll()
+
     log.rename(log.with_suffix(".1"))
     log.mkdir()
-    with pytest.raises(OSError, match="expected a regular file"):
-        tail.poll()
-
+    refused()
     log.rmdir()
     log.with_suffix(".1").rename(log)
     assert texts(tail.poll()) == ["one"]
@@ -244,8 +233,7 @@ def test_what_cannot_be_followed_loses_nothing(log: Path, follow: Callable[..., 
     log.rename(log.with_suffix(".1"))
     log.mkdir()
     assert texts(tail.poll()) == ["two", "torn"]
-    with pytest.raises(OSError, match="expected a regular file"):
-        tail.poll()
+    refused()
     log.rmdir()
     add(log, "three\n")
     assert texts(tail.poll()) == ["three"]
