@@ -1,4 +1,4 @@
-"""What was purged lies in the trash for a while: it can be had back, it is bounded, it is swept."""
+"""The trash: restore, quota, age, and the sweep of tasks, payloads and the journal."""
 
 import os
 import time
@@ -90,29 +90,23 @@ def stand(store: Store) -> dict[str, tuple[State, bytes]]:
 EVERYWHERE = (State.PENDING, State.HELD, State.DEAD)
 
 
-def test_what_was_purged_goes_back_where_it_stood(store: Store, journal: Journal) -> None:
-    """The journal remembers where each task came from, and every byte of it is as it was."""
+def test_a_purged_task_goes_back_where_it_was(store: Store, journal: Journal) -> None:
+    """The journal remembers where each task came from, and every byte of it is as it was; a task
+    that was purged twice goes back where the second purge found it."""
     filled(store)
-    before = {ident: state for ident, (state, _) in stand(store).items()}
+    before = stand(store)
     purged(store, journal, *EVERYWHERE)
-    trashed = {t.id: t for t in trash.lying(store)}
-    origins = trash.origins(journal, tuple(trashed.values()))
+    origins = trash.origins(journal, tuple(trash.lying(store)))
     report = done(store, journal, back(store, journal).plan)
-    assert {ident: origin.state for ident, origin in origins.items()} == before
+    states = {ident: state for ident, (state, _) in before.items()}
+    assert {ident: origin.state for ident, origin in origins.items()} == states
     assert {origin.words for origin in origins.values()} == {"purge by ana"}
     assert len(report.done) == 6
-    assert {ident: state for ident, (state, _) in stand(store).items()} == before
+    assert {ident: state for ident, (state, _) in stand(store).items()} == states
 
-
-def test_the_last_who_purged_it_is_believed(store: Store, journal: Journal) -> None:
-    """A task that was purged twice goes back where the second purge found it."""
-    filled(store)
-    purged(store, journal, State.DEAD)
-    done(store, journal, back(store, journal).plan)
     done(store, journal, plans.freeze("hold", tasks_in(store, State.DEAD), NOW))
     purged(store, Journal(journal.folder, clock=lambda: NOW + 60), State.HELD)
-    ends = {row.end for row in back(store, journal).plan.rows}
-    assert ends == {State.HELD}
+    assert {row.end for row in back(store, journal).plan.rows} == {State.HELD}
 
 
 def test_without_a_journal_a_task_says_itself_that_it_was_dead(store: Store) -> None:
@@ -173,8 +167,8 @@ def test_a_purge_that_does_not_fit_says_so(store: Store, journal: Journal) -> No
     assert (len(second.done), len(second.failed)) == (0, 2)
 
 
-def test_payloads_are_weighed_with_their_tasks(spool: Spool) -> None:
-    """What leaves together with a task counts; what lies elsewhere does not."""
+def test_a_task_is_weighed_with_its_payload(spool: Spool) -> None:
+    """A payload that leaves together with its task counts, one elsewhere does not."""
     store = NftbanStore(spool, clock)
     payload = Path(spool.mail_spool, "body")
     payload.write_bytes(b"x" * 5000)
@@ -185,10 +179,10 @@ def test_payloads_are_weighed_with_their_tasks(spool: Spool) -> None:
     assert elsewhere.size(dead) == len(store.read(dead))
 
 
-def test_a_batch_is_weighed_and_not_read_again(
+def test_a_purge_with_a_quota_opens_no_file_more(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A purge with a quota opens no file more than one without."""
+    """The size of a task is taken from its directory entry."""
     store = NftbanStore(spool, clock)
     filled(store)
     opened: list[int] = []
@@ -199,16 +193,13 @@ def test_a_batch_is_weighed_and_not_read_again(
         return real(*args, **kwargs)  # type: ignore[arg-type]
 
     room = trash.Room(store, 1 << 20)
-    (task, *_) = tasks_in(store, State.PENDING)
-    room(task)
+    room(tasks_in(store, State.PENDING)[0])
     monkeypatch.setattr(os, "open", counting)
-
     assert [room(task) for task in tasks_in(store, State.PENDING)] == ["", ""]
-    looked = len(opened)
+    scanned = len(opened)
     opened.clear()
     tasks_in(store, State.PENDING)
-
-    assert len(opened) == looked > 0
+    assert len(opened) == scanned > 0
 
 
 # ---- how long
@@ -236,60 +227,46 @@ def test_a_payload_lives_as_long_as_its_task_lies_there(spool: Spool, journal: J
     assert tasks_in(store) == []
 
 
-def test_what_is_restored_meanwhile_is_not_swept(spool: Spool, journal: Journal) -> None:
-    """Of a sweep and a restore one wins, and no task is lost that somebody has had back."""
+def test_a_task_that_is_restored_meanwhile_is_not_swept(spool: Spool, journal: Journal) -> None:
+    """Of a sweep and a restore one wins, and no restored task is lost. A sweep is due once there is
+    something in the trash, and again an hour after the last one."""
     store = NftbanStore(spool, clock)
     filled(store)
+    assert not sweeping.is_due(spool.desk, NOW)
     purged(store, journal, State.DEAD)
+    assert sweeping.is_due(spool.desk, NOW)
+    sweeping.mark(spool.desk, "")
+    marked = Path(spool.desk, sweeping.MARKER).stat().st_mtime
+    moments = {1: False, HOUR - 1: False, HOUR + 1: True, -DAY: True}
+    assert {at: sweeping.is_due(spool.desk, marked + at) for at in moments} == moments
+
     late = list(trash.discarded(store, NOW + 25 * HOUR, 24))
     done(store, journal, back(store, journal).plan)
     outcomes = list(store.swap_all(Move(task, None) for task in late))
-    assert all(outcome.error is not None for outcome in outcomes)
+    assert len(outcomes) == 2 and all(outcome.error is not None for outcome in outcomes)
     assert len(tasks_in(store, State.DEAD)) == 2
 
 
-def test_a_sweep_is_due_once_an_hour(spool: Spool, journal: Journal) -> None:
-    """Not while there is nothing to sweep; then at once, and again an hour after the last one."""
-    store = NftbanStore(spool, clock)
-    filled(store)
-    none = sweeping.is_due(spool.desk, NOW)
-    purged(store, journal, State.DEAD)
-    first = sweeping.is_due(spool.desk, NOW)
-    sweeping.mark(spool.desk, "")
-    marked = Path(spool.desk, sweeping.MARKER).stat().st_mtime
-    moments = (marked + 1, marked + HOUR - 1, marked + HOUR + 1, marked - DAY)
-    due = [sweeping.is_due(spool.desk, moment) for moment in moments]
-    assert (none, first) == (False, True)
-    assert due == [False, False, True, True]
-
-
 def test_before_images_are_swept_with_the_trash(spool: Spool, journal: Journal) -> None:
-    """What tasks were is kept for as long as it can be taken back, operations for a month."""
+    """They are kept for as long as an operation can be undone, operations for a month; one that
+    runs is left, however old, and so is a file that is not ours."""
+
+    def sweep(hours: float) -> tuple[int, set[str]]:
+        swept = sweeping.sweep_journal(journal.folder, "", NOW + hours * HOUR, 24)
+        return swept, {path.name for path in Path(journal.folder).iterdir()}
+
     store = NftbanStore(spool, clock)
     filled(store)
-    report = done(store, journal, plans.freeze("retry", tasks_in(store, State.DEAD), NOW))
-    names = {f"{report.op}.jsonl", f"{report.op}.before"}
-    gone = [
-        (sweeping.sweep_journal(journal.folder, "", NOW + hours * HOUR, 24), there(journal))
-        for hours in (23, 25, 29 * 24, 31 * 24)
-    ]
-    log = {f"{report.op}.jsonl"}
-    assert gone == [(0, names), (1, log), (0, log), (1, set())]
+    op = done(store, journal, plans.freeze("retry", tasks_in(store, State.DEAD), NOW)).op
+    log = {f"{op}.jsonl"}
+    assert sweep(23) == (0, {*log, f"{op}.before"})
+    assert sweep(25) == (1, log)
+    assert sweep(29 * 24) == (0, log)
+    assert sweep(31 * 24) == (1, set())
 
-
-def test_an_operation_that_runs_is_not_swept(spool: Spool, journal: Journal) -> None:
-    """What somebody still writes is left alone, however old; so is what is not ours."""
-    plan = plans.freeze("purge", [], NOW)
-    pen = journal.begin(US._replace(verb="purge"), plan)
+    pen = journal.begin(US._replace(verb="purge"), plans.freeze("purge", [], NOW))
     Path(journal.folder, "notes.jsonl").write_text("")
-    running = sweeping.sweep_journal(journal.folder, "", NOW + 60 * DAY, 24)
+    assert sweep(60 * 24)[0] == 0
     pen.close()
-    ended = sweeping.sweep_journal(journal.folder, "", NOW + 60 * DAY, 24)
-    assert (running, ended) == (0, 1)
-    assert there(journal) == {"notes.jsonl"}
+    assert sweep(60 * 24) == (1, {"notes.jsonl"})
     assert sweeping.sweep_journal(f"{journal.folder}/none", "", NOW, 24) == 0
-
-
-def there(journal: Journal) -> set[str]:
-    """What lies in the journal's folder."""
-    return {path.name for path in Path(journal.folder).iterdir()}

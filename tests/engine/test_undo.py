@@ -114,23 +114,20 @@ def test_what_is_taken_back_is_as_it_was(
     assert folder(spool) == before
 
 
-def test_an_undo_can_be_taken_back(store: Store, journal: Journal) -> None:
-    """An undo is an operation like any other."""
+def test_an_undo_can_be_undone(store: Store, journal: Journal) -> None:
+    """An undo is an operation like any other. A task that is not as the operation left it stays,
+    and the dry run says why."""
     first = done(store, journal, plans.freeze("retry", tasks_in(store, State.DEAD), NOW))
     retried = tasks_in(store)
     second = took_back(store, journal, first.op)
-    took_back(store, journal, second.op)
+    third = took_back(store, journal, second.op)
     assert [(t.id, t.state, t.attempts) for t in tasks_in(store)] == [
         (t.id, t.state, t.attempts) for t in retried
     ]
 
-
-def test_what_ran_since_does_not_come_back(store: Store, journal: Journal) -> None:
-    """A task that is not as the operation left it stays, and the dry run says why."""
-    report = done(store, journal, plans.freeze("retry", tasks_in(store, State.DEAD), NOW))
-    (first, *_) = store.take(NOW, "a worker", 1)
-    store.swap(first, None)
-    plan = undo_of(store, journal, report.op).plan
+    (claimed, *_) = store.take(NOW, "a worker", 1)
+    store.swap(claimed, None)
+    plan = undo_of(store, journal, third.op).plan
     back = done(store, journal, plan)
     assert plan.excluded[0][1] == "left since: it ran, or somebody removed it"
     assert (len(back.done), len(back.excluded)) == (3, 1)
@@ -184,10 +181,13 @@ def test_without_its_journal_nothing_is_done(store: Store, spool: Spool, journal
 
 
 def left_open(store: Store, journal: Journal, verb: str, rows: int = 3) -> Operation:
-    """A plan for dead tasks that died before its first task moved."""
+    """An operation on dead tasks whose process died before it moved the first."""
     plan = plans.freeze(verb, tasks_in(store, State.DEAD)[:rows], NOW)
-    journal.begin(US._replace(verb=verb), plan).close()
-    return journal.operations()[0]
+    pen = journal.begin(US._replace(verb=verb), plan)
+    pen.close()
+    operation = journal.operation(pen.op)
+    assert operation is not None
+    return operation
 
 
 def put_on_the_desk(spool: Spool, ident: str) -> None:
@@ -218,20 +218,20 @@ def test_what_is_being_moved_is_not_said_to_be_left(
     assert took_back(on_disk, journal, operation.op).done == (moving.id,)
 
 
-def test_what_is_half_moved_does_not_stand_in_the_way(
+def test_a_half_moved_task_is_not_in_the_way(
     on_disk: NftbanStore, spool: Spool, journal: Journal
 ) -> None:
-    """What a crash left half moved is left where it lies by the plan to go on, and keeps nobody
-    from the others; once they are gone on with it is finished, and counts as the first one's."""
+    """A task that a crash left half moved is left there by the plan to go on, which moves the
+    others; once they are gone on with it is finished, and counts as the first one's."""
     first = left_open(on_disk, journal, "purge")
     half, *others = (task.id for task in tasks_in(on_disk, State.DEAD)[:3])
     put_on_the_desk(spool, half)
     rest = undo.rest(on_disk, journal, first, NOW)
-    looked_at = list(Path(spool.desk).glob("D.*"))
+    assert ([row.id for row in rest.rows], len(staged(spool))) == (others, 1)
     intent = US._replace(verb="purge", follows=first.op)
     report = deeds.carry_out(on_disk, journal, rest, intent, clock)
     undo.drop(on_disk, journal, first, undo.FOLLOWED)
-    assert ([row.id for row in rest.rows], len(looked_at)) == (others, 1)
+
     assert report.done == tuple(others)
     assert [task.id for task in tasks_in(on_disk, State.TRASH)] == [half, *others]
     over = journal.operation(first.op)
@@ -239,18 +239,22 @@ def test_what_is_half_moved_does_not_stand_in_the_way(
     assert (over.counts[End.DONE], over.counts[End.EXCLUDED]) == (1, 2)
 
 
-def test_a_plan_finishes_what_lies_half_moved_of_its_tasks(
+def test_a_plan_finishes_its_own_half_moved_tasks(
     on_disk: NftbanStore, spool: Spool, journal: Journal
 ) -> None:
-    """A task that a crash left half moved is none of a later plan's, which brings it to where it
-    belongs; no other's is touched."""
+    """A task that a crash left half moved is not moved by a later plan, which brings it to where it
+    belongs; that of no other is touched."""
     ours, others, *_ = tasks_in(on_disk, State.DEAD)
     for task in (ours, others):
         put_on_the_desk(spool, task.id)
-    report = done(on_disk, journal, plans.freeze("hold", [ours], NOW))
-    assert report.gone == (ours.id,)
+    assert done(on_disk, journal, plans.freeze("hold", [ours], NOW)).gone == (ours.id,)
     assert [task.id for task in tasks_in(on_disk, State.TRASH)] == [ours.id]
-    assert [path.name.split(".")[1] for path in Path(spool.desk).glob("D.*")] == [others.id]
+    assert [path.name.split(".")[1] for path in staged(spool)] == [others.id]
+
+
+def staged(spool: Spool) -> list[Path]:
+    """The files that are half moved."""
+    return list(Path(spool.desk).glob("D.*"))
 
 
 def test_nobody_is_said_to_carry_out_what_is_only_looked_at(journal: Journal) -> None:
@@ -286,14 +290,12 @@ def test_why_it_does_not_come_back_is_said_in_its_stores_words(
     assert {row.odd for row in rows} == {"dlq now: it ran, or somebody moved it"}
 
 
-def test_what_is_dropped_is_settled_first(store: Store, journal: Journal) -> None:
-    """What an operation moved before it was killed is found out from where it stands and counts as
+def test_a_dropped_operation_is_settled_first(store: Store, journal: Journal) -> None:
+    """The tasks that an operation moved before it was killed are found where they are and count as
     done, once; the rest stays open to be gone on with, and ends when it is dropped."""
     operation = left_open(store, journal, "purge")
     rows = [task.id for task in tasks_in(store, State.DEAD)]
-    moved = tasks_in(store, State.DEAD)[0]
-    store.swap(moved, verbs.purge(moved, NOW))
-
+    purge_first(store)
     once = undo.settle(store, journal, operation).operation
     twice = undo.settle(store, journal, operation).operation
     assert once is not None and once == twice
@@ -310,24 +312,37 @@ def test_what_is_dropped_is_settled_first(store: Store, journal: Journal) -> Non
     assert dropped.ended is not None
 
 
-def test_what_is_gone_on_with_is_handed_over(store: Store, journal: Journal) -> None:
-    """What another operation goes on with is no more the first one's, wherever it stands by now."""
+def test_rows_that_another_operation_goes_on_with_are_its_own(
+    store: Store, journal: Journal
+) -> None:
+    """They do not count as the first one's, wherever they are by now."""
     first = left_open(store, journal, "purge")
     rest = undo.rest(store, journal, first, NOW)
-    pen = journal.begin(US._replace(verb="purge", follows=first.op), rest)
-    moved = tasks_in(store, State.DEAD)[0]
-    store.swap(moved, verbs.purge(moved, NOW))
+    journal.begin(US._replace(verb="purge", follows=first.op), rest).close()
+    purge_first(store)
     undo.drop(store, journal, first, "not the reason")
+
     now = journal.operation(first.op)
     assert now is not None and now.ended is not None
     assert now.counts == {End.DONE: 0, End.GONE: 0, End.FAILED: 0, End.EXCLUDED: 3}
-    assert {e.ended and e.ended.words for e in journal.entries(first.op)} == {undo.FOLLOWED}
-    pen.close()
+    assert {words for _, words in ends(journal, first.op)} == {undo.FOLLOWED}
 
 
-def test_what_somebody_moves_just_now_is_not_claimed(store: Store, journal: Journal) -> None:
-    """Of a task that a running operation has in work nothing is known until that has written down
-    what it did; then it is that one's."""
+def purge_first(store: Store) -> None:
+    """Purge the first dead task."""
+    task = tasks_in(store, State.DEAD)[0]
+    store.swap(task, verbs.purge(task, NOW))
+
+
+def ends(journal: Journal, op: str) -> list[tuple[End, str]]:
+    """How each row of an operation ended that has ended."""
+    return [(e.ended.end, e.ended.words) for e in journal.entries(op) if e.ended]
+
+
+def test_a_task_that_another_operation_moves_is_not_claimed(store: Store, journal: Journal) -> None:
+    """While a running operation moves a task, nothing is known of it until that one has written
+    down what it did; then it is that one's. So is a task that a later operation brought to where
+    ours would have brought it, even when it has been edited since."""
     ours = left_open(store, journal, "purge")
     plan = plans.freeze("purge", tasks_in(store, State.DEAD)[:1], NOW)
     pen = journal.begin(US._replace(verb="purge", who=Who("ben")), plan)
@@ -339,37 +354,31 @@ def test_what_somebody_moves_just_now_is_not_claimed(store: Store, journal: Jour
     pen.close()
     assert (len(before.moving), len(before.left)) == (1, 2)
     assert after is not None and (after.counts[End.DONE], after.counts[End.GONE]) == (0, 1)
-    said = [entry.ended.words for entry in journal.entries(ours.op) if entry.ended]
-    assert said == [f"another operation did it ({pen.op})"]
+    assert ends(journal, ours.op) == [(End.GONE, f"another operation did it ({pen.op})")]
+
+    ours = left_open(store, journal, "hold", 1)
+    (task,) = tasks_in(store, State.DEAD)[:1]
+    report = done(store, journal, plans.freeze("hold", [task], NOW))
+    (held,) = (t for t in tasks_in(store, State.HELD) if t.id == task.id)
+    store.swap(held, verbs.edit(held, NOW, "another"))
+    undo.settle(store, journal, ours)
+    assert ends(journal, ours.op) == [(End.GONE, f"another operation did it ({report.op})")]
 
 
-def test_what_is_nowhere_was_not_surely_removed_by_us(store: Store, journal: Journal) -> None:
-    """A task that ran since an interrupted expunge looked at it is not said to be expunged."""
+def test_a_task_that_is_nowhere_was_not_surely_removed_by_us(
+    store: Store, journal: Journal
+) -> None:
+    """A task that ran since an interrupted expunge saw it is not said to be expunged."""
     operation = left_open(store, journal, "expunge", 1)
     (task,) = tasks_in(store, State.DEAD)[:1]
     store.swap(task, verbs.retry(task, NOW))
     (claimed,) = store.take(NOW, "a worker", 1)
     store.swap(claimed, None)
     settled = undo.settle(store, journal, operation).operation
+
     assert settled is not None and settled.ended is not None
-    assert (settled.counts[End.DONE], settled.counts[End.GONE]) == (0, 1)
-    said = [entry.ended.words for entry in journal.entries(operation.op) if entry.ended]
-    assert said == ["nowhere any more; whether this did it is not known"]
-
-
-def test_what_another_brought_there_later_is_its_own(store: Store, journal: Journal) -> None:
-    """A task that came where an interrupted operation would have brought it by another one that
-    began later is that one's, even when it has been touched since."""
-    ours = left_open(store, journal, "hold", 1)
-    (task,) = tasks_in(store, State.DEAD)[:1]
-    theirs = done(store, journal, plans.freeze("hold", [task], NOW))
-    (held,) = (t for t in tasks_in(store, State.HELD) if t.id == task.id)
-    store.swap(held, verbs.edit(held, NOW, "another"))
-    undo.settle(store, journal, ours)
-    said = [entry.ended for entry in journal.entries(ours.op) if entry.ended]
-    assert [(one.end, one.words) for one in said] == [
-        (End.GONE, f"another operation did it ({theirs.op})")
-    ]
+    words = "nowhere any more; whether this did it is not known"
+    assert ends(journal, operation.op) == [(End.GONE, words)]
 
 
 # ---- to the byte
