@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,9 +51,9 @@ def writer(notes: Notes, name: str, amount: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", WRITER, notes.folder, name, str(amount)])
 
 
-def test_a_note_is_there_for_whoever_looks(notes: Notes) -> None:
-    """What one wrote down, another reads: who, when and what, the oldest first; to look for notes
-    makes no file, and an answer is kept only as long as the file is the same one."""
+def test_a_note_is_read_by_other_processes(notes: Notes) -> None:
+    """A note has who, when and what, the oldest first; an empty one deletes those before it. To
+    read notes makes no file, and an answer is kept only as long as the file is the same one."""
     assert notes.noted() == frozenset()
     assert not Path(notes.folder).exists()
     notes.add("a", "asked the postmaster", "ana")
@@ -60,47 +61,37 @@ def test_a_note_is_there_for_whoever_looks(notes: Notes) -> None:
     assert notes.noted() == {"a"}
     others = Notes(notes.folder)
     others.add("b", "mine", "ana")
-    assert others.of("a") == (
-        Note(NOW, "ana", "asked the postmaster"),
-        Note(NOW, "bob", "he says purge"),
-    )
+    first, second = Note(NOW, "ana", "asked the postmaster"), Note(NOW, "bob", "he says purge")
+    assert others.of("a") == (first, second)
     assert notes.noted() == {"a", "b"}
     assert others.of("c") == ()
 
-
-def test_an_empty_note_takes_those_before_it_away(notes: Notes) -> None:
-    """A later line wins, and one after it counts again."""
-    notes.add("a", "wait", "ana")
     notes.add("a", "  ", "bob")
-    emptied = notes.noted()
+    assert notes.noted() == {"b"}
     notes.add("a", "wait after all", "ana")
-    assert emptied == frozenset()
     assert [note.text for note in notes.of("a")] == ["wait after all"]
 
 
-def test_a_note_is_one_short_line_without_addresses(notes: Notes) -> None:
+@pytest.mark.parametrize(
+    ("typed", "kept"),
+    [
+        ("tell ana@example.net, not a@example.org", "tell ...@example.net, not ...@example.org"),
+        ("two\nlines\tand a tab", "two lines and a tab"),
+        ("x" * 10_000, "x" * LONGEST),
+        ('\x1b]0;x\x07 "} {"id": "b" \u202e \udcff', None),
+    ],
+)
+def test_a_note_is_one_short_line_without_addresses(
+    notes: Notes, typed: str, kept: str | None
+) -> None:
     """However it was typed, it takes one line, names no whole mail address, and has an end; nothing
     in the file could act on a terminal."""
-    hostile = '\x1b]0;x\x07 "} {"id": "b" \u202e \udcff'
-    for number, (typed, kept) in enumerate(
-        (
-            (
-                "tell ana@example.net, not bob@example.org",
-                "tell ...@example.net, not ...@example.org",
-            ),
-            ("two\nlines\tand a tab", "two lines and a tab"),
-            ("x" * 10_000, "x" * LONGEST),
-            (hostile, None),
-        ),
-        1,
-    ):
-        notes.add(f"{number}\n", typed, "a\x1b[na")
-
-        (note,) = notes.of(f"{number}\n")
-        data = file_of(notes).read_bytes()
-        assert kept is None or note.text == kept
-        assert data.count(b"\n") == number
-        assert all(32 <= byte < 127 or byte == 10 for byte in data)
+    notes.add("1\n", typed, "a\x1b[na")
+    (note,) = notes.of("1\n")
+    data = file_of(notes).read_bytes()
+    assert kept is None or note.text == kept
+    assert data.count(b"\n") == 1
+    assert all(32 <= byte < 127 or byte == 10 for byte in data)
 
 
 def test_what_is_no_note_is_passed_by() -> None:
@@ -129,65 +120,50 @@ def test_a_torn_last_line_counts_for_nothing(notes: Notes) -> None:
 def test_on_a_full_disk_no_note_is_half_there(
     notes: Notes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What did not fit is said and counts for nothing, also once there is room again."""
+    """A note that did not fit is refused and counts for nothing, also once there is room again; a
+    sweep that cannot write leaves the old file, and the next one works."""
     notes.add("a", "whole", "ana")
 
-    def write_most(fd: int, data: bytes) -> int:
-        if len(data) == 1:  # what is left of it
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return os.write(fd, data[:-1])
+    def full(room: int) -> Callable[[int, bytes], int]:
+        def write(fd: int, data: bytes) -> int:
+            if len(data) <= 1 or not room:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return os.write(fd, data[:-1])
 
-    with monkeypatch.context() as full:
-        full.setattr(files, "write", write_most)
+        return write
+
+    with monkeypatch.context() as disk:
+        disk.setattr(files, "write", full(1))
         with pytest.raises(Unavailable, match="No space left"):
             notes.add("b", "all but its end", "bob")
-    before = notes.noted()
+    assert notes.noted() == {"a"}
     notes.add("c", "next", "bob")
-    assert before == {"a"}
     assert notes.noted() == {"a", "c"}
 
-
-def test_when_dropping_fails_all_is_as_it_was(
-    notes: Notes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A full disk while the file is written anew leaves the old one, and the next time works."""
-    notes.add("a", "one", "ana")
-    notes.add("b", "two", "ana")
     before = file_of(notes).read_bytes()
-
-    def refuse(fd: int, data: bytes) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as full:
-        full.setattr(files, "write", refuse)
+    with monkeypatch.context() as disk:
+        disk.setattr(files, "write", full(0))
         with pytest.raises(Unavailable, match="not swept"):
             notes.drop({"a"})
     assert file_of(notes).read_bytes() == before
     assert notes.drop({"a"}) == 1
-    assert notes.noted() == {"b"}
+    assert notes.noted() == {"c"}
 
 
-def test_of_two_writers_each_note_is_kept(notes: Notes) -> None:
-    """Two processes write at the same time, and no line of either is lost or mixed."""
-    both = [writer(notes, name, 40) for name in ("ana", "bob")]
-    codes = [process.wait(60) for process in both]
-    assert codes == [0, 0]
-    assert notes.noted() == {f"{name}-{n}" for name in ("ana", "bob") for n in range(40)}
-
-
-def test_what_is_written_while_others_are_dropped_is_kept(notes: Notes) -> None:
-    """The file is written anew again and again beside a writer, and the writer loses nothing."""
-    writing = writer(notes, "ana", 60)
+def test_each_note_of_two_writers_is_kept(notes: Notes) -> None:
+    """Two processes write at the same time, while the file is written again and again without the
+    notes of a third, and no line of either is lost or mixed."""
+    writers = [writer(notes, name, 50) for name in ("ana", "bob")]
     rounds = 0
-    while writing.poll() is None:
-        notes.add("gone", "never mind", "bob")
+    while any(process.poll() is None for process in writers):
+        notes.add("gone", "never mind", "eve")
         rounds += notes.drop({"gone"})
     inode = file_of(notes).stat().st_ino
     notes.drop(())
-    assert writing.returncode == 0
+    assert [process.returncode for process in writers] == [0, 0]
     assert rounds > 0
     assert file_of(notes).stat().st_ino != inode
-    assert notes.noted() == {f"ana-{n}" for n in range(60)}
+    assert notes.noted() == {f"{name}-{n}" for name in ("ana", "bob") for n in range(50)}
 
 
 def test_dropping_keeps_mode_and_owner_and_only_what_counts(notes: Notes) -> None:

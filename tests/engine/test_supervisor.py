@@ -49,18 +49,18 @@ def ended(pidfds: list[int]) -> bool:
     return all(gone)
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        "exec sleep 600",
-        "sleep 600 & echo $! >&3; exec sleep 600",
-        "trap '' TERM; sleep 600 & echo $! >&3; wait; wait",
-        # A process group of its own, as timeout(1) makes one.
-        "timeout 600 sh -c 'echo $$ >&3; exec sleep 600' & echo $! >&3; wait",
-        # A session of its own; the parent that made it has ended.
-        "(setsid sh -c 'echo $$ >&3; exec sleep 600' &); exec sleep 600",
-    ],
-)
+SCRIPTS = [
+    "exec sleep 600",
+    "sleep 600 & echo $! >&3; exec sleep 600",
+    "trap '' TERM; sleep 600 & echo $! >&3; wait; wait",
+    # A process group of its own, as timeout(1) makes one.
+    "timeout 600 sh -c 'echo $$ >&3; exec sleep 600' & echo $! >&3; wait",
+    # A session of its own; the parent that made it has ended.
+    "(setsid sh -c 'echo $$ >&3; exec sleep 600' &); exec sleep 600",
+]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_no_process_outlives_the_caller(tmp_path: Path, script: str) -> None:
     """When the caller is killed, the program, its descendants in any process group and session, and
     the supervisor end."""
@@ -114,21 +114,15 @@ def test_a_killed_supervisor_leaves_no_program(tmp_path: Path) -> None:
         assert caller.stdout.readline().startswith(b"Ran(status=None, ")
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        Program(["true", "a\0b"], {}),
-        Program(["true", "\ud800"], {}),
-        Program(["true"], {"A": "a\0b"}),
-        Program(["true"], {}, cwd="a\0b"),
-    ],
-    ids=["nul", "surrogate", "env", "cwd"],
-)
-def test_what_no_program_can_be_given_starts_none(program: Program) -> None:
-    """A NUL or a lone surrogate in arguments, environment or folder: nothing was started."""
-    with pytest.raises(CannotRun) as caught:
-        run(program, 60, lambda: False)
-    assert not caught.value.started
+def test_a_nul_or_a_lone_surrogate_starts_no_program() -> None:
+    """In arguments, environment or folder: nothing was started."""
+    for program in (
+        *(Program(["true", "a\0b"], {}), Program(["true", "\ud800"], {})),
+        *(Program(["true"], {"A": "a\0b"}), Program(["true"], {}, cwd="a\0b")),
+    ):
+        with pytest.raises(CannotRun) as caught:
+            run(program, 60, lambda: False)
+        assert not caught.value.started
 
 
 def test_an_error_after_the_start_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
