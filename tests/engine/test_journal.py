@@ -77,7 +77,6 @@ def test_cut_off_anywhere_it_says_no_more_than_was_durable(journal: Journal) -> 
     path, before = written(journal, plan)
     data, was, whole = path.read_bytes(), before.read_bytes(), journal.images(path.stem)
     began = data.index(b"\n", data.index(b'"rows":')) + 1
-
     for size in range(0, len(was), 3):
         before.write_bytes(was[:size])
         images = journal.images(path.stem)
@@ -199,7 +198,6 @@ def test_the_journal_belongs_to_the_owner_of_its_folder(tmp_path: Path) -> None:
     path, before = written(journal, a_plan())
     seen = [(p.stat().st_uid, p.stat().st_mode & 0o777) for p in (path, before, path.parent)]
     assert seen == [(65534, 0o640), (65534, 0o600), (65534, 0o750)]
-
     os.chown(path, 65533, 65533)
     os.chown(before, 65533, 65533)
     (operation,) = again(journal).operations()
@@ -251,9 +249,7 @@ def test_two_of_one_second_are_two(journal: Journal, monkeypatch: pytest.MonkeyP
     times = iter(NOW + n / 100 for n in range(100))
     steady = Journal(journal.folder, clock=lambda: next(times))
     pens = [steady.begin(US._replace(verb="retry"), a_plan(n)) for n in (1, 2, 3)]
-
     operations = journal.operations()
-
     assert [(o.op, o.planned) for o in operations] == [
         (pen.op, n) for n, pen in zip((3, 2, 1), reversed(pens), strict=True)
     ]
@@ -363,7 +359,6 @@ def test_an_edit_that_is_not_known_in_full_is_not_gone_on_with(
     (operation,) = journal.operations()
     with pytest.raises(Unavailable, match=why):
         undo.rest(MemoryStore(), journal, operation, NOW)
-
     journal.begin(US._replace(verb="sublimate"), a_plan()).close()
     (operation,) = (o for o in journal.operations() if o.intent.verb == "sublimate")
     for call in (

@@ -127,16 +127,13 @@ def test_a_mail_is_taken_off_the_wire() -> None:
 
 
 def test_bytes_are_shown_with_their_offsets() -> None:
-    """Each row begins with its offset and ends with what of it is ASCII."""
+    """Each row begins with its offset and ends with those bytes that are ASCII. Verbatim, a mail is
+    its own text, with its encoded words; bytes are still numbers."""
     rows = letter.read(bytes(range(24)), per_row=8).lines
     assert rows[1] == "00000008  08 09 0a 0b 0c 0d 0e 0f  ........"
     assert len(letter.read(bytes(range(20))).lines) == 2
-
-
-def test_what_is_verbatim_is_not_decoded() -> None:
-    """A mail is its own text, with its encoded words as they stand; bytes are still numbers."""
-    said = letter.verbatim(mail()).lines
-    assert "From: =?utf-8?q?J=C3=BCrgen_M=C3=BCller?= <jm@example.net>" in said
+    lines = letter.verbatim(mail()).lines
+    assert "From: =?utf-8?q?J=C3=BCrgen_M=C3=BCller?= <jm@example.net>" in lines
     assert letter.verbatim(b"\0\1\2").kind == "bytes"
     assert len(letter.verbatim(b"x\n" * 100_000).lines) == letter.LINES + 1
 
@@ -160,12 +157,11 @@ def test_a_header_that_cannot_be_decoded_stays() -> None:
     assert "Subject: x\ufffdTo: boss" in lines
 
 
-def test_damaged_base64_is_shown_and_said() -> None:
-    """What can be decoded is, and that it is not all is said."""
+def test_damaged_base64_is_shown_and_named() -> None:
+    """The part that can be decoded is shown, and that it is not all."""
     data = b"From: a\nTo: b\nContent-Transfer-Encoding: base64\n\naGVsbG8*gd29ybGQ\n"
-    said = letter.read(data).lines
-    assert "--- text/plain, its base64 is damaged" in said
-    assert "hello world" in said
+    lines = letter.read(data).lines
+    assert "--- text/plain, its base64 is damaged" in lines and "hello world" in lines
 
 
 def nested(levels: int) -> bytes:
@@ -219,31 +215,14 @@ def test_no_bytes_keep_it_busy(some: set[str]) -> None:
         assert all(line.isprintable() for line in said.lines)
 
 
-HEADS = st.sampled_from(
-    [
-        b"From: a\nTo: b\n",
-        b"Content-Type: multipart/mixed; boundary=x\n",
-        b"Content-Type: message/rfc822\n",
-        b"Content-Type: text/html; charset=",
-        b"Content-Disposition: attachment; filename*0*=utf-8''",
-        b"Content-Transfer-Encoding: base64\n",
-        b"Content-Transfer-Encoding: quoted-printable\n",
-        b"Subject: =?utf-8?b?",
-        b"=?=\n",
-        b"\n",
-        b"\n--x\n",
-        b"\n--x--\n",
-        b"<html><script>",
-        b"</",
-        b"<!--",
-        b"&#x1b;",
-        b"\x1b]0;owned\x07",
-        "\u202e\u2066\x9b31m".encode(),
-        b"[",
-        b'{"a": ',
-        b"\0",
-    ]
-)
+HEADS = st.sampled_from([
+    b"From: a\nTo: b\n", b"Content-Type: multipart/mixed; boundary=x\n",
+    b"Content-Type: message/rfc822\n", b"Content-Type: text/html; charset=",
+    b"Content-Disposition: attachment; filename*0*=utf-8''",
+    b"Content-Transfer-Encoding: base64\n", b"Content-Transfer-Encoding: quoted-printable\n",
+    b"Subject: =?utf-8?b?", b"=?=\n", b"\n", b"\n--x\n", b"\n--x--\n", b"<html><script>", b"</",
+    b"<!--", b"&#x1b;", b"\x1b]0;owned\x07", "\u202e\u2066\x9b31m".encode(), b"[", b'{"a": ', b"\0",
+])  # fmt: skip
 
 
 @examples(120)

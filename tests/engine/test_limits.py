@@ -1,7 +1,6 @@
 """Rates: never more than allowed, whoever spends, and nothing is lost to clocks or damage."""
 
-import subprocess
-import sys
+from collections.abc import Callable
 from math import inf
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from engine.limits import WHOLE, Buckets, Left, next_of
 from engine.policy import Rate
 from tests.engine.builders import Clock
+from tests.engine.lockers import Child, tell
 
 NOW = 1_800_000_000
 
@@ -45,14 +45,14 @@ def spent(buckets: Buckets, kind: str, most: int = 100) -> int:
     return next((n for n in range(most) if not buckets.spend(kind)), most)
 
 
-def test_what_has_no_rate_is_not_limited(path: str, clock: Clock) -> None:
+def test_tokens_come_back_with_time(path: str, clock: Clock) -> None:
     """Without a rate everything goes; asking spends nothing, however often; neither makes a file. A
-    new bucket holds one token, which a second instance knows to be spent."""
+    new bucket holds one token, which a second instance knows to be spent. 40 an hour are one every
+    90 seconds, up to the burst."""
     rates = {"mail": Rate(40, 5)}
     buckets = Buckets(path, rates, clock)
     assert spent(buckets, "feeds") == 100
-    assert buckets.ready("feeds")
-    assert buckets.token_at("feeds") == 0
+    assert buckets.ready("feeds") and buckets.token_at("feeds") == 0
     assert all(buckets.ready("mail") for _ in range(9))
     assert buckets.token_at("mail") == NOW
     assert not Path(path).exists()
@@ -62,18 +62,10 @@ def test_what_has_no_rate_is_not_limited(path: str, clock: Clock) -> None:
     with pytest.raises(ValueError, match="white space"):
         Buckets(path, {"a b": Rate(40, 5)}, clock)
 
-
-def test_tokens_come_back_with_time(path: str, clock: Clock) -> None:
-    """40 an hour are one every 90 seconds, up to the burst."""
-    buckets = Buckets(path, {"mail": Rate(40, 5)}, clock)
-    spent(buckets, "mail")
     assert buckets.token_at("mail") == NOW + 90
-    clock.now = NOW + 89
-    assert not buckets.spend("mail")
-    clock.now = NOW + 90
-    assert spent(buckets, "mail") == 1
-    clock.now += 10 * 3600
-    assert spent(buckets, "mail") == 5
+    for seconds, tokens in ((89, 0), (1, 1), (10 * 3600, 5)):
+        clock.now += seconds
+        assert spent(buckets, "mail") == tokens
 
 
 def test_a_kind_needs_a_token_of_its_own_and_one_of_the_whole(path: str, clock: Clock) -> None:
@@ -160,25 +152,13 @@ print(sum(buckets.spend("mail") for _ in range(200)))
 """
 
 
-def test_rivals_never_spend_more_than_is_there(path: str) -> None:
+def test_rivals_never_spend_more_than_is_there(path: str, start: Callable[..., Child]) -> None:
     """Four processes with 800 wishes for 300 tokens get 300."""
     Path(path).write_text(f" 3600000 {NOW}\nmail 1080000 {NOW}\n")
-    rivals = [
-        subprocess.Popen(
-            [sys.executable, "-c", RIVAL, path, str(NOW)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(4)
-    ]
+    rivals = [start(RIVAL, path, str(NOW)) for _ in range(4)]
     for rival in rivals:
-        assert rival.stdin is not None
-        rival.stdin.write("go\n")
-        rival.stdin.flush()
-    got = [int(rival.communicate()[0]) for rival in rivals]
-
-    assert sum(got) == 300
+        tell(rival)
+    assert sum(int(rival.communicate()[0]) for rival in rivals) == 300
     assert Path(path).read_text() == f" {700 * 3600} {NOW}\nmail 0 {NOW}\n"
 
 

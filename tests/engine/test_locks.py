@@ -98,7 +98,6 @@ def test_a_lock_is_a_file_while_it_is_held(path: Path) -> None:
         assert sorted(entry.name for entry in path.parent.iterdir()) == ["queue.lock"]
         assert busy(path).verdict is Verdict.HELD
         assert path.exists()
-
     assert not path.exists()
     assert examine(str(path), THRESHOLD).verdict is Verdict.FREE
     with acquire(str(path), THRESHOLD) as second:
@@ -143,7 +142,6 @@ def test_one_of_many_processes_gets_it(path: Path, start: Start) -> None:
     assert [said(rival) for rival in rivals] == ["ready"] * 4
     for rival in rivals:
         tell(rival)
-
     assert sorted(said(rival) for rival in rivals) == ["busy held"] * 3 + ["held"]
     for rival in rivals:
         rival.communicate("\n\n", timeout=60)
@@ -203,14 +201,12 @@ def test_a_lock_that_was_taken_away_is_lost(path: Path, how: str) -> None:
         path.with_name("aside").unlink()
     if how == "replaced":
         written(path, "4242\n0\n")
-
     with pytest.raises(Lost, match="taken away"):
         lock.check()
     now[0] += RENEWAL
     with pytest.raises(Lost):
         lock.renew()
     lock.release()
-
     assert (path.read_text() if path.exists() else "") == ("4242\n0\n" if how == "replaced" else "")
 
 
@@ -227,7 +223,6 @@ def test_a_lock_of_a_dead_process_is_taken_over(path: Path, gone: int) -> None:
     assert (evidence.verdict, evidence.pid) == (Verdict.STALE, gone)
     for of in ("st_ino", "st_mtime_ns", "st_size", "st_ctime_ns"):
         assert getattr(after, of) == getattr(before, of)
-
     with acquire(str(path), THRESHOLD) as lock:
         assert lock.taken_over == f"PID {gone} is gone"
         assert path.stat().st_ino == before.st_ino
@@ -247,7 +242,6 @@ def test_a_stale_lock_is_taken_over_only_if_it_was_seen(path: Path, gone: int) -
     evidence = examine(str(path), THRESHOLD)
     for other in ("another", locks.NO_LOCK):
         busy(path, seen=other)
-
     for _ in range(2):
         acquire(str(path), THRESHOLD, seen=evidence.seen).release()
 
@@ -262,7 +256,6 @@ def test_each_holder_has_another_token(path: Path) -> None:
         os.close(lock.fd)  # as a kill would
         lock.fd = -1
     seen.add(examine(str(path), THRESHOLD).seen)
-
     assert len(seen) == 3
     path.unlink()
     assert examine(str(path), THRESHOLD).seen == locks.NO_LOCK
@@ -286,7 +279,6 @@ def test_a_text_that_names_no_process_is_stale(path: Path) -> None:
         with acquire(str(path), THRESHOLD) as lock:
             assert lock.taken_over == "it names no process", text
         assert (evidence.verdict, evidence.pid) == (Verdict.STALE, None), text
-
     written(path, "")
     evidence = busy(path)
     assert (evidence.verdict, evidence.reason) == (Verdict.HELD, "being written")
@@ -348,7 +340,6 @@ def test_a_handler_keeps_its_dead_workers_lock(path: Path, start: Start) -> None
     child = os.pidfd_open(int(said(worker)))
     worker.send_signal(signal.SIGKILL)
     worker.wait()
-
     evidence = busy(path)
     assert evidence.verdict is Verdict.HELD
     assert evidence.reason == f"a child of PID {worker.pid}, which is gone, is at work"
@@ -407,7 +398,6 @@ def test_a_lock_that_is_no_file_is_unknown(path: Path, kind: str) -> None:
         path.mkdir()
     else:
         os.mkfifo(path)
-
     evidence = examine(str(path), THRESHOLD)
     words = f"{path}: expected a regular file; look at it and remove it: ls -ld {path}"
     assert (evidence.verdict, evidence.reason) == (Verdict.UNKNOWN, words)
@@ -422,7 +412,6 @@ def test_a_second_name_of_a_file_is_no_lock(path: Path, text: str) -> None:
     secret = path.with_name("secret")
     written(secret, text, age=7200)
     path.hardlink_to(secret)
-
     evidence = busy(path)
     assert evidence.verdict is Verdict.UNKNOWN
     assert "second hard link" in evidence.reason
@@ -438,7 +427,6 @@ def test_a_lock_with_its_drafts_name_is_one(path: Path, holder: Child) -> None:
     assert examine(str(path), THRESHOLD).verdict is Verdict.HELD
     holder.kill()
     holder.wait()
-
     with acquire(str(path), THRESHOLD):
         assert not draft.exists()
 
@@ -454,7 +442,6 @@ def test_drafts_of_killed_processes_are_swept(path: Path, start: Start) -> None:
     for draft in (old, other, taken, folder):
         os.utime(draft, (time.time() - 100, time.time() - 100))
     assert said(start(INNOCENT, str(taken))) == "ready"
-
     acquire(str(path), THRESHOLD).release()
     assert sorted(path.parent.iterdir()) == sorted([young, other, taken, folder])
 
@@ -482,7 +469,6 @@ def test_a_folder_that_is_a_link_holds_no_lock(tmp_path: Path) -> None:
     written(tmp_path / "theirs" / "queue.lock", "junk\n", age=7200)
     (tmp_path / "ours").symlink_to("theirs")
     path = f"{tmp_path}/ours/queue.lock"
-
     with pytest.raises(NotADirectoryError):
         acquire(path, THRESHOLD)
     assert examine(path, THRESHOLD).verdict is Verdict.UNKNOWN

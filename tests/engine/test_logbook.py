@@ -141,10 +141,8 @@ def test_one_order_from_everywhere(
     with a_book(*contents, cell=cell or logfile.CELL) as (book, _):
         seek = Seek(book, NOON + second)
         finish(seek)
-
         down, up = paged(book, BEGIN, True, page), paged(book, END, False, page)
         before, after = paged(book, seek.mark, False, page), paged(book, seek.mark, True, page)
-
     kept = cell and cell - len(stamp(0)) - 8
     expected = [text[:kept] for text in plain_merge(all_of)]
     for found in (down, up, before + after):
@@ -272,7 +270,6 @@ def test_rotation_goes_on_with_the_new_file() -> None:
             found, _ = fresh(book, mark)
             assert texts(found) == [*late, "c"]
             assert texts(paged(book, END, False)) == ["a", *late, "c"]
-
     with a_book(line(0, "0")) as (book, (path,)):
         for number in range(1, 10):
             path.rename(path.with_suffix(f".{number}"))
@@ -376,7 +373,6 @@ def test_a_line_of_megabytes_is_cut_and_says_by_how_much() -> None:
     assert [len(text) for text in texts(down)] == [1, logfile.CELL - 29, 1]
     assert down[1].hidden == 1_000_000 + 29 - logfile.CELL
     assert before.found == [down[1]]
-
     hole = b"\0" * 300_000
     with a_book(hole + line(1, "found me").encode() + line(2, "b").encode()) as (book, _):
         down = paged(book, BEGIN, True)
@@ -470,7 +466,6 @@ def test_the_lines_that_speak_of_a_task() -> None:
         since = mentions(both, "T-3", 100, since=NOON + 50)
         a_part = mentions([long], "needle", 10, most=4096, cell=1024)
         all_of_it = mentions([long], "needle", 10, cell=1024)
-
     assert [said.when for said in found.lines if said.when is not None] == sorted(
         NOON + n for n in [*range(3, 100, 5), 50]
     )

@@ -205,7 +205,6 @@ def test_a_poll_is_bounded(log: Path, follow: Callable[..., Tail]) -> None:
     cut = " ... cut at 65,536 bytes"
     assert [len(line.text) for line in lines] == [65536 + len(cut), 4, 65536]
     assert lines[0].text.endswith(f"xx{cut}")
-
     add(log, "x\n" * 80_000)
     counts = [len(tail.poll()) for _ in range(20)]
     assert max(counts) < 50_000

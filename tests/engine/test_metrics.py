@@ -27,35 +27,30 @@ def said(tmp_path: Path) -> Callable[[str | bytes], Samples]:
     return read
 
 
+AFTER_DLQ = {"processed_total": 1, "failed_total": 3, "retries_total": 2, "dlq_total": 1}
+
+
 @pytest.mark.parametrize(
     ("name", "gauges", "counters", "now"),
     [
         ("after-one-success", QueueGauges(1, 0, 0, 6.9), {"processed_total": 1}, 1795167681.5),
-        (
-            "after-dlq",
-            QueueGauges(0, 0, 1),
-            {"processed_total": 1, "failed_total": 3, "retries_total": 2, "dlq_total": 1},
-            1795167683,
-        ),
+        ("after-dlq", QueueGauges(0, 0, 1), AFTER_DLQ, 1795167683),
     ],
 )
 def test_queue_metrics_are_those_of_the_real_program(
-    name: str, gauges: QueueGauges, counters: dict[str, int], now: float
+    tmp_path: Path, name: str, gauges: QueueGauges, counters: dict[str, int], now: float
 ) -> None:
-    """What is written is byte for byte what the real program writes in the same situation."""
-    expected = (GOLDEN / f"queue.{name}.prom").read_bytes()
-    assert metrics.render_queue(gauges, counters, now) == expected
-
-
-def test_what_is_published_is_read_back(tmp_path: Path) -> None:
-    """The writer and the reader agree, and a time is said as of the file."""
+    """The text is byte for byte that of the real program in the same situation; it can be read
+    back, with the time of the file."""
+    text = metrics.render_queue(gauges, counters, now)
+    assert text == (GOLDEN / f"queue.{name}.prom").read_bytes()
     path = str(tmp_path / "queue.prom")
-    files.publish(path, metrics.render_queue(QueueGauges(3, 2, 1), {"dlq_total": 7}, 99))
+    files.publish(path, text)
     os.utime(path, (5, 1000.25))
     got = metrics.read(path)
-    assert got.get("nftban_queue_tasks_pending") == 3
-    assert got.get("nftban_queue_dlq_total") == 7
-    assert got.get("nftban_queue_last_run_timestamp") == 99
+    assert got.get("nftban_queue_tasks_pending") == gauges.pending
+    assert got.get("nftban_queue_dlq_total") == counters.get("dlq_total", 0)
+    assert got.get("nftban_queue_last_run_timestamp") == int(now)
     assert got.modified == 1000.25
 
 
@@ -140,21 +135,18 @@ def test_a_counter_is_a_decimal_in_a_file(tmp_path: Path) -> None:
 
 
 def test_a_damaged_counter_counts_from_nothing(tmp_path: Path) -> None:
-    """What is no number is 0, and the next count mends it."""
+    """A text that is no number is 0, and the next count mends it; a link in place of a counter is
+    not followed."""
     counters = Counters(str(tmp_path))
     for content in (b"", b"abc\n", b"\xff\xfe", b"-5\n", b"1 2\n", b"9" * 400, b"1.5", b"0x10\n"):
         (tmp_path / "n").write_bytes(content)
         assert counters.read("n") == 0
         assert counters.add("n", 3) == 3
         assert (tmp_path / "n").read_bytes() == b"3\n"
-
-
-def test_a_counter_is_no_way_to_other_files(tmp_path: Path) -> None:
-    """A link in place of a counter is not followed."""
     (tmp_path / "victim").write_text("41\n")
-    (tmp_path / "n").symlink_to("victim")
+    (tmp_path / "link").symlink_to("victim")
     with pytest.raises(OSError, match="symbolic links"):
-        Counters(str(tmp_path)).add("n")
+        counters.add("link")
     assert (tmp_path / "victim").read_text() == "41\n"
 
 

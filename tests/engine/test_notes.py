@@ -65,7 +65,6 @@ def test_a_note_is_read_by_other_processes(notes: Notes) -> None:
     assert others.of("a") == (first, second)
     assert notes.noted() == {"a", "b"}
     assert others.of("c") == ()
-
     notes.add("a", "  ", "bob")
     assert notes.noted() == {"b"}
     notes.add("a", "wait after all", "ana")

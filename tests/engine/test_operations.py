@@ -222,9 +222,7 @@ def test_what_ran_since_is_not_taken_for_ours(kind: str) -> None:
         for task in list(store.take(NOW, "a worker", 3)):
             store.swap(task, verbs.nack(task, NOW, "again"))
         unsettled = journal.operations()
-
         settled = [undo.settle(store, journal, operation).operation for operation in unsettled]
-
         assert [s is not None and s.counts[End.DONE] for s in settled] == [0, 0]
         words = {e.ended and e.ended.words for o in unsettled for e in journal.entries(o.op)}
         assert words == {

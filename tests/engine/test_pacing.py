@@ -128,7 +128,6 @@ def test_the_same_error_twice_stops_it() -> None:
     once = became(course, 13, Fate.FAILED, "F-1")
     again = became(once, 13, Fate.FAILED, "F-1", was=Fate.FAILED)
     twice = became(once, 14, Fate.FAILED, "F-1")
-
     assert isinstance(once.next(NOW, PLENTY), Send)
     assert again.again == {"F-1": 1}
     assert twice.next(NOW, PLENTY) == Stop("F-1 came back 2 times")
@@ -167,7 +166,6 @@ def test_a_stopped_replay_sends_nothing() -> None:
     assert course.ordered("leave", NOW).next(NOW, PLENTY) == Finished()
     assert past_canaries(13).sent(0, 2, NOW).next(NOW, 0) == Finished()
     assert begun(0).next(NOW, 0) == Finished()
-
     course = begun(canary=(), stops=Stops(None, None, pending=500))
     assert course.next(NOW, PLENTY, pending=501) == Stop("501 tasks wait, more than 500")
     assert course.next(NOW, PLENTY, pending=500) == course.next(NOW, PLENTY) == Send(100)

@@ -63,26 +63,23 @@ def test_a_clock_that_jumped_parks_no_task() -> None:
     """A due time further than a week away is not believed; the moment itself counts as due, and a
     task without one is not held back."""
     for due, written, trusted in (
-        (0.0, NOW, 0.0),
-        (NOW + 900, NOW, NOW + 900),
+        *((0.0, NOW, 0.0), (NOW + 900, NOW, NOW + 900)),
         (NOW + FURTHEST, NOW, NOW + FURTHEST),
         (NOW + FURTHEST + 1, NOW - 10, NOW - 10 + FURTHEST),
         (NOW + 10 * FURTHEST, NOW - FURTHEST - 1, NOW - 1),
         (NOW + 10 * FURTHEST, NOW + 9 * FURTHEST, NOW),
-        (inf, NOW, NOW + FURTHEST),
-        (nan, NOW, NOW + FURTHEST),
+        *((inf, NOW, NOW + FURTHEST), (nan, NOW, NOW + FURTHEST)),
     ):
         assert policy.trusted_due(due, written, NOW) == trusted
     for moment, is_due in ((None, True), (0.0, True), (NOW, True), (NOW + 0.1, False)):
         assert policy.is_due(replace(a_task(), due=moment), NOW) is is_due
 
 
-def test_stuck_and_old_are_strict() -> None:
-    """The threshold itself is not beyond the threshold, as in the real program."""
-    assert not policy.stuck(1200, 1200)
-    assert policy.stuck(1200.5, 1200)
-    assert not policy.older_than(NOW - 7 * 86400, NOW, 7)
-    assert policy.older_than(NOW - 7 * 86400 - 1, NOW, 7)
+def test_a_threshold_is_not_beyond_itself() -> None:
+    """A lock is stuck, and a task old, only after the threshold, as in the real program."""
+    assert [policy.stuck(seconds, 1200) for seconds in (1200, 1200.5)] == [False, True]
+    week = 7 * 86400
+    assert [policy.older_than(NOW - age, NOW, 7) for age in (week, week + 1)] == [False, True]
     assert not policy.older_than(NOW, NOW, 0)
 
 
@@ -121,10 +118,8 @@ def test_a_run_each_minute_spends_exactly_the_rate() -> None:
         (60, 1, (64, 65), 2880),
     ):
         rate = Rate.of(per_hour)
-
         fresh = spends(Bucket(0, 0), rate, minutes=48 * 60)
         rested = spends(policy.full(rate, 0), rate, minutes=60)
-
         assert sum(fresh) == two_days
         assert next(minute for minute, n in enumerate(fresh) if n) == first
         assert (sum(rested[:60]), sum(rested)) == window
@@ -314,24 +309,14 @@ def test_any_other_task_is_told_how_it_stands() -> None:
     assert {task.state for task, _, _ in WHY_OTHERS} == set(State)
 
 
-DURATIONS = {
-    -5: "0 s",
-    0: "0 s",
-    59.9: "59 s",
-    60: "1 min",
-    2820: "47 min",
-    3600: "1 h",
-    7980: "2 h 13 min",
-    86399: "23 h 59 min",
-    86400: "1 d",
-    525600: "6 d 2 h",
-    36525 * 86400: "36,525 d",
-    inf: "ages",
-    nan: "ages",
+DURATIONS: dict[float, str] = {
+    **{-5: "0 s", 0: "0 s", 59.9: "59 s", 60: "1 min", 2820: "47 min", 3600: "1 h"},
+    **{7980: "2 h 13 min", 86399: "23 h 59 min", 86400: "1 d", 525600: "6 d 2 h"},
+    **{36525 * 86400: "36,525 d", inf: "ages", nan: "ages"},
 }
 
 
-def test_a_duration_is_said_in_words() -> None:
+def test_a_duration_is_in_words() -> None:
     """No sentence leaves thousands of seconds to be divided by its reader."""
     assert {seconds: policy.lasting(seconds) for seconds in DURATIONS} == DURATIONS
 

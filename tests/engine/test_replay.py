@@ -150,7 +150,6 @@ def test_all_that_succeeds_is_delivered(place: Place) -> None:
     seen: list[Progress] = []
     place.then = lambda replay: seen.append(replay.progress)
     result = place.replay(place.dead(*["ok"] * 20), Pace(2.0, (1, 3), 60)).run()
-
     assert result.progress.tally.delivered == 20
     assert (place.counts(), result.became) == ({}, {})
     assert result.progress.phase is Phase.OVER
@@ -166,7 +165,6 @@ def test_the_journal_records_a_replay(place: Place) -> None:
     replay = place.replay(tasks, pace)
     replay.order("faster")
     replay.run()
-
     one = place.operation()
     assert (one.intent.who.user, unpacked(one.intent.pace)) == ("ana", pace)
     assert (one.counts[End.DONE], one.ended is None) == (3, False)
@@ -182,7 +180,6 @@ def test_the_same_error_again_stops_it(place: Place) -> None:
     tasks = place.dead("ok", "again", "again", *["ok"] * 20)
     before = place.files()
     result = place.replay(tasks, Pace(1.0, (1,), 60)).run()
-
     progress = result.progress
     assert progress.stopped == f"{mark_of(OLD)} came back 2 times"
     assert progress.failures == {mark_of(OLD): 2}
@@ -198,7 +195,6 @@ def test_the_rest_is_held_where_that_is_wanted(place: Place) -> None:
     place.works = 3
     tasks = place.dead("again", *["ok"] * 9)
     result = place.replay(tasks, Pace(2.0, (1,), 60, Stops(rest=Rest.HOLD))).run()
-
     assert result.progress.held == 9 and accounts(result.progress)
     assert place.counts() == {State.DEAD: 1, State.HELD: 9}
     assert place.operation("hold").counts[End.DONE] == 9
@@ -242,7 +238,6 @@ def test_tasks_that_wait_untouched_are_pulled_back(place: Place) -> None:
     before = place.files()
     place.then = back = Back(place, 4, runs=1)
     result = place.replay(tasks, Pace(None, (4,), 60, NEVER)).run()
-
     assert (result.progress.pulled, result.progress.tally.delivered) == (3, 1)
     assert accounts(result.progress)
     assert [(len(report.done), len(report.gone)) for report in back.reports] == [(3, 1)]
@@ -255,7 +250,6 @@ def test_only_the_rows_of_the_plan_are_pulled_back(place: Place) -> None:
     tasks, place.works = place.dead(*["ok"] * 6), 0
     place.then = back = Back(place, 4, left_out=3)
     result = place.replay(tasks, Pace(None, (4,), 60, NEVER)).run()
-
     (report,) = back.reports
     assert back.plan is not None
     assert report.done == tuple(row.id for row in back.plan.included)
@@ -283,7 +277,6 @@ def test_without_a_journal_nothing_is_pulled_back(place: Place) -> None:
 
     place.then = then
     result = place.replay(tasks, AT_ONCE, journal=None, intent=None).run()
-
     assert reports[0].trouble == "nothing can be taken back without a journal"
     assert len(reports[0].failed) == 2
     assert place.counts() == {State.PENDING: 2}
@@ -303,7 +296,6 @@ def test_a_canary_of_which_nothing_is_known_asks(place: Place) -> None:
 
     place.then = then
     result = place.replay(place.dead(*["ok"] * 5), Pace(None, (1,), 20, NEVER)).run()
-
     assert asked == ["canary of 1: 1 outcome not known, which is no success"]
     assert result.progress.tally.unknown == 5
     noted = [note["what"] for note in place.operation().notes]
@@ -333,17 +325,14 @@ def test_what_was_left_is_gone_on_with(place: Place) -> None:
     place.then = lambda replay: replay.close() if replay.progress.sent >= 5 else None
     first = place.replay(tasks, Pace(4.0, (1,), 60)).run()
     half = place.operation()
-
     assert first.progress.phase is Phase.LEFT
     assert first.report is None
     assert half.interrupted
     assert len(tasks_in(place.store, State.DEAD)) == first.progress.rest == half.open > 0
-
     place.then = lambda replay: None
     rest = undo.rest(place.store, place.journal, half, place.now)
     intent = half.intent._replace(follows=half.op)
     second = place.replay(rest, unpacked(half.intent.pace), intent=intent).run()
-
     assert first.progress.sent + second.progress.tally.delivered == 12
     assert place.counts() == {}
     assert place.log.read_text().count("Task completed") == 12
@@ -451,7 +440,6 @@ def test_two_replays_share_one_bucket(place: Place) -> None:
         replay.start()
     for replay in replays:
         replay.join(30)
-
     assert [replay.progress.tally.delivered for replay in replays] == [20, 20]
     for now, together in sent:
         assert together <= 1 + 4 + 4 * (now - began + 1)
@@ -463,7 +451,6 @@ def test_on_its_own_thread_it_can_be_polled_and_closed(place: Place) -> None:
     replay = place.replay(tasks, Pace(2.0, (1,), 1e9), idle=None)
     paused = threading.Event()
     replay.start()
-
     replay.order("pause")
     with pytest.raises(ValueError, match="no such order"):
         replay.order("dance")

@@ -33,10 +33,8 @@ def test_an_orphan_waits_like_any_failed_task(store: MemoryStore) -> None:
     again, there is nothing to rescue."""
     store.swap(None, a_task(description="the orphan"))
     list(store.take(NOW, "the dead", 1))
-
     (outcome,) = rescue(store, contract(), NOW + 0.7, WHY)
     again = rescue(store, contract(), NOW + 0.7, WHY)
-
     (task,) = tasks_in(store)
     assert (task.state, task.attempts, task.due) == (State.PENDING, 1, NOW + 60)
     assert (task.error, task.lease, task.description) == (WHY, None, "the orphan")
@@ -52,7 +50,6 @@ def test_a_task_that_ends_its_workers_is_given_up(store: MemoryStore, policy: Re
         now += 1000
         assert len(list(store.take(now, "the next victim", 1))) == 1
         rescue(store, policy, now, WHY)
-
     (task,) = tasks_in(store)
     assert (task.state, task.attempts, task.error) == (State.DEAD, 3, WHY)
 
@@ -66,7 +63,6 @@ def test_only_claimed_tasks_are_rescued(store: MemoryStore) -> None:
     (claimed,) = store.take(NOW, "me", 1)
     store.swap(claimed, verbs.bury(claimed, "dead", 1))
     before = tasks_in(store)
-
     assert rescue(store, contract(), NOW, WHY) == []
     assert tasks_in(store) == before
 
@@ -87,7 +83,6 @@ def test_a_task_that_another_finishes_meanwhile_is_left_alone() -> None:
             theirs.swap(claimed[0], None)
 
     first, second = rescue(Overtaken(memory), contract(), NOW, WHY)
-
     assert isinstance(first.error, Gone)
     assert second.error is None
     assert [(t.id, t.state) for t in tasks_in(store)] == [(a_task(2).id, State.PENDING)]
@@ -116,9 +111,7 @@ def test_a_task_that_may_not_be_given_up_stays_claimed(store: MemoryStore, refus
     list(store.take(NOW, "the dead", 1))
     way = State.ACTIVE, State.DEAD
     store.edges = {**store.edges, way: store.edges[way]._replace(refused=refused)}
-
     (outcome,) = rescue(store, contract(), NOW, WHY, giving_up=given_up.append)
-
     (task,) = tasks_in(store)
     assert bool(given_up) is not bool(refused)
     assert task.state is (State.ACTIVE if refused else State.DEAD)
@@ -175,7 +168,6 @@ def test_a_task_given_up_leaves_where_nothing_dead_is_kept(
         reported.append((task, tasks_in(spool)[0].state))
 
     run = run_with(spool, clock, Fatal("550 no such user"), report)
-
     ((task, stored),) = reported
     assert (task.state, task.error, stored) == (State.DONE, "550 no such user", State.ACTIVE)
     assert (run.failed, tasks_in(spool)) == (1, [])
@@ -210,7 +202,6 @@ def test_age_ends_the_tries(spool: KannaderStore, clock: Clock, age: float, left
     creation time is not given up because of its age."""
     clock.now += age
     run_with(spool, clock, Failed("451"))
-
     assert len(tasks_in(spool)) == left
     task = Task("1", "mail", State.ACTIVE, 0.0, attempts=3)
     assert POLICY.wait(task, clock.now) == 7_200
@@ -227,7 +218,6 @@ def test_only_a_lapsed_claim_is_rescued(spool: KannaderStore, clock: Clock) -> N
     run_with(rival, clock, AssertionError("it was taken"))
     (after,) = tasks_in(rival)
     rival.close()
-
     assert (before.state, before.rev) == (State.ACTIVE, claimed.rev)
     assert (after.state, after.attempts) == (State.PENDING, 1)
     assert after.due is not None and after.due >= clock.now
@@ -237,9 +227,7 @@ def test_a_claim_without_an_end_is_rescued_without_a_lock(store: MemoryStore) ->
     """It ends with its owner: where no lock is, a worker there is alone."""
     store.swap(None, Task("1", "job", State.PENDING, NOW))
     list(store.take(NOW, str(os.getpid()), 1))
-
     Worker(store, {}, POLICY, clock=Clock()).rescue()
-
     (task,) = tasks_in(store)
     assert (task.state, task.attempts) == (State.PENDING, 1)
 

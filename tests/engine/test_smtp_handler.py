@@ -1,7 +1,6 @@
 """Mail handed to a server by SMTP: what arrives, and each error when it does not.
 
-Most servers are real ones with given answers; a plain socket shows the bytes on the wire.
-"""
+Most servers are real ones with given answers; a plain socket shows the bytes on the wire."""
 
 from __future__ import annotations
 

@@ -92,7 +92,6 @@ def test_a_killed_caller_never_ends_half_a_mail(tmp_path: Path) -> None:
         caller.wait()
         opened = os.open(gate, os.O_RDWR)
         os.write(opened, b"go\n")
-
         assert ended([supervisor])
     os.close(opened)
     assert not (tmp_path / "whole").exists()

@@ -103,23 +103,18 @@ def test_plain_text_is_that_of_the_contract(foreign: str) -> None:
     assert plain.isascii()
     assert all(c.isalnum() or c in " _.-:/" for c in plain)
     assert text.plain(plain) == plain
-    assert text.plain('a/b_c-d.e:f @"$(id)`\\;&|<>=@\t\n\u00e9\U0001f600\udcff') == (
-        "a/b_c-d.e:f ____id" + "_" * 15
-    )
 
 
 def test_an_error_is_cut_before_it_is_made_plain() -> None:
-    """200 characters stay, the newlines at its end are not among them; of an address only what is
-    before the first @ is logged."""
+    """200 characters stay, the newlines at its end are not among them. Where any text may be, an
+    error keeps its own signs on one bounded line without a control character. Of an address only
+    the part before the first @ is logged."""
+    hostile = 'a/b_c-d.e:f @"$(id)`\\;&|<>=@\t\n\u00e9\U0001f600\udcff'
+    assert text.plain(hostile) == "a/b_c-d.e:f ____id" + "_" * 15
     assert text.plain_error("x" * 199 + "\u00e9y") == "x" * 199 + "_"
     assert text.plain_error("two\nlines\n\n") == "two_lines"
+    assert text.said(" 450 busy, try again <later>\n") == "450 busy, try again <later>"
+    assert not {"\n", "\x1b"} & {*text.said("one\ntwo\x1b[2J")}
+    assert len(text.said("x" * 9_999)) == text.SAID_LIMIT
     private = {"admin@example.com": "admin@...", "a@b@c": "a@...", "root": "root@...", "": "@..."}
     assert {address: text.private(address) for address in private} == private
-
-
-def test_an_error_where_any_text_may_be_is_one_line() -> None:
-    """Its own signs are kept, but no second line and no control character, and not without end."""
-    assert text.said(" 450 busy, try again <later>\n") == "450 busy, try again <later>"
-    assert "\n" not in text.said("one\ntwo\x1b[2J")
-    assert "\x1b" not in text.said("one\ntwo\x1b[2J")
-    assert len(text.said("x" * 9_999)) == text.SAID_LIMIT

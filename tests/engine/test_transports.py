@@ -224,7 +224,6 @@ def test_metrics_count_where_the_log_is_silent(post: Post) -> None:
     post.write_metrics(620, prom({"curl": (4, 0, 4), "postfix": (9, 9, 0)}, int(NOW) - 1500))
     ways = {way.name: way.last_success for way in post.look(610).transports}
     assert ways == {"curl": None, "postfix": NOW - 1500}
-
     post.write_metrics(610, prom({"curl": (10, 10, 0), "postfix": (11, 11, 0)}))
     post.look(610)
     post.say(attempt(100), sent(100))

@@ -103,7 +103,6 @@ def test_a_purged_task_goes_back_where_it_was(store: Store, journal: Journal) ->
     assert {origin.words for origin in origins.values()} == {"purge by ana"}
     assert len(report.done) == 6
     assert {ident: state for ident, (state, _) in stand(store).items()} == states
-
     done(store, journal, plans.freeze("hold", tasks_in(store, State.DEAD), NOW))
     purged(store, Journal(journal.folder, clock=lambda: NOW + 60), State.HELD)
     assert {row.end for row in back(store, journal).plan.rows} == {State.HELD}
@@ -120,10 +119,8 @@ def test_without_a_journal_a_task_says_itself_that_it_was_dead(store: Store) -> 
                 store._memory.put((task.queue, task.id), replace(task, extra=extra))
     dead = {task.id for task in tasks_in(store, State.DEAD)}
     purged(store, None, *EVERYWHERE)
-
     came = trash.origins(None, tuple(trash.lying(store)))
     ends = {row.id: row.end for row in back(store, None).plan.rows}
-
     assert dead
     assert {ident for ident, end in ends.items() if end is State.DEAD} == dead
     assert {end for ident, end in ends.items() if ident not in dead} == {State.HELD}
@@ -215,12 +212,10 @@ def test_a_payload_lives_as_long_as_its_task_lies_there(spool: Spool, journal: J
     purged(store, journal, *EVERYWHERE)
     strange = Path(spool.desk, "trash", "20261120T094115Z-job-000000ff.task")
     strange.write_text("no task\n")
-
     early = list(trash.discarded(store, NOW + 23 * HOUR, 24))
     kept = payload.exists()
     late = list(trash.discarded(store, NOW + 25 * HOUR, 24))
     list(store.swap_all(Move(task, None) for task in late))
-
     assert (early, kept, len(late)) == ([], True, 6)
     assert not payload.exists()
     assert strange.exists()
@@ -239,7 +234,6 @@ def test_a_task_that_is_restored_meanwhile_is_not_swept(spool: Spool, journal: J
     marked = Path(spool.desk, sweeping.MARKER).stat().st_mtime
     moments = {1: False, HOUR - 1: False, HOUR + 1: True, -DAY: True}
     assert {at: sweeping.is_due(spool.desk, marked + at) for at in moments} == moments
-
     late = list(trash.discarded(store, NOW + 25 * HOUR, 24))
     done(store, journal, back(store, journal).plan)
     outcomes = list(store.swap_all(Move(task, None) for task in late))
@@ -263,7 +257,6 @@ def test_before_images_are_swept_with_the_trash(spool: Spool, journal: Journal) 
     assert sweep(25) == (1, log)
     assert sweep(29 * 24) == (0, log)
     assert sweep(31 * 24) == (1, set())
-
     pen = journal.begin(US._replace(verb="purge"), plans.freeze("purge", [], NOW))
     Path(journal.folder, "notes.jsonl").write_text("")
     assert sweep(60 * 24)[0] == 0

@@ -124,7 +124,6 @@ def test_an_undo_can_be_undone(store: Store, journal: Journal) -> None:
     assert [(t.id, t.state, t.attempts) for t in tasks_in(store)] == [
         (t.id, t.state, t.attempts) for t in retried
     ]
-
     (claimed, *_) = store.take(NOW, "a worker", 1)
     store.swap(claimed, None)
     plan = undo_of(store, journal, third.op).plan
@@ -231,7 +230,6 @@ def test_a_half_moved_task_is_not_in_the_way(
     intent = US._replace(verb="purge", follows=first.op)
     report = deeds.carry_out(on_disk, journal, rest, intent, clock)
     undo.drop(on_disk, journal, first, undo.FOLLOWED)
-
     assert report.done == tuple(others)
     assert [task.id for task in tasks_in(on_disk, State.TRASH)] == [half, *others]
     over = journal.operation(first.op)
@@ -305,7 +303,6 @@ def test_a_dropped_operation_is_settled_first(store: Store, journal: Journal) ->
     with Path(journal.folder, f"{operation.op}.jsonl").open("ab") as file:
         file.write(b'{"line": "ends", "done": {"2026112')  # cut off by a crash
     assert undo.drop(store, journal, operation, "left as it is") == 2
-
     (dropped,) = Journal(journal.folder).operations()
     assert dropped.damaged == 1
     assert (dropped.counts[End.DONE], dropped.counts[End.EXCLUDED]) == (1, 2)
@@ -321,7 +318,6 @@ def test_rows_that_another_operation_goes_on_with_are_its_own(
     journal.begin(US._replace(verb="purge", follows=first.op), rest).close()
     purge_first(store)
     undo.drop(store, journal, first, "not the reason")
-
     now = journal.operation(first.op)
     assert now is not None and now.ended is not None
     assert now.counts == {End.DONE: 0, End.GONE: 0, End.FAILED: 0, End.EXCLUDED: 3}
@@ -375,7 +371,6 @@ def test_a_task_that_is_nowhere_was_not_surely_removed_by_us(
     (claimed,) = store.take(NOW, "a worker", 1)
     store.swap(claimed, None)
     settled = undo.settle(store, journal, operation).operation
-
     assert settled is not None and settled.ended is not None
     words = "nowhere any more; whether this did it is not known"
     assert ends(journal, operation.op) == [(End.GONE, words)]

@@ -93,12 +93,10 @@ def test_a_process_sleeps_is_stopped_and_ends(start: Start) -> None:
     assert (done.cpu, done.moved, done.works) == (0.0, 0, False)
     assert doing(before).startswith("sleeps")
     assert "no CPU, nothing read or written in the last" in vitals.pace(done)
-
     child.send_signal(signal.SIGSTOP)
     os.waitpid(child.pid, os.WUNTRACED)
     seen = take(child.pid)
     assert vitals.is_stopped(seen) and doing(seen) == "is stopped by a signal"
-
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert doing(take(child.pid)) == "has ended, and nobody has waited for it"
@@ -195,9 +193,7 @@ def test_foreign_words_are_inert() -> None:
         names=lambda path: ["7"],
         link=lambda path: f"/spool/{red}",
     )
-
     text = "".join(words for _, words in facts(take(7, "/spool", proc), None))
-
     assert "[31mred" in text
     assert text.isprintable()
 

@@ -108,7 +108,6 @@ def test_a_task_that_succeeds_leaves_the_queue(queue: WorkQueue) -> None:
 
     task = queue.add(payload="/some/where")
     run = queue.worker({"job": handler}).process_next()
-
     ((given, stored),) = seen
     assert given == stored
     assert (given.state, given.payload) == (State.ACTIVE, "/some/where")
@@ -184,9 +183,7 @@ def test_an_error_of_a_handler_decides_what_becomes_of_its_task(queue: WorkQueue
     error, before, state, wait, attempts, stored, line = ENDS[end]
     task, other = queue.add(attempts=before), queue.add("other", 2)
     handled = {"other": does} | ({"job": fails(error)} if error else {})
-
     run = queue.worker(handled).work(until_idle=True)
-
     now, later = queue.now(task), isinstance(error, Later)
     assert (now.state, now.attempts, now.error, now.lease) == (state, attempts, stored, None)
     assert state is State.DEAD or now.due == NOW + wait
@@ -208,7 +205,6 @@ def test_a_task_that_left_meanwhile_is_left_alone(queue: WorkQueue) -> None:
 
     task = queue.add()
     run = queue.worker({"job": handler}).process_next()
-
     assert queue.now(task).error == "another's word"
     assert (run.done, run.failed, run.gone) == (0, 0, 1)
     assert queue.tallies == {}
@@ -228,7 +224,6 @@ def test_one_run_does_one_task_and_until_idle_all(queue: WorkQueue) -> None:
             queue.add(number=4)
 
     tasks = [queue.add(number=number) for number in (1, 2, 3)]
-
     assert queue.worker({"job": handler}, concurrency=4).process_next().done == 1
     assert sorted(queue.tasks()) == [tasks[1].id, tasks[2].id, later.id]
     assert queue.worker({"job": handler}).work(until_idle=True).done == 3
@@ -241,7 +236,6 @@ def test_a_contract_kind_without_handler_is_never_claimed() -> None:
         queue = WorkQueue()
         waiting, behind = queue.add(kind), queue.add("zebra")
         run = queue.worker({"zebra": does}).work(until_idle=True)
-
         assert queue.now(waiting) == waiting
         assert behind.id not in queue.tasks()
         assert run.refused == {kind: "no handler configured"}
@@ -276,7 +270,6 @@ def test_a_contract_kind_never_runs_beside_itself() -> None:
             queue.add("zebra", number)
         worker = queue.worker({kind: handler, "zebra": handler}, concurrency=4)
         run = worker.work(until_idle=True)
-
         assert (run.done, run.failed) == (6, 0)
         assert handler.most == {kind: 1, "zebra": 3}
 
@@ -290,7 +283,6 @@ def test_no_more_run_than_there_is_room_for() -> None:
             queue.add(number=number)
         worker = queue.worker({"job": handler}, concurrency=concurrency, slots=slots)
         run = worker.work(until_idle=True)
-
         assert (run.done, run.failed, handler.most) == (3 * room, 0, {"job": room})
 
 
@@ -306,9 +298,7 @@ def test_an_empty_bucket_holds_up_only_its_kind(queue: WorkQueue, tmp_path: Path
         queue.add("mail", number)
         queue.add("zebra", number)
     worker = queue.worker({"mail": does, "zebra": does}, limits=limits)
-
     run = worker.work(until_idle=True)
-
     assert run.done == 3
     assert list(queue.tasks()) == ["20261120T094115Z-mail-00000002"]
     assert (run.refused, run.token_at) == ({"mail": "no token"}, NOW + 60)
@@ -344,7 +334,6 @@ def test_a_token_lost_to_a_rival_costs_no_attempt(queue: WorkQueue) -> None:
     task is given back uncounted, and its handler never ran."""
     task = queue.add()
     handled = {"job": fails(Failed("ran"))}
-
     run = queue.worker(handled, limits=Contested()).work(until_idle=True)
     assert replace(queue.now(task), rev=task.rev) == task
     assert (run.done, run.failed) == (0, 0)
@@ -360,7 +349,6 @@ def test_the_error_of_an_attempt_is_not_lost_by_waiting(queue: WorkQueue) -> Non
     for number, before, after in ((1, "waits: no host", "waits: no token"), (2, real, real)):
         task = queue.add(number=number, error=before, attempts=2)
         queue.worker({"job": fails(Later(NOW + 90, "no token"))}).process_next()
-
         assert (queue.now(task).error, queue.now(task).attempts) == (after, 2)
 
 
@@ -370,7 +358,6 @@ def test_a_run_for_one_task_goes_on_to_one_that_can_be_done(queue: WorkQueue) ->
     left = [queue.add("zebra", n) for n in (1, 2)]
     handled = {"mail": fails(Later(NOW + 60, "no token")), "zebra": does}
     run = queue.worker(handled).process_next()
-
     assert (run.done, run.failed, run.refused) == (1, 0, {"mail": "no token"})
     assert [queue.now(task).due for task in waiting] == [NOW + 60, NOW + 60]
     assert queue.now(left[1]) == left[1]
@@ -387,7 +374,6 @@ def test_a_shut_gate_keeps_its_kind_and_no_other(queue: WorkQueue) -> None:
         return "no mail transport is set up" if kind == "mail" else "", None
 
     run = queue.worker({"mail": does, "zebra": does}, gate=gate).process_next()
-
     assert [queue.now(task) for task in waiting] == waiting
     assert behind.id not in queue.tasks()
     assert (run.refused, run.token_at) == ({"mail": "no mail transport is set up"}, None)
@@ -414,10 +400,8 @@ def test_orphans_are_rescued_once(queue: WorkQueue, tmp_path: Path) -> None:
     was taken over, the error says from which process."""
     task, last = queue.add(), queue.add(number=2, attempts=3)
     list(queue.store.take(NOW, "the dead", 2))
-
     first = queue.worker({"job": does}).process_next()
     second = queue.worker({"job": does}).process_next()
-
     now = queue.now(task)
     assert (now.state, now.attempts, now.due) == (State.PENDING, 1, NOW + 60)
     assert now.error.startswith("worker ended while it ran: ")
@@ -425,7 +409,6 @@ def test_orphans_are_rescued_once(queue: WorkQueue, tmp_path: Path) -> None:
     assert len(queue.logged("Moving orphaned work task back to pending: ")) == 1
     assert (queue.now(last).state, queue.tallies["dlq_total"]) == (State.DEAD, 1)
     assert queue.logged("moving") == [f"Task {last.id} exhausted retries (4/4), moving to DLQ"]
-
     third, lock_file = queue.add(number=3), tmp_path / "queue.lock"
     list(queue.store.take(NOW, "the dead", 1))
     lock_file.write_text("4194303\n0\n")
@@ -447,7 +430,6 @@ def test_a_worker_that_lost_its_lock_touches_nothing(queue: WorkQueue, tmp_path:
     with locks.acquire(str(path), 1200.0) as lock:
         run = queue.worker({"job": handler}, lock=lock).work(until_idle=True)
         again = queue.worker({"job": does}, lock=lock).work(until_idle=True)
-
     assert queue.tasks() == {first.id: State.ACTIVE, second.id: State.PENDING}
     assert "taken away" in run.lost and again.lost
     assert (run.done, run.failed, again.done) == (0, 0, 0)
@@ -545,7 +527,6 @@ def test_a_waiting_worker_is_woken_by_a_change(queue: WorkQueue) -> None:
     thread, runs = started(worker)
     queue.add()
     worker.ring()
-
     assert done.wait(PATIENCE)
     worker.stop()
     thread.join(PATIENCE)
@@ -673,7 +654,6 @@ def test_a_clock_set_back_keeps_no_worker_waiting(queue: WorkQueue) -> None:
     queue.clock.now -= 86400
     worker._try_claim(1, patient=True, rests=True)
     assert store.asked == 2
-
     run = queue.worker({"job": does}, store=store).work(until_idle=True)
     assert run.unreachable == "Input/output error"
 
@@ -717,7 +697,6 @@ def test_each_outcome_is_tried_again_for_itself(queue: WorkQueue) -> None:
         queue.clock.now += seconds
         worker._settle_owed(stays=True)
         assert (store.asked, len(queue.tasks())) == (asked, left)
-
     assert list(queue.tasks()) == [first.id]
     waits = [line.rpartition(" ")[2] for line in queue.logged(f"Outcome of {first.id}")]
     assert waits == ["error", "60s", "120s", "240s"]
@@ -731,7 +710,6 @@ def test_a_worker_that_ends_tries_its_outcomes_once_more(queue: WorkQueue) -> No
     worker.stop()
     worker._work(limit=None, until_idle=False)
     assert queue.tasks() == {}
-
     first, *_ = (queue.add(number=number) for number in (1, 2, 3))
     store.refuses, store.asked = frozenset({first.id}), 0
 
@@ -757,7 +735,6 @@ def test_an_outcome_that_cannot_be_stored_is_owed(
         monkeypatch.setattr(files, "unlink", refuse)
 
     run = queue.worker({"job": handler}, store=store).process_next()
-
     assert (run.done, run.failed, run.owed) == (0, 0, 1)
     assert queue.tallies == {}
     (task,) = store.look({"work"})
@@ -772,6 +749,5 @@ def test_housekeeping_comes_once_a_run(queue: WorkQueue) -> None:
         queue.add(number=number)
     for _ in range(2):
         queue.worker({"job": does}, retire=partial(asked.append, "retire")).process_next()
-
     assert asked == ["retire", "retire"]
     assert queue.tasks() == {"20261120T094115Z-job-00000003": State.PENDING}
