@@ -138,29 +138,26 @@ def test_what_cannot_be_meant_is_one_line(tmp_path: Path) -> None:
         config.load(str(tmp_path / "c.yaml"), {})
 
 
-def test_what_is_planned_counts_as_the_last_of_the_files() -> None:
-    """Behind the environment and YAML, as if it had been written already."""
-
-    def recipient(environ: dict[str, str], **said: object) -> str:
-        environ |= {"NFTBAN_CONFIG_DIR": NOTHING}
-        planned = {"NFTBAN_MAIL_RECIPIENT": "new@example.com"}
-        return mailconf.mail_for(said, ROOT, f"{ROOT}/log", environ, planned).recipient
-
-    assert recipient({}) == "new@example.com"
-    assert recipient({"NFTBAN_MAIL_RECIPIENT": "env@example.com"}) == "env@example.com"
-    assert recipient({}, recipient="yaml@example.com") == "yaml@example.com"
+def test_planned_settings_count_as_the_last_of_the_files() -> None:
+    """Behind the environment and YAML, as if they had been written already."""
+    planned = {"NFTBAN_MAIL_RECIPIENT": "new@example.com"}
+    for environ, said, recipient in (
+        ({}, {}, "new@example.com"),
+        ({"NFTBAN_MAIL_RECIPIENT": "env@example.com"}, {}, "env@example.com"),
+        ({}, {"recipient": "yaml@example.com"}, "yaml@example.com"),
+    ):
+        environ = {"NFTBAN_CONFIG_DIR": NOTHING, **environ}
+        got = mailconf.mail_for(said, ROOT, f"{ROOT}/log", environ, planned)
+        assert got.recipient == recipient
 
 
 def test_a_variable_that_cannot_be_meant_is_named() -> None:
-    """Whoever set it is told which one."""
-    for name, text in (
-        ("NFTBAN_MAIL_METHOD", "pigeon"),
-        ("NFTBAN_SMTP_PORT", "smtp"),
-        ("NFTBAN_MAIL_RETRY_BACKOFF", "5;15"),
-        ("NFTBAN_MAIL_ALLOWED_PATHS", "relative:/a"),
-        ("NFTBAN_MAIL_MAX_FILE_SIZE", "10M"),
-        ("NFTBAN_SENDMAIL_BIN", "sendmail"),
-    ):
+    """The error names the variable."""
+    for name, text in {
+        **{"NFTBAN_MAIL_METHOD": "pigeon", "NFTBAN_SMTP_PORT": "smtp"},
+        **{"NFTBAN_MAIL_RETRY_BACKOFF": "5;15", "NFTBAN_MAIL_ALLOWED_PATHS": "relative:/a"},
+        **{"NFTBAN_MAIL_MAX_FILE_SIZE": "10M", "NFTBAN_SENDMAIL_BIN": "sendmail"},
+    }.items():
         with pytest.raises(ConfigError, match=f"environment: {name}: expected"):
             settings({name: text})
 

@@ -14,8 +14,10 @@ from hypothesis import given
 
 from engine import files, text
 from engine.files import Refused
-from engine.stores.nftban import form
+from engine.store import Unsupported
+from engine.stores.nftban import NftbanStore, form
 from tests import command
+from tests.engine.builders import a_task, new_spool
 from tests.examples import deep_but, examples
 from tests.rivals import fuzz
 
@@ -223,17 +225,25 @@ def test_a_folder_that_becomes_a_link_on_the_way_leads_nowhere(
     assert reached == ["nothing", "nothing", "mail"]
 
 
+NEED_CLEANING = [
+    *("/x/a\nb", "/x/a\x1b[2J", "/x/caf\u00e9", "/x/$(id)", "/x/`id`", '/x/"', "/x/a\\b"),
+    *("/x/a;b", "/x/a@b", "/x/a\tb", "/x/\u202egpj", "/" + "x" * 5000),
+]
+
+
 def test_a_payload_path_that_would_need_cleaning_is_refused_whole(tmp_path: Path) -> None:
-    """The command stores a path as it was given or not at all, and says so in one line."""
-    for folder in ("queue/pending", "queue/work", "queue/dlq", "mailspool/x"):
-        (tmp_path / folder).mkdir(parents=True)
-    for path in (
-        *("/x/a\nb", "/x/a\x1b[2J", "/x/caf\u00e9", "/x/$(id)", "/x/`id`", '/x/"', "/x/a\\b"),
-        *("/x/a;b", "/x/a@b", "/x/a\tb", "/x/\u202egpj", "/" + "x" * 5000),
-    ):
+    """A path is stored as it was given or not at all; the command says so in one line."""
+    spool = new_spool(tmp_path, mail_spool=f"{tmp_path}/mailspool")
+    (tmp_path / "mailspool" / "x").mkdir(parents=True)
+    store = NftbanStore(spool)
+    for path in NEED_CLEANING:
+        with pytest.raises(Unsupported, match="payload path ") as refused:
+            store.swap(None, a_task(payload=f"{spool.mail_spool}{path}"))
+        assert "\n" not in text.shown(str(refused.value))
+    for path in NEED_CLEANING[:2]:
         words = ["--root", str(tmp_path), "queue", "add", "mail_send", "a mail"]
-        ran = command.run([*words, f"{tmp_path}/mailspool{path}"], capture_output=True, text=True)
+        ran = command.run([*words, f"{spool.mail_spool}{path}"], capture_output=True, text=True)
         assert (ran.returncode, ran.stdout) == (64, ""), path
         assert ran.stderr.startswith("spooldeck: payload path ") and ran.stderr.count("\n") == 1
         assert text.shown(ran.stderr[:-1]) == ran.stderr[:-1]
-    assert list((tmp_path / "queue" / "pending").iterdir()) == []
+    assert list(Path(spool.pending).iterdir()) == []

@@ -59,21 +59,16 @@ def test_a_long_text_is_cut_between_characters() -> None:
         assert said.decode().endswith("\N{SNOWMAN}")
 
 
-def test_where_nobody_listens_work_goes_on(tmp_path: Path) -> None:
-    """A missing socket, a dead one, a file, a path too long: False, and no error."""
+def test_no_syslog_is_waited_for(syslog: socket.socket, tmp_path: Path) -> None:
+    """A missing socket, a dead one, a file, a path too long: False, and no error. Once the buffer
+    of a syslog that reads nothing is full, a message is dropped, and the caller goes on."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as gone:
         gone.bind(str(tmp_path / "gone"))
     (tmp_path / "file").touch()
     for name in ("missing", "gone", "file", "x" * 200, "missing/log"):
         assert not syslogging.send(f"{tmp_path}/{name}", "ALERT", "x", NOW)
 
-
-def test_a_syslog_that_reads_nothing_is_not_waited_for(
-    syslog: socket.socket, tmp_path: Path
-) -> None:
-    """Once its buffer is full, a message is dropped, and the caller goes on."""
-    path = f"{tmp_path}/log"
-    taken = 0
+    path, taken = f"{tmp_path}/log", 0
     while syslogging.send(path, "ERROR", "x" * 900, NOW):
         taken += 1
         assert taken < 100_000

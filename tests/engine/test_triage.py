@@ -79,7 +79,9 @@ def test_what_a_line_says_of_a_repeat() -> None:
 
 
 def test_once_accepted_a_repeat_is_a_duplicate() -> None:
-    """Whatever a log says later, what was accepted once is to be held, and the line is quoted."""
+    """Whatever a log says later, a task that was accepted once is to be held, and the line is
+    quoted. Where no log says that it was done, it is given back; where none can be read, it is not
+    known."""
     lines = [
         a_line(f"{ID}: 250 2.0.0 Ok", when=NOW - 2700),
         a_line(f"{ID}: connection lost", when=NOW - 2600),
@@ -93,9 +95,6 @@ def test_once_accepted_a_repeat_is_a_duplicate() -> None:
     red = on_record(told([a_line(f"{ID} \x1b[31mred")], ID), NOW)
     assert red.isprintable() and "[31mred" in red
 
-
-def test_without_a_word_of_it_a_task_may_run_again() -> None:
-    """Where no log says that it was done, it is given back; where none can be read, who knows."""
     assert told([], ID).advice == "release"
     assert on_record(told([], ID), NOW).startswith("no log speaks of it")
     assert "the last word: nothing says" in on_record(told([a_line(f"{ID} begun")], ID), NOW)
@@ -109,23 +108,19 @@ def a_run(when: float, text: str = "Processing task: {} (mail_send)") -> events.
     return found
 
 
-def test_the_rate_before_it_got_stuck() -> None:
-    """Runs in the ten minutes before the last sign of life are counted, not those after it."""
+def test_how_long_it_would_take() -> None:
+    """The waiting tasks at the rate of the ten minutes before the last sign of life; slow ones by
+    the minute. Without half a minute of that time there is no rate, and that is said."""
     silent = NOW - 2820
     before = [a_run(silent - second) for second in range(590, 0, -10)]
     mail = [a_run(silent - 5, "MAIL_SEND_ATTEMPT task_id={} attempt=1 transport=postfix")]
     rate = runs_before([a_run(silent - 700), *before, *mail, a_run(NOW - 60)], silent)
     assert rate == pytest.approx(59 / 600)
-
-
-def test_how_long_it_would_take() -> None:
-    """What waits, at the rate from before; slow ones are told by the minute. Without half a minute
-    of the time before there is no rate, and that is said."""
+    for ago in ([], [20.0], [-10.0, -20.0]):
+        assert runs_before([a_run(NOW - seconds) for seconds in ago], NOW) is None
     assert triage.flows_again(182, 7.1) == (
         "it would flow again at about 7.1/s, as it did before, about 25 s until all is through"
     )
     assert "0.9 a minute" in triage.flows_again(0, 0.015)
     assert "through" not in triage.flows_again(0, 0.015)
-    for ago in ([], [20.0], [-10.0, -20.0]):
-        assert runs_before([a_run(NOW - seconds) for seconds in ago], NOW) is None
     assert triage.flows_again(34, None).startswith("? the rate")

@@ -66,7 +66,7 @@ def a_reading(**fields: object) -> Vitals:
 
 def test_one_that_is_at_work(tmp_path: Path, start: Start) -> None:
     """What it used and moved between two readings is told, and that it works."""
-    child = start(BUSY.format(cpu=0.4, bytes=1_000_000), str(tmp_path / "out"))
+    child = start(BUSY.format(cpu=0.2, bytes=1_000_000), str(tmp_path / "out"))
     assert said(child) == "ready"
     proc = Proc(clock=iter((100.0, 102.0)).__next__)
     before = vitals._read(child.pid, proc)
