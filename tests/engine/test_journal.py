@@ -262,9 +262,12 @@ def test_two_of_one_second_are_two(journal: Journal, monkeypatch: pytest.MonkeyP
     assert found == {last.stem, *(pen.op for pen in pens)}
 
 
-def test_nobody_else_writes_while_it_runs(journal: Journal) -> None:
-    """An operation that is being carried out is neither settled nor dropped by anybody else; once
-    it has ended, settling or dropping it changes nothing."""
+def test_no_other_process_writes_while_it_runs(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operation that is being carried out is neither settled nor dropped by another process;
+    once it has ended, settling or dropping it changes nothing."""
+    monkeypatch.setattr("engine.journal.MOMENT", 0.05)
     pen = journal.begin(US._replace(verb="retry"), a_plan())
     (running,) = again(journal).operations()
     path = Path(f"{journal.folder}/{pen.op}.jsonl")

@@ -93,26 +93,22 @@ def test_a_note_is_one_short_line_without_addresses(
     assert all(32 <= byte < 127 or byte == 10 for byte in data)
 
 
-def test_what_is_no_note_is_passed_by() -> None:
-    """A line of another kind spoils none of those around it."""
+def test_a_line_that_is_no_note_is_passed_by(notes: Notes) -> None:
+    """It spoils none of those around it. A torn last line counts for nothing, neither before nor
+    after the next note is written, and does not spoil that one."""
     for strange in (
         *(b"junk", b"\xff\xfe", b"[" * 100_000, b"null", b"{}", line(id=7), line(text=["x"])),
         *(line(who=None), line(when="now"), line(when=-1), line(when=10**400)),
-        line().replace(b"1795167728.0", b"NaN"),
-        line().replace(b"1795167728.0", b"Infinity"),
+        *(line().replace(b"1795167728.0", odd) for odd in (b"NaN", b"Infinity")),
     ):
         noted = understood(b"\n".join([line(id="b"), strange, line(id="c"), b""]))
         assert set(noted) == {"b", "c"}, strange[:40]
 
-
-def test_a_torn_last_line_counts_for_nothing(notes: Notes) -> None:
-    """Neither before nor after the next note is written, and it takes that one not with it."""
     notes.add("a", "whole", "ana")
     with file_of(notes).open("ab") as file:
         file.write(line(id="torn"))  # all but its end
-    before = notes.noted()
+    assert notes.noted() == {"a"}
     notes.add("b", "next", "bob")
-    assert before == {"a"}
     assert notes.noted() == {"a", "b"}
 
 
