@@ -110,25 +110,23 @@ def a_tape(*seconds: float) -> Tape:
     )
 
 
-def test_what_was_so_at_a_moment() -> None:
-    """The last that was written down until then, if that is recent; else a gap with its ends."""
-    middle = Gap(NOW - 90, NOW - 20)
+def test_the_state_at_a_moment() -> None:
+    """The last sample until then, if it is recent; else a gap with its ends. A sample whose bytes
+    are none is a gap; where nothing was recorded there is nothing to go to. A held key goes by
+    minutes after its first steps."""
+    middle, tape = Gap(NOW - 90, NOW - 20), a_tape(-100, -90, -20)
     for at, found in (
         *((-100, -100), (-99.9, -100), (-90.1, -100), (-90, -90), (-90 + GAP, -90), (-20, -20)),
         *((-90 + GAP + 0.1, middle), (-20.1, middle)),
         *((500, Gap(NOW - 20, None)), (-100.1, Gap(None, NOW - 100))),
     ):
-        there = a_tape(-100, -90, -20).at(NOW + at)
+        there = tape.at(NOW + at)
         if isinstance(found, Gap):
             assert there == found
         else:
             assert isinstance(there, Sample)
             assert (there.when, there.counts[State.PENDING]) == (NOW + found, abs(found))
 
-
-def test_what_cannot_be_read_is_a_gap() -> None:
-    """A moment whose bytes are none is as if nobody had written it down; where nothing was written
-    there is nothing to go to. A held key goes by minutes after its first steps."""
     tape = Tape([Moment(NOW, b"nonsense")], "x")
     assert tape.at(NOW) == Gap(NOW, None)
     assert tape.lately(NOW).spark(NOW, 9) == (None,) * 9
@@ -138,20 +136,23 @@ def test_what_cannot_be_read_is_a_gap() -> None:
 
 
 def test_a_gap_is_passed_in_two_steps() -> None:
-    """Into it and out of it at its other end, back and on again."""
-    tape = a_tape(-1000, -30, -20, -10)
-    when, back = NOW - 20, []
+    """Into it and out of it at its other end, back and on again. A stretch of which any place has a
+    sample is no gap for the others to jump over."""
+    tape, when = a_tape(-1000, -30, -20, -10), NOW - 20
+    back, on = [], []
     while (there := step([tape], when, -FINE)) is not None:
         when = there
         back.append(when - NOW)
-    on = []
     while (there := step([tape], when, FINE)) is not None and there <= NOW:
         when = there
         on.append(when - NOW)
     assert back == [-30, -40, -1000]
     assert on == [-990, -980, -970, -30, -20, -10, 0]
-    assert isinstance(tape.at(NOW - 40), Gap)
-    assert isinstance(tape.at(NOW - 970), Gap)
+    assert isinstance(tape.at(NOW - 40), Gap) and isinstance(tape.at(NOW - 970), Gap)
+
+    quiet, busy = a_tape(-100), a_tape(-50, -40, -30)
+    assert step([quiet, busy], NOW - 30, -FINE) == NOW - 40
+    assert step([quiet], NOW - 30, -FINE) == NOW - 100
 
 
 @given(st.lists(st.integers(-8640, 0), unique=True, max_size=60))
@@ -171,26 +172,13 @@ def test_going_back_ends_and_passes_by_nothing(slots: list[int]) -> None:
     assert seen == set(slots)
 
 
-def test_of_several_places_one_is_enough() -> None:
-    """A stretch of which any place knows something is no gap for the others to jump over."""
-    quiet, busy = a_tape(-100), a_tape(-50, -40, -30)
-    assert step([quiet, busy], NOW - 30, -FINE) == NOW - 40
-    assert step([quiet], NOW - 30, -FINE) == NOW - 100
-
-
-def test_how_it_went_is_told_from_what_was_written_down() -> None:
-    """Backlog, sparkline and growth are those of the time before, blank where nothing was seen."""
-    tape = a_tape(*range(-600, -290, 10))
-    past = tape.lately(NOW - 300)
+def test_rates_come_from_the_samples_before() -> None:
+    """Backlog, sparkline and growth are those of the time before, blank where nothing was recorded.
+    Where only a transport's totals were recorded, a window is their difference, or not known."""
+    past = a_tape(*range(-600, -290, 10)).lately(NOW - 300)
     assert past.drain(NOW - 300).words == "5m00s"
     spark = past.spark(NOW - 300, 20)
-    assert spark[-1] is not None
-    assert spark[0] is None
-
-
-def test_what_a_transport_did_is_told_from_its_totals() -> None:
-    """Where only totals were written down, a window is their difference; without one it is not
-    known."""
+    assert spark[-1] is not None and spark[0] is None
 
     def a_moment(seconds: float, sent: int, failed: int) -> Moment:
         totals = Tally(sent + failed, sent, failed)

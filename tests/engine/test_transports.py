@@ -302,26 +302,24 @@ def test_ever_more_names_do_no_harm(post: Post) -> None:
     seen = post.look()
     while post.transports._log and post.transports._log.behind:
         seen = post.look()
-    assert len(seen.transports) == FOLLOWED
-    assert seen.others == 600 - FOLLOWED
+    assert (len(seen.transports), seen.others) == (FOLLOWED, 600 - FOLLOWED)
     assert max(len(way.faults) for way in seen.transports) <= FAULTS + 1
-    held = {way.name for way in seen.transports}
-    assert "m599" not in held or "m0" not in held
+    assert not {"m599", "m0"} <= {way.name for way in seen.transports}
 
 
 def test_hostile_lines_are_no_more_than_lines(post: Post) -> None:
     """Control characters, no time, a megabyte in one line, times far off: nothing breaks."""
+    red = "\x1b[31mred"
     post.log.write_bytes(
         b"\x1b]0;owned\x07\n\xff\xfe\nMAIL_SEND_ATTEMPT task_id=x attempt=1 transport=early to=x\n"
-        + attempt(-90_000, "future").encode()
-        + attempt(20, "\x1b[31mred").encode()
-        + given_up(19, "\x1b[2J" + "A" * 1_000_000, "\x1b[31mred").encode()
+        + (attempt(-90_000, "future") + attempt(20, red)).encode()
+        + given_up(19, "\x1b[2J" + "A" * 1_000_000, red).encode()
         + b"MAIL_SEND_RESULT task_id=x status=success transport=late attempt=1\n"
     )
-    post.write_metrics(0, prom({"\x1b[31mred": (1, 0, 1)}) + "nftban_x NaN\n")
+    post.write_metrics(0, prom({red: (1, 0, 1)}) + "nftban_x NaN\n")
     ways = {way.name: way for way in post.look().transports}
-    assert set(ways) == {"\x1b[31mred", "future", "late"}
-    assert len(ways["\x1b[31mred"].faults[0].example) <= 200
+    assert set(ways) == {red, "future", "late"}
+    assert len(ways[red].faults[0].example) <= 200
     assert ways["late"].last_success == NOW - 19
     assert (ways["future"].windows[0].tally or Tally()).attempts == 1
 
