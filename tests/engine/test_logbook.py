@@ -209,6 +209,9 @@ def test_a_time_is_found_in_a_log_that_is_not_in_order() -> None:
         finish(seek)
         scan = Scan(book, seek.mark)
         finish(scan)
+        beyond = Seek(book, NOON + 1000)
+        finish(beyond)
+        assert paged(book, beyond.mark, True) == []
     assert texts(scan.found) == [str(seconds.index(100))]
     assert seek.total > 0
 

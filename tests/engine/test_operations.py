@@ -231,7 +231,7 @@ def test_what_ran_since_is_not_taken_for_ours(kind: str) -> None:
         }
 
 
-def test_what_lies_on_the_desk_is_not_judged(
+def test_a_half_moved_task_is_not_judged(
     spool: Spool, store: NftbanStore, journal: Journal
 ) -> None:
     """A task that is being moved is neither gone nor expunged: its row stays open."""
@@ -245,8 +245,10 @@ def test_what_lies_on_the_desk_is_not_judged(
     assert settled is not None and (settled.open, settled.ended) == (2, None)
 
 
-def test_only_once_what_stands_twice(spool: Spool, store: NftbanStore, journal: Journal) -> None:
-    """A task that stands in two places is one row, and accounted for once."""
+def test_a_task_in_two_places_is_one_row(
+    spool: Spool, store: NftbanStore, journal: Journal
+) -> None:
+    """It is accounted for once."""
     (task,) = dead_tasks(store, 1)
     data = Path(spool.dlq, f"{task.id}.task").read_bytes()
     Path(spool.pending, f"{task.id}.task").write_bytes(data)
@@ -319,27 +321,21 @@ def test_without_its_image_nothing_is_taken_back(store: NftbanStore, journal: Jo
         carried_out(store, journal, unknown)
 
 
-def test_what_is_refused_is_put_down_again(spool: Spool, store: NftbanStore) -> None:
-    """A plan that moves nothing leaves no file locked for others."""
-    dead = dead_tasks(store, 3)
-    report = operations.apply(store, plans.freeze("promote", dead, NOW), clock)
-    others = operations.apply(NftbanStore(spool, clock), plans.freeze("purge", dead, NOW), clock)
-    assert (len(report.failed), len(others.done)) == (3, 3)
-
-
 def test_expunging_goes_on_without_a_journal(
-    store: NftbanStore, journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spool: Spool, store: NftbanStore, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What makes room on a full disk is not stopped by a journal that cannot grow; it says so."""
+    """To make room on a full disk is not stopped by a journal that cannot grow; the report has
+    that. A plan that moves nothing leaves no file locked for others."""
+    dead, asked = dead_tasks(store, 9), iter(range(9))
+    assert len(operations.apply(store, plans.freeze("promote", dead, NOW), clock).failed) == 9
     monkeypatch.setattr(operations, "GROUP", 3)
-    plan = plans.freeze("expunge", dead_tasks(store, 9), NOW)
-    asked = iter(range(9))
 
     def lose() -> str:
         if next(asked) == 1:
-            Path(journal.folder).rename(tmp_path / "away")
+            Path(journal.folder).rename(f"{journal.folder}.away")
         return ""
 
-    report = carried_out(store, journal, plan, allowed=lose)
+    theirs = NftbanStore(spool, clock)
+    report = carried_out(theirs, journal, plans.freeze("expunge", dead, NOW), allowed=lose)
     assert len(report.done) == 9 and "removed meanwhile" in report.trouble
     assert tasks_in(store) == []

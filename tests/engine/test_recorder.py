@@ -230,13 +230,12 @@ def test_what_is_not_ours_is_set_aside(spot: Spot, spoil: str) -> None:
     assert (folder / "theirs").read_bytes() == b""
 
 
-def test_what_a_link_leads_to_is_not_recorded_in(spot: Spot, tmp_path: Path) -> None:
-    """A folder that is a link is refused with one line, and nothing is written behind it."""
-    elsewhere = tmp_path / "elsewhere"
+def test_a_folder_that_is_a_link_is_refused(spot: Spot, tmp_path: Path) -> None:
+    """With one line, and nothing is written behind the link."""
+    elsewhere, folder = tmp_path / "elsewhere", Path(spot.folder)
     elsewhere.mkdir()
-    desk = Path(spot.folder).parent
-    desk.mkdir()
-    (desk / "recorder").symlink_to(elsewhere)
+    folder.parent.mkdir()
+    folder.symlink_to(elsewhere)
     with closing(Recorder(spot)) as writer:
         told = writer.write(a_sample())
     assert told.role is Role.IDLE

@@ -37,7 +37,6 @@ from tests.mail.smtpd import (  # fmt: skip
     silent,
     swallowing,
 )
-from tests.tables import each
 
 TASK = Task("e7b1", "mail", State.ACTIVE, 1_795_170_000.0)
 SENDER, RECIPIENT = "us@example.org", "admin@example.com"
@@ -89,8 +88,9 @@ def pem(tmp_path: Path) -> Certificate:
 
 
 def test_a_mail_arrives_byte_for_byte() -> None:
-    """The server has what was put into wire form, freed of what SMTP adds; every byte from 0 to 255
-    goes through, announced as 8-bit."""
+    """The server has the text that was put into wire form, without the dots that SMTP adds; every
+    byte from 0 to 255 goes through, announced as 8-bit. Wherever one piece of a mail ends and the
+    next begins, nothing is lost there and nothing added."""
     texts = [(HEADERS + "\n" + body).encode() for body in BODIES]
     texts.append(b"Subject: x\n\n" + bytes(c for c in range(256) if c not in b"\r\n") + b"\n")
     with Server() as server:
@@ -100,16 +100,15 @@ def test_a_mail_arrives_byte_for_byte() -> None:
     assert {mail[:3] for mail in server.mails} == {("here.example.org", SENDER, (RECIPIENT,))}
     assert any(line.endswith("BODY=8BITMIME") for line in server.commands)
 
-
-@each("size", [CHUNK - 3, CHUNK - 2, CHUNK - 1, CHUNK, 3 * CHUNK + 1])
-def test_a_mail_of_several_pieces_arrives_whole(size: int) -> None:
-    """Wherever one piece ends and the next begins, nothing is lost there and nothing added."""
-    lines = b"Subject: x\r\n\r\n" + b"..\r\n" * (size // 4 - 10)
-    contents = lines + b"x" * (size - len(lines) - 5) + b"\r\n.\r\n"
-    assert len(contents) == size
+    pieces = []
+    for size in (CHUNK - 3, CHUNK - 2, CHUNK - 1, CHUNK, 3 * CHUNK + 1):
+        lines = b"Subject: x\r\n\r\n" + b"..\r\n" * (size // 4 - 10)
+        pieces.append(lines + b"x" * (size - len(lines) - 5) + b"\r\n.\r\n")
+        assert len(pieces[-1]) == size
     with Server() as server:
-        send(server, contents)
-    assert server.mails[0].data == unwired(contents)
+        for contents in pieces:
+            send(server, contents)
+    assert [mail.data for mail in server.mails] == [unwired(contents) for contents in pieces]
 
 
 def test_the_null_sender_and_odd_addresses_arrive_as_they_are_written() -> None:
@@ -171,32 +170,31 @@ def test_a_mail_that_could_smuggle_reaches_no_server() -> None:
 # ---- what the server says
 
 
-@each("stage", ["mail", "rcpt", "data", "body"])
-def test_a_no_for_now_is_tried_again_and_one_for_ever_is_not(stage: str) -> None:
+def test_4xx_is_tried_again_and_5xx_is_not() -> None:
     """4xx fails the attempt, 5xx the mail, at every stage; the words are the server's, and equal
     words behind two codes are two errors, with the codes in their patterns."""
-    answers: dict[str, Any] = {
-        stage: ["450 4.2.0 not now, u7", "452 4.2.0 not now, u8", "550 5.1.1 no such user"]
-    }
-    with Server(**answers) as server:
-        busy, full = failure(Failed, server), failure(Failed, server)
-        never = failure(Fatal, server)
-        send(server)
-    assert busy.startswith("unavailable_450: 450 4.2.0 not now, u7")
-    assert never.startswith("rejected_550: 550 5.1.1 no such user")
-    assert len(server.mails) == 1
-    assert [code(busy), code(full)] == ["450", "452"]
-    assert fold(busy).startswith("unavailable_450: 450 4.2.0 not now, u# - ")
-    assert mark(fold(busy)) != mark(fold(full))
+    for stage in ("mail", "rcpt", "data", "body"):
+        later = ["450 4.2.0 not now, u7", "452 4.2.0 not now, u8"]
+        answers: dict[str, Any] = {stage: [*later, "550 5.1.1 no such user"]}
+        with Server(**answers) as server:
+            busy, full = failure(Failed, server), failure(Failed, server)
+            never = failure(Fatal, server)
+            send(server)
+        assert busy.startswith("unavailable_450: 450 4.2.0 not now, u7")
+        assert never.startswith("rejected_550: 550 5.1.1 no such user")
+        assert len(server.mails) == 1
+        assert [code(busy), code(full)] == ["450", "452"]
+        assert fold(busy).startswith("unavailable_450: 450 4.2.0 not now, u# - ")
+        assert mark(fold(busy)) != mark(fold(full))
 
 
-@each("stage", ["greeting", "ehlo"])
-def test_a_server_that_takes_nothing_at_all_may_do_so_later(stage: str) -> None:
-    """A no before the mail is about the server, not the mail: what an operator can mend. A server
-    that only does not know EHLO is greeted by HELO."""
-    answers: dict[str, Any] = {stage: "554 5.3.2 closed", "helo": "554 5.3.2 closed"}
-    with Server(**answers) as server:
-        assert failure(Failed, server).startswith("unavailable_554: 554 5.3.2 closed")
+def test_a_refusal_before_the_mail_is_about_the_server() -> None:
+    """An operator can mend it: the mail is tried again. A server that only does not know EHLO is
+    greeted by HELO."""
+    for stage in ("greeting", "ehlo"):
+        answers: dict[str, Any] = dict.fromkeys([stage, "helo"], "554 5.3.2 closed")
+        with Server(**answers) as server:
+            assert failure(Failed, server).startswith("unavailable_554: 554 5.3.2 closed")
     with Server(ehlo="502 5.5.1 what?") as server:
         send(server)
     assert server.mails[0].helo == "here.example.org"
@@ -255,29 +253,28 @@ def test_a_server_that_dribbles_is_left_in_time() -> None:
     assert said.startswith("timeout: not done within 0.5 s")
 
 
-def test_an_attempt_that_is_cancelled_ends_at_once() -> None:
-    """Whoever stops the worker need not wait for a server."""
+def test_a_cancelled_attempt_ends_now() -> None:
+    """A worker that is stopped need not wait for a server."""
     with Server(data=STALL) as server:
         said = failure(Failed, server, cancelled=server.stalled.is_set)
     assert said.startswith("unavailable_stopped: it was stopped - DATA")
 
 
-def test_a_mail_that_was_accepted_is_sent_whatever_comes_then() -> None:
-    """Nothing that the server does to QUIT undoes its yes."""
+def test_an_accepted_mail_is_sent_whatever_follows() -> None:
+    """No answer of the server to QUIT undoes its yes."""
     with Server(quit=DROP) as server:
         send(server)
     assert len(server.mails) == 1
 
 
-def test_where_nobody_is_the_word_says_why() -> None:
-    """Refused, unknown, silent: each is a failure to be tried again, told apart by its word."""
+def test_a_host_without_a_server_is_tried_again() -> None:
+    """Refused, unknown, silent: each is a failure, told apart by its word."""
     with refusing() as port:
         assert failure(Failed, port).startswith("connect_refused: ")
     with silent() as port:
         assert failure(Failed, port, timeout=0.2).startswith("timeout: ")
     with swallowing() as port:
-        said = failure(Failed, port, connect_timeout=0.2)
-        assert said.startswith("connect_timeout: ")
+        assert failure(Failed, port, connect_timeout=0.2).startswith("connect_timeout: ")
     said = failure(Failed, 25, host="nowhere.invalid", tls="none")
     assert said.startswith("dns_not_found: ")
 
