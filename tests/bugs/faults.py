@@ -123,7 +123,7 @@ FAULTS: tuple[Fault, ...] = (
            "            self._lock.check()",
            "        log = self._services.log")),
     fault("ignores the other program's lock", "two programs work on one queue",
-          "engine/locks.py", "tests/engine/test_locks.py::test_the_real_programs_lock_is_respected",
+          "engine/locks.py", "tests/engine/test_locks.py::test_the_lock_of_a_living_process_is_judged_by_its_age",
           ("        if not there or pid == scene.here.pid:", "        if True:")),
     fault("kills by number", "a process that was given the holder's number meanwhile is killed",
           "engine/breaker.py",
@@ -197,7 +197,7 @@ FAULTS: tuple[Fault, ...] = (
     fault("is sure after the last dot",
           "a mail that may have been accepted is said not to have been",
           "engine/mail/smtp.py",
-          "tests/engine/test_smtp_handler.py::test_a_connection_that_breaks_after_the_last_dot_leaves_a_doubt",
+          "tests/engine/test_smtp_handler.py::test_a_broken_connection_leaves_a_doubt_only_after_the_last_dot",
           ("        self._ended, self._doing = True,",
            "        self._ended, self._doing = False,")),
 )  # fmt: skip

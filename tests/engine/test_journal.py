@@ -1,4 +1,4 @@
-"""The journal: believed for what it says and no further, whoever wrote it, and whatever was cut."""
+"""The journal's files: cut, noise, planted and foreign files, masked addresses, locks."""
 
 import json
 import os
@@ -160,7 +160,9 @@ def test_a_line_of_nonsense_changes_nothing(journal: Journal) -> None:
         assert believed(journal) == [], wrong
 
 
-def test_what_lies_in_its_place_is_named(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_file_is_named_and_not_opened(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A link, a FIFO, a second name, a socket or a folder is neither opened nor waited for: it is
     listed, with the reason."""
     written(journal, a_plan())
@@ -216,7 +218,7 @@ def test_only_its_own_names_are_opened(journal: Journal) -> None:
             journal.resume(op)
 
 
-def test_what_is_said_first_holds(journal: Journal) -> None:
+def test_the_first_line_about_a_row_holds(journal: Journal) -> None:
     """A second intent, row or outcome for the same is passed by."""
     path, _ = written(journal, a_plan())
     (before,) = believed(journal)
@@ -293,7 +295,7 @@ def test_no_other_process_writes_while_it_runs(
 
 @pytest.mark.parametrize("lose", ["file", "folder", "replaced"])
 def test_a_journal_that_is_removed_is_noticed(lose: str, journal: Journal) -> None:
-    """Nothing is said to be written down in a file that nobody can find any more."""
+    """Nothing is reported as written to a file that was removed or replaced."""
     pen = journal.begin(US._replace(verb="retry"), a_plan())
     folder = Path(journal.folder)
     if lose == "file":

@@ -1,4 +1,4 @@
-"""What foreign bytes say, and that nothing they hold can harm whoever looks at them."""
+"""Mails, HTML, JSON and other bytes as text: decoded, bounded in time and size, and inert."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ SOME = {"10,000 mails in one another", "a header of a megabyte"}
 
 @pytest.mark.parametrize("some", [SOME, pytest.param({*HOSTILE} - SOME, marks=pytest.mark.deep)])
 def test_no_bytes_keep_it_busy(some: set[str]) -> None:
-    """Whatever somebody wrote, looking at it takes moments, and ends in a bounded text."""
+    """To decode any bytes takes moments, and ends in a bounded text."""
     for kind in some:
         began = time.process_time()
         said = letter.read(HOSTILE[kind])

@@ -1,4 +1,4 @@
-"""Rates: never more than allowed, whoever spends, and nothing is lost to clocks or damage."""
+"""Token buckets in a file: rates, bursts, rivals, clocks that were set, and damaged lines."""
 
 from collections.abc import Callable
 from math import inf
@@ -14,7 +14,7 @@ from tests.engine.lockers import Child, tell
 NOW = 1_800_000_000
 
 
-def test_what_buckets_hold_tells_when_a_kind_may_go_on() -> None:
+def test_a_kind_waits_for_the_slowest_of_its_buckets() -> None:
     """It waits for the slowest of those that it draws on, and for no other."""
     empty = Left(WHOLE, 0, 5, NOW + 9.0)
     for buckets, when in (
@@ -162,7 +162,7 @@ def test_rivals_never_spend_more_than_is_there(path: str, start: Callable[..., C
     assert Path(path).read_text() == f" {700 * 3600} {NOW}\nmail 0 {NOW}\n"
 
 
-def test_what_is_left_is_told_and_not_taken(path: str, clock: Clock) -> None:
+def test_to_ask_for_the_tokens_left_spends_none(path: str, clock: Clock) -> None:
     """Each bucket says how many it holds and when the next comes; a full one waits for none."""
     buckets = Buckets(path, {"mail": Rate.of(60), "none": Rate(0, 0)}, clock)
     buckets.spend("mail")

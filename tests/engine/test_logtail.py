@@ -1,4 +1,4 @@
-"""Logs: every line once, through rotation and truncation, whatever stands in it."""
+"""A log followed by polls: parsed lines, rotation, truncation, long lines, shared logs."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def log(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def follow(log: Path) -> Iterator[Callable[..., Tail]]:
-    """Follow the log; let go of it in the end."""
+    """Follow the log; it is closed in the end."""
     tails: list[Tail] = []
 
     def start(backlog: int = logtail.BACKLOG) -> Tail:

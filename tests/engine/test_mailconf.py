@@ -1,4 +1,4 @@
-"""How mail is sent from a place: every source, in order, for whom it counts, what is wrong."""
+"""Mail settings: YAML, environment and mail.conf, their order, and errors in one line."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ NOT_MEANT: tuple[tuple[dict[str, object], str], ...] = (
 )
 
 
-def test_what_cannot_be_meant_is_one_line(tmp_path: Path) -> None:
+def test_an_invalid_setting_is_one_line(tmp_path: Path) -> None:
     """With where it is, and what was expected, also when a whole file is loaded; a key of the relay
     that is one level too high says where it belongs; no method at all is still no method."""
     for said, words in NOT_MEANT:
@@ -168,7 +168,7 @@ def kept(**environ: str) -> MailSettings:
     return mailconf.as_far_as_meant({"company": "ACME"}, ROOT, f"{ROOT}/log", environ)
 
 
-def test_what_can_be_meant_is_known_beside_what_cannot(tmp_path: Path) -> None:
+def test_valid_settings_count_beside_invalid_ones(tmp_path: Path) -> None:
     """Whom mail is for is known though the port, or the number of tries, is not, or a file cannot
     be read; of the folders that may be mailed from only the data folder is left."""
     known = {"NFTBAN_MAIL_RECIPIENT": "ops@example.com", "NFTBAN_MAIL_MAX_FILE_SIZE": "1"}
@@ -184,7 +184,7 @@ def test_what_can_be_meant_is_known_beside_what_cannot(tmp_path: Path) -> None:
 
 
 def test_every_field_can_be_said_somewhere() -> None:
-    """No setting is there that nobody can set, and the secret is among the variables."""
+    """Each setting can be set in some source, and the secret is among the variables."""
     sayable = {*mailconf._MAIL, *mailconf._RELAY, "host", "password"} - {"relay"}
     assert {*MailSettings._fields} <= sayable | {"templates"}
     assert foreign.SECRET in mailconf.VARIABLES

@@ -100,7 +100,7 @@ REFUSED: dict[str | bytes, str] = {
 }
 
 
-def test_what_is_no_metrics_is_refused(
+def test_a_file_without_metrics_is_refused(
     said: Callable[[str | bytes], Samples], tmp_path: Path
 ) -> None:
     """A file in another format is refused with the line, in text that is safe to show; a FIFO is

@@ -1,4 +1,4 @@
-"""Notes on tasks: what is written stays, whoever writes beside it, and nothing else is believed."""
+"""Notes on tasks in a file: add, delete, sweep, rival writers, full disks, planted files."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_each_note_of_two_writers_is_kept(notes: Notes) -> None:
 
 
 def test_dropping_keeps_mode_and_owner_and_only_what_counts(notes: Notes) -> None:
-    """Written anew, the file is as short as can be, and for the same people."""
+    """Rewritten, the file is as short as can be, and for the same people."""
     for text in ("one", "", "two"):
         notes.add("a", text, "ana")
     notes.add("b", "three", "bob")
@@ -177,7 +177,7 @@ def test_dropping_keeps_mode_and_owner_and_only_what_counts(notes: Notes) -> Non
 
 
 @pytest.mark.parametrize("what", ["a link", "a FIFO", "a second name", "too much"])
-def test_what_lies_in_its_place_is_not_touched(notes: Notes, tmp_path: Path, what: str) -> None:
+def test_a_planted_file_is_not_touched(notes: Notes, tmp_path: Path, what: str) -> None:
     """A link, a FIFO, a second name for another file or a file beyond the limit is neither read nor
     written, and said."""
     other = tmp_path / "other"

@@ -115,7 +115,7 @@ RIVALS = st.lists(
     left_out=st.sets(st.integers(0, 7)),
     cut=st.lists(st.integers(1, 4), max_size=4),
 )
-def test_whatever_rivals_do_the_sums_add_up(
+def test_rivals_change_no_sum(
     kind: str, rivals: list[tuple[int, int, str]], verb: str, left_out: set[int], cut: list[int]
 ) -> None:
     """In whatever order rivals come between, each row ends once, no task is touched by two, what
@@ -154,7 +154,7 @@ def test_whatever_rivals_do_the_sums_add_up(
 
 
 def test_an_undo_among_rivals_takes_nothing_from_them(store: NftbanStore, journal: Journal) -> None:
-    """What somebody else moved, edited or ran since is not taken back, even after the dry run."""
+    """A task that another moved, edited or ran since is not undone, even after the dry run."""
     first = carried_out(store, journal, plans.freeze("retry", dead_tasks(store, 5), NOW))
     operation = journal.operation(first.op)
     assert operation is not None
@@ -210,7 +210,7 @@ def test_a_verb_changes_no_error_that_its_edge_does_not_name() -> None:
 
 
 @pytest.mark.parametrize("kind", ["memory", "nftban"])
-def test_what_ran_since_is_not_taken_for_ours(kind: str) -> None:
+def test_a_task_that_ran_since_is_not_taken_for_ours(kind: str) -> None:
     """A task that was attempted, or never its turn, is not said to be as we left it."""
     with a_place(kind) as (open_store, journal):
         store = open_store()

@@ -1,4 +1,4 @@
-"""Decisions: the contract's tables as tests, and laws that hold whatever the numbers."""
+"""Retry waits, due times, token buckets, and the sentences that say why a task waits."""
 
 from dataclasses import replace
 from math import inf, nan

@@ -108,7 +108,7 @@ VALUE = st.text(max_size=20) | HOSTILE.map(lambda data: data.decode("utf-8", "su
 
 @examples(150)
 @given(st.lists(VALUE, min_size=1, max_size=5))
-def test_what_is_written_is_read_back(values: list[str]) -> None:
+def test_a_written_value_is_read_back(values: list[str]) -> None:
     """The reader gives back what the writer was given, in ASCII and on one line."""
     named = {f"K{number}": value for number, value in enumerate(values)}
     read = files.parse_assignments(files.assignments(named), named.__contains__)
@@ -130,7 +130,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 @examples(150)
 @given(st.randoms(use_true_random=False))
 def test_any_task_file_is_read_or_refused(rng: random.Random) -> None:
-    """A task file that somebody has been at is a record whose name is safe, or it is refused."""
+    """A task file edited by hand is a record whose name is safe, or it is refused."""
     try:
         record = form.parse(fuzz.foreign_task(rng), fuzz.IDENT)
     except Refused as refused:
@@ -144,7 +144,7 @@ def test_any_task_file_is_read_or_refused(rng: random.Random) -> None:
 
 @pytest.fixture
 def spool(tmp_path: Path) -> Path:
-    """A mail spool with one mail, and beside it a file that is nobody's business."""
+    """A mail spool with one mail, and beside it a file that may not be read."""
     mail = tmp_path / "mailspool" / "mail-1"
     mail.mkdir(parents=True)
     (mail / "meta.sh").write_text("mail")

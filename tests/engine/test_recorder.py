@@ -206,7 +206,7 @@ SPOILT: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("spoil", SPOILT)
-def test_what_is_not_ours_is_set_aside(spot: Spot, spoil: str) -> None:
+def test_a_file_that_is_not_ours_is_quarantined(spot: Spot, spoil: str) -> None:
     """It is refused by who reads, and renewed by who writes, with one line; no link is followed."""
     folder = Path(spot.folder)
     folder.mkdir(parents=True)

@@ -317,7 +317,7 @@ def test_a_counter_speaks_where_no_log_does(place: Place, tmp_path: Path) -> Non
     assert result.progress.tally.delivered == 4
 
 
-def test_what_was_left_is_gone_on_with(place: Place) -> None:
+def test_an_interrupted_replay_is_gone_on_with(place: Place) -> None:
     """Let go of half-way, the rest is in the dead-letter queue, and the journal goes on with it:
     each task is sent once, by the one or the other."""
     place.works = 3
@@ -423,7 +423,7 @@ def test_a_refusal_leaves_the_rest_where_it_is(place: Place) -> None:
 
 
 def test_two_replays_share_one_bucket(place: Place) -> None:
-    """Of two at once, on threads of their own, neither has tokens that the other spent."""
+    """Of two on threads of their own, neither has tokens that the other spent."""
     place.works = 4
     tasks = place.dead(*["ok"] * 40)
     began = place.now

@@ -28,7 +28,7 @@ class Errors(NamedTuple):
 
 
 def an_id(kind: str = "mail_send") -> str:
-    """A task that nobody had before."""
+    """The id of a new task."""
     return f"20261120T094115Z-{kind}-{next(NUMBERS):08x}"
 
 

@@ -112,7 +112,7 @@ def test_a_mail_arrives_byte_for_byte() -> None:
 
 
 def test_the_null_sender_and_odd_addresses_arrive_as_they_are_written() -> None:
-    """A bounce is from nobody; quotes and the address of a host stay what they are."""
+    """A bounce has the null sender; quotes and the address of a host stay what they are."""
     with Server() as server:
         send(server, sender="<>")
         send(server, sender="")
@@ -425,7 +425,7 @@ def test_a_small_mail_waits_for_no_acknowledgement(monkeypatch: pytest.MonkeyPat
     assert (first, delays) == ([MAIL], [1])
 
 
-def test_what_is_beyond_ascii_needs_a_server_that_takes_it() -> None:
+def test_text_beyond_ascii_needs_a_server_that_takes_it() -> None:
     """To any other the mail can never go, and the missing extension is named; addresses go as UTF-8
     where that is offered."""
     with listening(offering()) as (port, heard):
@@ -439,7 +439,7 @@ def test_what_is_beyond_ascii_needs_a_server_that_takes_it() -> None:
     assert heard[2] == "RCPT TO:<üser@example.com>\r\n".encode()
 
 
-def test_what_cannot_be_read_is_no_failure_of_the_mail() -> None:
+def test_unreadable_contents_are_no_failure_of_the_mail() -> None:
     """It is given back, uncounted, for an hour: before anybody is called, and while it is sent."""
 
     class Failing(io.BytesIO):

@@ -1,4 +1,4 @@
-"""What is handed to syslog, byte for byte, and that nobody waits for it."""
+"""Datagrams to syslog: their bytes, the setting, and that no call waits for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Foreign text: whatever comes in, what goes out is safe to show, to log and to store."""
+"""Foreign text made safe to show, to log and to store; host names in ASCII."""
 
 import sys
 import unicodedata
@@ -52,7 +52,7 @@ def test_a_host_s_name_is_told_in_ascii_or_refused() -> None:
 
 
 @given(ANY)
-def test_what_is_shown_is_one_line_of_as_many_characters(foreign: str) -> None:
+def test_shown_text_is_one_line_of_as_many_characters(foreign: str) -> None:
     """Nothing is lost but the harm and U+FE0F: what is printable stays in its place."""
     shown = text.shown(foreign)
     foreign = foreign.replace("\ufe0f", "")
@@ -61,7 +61,7 @@ def test_what_is_shown_is_one_line_of_as_many_characters(foreign: str) -> None:
     assert text.shown(shown) == shown
 
 
-def test_what_would_act_is_replaced() -> None:
+def test_a_harmful_character_is_replaced() -> None:
     """Each harmful character becomes one replacement character, and only a newline ends a line;
     what is cut from a long text is counted."""
     shown = {

@@ -1,4 +1,4 @@
-"""What is known of each transport: from real files, as they are written, rotated and spoilt."""
+"""Transports of mail: windows and faults from the mail log and metrics, rotated and spoilt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to make of a lock: the verdict with its certainty, what a repeat would be, the rate."""
+"""Triage of a lock: the verdict with its certainty, duplicates on a repeat, the rate."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ NOT_ACCEPTED = [
 ]
 
 
-def test_what_a_line_says_of_a_repeat() -> None:
+def test_a_line_says_that_a_mail_was_accepted() -> None:
     """A line that says that it was accepted, sent or completed; what takes that back does not."""
     assert [text for text in ACCEPTED if not accepts(a_line(text))] == []
     assert [text for text in NOT_ACCEPTED if accepts(a_line(text))] == []

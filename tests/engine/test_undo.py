@@ -1,4 +1,4 @@
-"""What operators did is written down, and can be taken back, byte for byte."""
+"""Undo of an operation, byte for byte, and operations that a crash left open."""
 
 import fcntl
 import zlib
@@ -91,7 +91,7 @@ VERBS = [
 
 
 @pytest.mark.parametrize(("verb", "state", "values"), VERBS)
-def test_what_is_taken_back_is_as_it_was(
+def test_an_undo_restores_every_byte(
     verb: str,
     state: State,
     values: dict[str, object],
@@ -133,7 +133,7 @@ def test_an_undo_can_be_undone(store: Store, journal: Journal) -> None:
     assert back.accounted == len(plan.rows) == 4
 
 
-def test_what_died_long_ago_comes_back_as_held(
+def test_a_task_that_died_long_ago_comes_back_as_held(
     on_disk: NftbanStore, spool: Spool, journal: Journal
 ) -> None:
     """A dead task that the next run would delete is put where it stays, with its bytes."""
@@ -196,11 +196,11 @@ def put_on_the_desk(spool: Spool, ident: str) -> None:
     path.rename(f"{spool.desk}/D.{ident}.dlq.trash.{crc:08x}.1-0-1")
 
 
-def test_what_is_being_moved_is_not_said_to_be_left(
+def test_an_operation_with_a_moving_task_is_not_dropped(
     on_disk: NftbanStore, spool: Spool, journal: Journal
 ) -> None:
-    """While somebody moves one of its tasks an operation is not dropped; afterwards what was moved
-    is done, and only the others are left as they are."""
+    """While another process moves one of its tasks an operation is not dropped; afterwards that
+    task is done, and only the others are left as they are."""
     operation = left_open(on_disk, journal, "purge")
     moving = tasks_in(on_disk, State.DEAD)[0]
     put_on_the_desk(spool, moving.id)
@@ -257,7 +257,7 @@ def staged(spool: Spool) -> list[Path]:
 
 def test_nobody_is_said_to_carry_out_what_is_only_looked_at(journal: Journal) -> None:
     """While it is found out what became of an interrupted operation, it is interrupted all the
-    same: nobody else takes whoever looks for the one that carries it out."""
+    same: no other process takes this one for the one that carries it out."""
     meanwhile: list[bool] = []
 
     class Slow(MemoryStore):

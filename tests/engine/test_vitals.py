@@ -1,4 +1,4 @@
-"""What a process does: real processes as /proc shows them, and what lies between two readings."""
+"""The holder of a lock in /proc: state, CPU, I/O, children, files, between two readings."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def refusing(*endings: str) -> Proc:
     return Proc(*parts, each().clock)  # type: ignore[arg-type]
 
 
-def test_what_may_not_be_read_is_unknown_with_its_reason() -> None:
+def test_a_hidden_value_is_unknown_with_its_reason() -> None:
     """Another user's I/O, files and children are `?`, and why; what is known is told."""
     proc = refusing("/io", "/fd", "/task", "/wchan")
     before, now = take(os.getpid(), proc=proc), take(os.getpid(), proc=proc)
@@ -201,7 +201,7 @@ def test_foreign_words_are_inert() -> None:
 # ---- between two readings
 
 
-def test_what_was_done_between_two_readings() -> None:
+def test_cpu_and_io_between_two_readings() -> None:
     """A worker that waits for its busy handler is at work; what an older child did does not count,
     nor does waking up now and then. Too close to one another, or of two processes, two readings say
     nothing of what was done."""

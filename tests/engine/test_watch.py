@@ -1,4 +1,4 @@
-"""Hearing of folders: what is told, what is not, and what happens when the kernel loses count."""
+"""inotify on folders and its fallbacks: names, lost events, folders made again, polling."""
 
 from __future__ import annotations
 
@@ -228,14 +228,16 @@ def told_by(tower: Tower, count: int) -> list[set[str] | str]:
         return [told.next() for _ in range(count)]
 
 
-def test_a_bell_that_names_what_changed_is_passed_on() -> None:
+def test_names_of_a_change_source_are_passed_on() -> None:
     """Names are told as they are; where a bell cannot name what has changed, it is everything."""
     tower = Tower((), {"one"}, (), None, ["two", "two"])
     assert told_by(tower, 3) == [{"one"}, EVERYTHING, {"two"}]
     assert tower.opened == 2
 
 
-def test_what_happened_while_a_bell_was_deaf_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_failed_change_source_everything_is_scanned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """After a bell failed everything is looked at, and once more when it is heard again."""
     monkeypatch.setattr(watch, "RETRY", 0.0)
     tower = Tower((), {"one"}, Unavailable("locked"), (), {"two"})

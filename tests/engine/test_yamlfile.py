@@ -31,7 +31,7 @@ def read(request: pytest.FixtureRequest) -> Reader:
     return found
 
 
-def test_what_is_within_the_limits_is_read(read: Reader) -> None:
+def test_yaml_within_the_limits_is_read(read: Reader) -> None:
     """Anchors, merge keys, depth and length up to the limits make the values they stand for."""
     merged = b"base: &b {x: 1}\nmine: {<<: *b, y: 2}\n"
     assert read(b"") is None
@@ -71,7 +71,7 @@ BEYOND = {
 }
 
 
-def test_what_is_beyond_a_limit_is_one_line(read: Reader) -> None:
+def test_yaml_beyond_a_limit_is_one_line(read: Reader) -> None:
     """A file beyond a limit, or no YAML, is refused in one line before values are made of it."""
     for data, why in BEYOND.items():
         with pytest.raises(BadYaml) as caught:
