@@ -39,13 +39,9 @@ NO_CALLS = ("fspath", "sysconf", "fsencode", "_exit", "time", "clock_gettime")
 """but for these."""
 
 
-# ---- children that do as they are told
-
-
 class Actor:
     """A child that does one thing for each line. It blocks all signals, so that one which it gets
-    stays on record, or ends it if it is SIGKILL.
-    """
+    stays on record, or ends it if it is SIGKILL."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
@@ -189,8 +185,6 @@ def _is_system_call(function: object) -> bool:
     module = getattr(function, "__module__", None) or type(owner).__module__
     return module in SYSTEM_CALLS and getattr(function, "__name__", "") not in NO_CALLS
 
-
-# ---- games
 
 Twist: TypeAlias = Callable[[str, Actor, Actor], tuple[Actor, ...]]
 """What becomes of the holder (or is done by the other breaker) while a breaker is stopped; who

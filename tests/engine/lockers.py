@@ -64,10 +64,7 @@ class Clocks(TypedDict):
 
 def later(seconds: float) -> Clocks:
     """The clocks as they will be so many seconds from now."""
-    return {
-        "clock": lambda: time.time() + seconds,
-        "uptime": lambda: lockfile.uptime() + seconds,
-    }
+    return {"clock": lambda: time.time() + seconds, "uptime": lambda: lockfile.uptime() + seconds}
 
 
 AN_HOUR_ON = later(3600)

@@ -53,9 +53,7 @@ def test_who_can_redirect_a_file_decides(
     """The file's owner, and where that is root, the owner of the folder."""
     inner = made(folder / "inner", around, mode, is_folder=True)
     path = made(inner / "file", file, 0o644)
-
     found = accounts.owner_at(str(path))
-
     assert (found and found.uid) == expected
 
 
@@ -67,9 +65,7 @@ def test_an_outer_folder_or_a_link_of_another_user_decides(folder: Path) -> None
     own = made(folder / "own", 0, 0o755, is_folder=True)
     link = own / "link"
     link.symlink_to(path)
-
     found = [accounts.owner_at(str(p)) for p in (path, link, inner, inner / "missing")]
-
     assert [account and account.uid for account in found] == [ONE] * 4
 
 
@@ -87,7 +83,6 @@ def test_where_no_rights_are_safe_the_path_is_refused(
     """The message says whose it is, and what was expected."""
     inner = made(folder / "inner", around, mode, is_folder=True)
     path = made(inner / "file", file, 0o644)
-
     with pytest.raises(accounts.Unsafe, match=words):
         accounts.owner_at(str(path))
 
@@ -96,7 +91,6 @@ def test_a_folder_that_a_group_can_write_is_refused_to_root(folder: Path) -> Non
     """Members of the group could put a journal beside a file of root's."""
     inner = made(folder / "inner", 0, 0o775, is_folder=True)
     os.chown(inner, 0, ONE)
-
     with pytest.raises(accounts.Unsafe, match=f"group {ONE}"):
         accounts.owner_at(str(made(inner / "file", 0, 0o644)))
 
@@ -147,8 +141,6 @@ def test_rights_that_cannot_be_switched_are_an_error(
     """On a machine whose call is not known nothing is done, and root's rights are back."""
     account = accounts.owner_at(str(made(folder / "file", ONE, 0o600)))
     monkeypatch.setattr(accounts, "_SETGROUPS", {})
-
     with pytest.raises(PermissionError, match="cannot change groups"), accounts.files_as(account):
         pytest.fail("not reached")
-
     assert made(folder / "roots", 0, 0o600).stat().st_uid == 0

@@ -77,9 +77,7 @@ def test_a_bucket_ends_where_the_next_begins_and_is_a_filter(indexed: Indexed) -
     filter of a bucket finds exactly the tasks that are counted there."""
     minutes = [-3, 0, 4.9, 5, 9.9, 10, 39, 40, 1279, 1280, 99_999]
     reader = indexed([a_task(n, m) for n, m in enumerate(minutes)])
-
     table = ages.ask(reader, Query(), "destination", NOW)
-
     assert table.total == AgeRow("TOTAL", (3, 2, 1, 1, 1, 0, 0, 0, 1, 2))
     assert table.rows == (AgeRow("", table.total.counts),)
     found = [reader.count(Query(filter=parse(within(n))), NOW) for n in range(len(BOUNDS) + 1)]
@@ -122,9 +120,7 @@ def test_addresses_of_one_domain_are_one_row(indexed: Indexed) -> None:
     """As in qshape's table; and the row's name as a filter finds exactly the tasks of its row."""
     to = ["a@one.example", "b@one.example", '"q@uo"@one.example', "one.example", "c@two.example"]
     reader = indexed([replace(a_task(n), destination=t) for n, t in enumerate(to)])
-
     table = ages.ask(reader, Query(), "destination", NOW)
-
     assert [(r.name, r.total) for r in table.rows] == [("one.example", 4), ("two.example", 1)]
     for name, amount in [("one.example", 4), ("a@one.example", 1), ("example", 0)]:
         query = Query(filter=parse(f"dest={name}"))
@@ -136,9 +132,7 @@ def test_only_so_many_rows_are_told(indexed: Indexed, names: int, others: int) -
     """The rows are those with most tasks; the others are counted, and their tasks are the rest."""
     tasks = [a_task(n, destination=f"d{n % names}") for n in range(names + MOST)]
     reader = indexed(tasks)
-
     table = ages.ask(reader, Query(), "destination", NOW)
-
     assert len(table.rows) == MOST
     assert table.others == others
     assert sum(row.total for row in table.rows) == 2 * MOST
@@ -199,9 +193,6 @@ def test_every_task_is_in_one_cell(
     folder.remove()
 
 
-# ---- reading
-
-
 def a_table(*counts: int, **rows: int) -> Ages:
     """A table of these totals, with rows of so many tasks."""
     names = rows or {"": sum(counts)}
@@ -247,7 +238,6 @@ def test_a_table_is_read_as_its_manual_has_it() -> None:
 def test_what_most_of_it_is_about_is_named() -> None:
     """A row with at least half of the tasks is named; a table with one row has nothing to name."""
     ten = (10,) + (0,) * 9
-
     assert reading(a_table(*ten, gmail_com=6, outlook_com=4)).endswith("; 60% gmail.com")
     assert reading(a_table(*ten, **{"": 6, "a": 4})).endswith("; 60% without destination")
     assert "%" not in reading(a_table(*ten, a=4, b=3, c=3))
@@ -258,12 +248,8 @@ def test_what_most_of_it_is_about_is_named() -> None:
 def test_every_table_can_be_read(counts: list[int]) -> None:
     """Whatever the counts, there is one sentence that fits a line of 80 cells."""
     sentence = reading(a_table(*counts))
-
     assert bool(sentence) == bool(sum(counts))
     assert len(sentence) < 80
-
-
-# ---- what waits
 
 
 def test_what_waits_is_told(indexed: Indexed) -> None:
@@ -276,7 +262,6 @@ def test_what_waits_is_told(indexed: Indexed) -> None:
         a_task(4, 400, state=State.DEAD),
     ]
     reader = indexed(tasks)
-
     assert waiting.standing(reader, NOW) == Standing(NOW - 90 * MINUTE, 2, NOW - 60 * MINUTE)
     assert waiting.standing(reader, later).due == 3
 
@@ -285,7 +270,6 @@ def test_what_waits_is_told(indexed: Indexed) -> None:
 def test_without_a_known_age_there_is_no_oldest(indexed: Indexed, pending: int) -> None:
     """Where nothing is pending, or nothing of a known age, there is no oldest."""
     reader = indexed([a_task(n, created=0.0) for n in range(pending)])
-
     assert waiting.standing(reader, NOW) == Standing(None, pending, None)
 
 

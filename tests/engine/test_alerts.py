@@ -10,18 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engine import files
-from engine.alerts import (
-    ROOM,
-    Alert,
-    Blocked,
-    Goal,
-    Level,
-    Sight,
-    Unfinished,
-    What,
-    Where,
-    alerts,
-)
+from engine.alerts import ROOM, Alert, Blocked, Goal, Level, Sight, Unfinished, What, Where, alerts
 from engine.config import Thresholds
 from engine.events import NOBODY
 from engine.gauges import GAUGES, LAST_RUN
@@ -187,10 +176,7 @@ TABLE = [
         a_sight(queue=prom(age=1200), counts={State.PENDING: 1}),
         "WARN old metrics: queue.prom was not written for 20m -> queue",
     ),
-    (
-        due(99, queue=prom(age=1200, ran=1200), counts={State.PENDING: 12}),
-        "CRIT nothing runs",
-    ),
+    (due(99, queue=prom(age=1200, ran=1200), counts={State.PENDING: 12}), "CRIT nothing runs"),
     (
         a_sight(queue="Permission denied"),
         "WARN unreadable metrics: queue.prom: Permission denied -> queue",
@@ -207,10 +193,7 @@ TABLE = [
         "-> state pending",
     ),
     (a_sight(room=100), ""),
-    (
-        a_sight(room=99),
-        "CRIT a full disk: disk full: room for 99 tasks: see `doctor` -> queue",
-    ),
+    (a_sight(room=99), "CRIT a full disk: disk full: room for 99 tasks: see `doctor` -> queue"),
     (a_sight(room=0), "disk full: room for no task: see `doctor`"),
     (Sight("/srv/spool"), ""),
 ]
@@ -226,7 +209,6 @@ def told(alert: Alert) -> str:
 def test_each_rule(sight: Sight, expected: str) -> None:
     """One thing that is wrong is one alert, and where nothing is wrong there is none."""
     got = [told(alert) for alert in alerts(sight, NOW, Thresholds())]
-
     assert len(got) == bool(expected)
     assert all(expected in said for said in got)
     assert all(alert.leads_to.place == "/srv/spool" for alert in alerts(sight, NOW, Thresholds()))
@@ -235,7 +217,6 @@ def test_each_rule(sight: Sight, expected: str) -> None:
 def test_every_sort_of_alert_is_in_the_table() -> None:
     """No rule goes untested."""
     said = " ".join(expected for _, expected in TABLE)
-
     assert [what for what in What if f" {what}:" not in said] == []
 
 
@@ -260,16 +241,12 @@ def test_the_most_urgent_comes_first() -> None:
 def test_limits_are_the_operator_s() -> None:
     """Each number that is settled decides its own rule."""
     sight = due(
-        10,
-        counts={State.DEAD: 3},
-        dead_growth=2,
-        oldest=NOW - 600,
-        transports=[a_way(9, 1)],
+        10, counts={State.DEAD: 3}, dead_growth=2, oldest=NOW - 600, transports=[a_way(9, 1)]
     )
 
     assert alerts(sight, NOW, Thresholds()) == ()
     assert [a.what for a in alerts(sight, NOW, Thresholds(2, 2, 300, 5, 0.1))] == [
-        *(What.IDLE, What.GROWING, What.DEAD, What.OLDEST, What.TRANSPORT),
+        *(What.IDLE, What.GROWING, What.DEAD, What.OLDEST, What.TRANSPORT)
     ]
 
 
@@ -278,16 +255,11 @@ def test_whatever_is_found_stays_one_safe_line() -> None:
     lock = LockEvidence(Verdict.UNKNOWN, reason=HOSTILE)
     gone = a_sight(unavailable=HOSTILE, lock=lock, queue=HOSTILE)
     there = a_sight(lock=lock, transports=[a_way(0, 1, HOSTILE)], queue=HOSTILE)
-
     got = [*alerts(gone, NOW, Thresholds()), *alerts(there, NOW, Thresholds())]
-
     assert {alert.what for alert in got} >= {What.UNREADABLE, What.UNKNOWN_LOCK, What.TRANSPORT}
     assert [alert.what for alert in got].count(What.UNKNOWN_LOCK) == 1  # not of what is not there
     assert all(alert.words.isprintable() and len(alert.words) <= ROOM for alert in got)
     assert Goal("/srv/spool", Where.TRANSPORTS, None, HOSTILE) in [a.leads_to for a in got]
-
-
-# ---- the same from spools on a disk, by the plain look
 
 
 def write_task(root: Path, state: str, number: int, age: float = 0, due_in: float = -1) -> Path:
@@ -392,10 +364,7 @@ SPOOLS: list[tuple[Callable[[Path], object], tuple[str, ...]]] = [
         ),
     ),
     (nothing_ran, ("nothing has run for 31m",)),
-    (
-        nothing_was_written,
-        ("oldest in pending for 2h01m", "queue.prom was not written for 31m"),
-    ),
+    (nothing_was_written, ("oldest in pending for 2h01m", "queue.prom was not written for 31m")),
     (metrics_are_none, ("queue.prom: not understood",)),
 ]
 
@@ -407,18 +376,13 @@ def test_alerts_of_a_spool_on_disk(
     """`status` names each thing that is wrong in a real folder, and nothing else."""
     make_spool(tmp_path, [])
     spoil(tmp_path)
-
     status = command.run(
         ["status", str(tmp_path)], capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT
     )
-
     found = re.findall("^attention (.*)", status.stdout, re.MULTILINE)
     assert status.returncode == bool(expected), status.stdout + status.stderr
     assert len(found) == len(expected), found
     assert all(any(words in alert for alert in found) for words in expected), found
-
-
-# ---- and what only shows to somebody who goes on looking
 
 
 class Follower:
@@ -476,8 +440,7 @@ async def test_dead_tasks_that_come_are_noticed(tmp_path: Path) -> None:
 
 async def test_mail_that_no_task_sends_is_noticed(tmp_path: Path) -> None:
     """Two mails lie in the spool for longer than whoever spooled them takes to queue a task, until
-    there are tasks, of whatever state.
-    """
+    there are tasks, of whatever state."""
     async with Follower(tmp_path) as place:
         place.room.heap = Heap(2, 3600)
         while place.live.signs.sending.heap != place.room.heap:
@@ -516,5 +479,4 @@ async def test_metrics_are_held_against_what_was_counted_then(tmp_path: Path) ->
 def test_a_clock_that_is_ahead_silences_nothing() -> None:
     """A run that is dated in the future says nothing: what is due and old is still told of."""
     found = alerts(due(120, ran=NOW + 86400), NOW, Thresholds())
-
     assert What.IDLE in {alert.what for alert in found}

@@ -85,16 +85,11 @@ def left_alone(path: Path, why: str) -> None:
     before = path.read_bytes()
     told: list[str] = []
     evidence = examine(str(path), THRESHOLD, **AN_HOUR_ON)
-
     with pytest.raises(Doubt, match=why):
         freed(path, told)
-
     assert evidence.verdict is Verdict.STUCK
     assert ladder(evidence) == ()
     assert (told, path.read_bytes()) == ([], before)
-
-
-# ---- the ladder
 
 
 def test_a_stuck_holder_ends_at_sigterm(
@@ -124,16 +119,13 @@ def test_a_holder_that_does_not_end_at_sigterm_is_killed(
     path: Path, start: Start, manner: str, stopped: bool
 ) -> None:
     """A worker that ignores SIGTERM, or was stopped (SIGSTOP, Ctrl-Z) and cannot heed it, gets
-    SIGKILL after the grace.
-    """
+    SIGKILL after the grace."""
     worker = holding(start, path, manner)
     if stopped:
         worker.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, worker.pid, os.WSTOPPED)
     told: list[str] = []
-
     freed(path, told, Impatient()).release()
-
     who = f"PID {worker.pid}"
     assert told == [f"SIGTERM to {who}", f"SIGKILL to {who}", f"{who} has ended"]
     assert worker.wait() == -signal.SIGKILL
@@ -142,10 +134,8 @@ def test_a_holder_that_does_not_end_at_sigterm_is_killed(
 def test_a_holder_may_release_its_lock_at_sigterm(path: Path, start: Start) -> None:
     """A worker that ends in good order leaves nothing to take over."""
     worker = holding(start, path, POLITE)
-
     with freed(path, []) as lock:
         assert lock.taken_over == ""
-
     assert worker.wait() == 0
 
 
@@ -154,10 +144,8 @@ def test_who_does_not_end_keeps_its_lock(path: Path, start: Start) -> None:
     worker = holding(start, path, PLAIN)
     worker.send_signal(signal.SIGSTOP)
     text, told = path.read_bytes(), list[str]()
-
     with pytest.raises(Doubt, match="does not end, not even by SIGKILL"):
         freed(path, told, lambda pidfd, seconds: False)
-
     assert path.read_bytes() == text
     assert len(told) == 2
 
@@ -165,22 +153,18 @@ def test_who_does_not_end_keeps_its_lock(path: Path, start: Start) -> None:
 def test_nobody_is_waited_for_in_the_ordinary_case(path: Path) -> None:
     """A lock that nobody holds is simply taken."""
     told: list[str] = []
-
     freed(path, told).release()
     written(path, "4194304\n0\n", age=60)
     with freed(path, told) as lock:
         assert lock.taken_over == "PID 4194304 is gone"
-
     assert told == []
 
 
 def test_a_holder_at_work_is_left_alone(path: Path, start: Start) -> None:
     """Below the threshold nobody is signalled."""
     worker = holding(start, path, PLAIN)
-
     with pytest.raises(Busy, match="is at work"):
         free(str(path), THRESHOLD, say=pytest.fail, **later(THRESHOLD - 100))
-
     tell(worker)
     assert said(worker) == "released"
 
@@ -202,9 +186,6 @@ def test_another_lock_than_the_one_seen_is_left_alone(path: Path, start: Start) 
     assert said(second) == "released"
 
 
-# ---- between the steps
-
-
 def test_a_holder_that_ends_as_we_are_about_to_signal_it(path: Path, start: Start) -> None:
     """Between proof and signal a holder ends and its number is free: nobody gets the signal."""
     worker = holding(start, path, PLAIN)
@@ -214,7 +195,6 @@ def test_a_holder_that_ends_as_we_are_about_to_signal_it(path: Path, start: Star
         worker.wait()
 
     lock = free(str(path), THRESHOLD, say=end_it, **AN_HOUR_ON)
-
     assert lock.taken_over == f"PID {worker.pid} is gone"
     lock.release()
 
@@ -223,9 +203,8 @@ def test_a_holder_that_ends_as_we_are_about_to_signal_it(path: Path, start: Star
 def test_what_changes_after_sigterm_stays_sigkill(
     path: Path, start: Start, innocent: subprocess.Popen[str], news: str
 ) -> None:
-    """Before the second signal all is proven again: a sign of life, another lock, a lock that
-    is gone or names another process, and the holder is not killed.
-    """
+    """Before the second signal all is proven again: a sign of life, another lock, a lock that is
+    gone or names another process, and the holder is not killed."""
     worker = holding(start, path, DEAF)
     claim = lockfile.parse(path.read_bytes())
     assert claim is not None
@@ -256,22 +235,16 @@ def test_what_changes_after_sigterm_stays_sigkill(
     assert said(worker) == "released"
 
 
-# ---- children that keep the flock
-
-
 def test_what_a_holder_leaves_behind_ends_too(
     path: Path, start: Start, innocent: subprocess.Popen[str]
 ) -> None:
     """A handler that outlives its worker still holds the flock: it is ended as its worker was,
-    once, and the lock is had.
-    """
+    once, and the lock is had."""
     worker = holding(start, path, PARENT)
     child = int(said(worker))
     assert said(worker) == "held"
     told: list[str] = []
-
     freed(path, told).release()
-
     assert told == [
         *(f"SIGTERM to PID {worker.pid}", f"PID {worker.pid} has ended"),
         *(f"SIGTERM to PID {child}", f"PID {child} has ended"),
@@ -298,32 +271,24 @@ def test_only_who_has_the_flock_is_the_holders(path: Path, start: Start) -> None
 
 
 def test_who_took_the_flock_since_is_not_a_child(path: Path, start: Start) -> None:
-    """A process that took the flock itself, as another breaker does the moment the holder is
-    dead, is none of the dead holder's: it is left alone although the file names the dead one.
-    """
+    """A process that took the flock itself, as another breaker does the moment the holder is dead,
+    is none of the dead holder's: it is left alone although the file names the dead one."""
     worker = holding(start, path, PLAIN)
     worker.kill()
     worker.wait()
     other = start(INNOCENT, str(path))
     assert said(other) == "ready"
-
     left_alone(path, f"PID {other.pid} has the flock, but not from PID {worker.pid}")
-
     assert is_unharmed(other)
-
-
-# ---- who must not be signalled
 
 
 def test_a_forged_lock_harms_no_process(
     path: Path, start: Start, innocent: subprocess.Popen[str]
 ) -> None:
     """A file that names an innocent process with all its true numbers proves nothing, whether its
-    flock is free or the forger keeps it busy.
-    """
+    flock is free or the forger keeps it busy."""
     written(path, lockfile.compose(true_claim(innocent.pid)))
     freed(path, []).release()
-
     written(path, lockfile.compose(true_claim(innocent.pid)))
     forger = start(INNOCENT, str(path))
     assert said(forger) == "ready"
@@ -386,9 +351,6 @@ def test_who_may_not_signal_says_who_may(start: Start) -> None:
         assert said(worker) == "released"
 
 
-# ---- the real program's lock
-
-
 SCRIPT = (
     'trap "echo signalled" HUP INT QUIT USR1 USR2; echo $$ > "$1"; date +%s >> "$1"; echo ready; '
 )
@@ -399,10 +361,7 @@ def real_program(tmp_path: Path, path: Path, name: str, then: str) -> subprocess
     script = tmp_path / name
     script.write_text(SCRIPT + then)
     child = subprocess.Popen(
-        ["bash", str(script), str(path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        ["bash", str(script), str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert said(child) == "ready"
     return child
@@ -430,38 +389,31 @@ def test_the_real_program_is_ended_when_all_fits(path: Path, bash: Bash) -> None
     """A bash that names nftban, was there before its lock, and wrote it once, is ended."""
     real = bash("nftban_queue_processor.sh")
     evidence = examine(str(path), THRESHOLD, **AN_HOUR_ON)
-
     with freed(path, []) as lock:
         assert lock.taken_over == f"PID {real.pid} is gone"
-
     assert (evidence.verdict, evidence.doubt) == (Verdict.STUCK, "")
     assert real.wait() == -signal.SIGTERM
 
 
 def test_a_foreign_lock_that_does_not_fit_is_left_alone(path: Path, bash: Bash) -> None:
     """A script that does not name the real program may be anything; a lock of the real program is
-    written once, and one with a later time on its file is not believed.
-    """
+    written once, and one with a later time on its file is not believed."""
     script = bash("backup.sh")
     left_alone(path, "is no worker by its command line")
     real = bash("nftban_queue_processor.sh")
     os.utime(path, (time.time() - 60, time.time() - 60))
     left_alone(path, "was touched after it was written")
-
     assert is_unharmed(script)
     assert is_unharmed(real)
 
 
 def test_a_lock_older_than_its_process_is_stale(path: Path, bash: Bash) -> None:
     """A process of the right name that started after the lock was written got a used number: the
-    lock is taken over, and the process not signalled.
-    """
+    lock is taken over, and the process not signalled."""
     real = bash("nftban_queue_processor.sh")
     long_ago = int(time.time()) - 3000
     written(path, f"{real.pid}\n{long_ago}\n", age=3000)
-
     freed(path, []).release()
-
     assert is_unharmed(real)
 
 
@@ -469,10 +421,8 @@ def test_a_lock_older_than_its_process_is_stale(path: Path, bash: Bash) -> None:
 def test_a_clock_that_jumps_harms_no_other_program(path: Path, bash: Bash, jump: float) -> None:
     """Whatever the date says about the real program's lock, it is not signalled."""
     real = bash("nftban_queue_processor.sh")
-
     with contextlib.suppress(Busy, Doubt):
         free(str(path), THRESHOLD, say=pytest.fail, clock=lambda: time.time() + jump).release()
-
     assert is_unharmed(real)
 
 
@@ -512,14 +462,9 @@ def test_a_holder_that_claimed_a_task_lately_is_left_alone(path: Path, start: St
     """The claim is looked at again before each signal: none is sent."""
     worker = holding(start, path, PLAIN)
     now = AN_HOUR_ON["clock"]
-
     with pytest.raises(Doubt, match="a task was claimed"):
         free(str(path), THRESHOLD, say=pytest.fail, begun=lambda: now() - 40, **AN_HOUR_ON)
-
     assert worker.poll() is None
-
-
-# ---- numbers that are really given away, in a PID namespace of our own
 
 
 IN_NAMESPACE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", sys.executable, "-c")

@@ -59,9 +59,7 @@ def test_what_our_smtp_writes_is_found_by_its_code(writer: Writer, reader: Reade
     """A code behind our word for it is what a filter asks for, and tells clusters apart."""
     words = ("unavailable_450: 450 4.2.0 busy - RCPT", "unavailable_452: 452 4.2.0 busy - RCPT")
     writer.see([a_task(n, words[n % 2]) for n in range(5)])
-
     told = clusters.ask(reader, Query(), NOW)
-
     assert [(c.count, fingerprint.code(c.pattern)) for c in told] == [(3, "450"), (2, "452")]
     for cluster in told:
         query = Query(filter=parse(f"code={fingerprint.code(cluster.pattern)}"))
@@ -73,7 +71,5 @@ def test_only_the_largest_are_told(writer: Writer, reader: Reader) -> None:
     words = [f"{a}{b}{c}" for a in "abcdefgh" for b in "ghijklmn" for c in "opqrs"]
     tasks = [a_task(n, word) for n, word in enumerate(words)]
     writer.see([*tasks, a_task(9_999, words[-1])])
-
     told = clusters.ask(reader, Query(), NOW)
-
     assert (len(told), told[0].count, told[0].pattern) == (MOST, 2, words[-1])

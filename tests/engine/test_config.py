@@ -12,20 +12,26 @@ import pytest
 from engine import config, foreign, shellconf
 from engine.config import Config, ConfigError, Handler, Queue, QueueSettings, Thresholds, Trash
 from engine.policy import Rate
+from tests.tables import each
 
 NO_CONF = "/nonexistent"
+
+
+def loader(folder: Path) -> Callable[[str], Config]:
+    """A function that loads a configuration from its text."""
+
+    def load(text: str) -> Config:
+        path = folder / "config.yaml"
+        path.write_text(text)
+        return config.load(str(path), {"HOME": "/home/me"})
+
+    return load
 
 
 @pytest.fixture
 def written(tmp_path: Path) -> Callable[[str], Config]:
     """Load a configuration from its text."""
-
-    def load(text: str) -> Config:
-        path = tmp_path / "config.yaml"
-        path.write_text(text)
-        return config.load(str(path), {"HOME": "/home/me"})
-
-    return load
+    return loader(tmp_path)
 
 
 @pytest.fixture
@@ -105,29 +111,17 @@ def test_everything_can_be_said(written: Callable[[str], Config], tmp_path: Path
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        *(("alerts: {oldest: 90}", 90), ("alerts: {oldest: 90.5}", 90.5)),
-        *(("alerts: {oldest: 90s}", 90), ("alerts: {oldest: 15m}", 900)),
-        *(("alerts: {oldest: 3d}", 259_200), ("trash: {quota: 90}", 90)),
-        *(("trash: {quota: 800K}", 800_000), ("trash: {quota: 512M}", 512_000_000)),
-        ("trash: {quota: 1T}", 10**12),
-    ],
-)
-def test_a_time_or_a_size_may_have_a_unit(
-    written: Callable[[str], Config], text: str, value: float
-) -> None:
-    """Without one a time is in seconds and a size in bytes."""
-    got = written(text)
-
-    assert value == (got.alerts.oldest if "alerts" in text else got.trash.quota)
-
-
-@pytest.mark.parametrize("text", ["", "# nothing\n", "queue:\nhandlers: {}\ntheme:\n"])
-def test_what_is_left_empty_is_not_said(written: Callable[[str], Config], text: str) -> None:
-    """An empty file or an empty section leaves the defaults."""
-    assert written(text)._replace(path="") == Config()
+def test_a_time_or_a_size_may_have_a_unit(written: Callable[[str], Config]) -> None:
+    """Without a unit a time is in seconds and a size in bytes; an empty file or an empty section
+    leaves the defaults."""
+    oldest = {"90": 90, "90.5": 90.5, "90s": 90, "15m": 900, "3d": 259_200}
+    for text, seconds in oldest.items():
+        assert written(f"alerts: {{oldest: {text}}}").alerts.oldest == seconds
+    quota = {"90": 90, "800K": 800_000, "512M": 512_000_000, "1T": 10**12}
+    for text, size in quota.items():
+        assert written(f"trash: {{quota: {text}}}").trash.quota == size
+    for text in ("", "# nothing\n", "queue:\nhandlers: {}\ntheme:\n"):
+        assert written(text)._replace(path="") == Config()
 
 
 REFUSED = (
@@ -216,7 +210,6 @@ def test_what_cannot_be_meant_is_refused(written: Callable[[str], Config], tmp_p
     for text, key, expected in REFUSED:
         with pytest.raises(ConfigError) as refused:
             written(text)
-
         message = str(refused.value)
         assert message.startswith(f"{tmp_path}/config.yaml: {key}: "), text
         assert expected in message, text
@@ -226,21 +219,14 @@ def test_what_cannot_be_meant_is_refused(written: Callable[[str], Config], tmp_p
 @pytest.mark.parametrize(
     "text",
     [
-        "queue: {",
-        "a: b: c",
-        "\tx",
-        "- 1\nb",
-        "x: \x00",
-        "&a [*a]",
+        *("queue: {", "a: b: c", "\tx", "- 1\nb", "x: \x00", "&a [*a]", "? [a]\n: b"),
         pytest.param("[" * 5000, id="nested"),
-        "? [a]\n: b",
     ],
 )
 def test_what_is_no_configuration_is_refused(written: Callable[[str], Config], text: str) -> None:
-    """Broken YAML is one line, too, whatever its parser says."""
+    """The error about broken YAML is one line, too."""
     with pytest.raises(ConfigError) as refused:
         written(text)
-
     assert "config.yaml: " in str(refused.value)
     assert str(refused.value).isprintable()
 
@@ -249,8 +235,7 @@ def test_what_is_no_plain_file_is_no_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A named file must be there; one that is found but cannot be read is an error, not an absence;
-    a FIFO is not waited for; a symbolic link counts only where the command line names it.
-    """
+    a FIFO is not waited for; a symbolic link counts only where the command line names it."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="No such file"):
         config.load(str(tmp_path / "none.yaml"), {})
@@ -271,27 +256,20 @@ def test_what_is_no_plain_file_is_no_configuration(
 
 
 def test_the_first_file_found_counts_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder one stands in goes before one's own settings, and these before the machine's."""
+    """The working folder goes before the user's settings, and these before the machine's; the
+    user's are below XDG_CONFIG_HOME, if that is absolute."""
     monkeypatch.chdir(tmp_path)
     own, machine = tmp_path / "home/.config/spooldeck", tmp_path / "machine.yaml"
     own.mkdir(parents=True)
     environ = {"HOME": str(tmp_path / "home")}
     search = (*config.SEARCH[:2], str(machine))
-
     found = [config.load(None, environ, search).theme]
     for path, theme in ((machine, "c"), (own / "config.yaml", "b"), (Path("spooldeck.yaml"), "a")):
         path.write_text(f"theme: {theme}\n")
         found.append(config.load(None, environ, search).theme)
-
     assert found == ["", "c", "b", "a"]
-
-
-def test_xdg_config_home_is_followed(tmp_path: Path) -> None:
-    """One's own settings lie where XDG_CONFIG_HOME says; a relative one is ignored."""
-    (tmp_path / "spooldeck").mkdir()
-    (tmp_path / "spooldeck/config.yaml").write_text("theme: mine\n")
-
-    assert config.load(None, {"XDG_CONFIG_HOME": str(tmp_path)}, config.SEARCH[1:2]).theme
+    xdg = {"XDG_CONFIG_HOME": str(own.parent)}
+    assert config.load(None, xdg, config.SEARCH[1:2]).theme
     assert not config.load(None, {"XDG_CONFIG_HOME": "."}, config.SEARCH[1:2]).theme
 
 
@@ -299,7 +277,7 @@ ROOT, US, OTHER = 0, 1000, 1001
 HERE, FOUND, NAMED = (False, True), (False, False), (True, False)
 
 
-@pytest.mark.parametrize(
+@each(
     ("us", "where", "owner", "mode", "folder", "folder_mode", "refused"),
     [
         (ROOT, HERE, ROOT, 0o644, ROOT, 0o755, ""),
@@ -323,26 +301,34 @@ def test_whose_configuration_is_taken(
     owner: int,
     mode: int,
     folder: int,
+    *,
     folder_mode: int,
     refused: str,
 ) -> None:
-    """Root takes no file that another user could have put or changed there; others take none such
-    from the working folder.
-    """
-
-    def status(mode: int, owner: int) -> os.stat_result:
-        return os.stat_result((mode, 0, 0, 1, owner, 0, 0, 0, 0, 0))
-
-    why = config._distrust(
-        status(stat.S_IFREG | mode, owner), status(stat.S_IFDIR | folder_mode, folder), us, *where
+    """Root takes no file that another user could have put or changed there; other users take none
+    such from the working folder."""
+    file, around = (
+        os.stat_result((kind | bits, 0, 0, 1, uid, 0, 0, 0, 0, 0))
+        for kind, bits, uid in ((stat.S_IFREG, mode, owner), (stat.S_IFDIR, folder_mode, folder))
     )
-
+    why = config._distrust(file, around, us, *where)
     assert why == refused if not refused else refused in why
 
 
-def test_a_data_folder_holds_everything(spool: str) -> None:
-    """A private spool keeps its lock, logs and metrics in itself."""
-    assert config.queue_for(Config(), spool, {}) == Queue(
+def test_a_place_is_a_data_folder_or_a_queue(
+    spool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A private spool keeps its lock, logs and metrics in itself; a folder named queue belongs to
+    the one above it, any other is a place of its own; a path may be relative, or made later."""
+    bare = tmp_path / "bare"
+    (bare / "pending").mkdir(parents=True)
+    (bare / "dlq").mkdir()
+    monkeypatch.chdir(spool)
+
+    def queue(place: str) -> Queue:
+        return config.queue_for(Config(), place, {})
+
+    assert queue(spool) == Queue(
         root=spool,
         pending=f"{spool}/queue/pending",
         work=f"{spool}/queue/work",
@@ -355,48 +341,23 @@ def test_a_data_folder_holds_everything(spool: str) -> None:
         mail_spool=f"{spool}/mailspool",
         profile="contract",
     )
-
-
-def test_a_place_is_a_data_folder_or_a_queue(
-    spool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A folder named queue belongs to the one above it, any other holds everything itself; one may
-    be written relatively, or be made later.
-    """
-    bare = tmp_path / "bare"
-    (bare / "pending").mkdir(parents=True)
-    (bare / "dlq").mkdir()
-    monkeypatch.chdir(spool)
-
-    def queue(place: str) -> Queue:
-        return config.queue_for(Config(), place, {})
-
     assert queue(f"{spool}/queue") == queue(spool) == queue(".")
     got = queue(str(bare))
     assert (got.root, got.pending, got.run_dir) == (str(bare), f"{bare}/pending", f"{bare}/run")
     assert queue(f"{tmp_path}/new").pending == f"{tmp_path}/new/queue/pending"
 
 
-def test_the_real_data_folder_has_its_folders_elsewhere() -> None:
-    """For /var/lib/nftban the lock and the logs lie where the real program keeps them."""
-    for place in ("", "/var/lib/nftban", "/var/lib/nftban/"):
-        got = config.queue_for(Config(), place, {"NFTBAN_CONFIG_DIR": NO_CONF})
-        assert (got.root, got.run_dir, got.log_dir) == (
-            "/var/lib/nftban",
-            "/run/nftban",
-            "/var/log/nftban",
-        )
-
-
-def test_paths_of_the_configuration_count_only_at_its_root(
+def test_folders_elsewhere_count_only_at_their_root(
     written: Callable[[str], Config], spool: str
 ) -> None:
-    """Another place keeps its own folders, and takes only the numbers."""
+    """/var/lib/nftban has its lock and logs where the real program keeps them; paths of the
+    configuration count at its root, another place takes only the numbers."""
+    for place in ("", "/var/lib/nftban", "/var/lib/nftban/"):
+        got = config.queue_for(Config(), place, {"NFTBAN_CONFIG_DIR": NO_CONF})
+        assert (got.root, got.run_dir) == ("/var/lib/nftban", "/run/nftban")
+        assert got.log_dir == "/var/log/nftban"
     settings = written("queue: {root: /srv/q, run_dir: /run/q, dlq: /dead, max_retries: 9}")
-
-    own = config.queue_for(settings, "", {})
-    other = config.queue_for(settings, spool, {})
-
+    own, other = config.queue_for(settings, "", {}), config.queue_for(settings, spool, {})
     assert (own.root, own.run_dir, own.dlq, own.max_retries) == ("/srv/q", "/run/q", "/dead", 9)
     assert (other.run_dir, other.dlq) == (f"{spool}/run", f"{spool}/queue/dlq")
     assert other.max_retries == 9
@@ -418,37 +379,29 @@ NFTBAN_QUEUE_METRICS_FILE="${NFTBAN_METRICS:-/m}/queue.prom"
 """
 
 
-def test_nftban_conf_is_read_where_it_is_asked_for(conf: Callable[..., str], spool: str) -> None:
-    """The plain assignments of the file count, expanded; everything else in it is passed over."""
-    folder = conf(SHIPPED.replace("@ROOT@", spool))
-
-    got = config.queue_for(Config(), spool, {"NFTBAN_CONFIG_DIR": folder})
-
+def test_nftban_conf_counts_for_the_folder_that_it_names(
+    conf: Callable[..., str], spool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plain assignments of the installation's file count, expanded, everything else in it is
+    skipped; also a broken file counts for its folder alone; NFTBAN_CONFIG_DIR lends another place
+    its numbers, never its folders."""
+    folder, private = conf(SHIPPED.replace("@ROOT@", spool)), f"{tmp_path}/private"
+    asked = {"NFTBAN_CONFIG_DIR": folder}
+    got = config.queue_for(Config(), spool, asked)
     assert (got.pending, got.work) == (f"{spool}/queue/pending", f"{spool}/w")
     assert (got.run_dir, got.queue_metrics) == ("/run/elsewhere", "/m/queue.prom")
     assert (got.max_retries, got.backoff_base, got.profile) == (4, 20, "shipped")
 
-
-def test_a_private_spool_does_not_take_the_settings_of_an_installation(
-    conf: Callable[..., str], spool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The file of the installation, also a broken one, counts for the folder that it names, and for
-    no other; NFTBAN_CONFIG_DIR borrows its numbers, never its folders.
-    """
-    folder = conf(SHIPPED.replace("@ROOT@", spool))
     monkeypatch.setattr(foreign, "CONFIG_DIR", folder)
-    private = f"{tmp_path}/private"
-
     got = config.queue_for(Config(), private, {})
-    borrowed = config.queue_for(Config(), private, {"NFTBAN_CONFIG_DIR": folder})
-    named = config.queue_for(Config(), spool, {})
-    default = config.queue_for(Config(), "", {})
-    Path(folder, "nftban.conf").write_text('NFTBAN_DATA_DIR="`id`"\n')
-
     assert got == config.queue_for(Config(), private, {"NFTBAN_CONFIG_DIR": NO_CONF})
     assert (got.run_dir, got.max_retries, got.profile) == (f"{private}/run", 3, "contract")
+    borrowed = config.queue_for(Config(), private, asked)
     assert (borrowed.pending, borrowed.run_dir) == (f"{private}/queue/pending", f"{private}/run")
+    named, default = (config.queue_for(Config(), place, {}) for place in (spool, ""))
     assert (borrowed.max_retries, named.max_retries, default.root) == (4, 4, spool)
+
+    Path(folder, "nftban.conf").write_text('NFTBAN_DATA_DIR="`id`"\n')
     assert config.queue_for(Config(), spool, {}).root == spool
     with pytest.raises(ConfigError, match="line 1: NFTBAN_DATA_DIR"):
         config.queue_for(Config(), "", {})
@@ -458,56 +411,47 @@ def test_each_source_goes_before_the_next(
     conf: Callable[..., str], spool: str, written: Callable[[str], Config]
 ) -> None:
     """YAML goes before the environment, that before .conf.local, that before .conf."""
-    folder = conf(
-        "NFTBAN_QUEUE_MAX_RETRIES=1\nNFTBAN_QUEUE_BACKOFF_BASE_SECONDS=1\n"
-        "NFTBAN_QUEUE_BACKOFF_MAX_SECONDS=1\nNFTBAN_QUEUE_MAX_PENDING=1\n",
-        local="NFTBAN_QUEUE_MAX_RETRIES=2\nNFTBAN_QUEUE_BACKOFF_BASE_SECONDS=2\n"
-        "NFTBAN_QUEUE_BACKOFF_MAX_SECONDS=2\n",
-    )
-    environ = {
-        "NFTBAN_CONFIG_DIR": folder,
-        "NFTBAN_QUEUE_MAX_RETRIES": "3",
-        "NFTBAN_QUEUE_BACKOFF_BASE_SECONDS": "3",
-    }
-
+    names = [
+        f"NFTBAN_QUEUE_{word}"
+        for word in ("MAX_RETRIES", "BACKOFF_BASE_SECONDS", "BACKOFF_MAX_SECONDS", "MAX_PENDING")
+    ]
+    files = ("\n".join(f"{name}={n}" for name in names[:last]) for n, last in ((1, 4), (2, 3)))
+    environ = {"NFTBAN_CONFIG_DIR": conf(*files), names[0]: "3", names[1]: "3"}
     got = config.queue_for(written("queue: {max_retries: 4}"), spool, environ)
-
     assert (got.max_retries, got.backoff_base, got.backoff_max) == (4, 3, 2)
     assert (got.max_pending, got.retention_days) == (1, 7)
 
 
-@pytest.mark.parametrize(
+RETRIES = {"NFTBAN_QUEUE_MAX_RETRIES": "3"}
+
+
+@each(
     ("yaml", "environ", "profile", "base"),
     [
         ("", {}, "contract", 60),
-        ("", {"NFTBAN_QUEUE_MAX_RETRIES": "3"}, "shipped", 30),
+        ("", RETRIES, "shipped", 30),
         ("", {"NFTBAN_QUEUE_BACKOFF_MAX_SECONDS": "900"}, "shipped", 30),
         ("", {"NFTBAN_QUEUE_BACKOFF_BASE_SECONDS": "10"}, "shipped", 10),
         ("", {"NFTBAN_QUEUE_MAX_PENDING": "3"}, "contract", 60),
         ("", {"NFTBAN_QUEUE_MAX_RETRIES": ""}, "contract", 60),
         ("queue: {profile: shipped}", {}, "shipped", 30),
-        ("queue: {profile: contract}", {"NFTBAN_QUEUE_MAX_RETRIES": "3"}, "contract", 60),
-        ("queue: {max_retries: 3}", {"NFTBAN_QUEUE_MAX_RETRIES": "3"}, "contract", 60),
+        ("queue: {profile: contract}", RETRIES, "contract", 60),
+        ("queue: {max_retries: 3}", RETRIES, "contract", 60),
     ],
+    written=lambda folder: loader(folder),
 )
-def test_the_real_programs_values_mean_what_it_does_with_them(
-    written: Callable[[str], Config],
-    yaml: str,
-    environ: dict[str, str],
-    profile: str,
-    base: float,
+def test_a_retry_value_of_the_real_program_chooses_its_profile(
+    written: Callable[[str], Config], yaml: str, environ: dict[str, str], profile: str, base: float
 ) -> None:
     """A retry value of the real program chooses its way of counting, unless YAML chooses."""
     got = config.queue_for(written(yaml), "/srv/x", environ)
-
     assert (got.profile, got.backoff_base) == (profile, base)
 
 
 def test_the_readme_names_the_values_that_choose_the_profile() -> None:
-    """Whoever sets one of the real program's retry values can read what that changes."""
+    """The README names each retry value of the real program."""
     text = (Path(__file__).parents[2] / "README.md").read_text()
     names = [name for name, key in config._VARIABLES.items() if key in config._RETRY_VALUES]
-
     assert len(names) == 3
     assert [name for name in names if name not in text] == []
 
@@ -519,7 +463,6 @@ def test_a_threshold_of_the_real_program_is_raised_to_what_spares_a_healthy_work
     """Too low a threshold of the other program's is no error of its: what is needed counts."""
     line = {"NFTBAN_QUEUE_LOCK_STUCK_THRESHOLD": said}
     folder = conf(f"NFTBAN_QUEUE_LOCK_STUCK_THRESHOLD={said}\n")
-
     for environ in (line, {"NFTBAN_CONFIG_DIR": folder}):
         assert config.queue_for(Config(), spool, environ).stuck_threshold == counts
 
@@ -527,25 +470,19 @@ def test_a_threshold_of_the_real_program_is_raised_to_what_spares_a_healthy_work
 @pytest.mark.parametrize(
     ("environ", "run_dir", "pending"),
     [
-        ({"NFTBAN_RUN_DIR": "/r"}, "/r", "{root}/queue/pending"),
-        ({"NFTBAN_RUN_DIR": "/r", "NFTBAN_DATA_DIR": "{root}"}, "/r", "{root}/queue/pending"),
-        ({"NFTBAN_RUN_DIR": "/r", "NFTBAN_DATA_DIR": "/o"}, "{root}/run", "{root}/queue/pending"),
-        ({"NFTBAN_QUEUE_PENDING_DIR": "/p"}, "{root}/run", "{root}/queue/pending"),
-        (
-            {"NFTBAN_QUEUE_PENDING_DIR": "/p", "NFTBAN_DATA_DIR": "{root}"},
-            "{root}/run",
-            "/p",
-        ),
+        ("RUN_DIR=/r", "/r", "{root}/queue/pending"),
+        ("RUN_DIR=/r DATA_DIR={root}", "/r", "{root}/queue/pending"),
+        ("RUN_DIR=/r DATA_DIR=/o", "{root}/run", "{root}/queue/pending"),
+        ("QUEUE_PENDING_DIR=/p", "{root}/run", "{root}/queue/pending"),
+        ("QUEUE_PENDING_DIR=/p DATA_DIR={root}", "{root}/run", "/p"),
     ],
 )
 def test_folders_of_the_environment_belong_to_the_place_they_name(
-    spool: str, environ: dict[str, str], run_dir: str, pending: str
+    spool: str, environ: str, run_dir: str, pending: str
 ) -> None:
-    """Folders count for the named data folder; the place alone says where its tasks lie."""
-    environ = {key: value.format(root=spool) for key, value in environ.items()}
-
-    got = config.queue_for(Config(), spool, environ | {"NFTBAN_CONFIG_DIR": NO_CONF})
-
+    """Folders count for the named data folder; the place alone decides where its tasks are."""
+    pairs = (f"NFTBAN_{word}".split("=") for word in environ.format(root=spool).split())
+    got = config.queue_for(Config(), spool, {**dict(pairs), "NFTBAN_CONFIG_DIR": NO_CONF})
     assert (got.run_dir, got.pending) == (run_dir.format(root=spool), pending.format(root=spool))
 
 
@@ -572,8 +509,7 @@ def test_what_only_a_shell_could_know_is_refused(
     spool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A wanted value that is no plain text is an error with its line; nothing is executed; an error
-    in the environment names it.
-    """
+    in the environment names it."""
     monkeypatch.chdir(tmp_path)
     environ = {"NFTBAN_CONFIG_DIR": str(tmp_path), "NFTBAN_DATA_DIR": spool}
 
@@ -616,21 +552,19 @@ def test_plain_assignments_are_understood() -> None:
         assert (found["X"].text, found["X"].problem) == (value, ""), text
 
 
-@pytest.mark.parametrize(
-    ("profile", "waits"), [("contract", [60, 120, 240, None]), ("shipped", [60, 120, None, None])]
-)
-def test_a_profile_chooses_the_retry_policy(profile: str, waits: list[float | None]) -> None:
-    """The contract waits three times, the real program two times."""
-    base = 60 if profile == "contract" else 30
-    queue = config.queue_for(Config(), "/srv/x", {})._replace(profile=profile, backoff_base=base)
-
-    backoff = config.retry_policy(queue).backoff
-
-    assert [backoff(retries) for retries in range(4)] == waits
+def test_a_profile_chooses_the_retry_policy() -> None:
+    """The contract retries three times, the real program two times."""
+    for profile, base, waits in (
+        ("contract", 60, [60, 120, 240, None]),
+        ("shipped", 30, [60, 120, None, None]),
+    ):
+        queue = config.queue_for(Config(), "/srv/x", {})
+        backoff = config.retry_policy(queue._replace(profile=profile, backoff_base=base)).backoff
+        assert [backoff(retries) for retries in range(4)] == waits
 
 
-def test_it_costs_nothing_to_be_there() -> None:
-    """Importing the module, and asking it without a file, loads nothing that is slow to load."""
+def test_the_import_and_a_load_without_a_file_are_cheap() -> None:
+    """Importing the module, and asking it without a file, loads no module that is slow to load."""
     program = (
         "import sys; from engine import config;"
         "config.queue_for(config.load(None, {}, ()), '/srv/x', {});"
@@ -638,6 +572,4 @@ def test_it_costs_nothing_to_be_there() -> None:
         "sys.exit(str(slow & set(sys.modules)) if slow & set(sys.modules) else 0)"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-
-    assert ran.stderr == ""
-    assert ran.returncode == 0
+    assert (ran.stderr, ran.returncode) == ("", 0)

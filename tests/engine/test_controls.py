@@ -104,7 +104,6 @@ async def test_its_tasks_are_looked_at_anew(whole: Whole) -> None:
         dead = {str(state): n for state, n in inspector.latest.counts.items() if n}
         done = await inspector.control(Order(RETRY))
         await until(inspector, lambda: not inspector.latest.counts.get(State.DEAD))
-
     assert (dead, done.said) == ({"dead": 2}, "2 jobs failed or parked: due now")
 
 
@@ -229,7 +228,6 @@ def test_nothing_is_done_to_another_number_than_was_counted(whole: Whole) -> Non
 def test_a_switch_is_offered_the_other_way() -> None:
     """What is proposed first is the value that it has not; one without values gets none."""
     switch = Control("s", value="1 or 0", now="1", choices=(("1", "on"), ("0", "off")))
-
     assert controls.proposed(switch) == "0"
     assert controls.proposed(switch._replace(now="0")) == "1"
     assert controls.proposed(Control("press")) == ""

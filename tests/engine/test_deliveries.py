@@ -41,7 +41,6 @@ MOMENTS = st.floats(0, 4e9)
 def test_what_is_written_is_what_is_read(told: Delivery) -> None:
     """Whatever becomes of a mail, its line is one, safe to show, and says the same when read."""
     line = delivery.line(told)
-
     assert delivery.parse(line) == delivery.written(told)
     assert delivery.line(delivery.written(told)) == line
     assert line.count(b"\n") == 1 and line.endswith(b"\n")
@@ -90,9 +89,7 @@ def test_only_failures_are_told_the_latest_first() -> None:
 def test_what_is_no_record_is_passed_by() -> None:
     """A torn line, another's JSON, control characters: none of it hides the others, or lasts."""
     data = b'{"ts":"2026\n[1,2]\n\xff\xfe\n' + record(1, "x" * 5000) + record(2, "torn")[:-4]
-
     ((failure,),) = failures(data).values()
-
     assert failure.word == "x" * 200
     many = b"".join(record(n % 60, f"e{n}") for n in range(500))
     assert (len(failures(many)["curl"]), failures(many)["curl"][0].word) == (LAST, "e499")

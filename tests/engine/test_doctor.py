@@ -6,7 +6,8 @@ import fcntl
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from engine.model import State
 from engine.mounts import Mount
 from engine.stores.nftban import NftbanStore, Spool, make_spool
 from engine.transports import Stopped
+from tests.tables import each
 
 ROOT = os.geteuid() == 0
 as_root = pytest.mark.skipif(not ROOT, reason="only root can give files away")
@@ -60,14 +62,13 @@ def findings(
     handlers: Mapping[str, Program] | None = None,
     **changes: object,
 ) -> list[Finding]:
-    """What one check says of a place, so many seconds from now."""
-    handlers = handlers or {}
-    now = time.time() + later
+    """Findings of one check about a place, so many seconds from now."""
+    handled, now = handlers or {}, time.time() + later
     queue = config.queue_for(config.Config(), str(root), {})._replace(**changes)  # type: ignore[arg-type]
     seen = patient.Patient(
         queue=queue,
-        handlers=handlers,
-        claimed=lambda kind: kind in handlers or kind not in CONTRACT_KINDS,
+        handlers=handled,
+        claimed=lambda kind: kind in handled or kind not in CONTRACT_KINDS,
         spooldeck=f"spooldeck --root {root}",
         config="/etc/some.yaml",
         lock=locks.examine(f"{queue.run_dir}/queue.lock", 1200, lambda: now),
@@ -86,33 +87,26 @@ def the_one(root: Path, check: str, **more: object) -> Finding:
 
 
 def add(root: Path, kind: str = "report", created: float | None = None) -> Path:
-    """A pending task's file."""
-    store = store_at(root)
-    now = time.time() if created is None else created
-    task = verbs.enqueue(kind, now, os.urandom(4).hex())
-    store.swap(None, task)
-    store.close()
+    """Add a pending task; its file is returned."""
+    task = verbs.enqueue(kind, created or time.time(), os.urandom(4).hex())
+    with closing(store_at(root)) as store:
+        store.swap(None, task)
     return root / "queue" / "pending" / f"{task.id}.task"
 
 
 def bury(root: Path, number: int) -> None:
-    """Dead tasks."""
+    """Add so many dead tasks."""
     for _ in range(number):
         add(root)
-    store = store_at(root)
-    for task in list(store.take(time.time() + 1, "test", number)):
-        store.swap(task, verbs.bury(task, "no use"))
-    store.close()
-
-
-# ---- a place that is well
+    with closing(store_at(root)) as store:
+        for task in list(store.take(time.time() + 1, "test", number)):
+            store.swap(task, verbs.bury(task, "no use"))
 
 
 @pytest.mark.parametrize("used", [False, True])
 def test_nothing_is_found_in_a_place_that_is_well(root: Path, used: bool) -> None:
     """Of a new place, or one with tasks that wait, a few dead ones and fresh metrics, every check
-    but that of its disk says that all is well.
-    """
+    but that of its disk says that all is well."""
     if used:
         add(root)
         bury(root, 3)
@@ -128,23 +122,13 @@ def test_nothing_is_found_in_a_place_that_is_well(root: Path, used: bool) -> Non
     assert set(grades.values()) == {Grade.OK}, grades
 
 
-@pytest.mark.parametrize(
-    ("grades", "act"),
-    [([], False), ([Grade.OK, Grade.HIDDEN], False), ([Grade.OK, Grade.WARN], True)],
-)
-def test_only_what_is_wrong_needs_an_act(grades: list[Grade], act: bool) -> None:
-    """What is hidden from us is no fault."""
-    assert needs_act(Finding(grade, "") for grade in grades) is act
-
-
-def test_a_line_is_safe_and_carries_its_mend() -> None:
-    """Foreign names cannot act on the terminal; the mending is below what is wrong."""
+def test_a_finding_needs_an_act_if_wrong_and_its_line_is_safe() -> None:
+    """Only a fault needs an act, not what is hidden from us; foreign text in a line cannot act on
+    the terminal, and the command that repairs is below it."""
+    for grades, act in (("", False), ("ok hidden", False), ("ok warn", True)):
+        assert needs_act(Finding(Grade[grade.upper()], "") for grade in grades.split()) is act
     lines = line("broken", Finding(Grade.WARN, "a\x1b[2Jb", "rm -- x"))
-
     assert lines == ["warn  broken    a\ufffd[2Jb", "                mend: rm -- x"]
-
-
-# ---- a place that is ill, in one way each
 
 
 def put(path: Path, kind: str) -> None:
@@ -158,102 +142,64 @@ def put(path: Path, kind: str) -> None:
 
 
 def put_metrics(root: Path, seconds: float) -> None:
-    """Write what a run publishes, so many seconds from now."""
+    """Write the metrics of a run, so many seconds from now."""
     data = metrics.render_queue(metrics.QueueGauges(1, 0, 3), {}, time.time() + seconds)
     (root / "metrics" / "queue.prom").write_bytes(data)
 
 
-def _lock_of_a_dead_process(root: Path) -> None:
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    (root / "run" / "queue.lock").write_text(f"{gone.pid}\n1795239223\n")
+LAST_RUNS = {"ran long ago": -3000, "ran now": 0, "in the hour": -3240, "an hour ago": -3960}
+"""Seconds from now. Of the last two nothing is due: a timer has stopped."""
 
 
-def _lock_from_the_future(root: Path) -> None:
-    path = root / "run" / "queue.lock"
-    path.write_text(f"{os.getpid()}\n9999999999\n")
-    os.utime(path, (time.time() + 9000,) * 2)
+def make_ill(root: Path, how: str) -> None:
+    """Give a place one fault."""
+    queue, lock, now = root / "queue", root / "run" / "queue.lock", time.time()
+    match how:
+        case "link for a state" | "link beside":
+            folder = queue / "work" if "state" in how else root / "mailspool"
+            folder.rename(root / "elsewhere")
+            folder.symlink_to(root / "elsewhere")
+        case "stale lock":
+            gone = subprocess.Popen(["true"])
+            gone.wait()
+            lock.write_text(f"{gone.pid}\n1795239223\n")
+        case "a folder" | "a link" | "a FIFO":
+            put(lock, {"a folder": "folder", "a link": "symlink", "a FIFO": "FIFO"}[how])
+        case "half done":
+            path = add(root)
+            path.rename(queue / ".spooldeck" / f"D.{path.stem}.pending.dlq.00000000.1-2-3")
+        case "twice":
+            path = add(root)
+            (queue / "dlq" / path.name).write_bytes(path.read_bytes())
+        case "with a link":
+            put(queue / "dlq" / add(root).name, "symlink")
+        case "quarantine":
+            (queue / ".spooldeck" / "corrupt").mkdir(mode=0o750)
+            for name in ("x.pending.1", "x.pending.1.why", "y.pending.2"):
+                (queue / ".spooldeck" / "corrupt" / name).write_text("")
+        case "in years":
+            week = int(now) + 7 * 86400 - 60  # which is in order
+            for due in (week, week + 3600, week * 10):
+                path = add(root)
+                text = path.read_text()
+                assert 'NEXT_ATTEMPT_EPOCH="0"' in text
+                path.write_text(text.replace('EPOCH="0"', f'EPOCH="{due}"'))
+        case "created later":
+            add(root, created=now + 86400)
+        case "ten dead" | "eleven dead":
+            bury(root, 10 if how == "ten dead" else 11)
+        case "due" | "abandoned":
+            add(root)
+        case "no metrics":
+            (root / "metrics" / "queue.prom").write_text("}{\n")
+    if how == "abandoned":
+        with closing(store_at(root)) as store:
+            list(store.take(now + 1, "dead", 1))
+    if how in LAST_RUNS:
+        put_metrics(root, LAST_RUNS[how])
+        if how.startswith("ran"):
+            add(root)
 
-
-def _half_done_move(root: Path) -> None:
-    path = add(root)
-    moving = f"D.{path.stem}.pending.dlq.00000000.1-2-3"
-    path.rename(root / "queue" / ".spooldeck" / moving)
-
-
-def _task_twice(root: Path) -> None:
-    path = add(root)
-    (root / "queue" / "dlq" / path.name).write_bytes(path.read_bytes())
-
-
-def _quarantine(root: Path) -> None:
-    aside = root / "queue" / ".spooldeck" / "corrupt"
-    aside.mkdir(mode=0o750)
-    for name in ("x.pending.1", "x.pending.1.why", "y.pending.2"):
-        (aside / name).write_text("")
-
-
-def _tasks_due_in_years(root: Path) -> None:
-    week = int(time.time()) + 7 * 86400 - 60  # which is in order
-    for due in (week, week + 3600, week * 10):
-        path = add(root)
-        text = path.read_text()
-        assert 'NEXT_ATTEMPT_EPOCH="0"' in text
-        path.write_text(text.replace('NEXT_ATTEMPT_EPOCH="0"', f'NEXT_ATTEMPT_EPOCH="{due}"'))
-
-
-def _abandoned_work(root: Path) -> None:
-    add(root)
-    store = store_at(root)
-    list(store.take(time.time() + 1, "dead", 1))
-    store.close()
-
-
-def _link_to(folder: str) -> Callable[[Path], None]:
-    def make(root: Path) -> None:
-        (root / folder).rename(root / "elsewhere")
-        (root / folder).symlink_to(root / "elsewhere")
-
-    return make
-
-
-def _lock_that_is_a(kind: str) -> Callable[[Path], None]:
-    return lambda root: put(root / "run" / "queue.lock", kind)
-
-
-def _last_run(seconds: float) -> Callable[[Path], None]:
-    return lambda root: put_metrics(root, seconds)
-
-
-def _due_and_last_run(seconds: float) -> Callable[[Path], object]:
-    return lambda root: (put_metrics(root, seconds), add(root))  # type: ignore[func-returns-value]
-
-
-ILL: dict[str, Callable[[Path], object]] = {
-    "link for a state": _link_to("queue/work"),
-    "link beside": _link_to("mailspool"),
-    "stale lock": _lock_of_a_dead_process,
-    "a folder": _lock_that_is_a("folder"),
-    "a link": _lock_that_is_a("symlink"),
-    "a FIFO": _lock_that_is_a("FIFO"),
-    "half done": _half_done_move,
-    "twice": _task_twice,
-    "with a link": lambda root: put(root / "queue" / "dlq" / add(root).name, "symlink"),
-    "quarantine": _quarantine,
-    "in years": _tasks_due_in_years,
-    "created later": lambda root: add(root, created=time.time() + 86400),
-    "ten dead": lambda root: bury(root, 10),
-    "eleven dead": lambda root: bury(root, 11),
-    "due": add,
-    "ran long ago": _due_and_last_run(-3000),
-    "ran now": _due_and_last_run(0),
-    # Though nothing is due: a timer has stopped.
-    "in the hour": _last_run(-3240),
-    "an hour ago": _last_run(-3960),
-    "abandoned": _abandoned_work,
-    "no metrics": lambda root: (root / "metrics" / "queue.prom").write_text("}{\n"),
-}
-"""How a place is made ill."""
 
 FINDINGS = """\
 link for a state | folders | bad  | 0    | {root}/queue/work is a symbolic link |
@@ -289,10 +235,8 @@ no metrics       | worker  | warn | 0    |  |
 def test_an_ill_place_has_its_finding(root: Path, row: str) -> None:
     """What is wrong has a grade, what it is, and what mends it."""
     name, check, grade, later, what, mend = (cell.strip() for cell in row.split("|"))
-    ILL[name](root)
-
+    make_ill(root, name)
     found = the_one(root, check, later=float(later))
-
     filled = {"root": root, "lock": root / "run" / "queue.lock"}
     assert found.grade == grade
     assert what.format(**filled) in found.what
@@ -309,40 +253,31 @@ def test_an_ill_place_has_its_finding(root: Path, row: str) -> None:
     ],
 )
 def test_a_handler_that_cannot_be_run(root: Path, name: str, said: str) -> None:
-    """A program that is not there or may not be executed is found before a task meets it."""
-    (root / "plain").write_text("#!/bin/sh\n")
-    (root / "plain").chmod(0o644)
-    (root / "script").write_text("#! /nonexistent/python -u\n")
-    (root / "script").chmod(0o755)
-
-    handlers = {"report": Program([name.format(root=root), "-x"], None)}
-    found = the_one(root, "handlers", handlers=handlers)
-
+    """A program that is missing or may not be executed is found before a task meets it."""
+    for file, text, mode in (
+        ("plain", "#!/bin/sh\n", 0o644),
+        ("script", "#! /nonexistent/python -u\n", 0o755),
+    ):
+        (root / file).write_text(text)
+        (root / file).chmod(mode)
+    program = Program([name.format(root=root), "-x"], None)
+    found = the_one(root, "handlers", handlers={"report": program})
     assert found.grade is Grade.BAD
     assert said in found.what
 
 
-def test_a_folder_in_another(root: Path) -> None:
-    """A dead-letter queue inside pending/ would be worked on; so would a mail spool."""
+def test_a_missing_folder_and_a_folder_in_another(root: Path) -> None:
+    """A state's folder that is missing is bad, one beside the queue a warning; a dead-letter queue
+    inside pending/ would be worked on."""
     inner = f"{root}/queue/pending/dlq"
-
     (found,) = findings(root, "nesting", dlq=inner)
-
     assert found.grade is Grade.BAD
     assert found.what == f"{inner} lies in {root}/queue/pending: its files would be taken for tasks"
     assert "/etc/some.yaml" in found.mend
 
-
-# ---- folders
-
-
-def test_a_missing_folder(root: Path) -> None:
-    """A state's folder that is not there is bad, one beside the queue a warning."""
     (root / "queue" / "dlq").rmdir()
     (root / "log").rmdir()
-
     dlq, log = findings(root, "folders")
-
     assert (dlq.grade, log.grade) == (Grade.BAD, Grade.WARN)
     assert dlq.what == f"dlq: {root}/queue/dlq: No such file or directory"
     assert log.what == f"not there yet: {root}/log"
@@ -369,9 +304,7 @@ def test_a_missing_folder(root: Path) -> None:
 def test_modes(root: Path, folder: str, mode: int, grade: Grade, said: str) -> None:
     """Queue folders are 750 or less; nobody else may write anywhere, above the queue neither."""
     (root / folder).chmod(mode)
-
     found = the_one(root, "modes")
-
     assert found.grade is grade
     assert said in found.what
     if said:
@@ -398,9 +331,7 @@ def test_owners(root: Path, path: str, grade: Grade) -> None:
     if not there.is_dir():
         there.write_text("")
     os.chown(there, 65534, 65534)
-
     found = the_one(root, "owners")
-
     assert found.grade is grade
     assert str(there) in found.what
     assert found.mend.split()[-1] == str(there)
@@ -408,19 +339,15 @@ def test_owners(root: Path, path: str, grade: Grade) -> None:
     assert the_one(root, "owners").grade is Grade.OK
 
 
-def test_room(root: Path, tmp_path: Path) -> None:
-    """Less room than for a full queue is a warning, with the figures."""
+def test_room(root: Path) -> None:
+    """Less space than for a full queue is a warning, with the figures."""
     free = os.statvfs(root)
     most = free.f_bavail * free.f_frsize // free.f_bsize * 2
-
     found = findings(root, "room", max_pending=most)[0]
-
     assert found.grade is Grade.WARN
     assert f"and {most:,} more may be added" in found.what
     assert found.mend.startswith("df -h ")
 
-
-# ---- the disk
 
 INFO = """\
 27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard
@@ -433,32 +360,24 @@ broken line
 """
 
 
-MOUNT_OF = {
-    "/etc": ("/", "ext4"),
-    "/running": ("/", "ext4"),
-    "/run/x": ("/run", "tmpfs"),
-    "/srv/with space/nfs/a/b": ("/srv/with space/nfs", "nfs4"),
-    "/srv/with space/nfsx": ("/srv/with space", "ext4"),
-    "/data/queue": ("/data", "xfs"),
-    "/": ("/", "ext4"),
-}
-
-
 def test_mounts_are_read_as_the_kernel_writes_them() -> None:
     """Optional fields, escaped names and both kinds of options are understood, damage is passed;
-    the longest mount point of a path counts, and of two on one point the later.
-    """
+    the longest mount point of a path counts, and of two on one point the later."""
     first, *_, last = parsed = mounts.parse(INFO)
-
     assert len(parsed) == 6
     options = frozenset({"rw", "relatime", "discard"})
     assert first == Mount("254:0", "/", "ext4", "/dev/vda", options)
     assert last.kind == "xfs"
     assert parsed[3].source == "host:/export\\x"
-    for path, expected in MOUNT_OF.items():
+    for path, point, kind in (
+        *(("/etc", "/", "ext4"), ("/running", "/", "ext4"), ("/run/x", "/run", "tmpfs")),
+        ("/srv/with space/nfs/a/b", "/srv/with space/nfs", "nfs4"),
+        ("/srv/with space/nfsx", "/srv/with space", "ext4"),
+        *(("/data/queue", "/data", "xfs"), ("/", "/", "ext4")),
+    ):
         found = mounts.holding(path, parsed)
         assert found is not None
-        assert (found.point, found.kind) == expected
+        assert (found.point, found.kind) == (point, kind)
 
 
 WEAKNESSES = (
@@ -485,41 +404,33 @@ def test_each_file_system_that_may_lose_tasks_has_its_reason() -> None:
         assert why in said, (kind, options)
         assert bool(said) is bool(why), (kind, options)
         assert mounts.is_known(kind)
-
     assert not mounts.is_known("somefs")
 
 
-@pytest.mark.parametrize(
+@each(
     ("task", "jbd2", "has"),
     [
-        ("771", None, True),
-        ("<none>", None, False),
-        (None, ["sda1-8"], True),
-        (None, ["sda11-8"], False),
-        (None, [], False),
-        (None, None, None),
+        *(("771", None, True), ("<none>", None, False), (None, ["sda1-8"], True)),
+        *((None, ["sda11-8"], False), (None, [], False), (None, None, None)),
     ],
 )
-def test_where_the_kernel_tells_of_a_journal(
+def test_where_the_kernel_reports_a_journal(
     tmp_path: Path, task: str | None, jbd2: list[str] | None, has: bool | None
 ) -> None:
-    """The file system's own word counts, then the list of journals; without both nobody knows."""
-    (tmp_path / "sys/dev/block").mkdir(parents=True)
-    (tmp_path / "sys/block/sda1").mkdir(parents=True)
-    (tmp_path / "sys/dev/block/8:1").symlink_to("../../block/sda1")
+    """The file system's own entry counts, then the list of journals; else it is unknown."""
+    sys, proc = tmp_path / "sys", tmp_path / "proc"
+    (sys / "dev/block").mkdir(parents=True)
+    (sys / "block/sda1").mkdir(parents=True)
+    (sys / "dev/block/8:1").symlink_to("../../block/sda1")
     if task is not None:
-        (tmp_path / "sys/fs/ext4/sda1").mkdir(parents=True)
-        (tmp_path / "sys/fs/ext4/sda1/journal_task").write_text(task + "\n")
-    for name in jbd2 or []:
-        (tmp_path / "proc/fs/jbd2" / name).mkdir(parents=True)
+        (sys / "fs/ext4/sda1").mkdir(parents=True)
+        (sys / "fs/ext4/sda1/journal_task").write_text(task + "\n")
     if jbd2 is not None:
-        (tmp_path / "proc/fs/jbd2").mkdir(parents=True, exist_ok=True)
+        (proc / "fs/jbd2").mkdir(parents=True)
+        for name in jbd2:
+            (proc / "fs/jbd2" / name).mkdir()
     mount = Mount("8:1", "/", "ext4", "/dev/sda1", frozenset())
-
-    assert mounts.has_journal(mount, str(tmp_path / "sys"), str(tmp_path / "proc")) is has
-
-
-# ---- the lock, and what was left behind
+    assert mounts.has_journal(mount, str(sys), str(proc)) is has
 
 
 @pytest.fixture
@@ -539,14 +450,11 @@ def stuck(root: Path) -> Iterator[None]:
 
 
 def test_a_lock_that_is_held(root: Path, stuck: None) -> None:
-    """A lock whose holder lives and is silent is bad: it does no work; one that gives signs of life
-    is at work.
-    """
+    """A lock whose holder lives and is silent is bad; one with heartbeats works."""
     found, worker = findings(root, "lock")[0], the_one(root, "worker")
     (root / "run" / "queue.lock").unlink()
     with locks.acquire(f"{root}/run/queue.lock", 1200):
         at_work = the_one(root, "worker")
-
     assert (found.grade, worker.grade) == (Grade.BAD, Grade.WARN)
     assert "the lock is stuck" in found.what
     assert "the lock is stuck" in worker.what
@@ -555,9 +463,9 @@ def test_a_lock_that_is_held(root: Path, stuck: None) -> None:
 
 def test_clocks_that_are_wrong(root: Path) -> None:
     """A lock from the future, files changed after now, and a clock that was never set."""
-    path = add(root)
-    _lock_from_the_future(root)
-
+    path, lock = add(root), root / "run" / "queue.lock"
+    lock.write_text(f"{os.getpid()}\n9999999999\n")
+    os.utime(lock, (time.time() + 9000,) * 2)
     assert "is from the future" in findings(root, "lock")[-1].what
     back = findings(root, "clock", later=-3600)
     assert any(f"{path}, changed " in finding.what for finding in back)
@@ -565,37 +473,23 @@ def test_clocks_that_are_wrong(root: Path) -> None:
 
 
 def test_litter(root: Path) -> None:
-    """A draft that nobody has finished for a minute is named; a young one may be in the making."""
-    drafts = (
-        "run/queue.lock.0a1b2c",
-        "metrics/queue.prom.00ff.tmp",
-        "queue/.spooldeck/T.x.1-2-3",
-    )
-    for name in drafts:
+    """An unfinished draft is named after a minute, and never while its writer holds its flock."""
+    desk = "queue/.spooldeck"
+    drafts = ("run/queue.lock.0a1b2c", "metrics/queue.prom.00ff.tmp", f"{desk}/T.x.1-2-3")
+    for name in (*drafts, "run/queue.lock.alerted"):
         (root / name).write_text("")
-    (root / "run" / "queue.lock.alerted").write_text("")
-
-    young, old = findings(root, "litter"), findings(root, "litter", later=120)
-
+    with (root / desk / "T.y.1-2-3").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        young, old = findings(root, "litter"), findings(root, "litter", later=120)
     assert [finding.grade for finding in young] == [Grade.OK]
     assert [finding.mend for finding in old] == [f"rm -- {root}/{name}" for name in drafts]
-
-
-def test_a_draft_in_somebody_s_hand_is_no_litter(root: Path) -> None:
-    """However old a draft is, while its writer lives it is his."""
-    with (root / "queue/.spooldeck/T.x.1-2-3").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-
-        assert the_one(root, "litter", later=120).grade is Grade.OK
 
 
 def test_files_that_are_no_tasks(root: Path) -> None:
     """The first few broken files are named, and how many more there are."""
     for number in range(5):
         (root / "queue" / "pending" / f"broken{number}.task").write_text("TASK_ID=$(id)\n")
-
     found = findings(root, "broken")
-
     assert [finding.grade for finding in found] == [Grade.WARN] * 4
     assert f"{root}/queue/pending/broken0.task: " in found[0].what
     assert found[3].what == "and 2 more broken files"
@@ -645,64 +539,43 @@ def test_the_mending_of_a_broken_file(
     assert path.is_symlink() + path.exists() == (then == NEVER)
 
 
-# ---- who does the work
-
-
 @as_root
 def test_a_handler_is_judged_as_the_user_that_runs_it(root: Path) -> None:
-    """What root could run but the queue's owner cannot is bad."""
+    """A program that root may run but the queue's owner may not is bad."""
     script = Path(f"/tmp/spooldeck-doctor-{os.getpid()}")
     script.write_text("#!/bin/sh\n")
-    program = Program([str(script)], accounts.named("nobody"))
-    found = []
+    handlers = {"report": Program([str(script)], accounts.named("nobody"))}
     try:
-        for mode in (0o700, 0o755):
+        for mode, grade in ((0o700, Grade.BAD), (0o755, Grade.OK)):
             script.chmod(mode)
-            found.append(the_one(root, "handlers", handlers={"report": program}).grade)
+            assert the_one(root, "handlers", handlers=handlers).grade is grade
     finally:
         script.unlink()
-
-    assert found == [Grade.BAD, Grade.OK]
 
 
 def test_kinds_without_a_handler(root: Path) -> None:
     """Tasks that nobody handles are counted by kind, and what will become of them."""
     for kind in ("feeds_sync", "feeds_sync", "report", "fine"):
         add(root, kind)
-
     alone, failing = findings(root, "kinds", handlers={"fine": Program(["true"], None)})
-
     assert alone.what == "2 feeds_sync tasks wait without a handler: they are left alone"
     assert failing.what == "1 report task waits without a handler: they will fail at once"
     assert "/etc/some.yaml" in alone.mend
 
 
-@pytest.fixture
-def stranger() -> Iterator[int]:
-    """The PID of a process that is not ours."""
-    child = subprocess.Popen(["sleep", "600"])
-    yield child.pid
-    child.kill()
-    child.wait()
-
-
 @pytest.mark.parametrize("sign", ["run/queue.lock", "metrics/queue.prom.tmp"])
-def test_another_program_beside_us(root: Path, stranger: int, sign: str) -> None:
-    """On a spool that is marked as exclusive, a sign of another program is a warning; the remedy
-    ends it.
-    """
+def test_another_program_beside_us(root: Path, sign: str) -> None:
+    """A sign of another program on a spool that is marked as exclusive is a warning; the command
+    of the finding ends it."""
     make_spool(spool_at(root), exclusive=True)
-    (root / sign).write_text(f"{stranger}\n{int(time.time())}\n")
-
-    found = the_one(root, "beside")
-
-    assert found.grade is Grade.WARN
-    assert found.what.startswith(f"{root}/{sign} is another program's, but ")
-    subprocess.run(found.mend.split(), check=True)
-    assert the_one(root, "beside").grade is Grade.OK
-
-
-# ---- the walk, and mail
+    with subprocess.Popen(["sleep", "600"]) as other:
+        (root / sign).write_text(f"{other.pid}\n{int(time.time())}\n")
+        found = the_one(root, "beside")
+        assert found.grade is Grade.WARN
+        assert found.what.startswith(f"{root}/{sign} is another program's, but ")
+        subprocess.run(found.mend.split(), check=True)
+        assert the_one(root, "beside").grade is Grade.OK
+        other.kill()
 
 
 def test_what_one_walk_sees(root: Path) -> None:
@@ -712,9 +585,7 @@ def test_what_one_walk_sees(root: Path) -> None:
     add(root, "report", began - 50)
     add(root, "other", began - 90)
     (root / "queue" / "pending" / "x.task").write_text("")
-
     sight = patient.walk(lambda: store_at(root), began + 10)
-
     assert (sight.counts[State.PENDING], sight.counts[State.DEAD]) == (2, 1)
     assert sight.kinds == {"report": 1, "other": 1}
     assert (sight.due, sight.due_since) == (2, int(began - 90))
@@ -722,16 +593,12 @@ def test_what_one_walk_sees(root: Path) -> None:
 
 
 def test_many_mails_without_a_task_are_mended_by_one_command(root: Path) -> None:
-    """Three are named, each with its own; for the others there is one for all."""
-    kept = []
-    for number in range(5):
-        meta = root / "mailspool" / f"mail-{number}" / "meta.sh"
+    """Three are named with their own command; one command serves all the others."""
+    kept = [root / "mailspool" / f"mail-{number}" / "meta.sh" for number in range(5)]
+    for meta in kept:
         meta.parent.mkdir()
         meta.write_text("")
-        kept.append(str(meta))
-
-    *named, more = findings(root, "spool", mail=patient.Mail(kept=kept))
-
+    *named, more = findings(root, "spool", mail=patient.Mail(kept=[*map(str, kept)]))
     assert [finding.mend.split()[-1] for finding in named] == [f"mail-{n}" for n in range(3)]
     assert more.what == "and 2 more that no task sends"
     assert more.mend.startswith(f"spooldeck --root {root} mail spool retry --all")
@@ -763,14 +630,11 @@ HALTED = Stopped("curl", 1_795_167_600.0, "ana", "the relay moves")
 def test_what_keeps_mail_from_being_sent(
     root: Path, mail: patient.Mail, waiting: int, expected: str
 ) -> None:
-    """It is said in any case; somebody has to act where mail is wanted or waits, and not where
-    only its turn has not come. What is suspended is resumed.
-    """
+    """It is said in any case; somebody has to act where mail is wanted or waits, and not where only
+    its turn has not come. What is suspended is resumed."""
     for _ in range(waiting):
         add(root, "mail_send")
-
     found = the_one(root, "mail", mail=mail)
-
     assert f"{found.grade} {found.what}".startswith(expected)
     if mail.stopped:
         assert found.mend == f"spooldeck --root {root} mail resume curl"

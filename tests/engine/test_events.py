@@ -92,9 +92,7 @@ def test_each_line_is_the_event_it_tells_of() -> None:
     that is of no task is no event, whatever is quoted in it."""
     for text, (what, id, kind, error, transport, attempt) in LINES.items():
         line = log_line(text, NOW)
-
         told = events.event(line)
-
         assert told is not None, text
         assert told[:7] == (NOW, id, kind, what, error, transport, line)
         assert told.attempt == attempt
@@ -117,7 +115,6 @@ def test_a_failed_attempt_was_by_the_transport_before_it() -> None:
     whole = list(events.read(lines))
     failed = [e for e in whole if e.what is What.FAILED]
     known: dict[str, str] = {}
-
     assert [e.transport for e in failed] == ["sendmail"] * 6
     assert {e.mark for e in failed} == {failed[0].mark}
     assert [told for line in lines for told in events.read([line], known)] == whole
@@ -126,7 +123,6 @@ def test_a_failed_attempt_was_by_the_transport_before_it() -> None:
 def test_delivery_records_are_events_too() -> None:
     """The mail module's JSON lines say which transport delivered, and which failed how."""
     told = list(events.read(golden("delivery.jsonl")))
-
     assert [(e.what, e.transport, e.error) for e in told] == [
         (What.SUCCEEDED, "sendmail", ""),
         (What.BURIED, "sendmail", "send_failed_rc_1"),
@@ -223,7 +219,6 @@ def test_a_history_is_in_the_order_of_time() -> None:
         an_event(What.STARTED, NOW, id="other"),
         an_event(What.QUEUED, NOW),
     ]
-
     assert [e.what for e in events.history(told, "t")] == [What.QUEUED, What.STARTED, What.FAILED]
 
 

@@ -169,9 +169,6 @@ def test_of_what_is_nowhere_the_log_is_believed() -> None:
     assert judge(a_sent(), MISSING, (), counted=True) == Known(Fate.DELIVERED, why)
 
 
-# ---- all of them together
-
-
 def followed(*sent: Sent, timeout: float = 120) -> Fates:
     """These, being followed."""
     fates = Fates(timeout)
@@ -197,7 +194,6 @@ def test_what_is_settled_is_looked_at_no_more() -> None:
     fates = followed(a_sent(1), a_sent(2), a_sent(3))
     fates.hear(said(BEGUN, DONE, number=2))
     gone(fates, 2)
-
     assert fates_of(list(fates.settle(NOW))) == {2: Fate.DELIVERED}
     assert [fates.ask(1), fates.ask(1), fates.ask(1)] == [(ident(1),), (ident(3),), (ident(1),)]
     many = followed(*(a_sent(number) for number in range(50)))
@@ -215,7 +211,6 @@ def test_the_first_outcome_is_told_apart() -> None:
     fates.hear(said(BEGUN, DONE))
     gone(fates, 1)
     (done,) = fates.settle(NOW)
-
     assert [change.first for change in (failed, running, done)] == [True, False, False]
     assert done.after.fate is Fate.DELIVERED
 
@@ -225,10 +220,8 @@ def test_what_is_on_its_way_stays_as_it_was() -> None:
     fates = followed(a_sent())
     fates.see({ident()}, [a_task(State.ACTIVE)], NOW)
     assert len(list(fates.settle(NOW))) == 1
-
     fates.see({ident()}, [], NOW)
     fates.see({ident()}, [Problem(f"work/{ident()}.task", "cannot be read now")], NOW)
-
     assert list(fates.settle(NOW + 1e6)) == []
 
 
@@ -238,7 +231,6 @@ def test_a_counter_that_begins_anew_takes_nothing_back() -> None:
     for finished in (100, 101, None, 0, 1):
         fates.count(finished)
     gone(fates, 1, 2)
-
     assert fates_of(list(fates.settle(NOW + GRACE))) == {1: Fate.DELIVERED, 2: Fate.DELIVERED}
 
 
@@ -247,7 +239,6 @@ def test_what_we_took_back_is_followed_no_more() -> None:
     fates = followed(a_sent(1), a_sent(2))
     (back,) = fates.take_back([ident(1), ident(77)])
     fates.see({ident(1)}, [a_task(State.DEAD)], NOW)
-
     assert back[0] == a_sent(1)
     assert (fates.open, list(fates.settle(NOW))) == (1, [])
 
@@ -281,7 +272,6 @@ def calls_of_settle(amount: int) -> list[int]:
 def test_what_waits_for_nothing_costs_nothing() -> None:
     """A turn costs the same however many are nowhere: only what comes due is judged anew."""
     few, many = calls_of_settle(10), calls_of_settle(1000)
-
     assert few == many
 
 

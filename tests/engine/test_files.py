@@ -72,7 +72,6 @@ def test_what_is_no_plain_file_is_refused(
 def test_a_folder_is_not_opened_through_a_link(tmp_path: Path) -> None:
     """A link in place of a folder is an error."""
     (tmp_path / "link").symlink_to(".")
-
     with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
         files.open_folder(str(tmp_path / "link"))
 
@@ -115,8 +114,7 @@ def test_a_folder_s_last_files_go_in_an_order_that_the_disk_keeps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of them goes once the disk has it that what came before is gone; none is waited for
-    where there are no two.
-    """
+    where there are no two."""
     steps: list[str] = []
     forget = files.forget
 
@@ -210,7 +208,6 @@ def test_lines_are_added_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     files.append(str(log), b"0123456789\n")
     files.append(str(log), b"b\n")
     (tmp_path / "link").symlink_to("log")
-
     with pytest.raises(OSError, match="symbolic links"):
         files.append(str(tmp_path / "link"), b"c\n")
     assert log.read_bytes() == b"0123456789\nb\n"
@@ -247,7 +244,6 @@ def test_folders_are_made_down_to_the_last(tmp_path: Path, monkeypatch: pytest.M
     for path in (f"{tmp_path}/a/b/c", f"{tmp_path}/a/b/c/", "r/s", "r/s"):
         files.make_folders(path)
     os.umask(umask)
-
     for made in ("a", "a/b/c", "r/s"):
         assert (tmp_path / made).stat().st_mode & 0o777 == 0o750
 
@@ -259,7 +255,6 @@ def test_what_root_makes_belongs_to_the_owner_of_its_folder(tmp_path: Path) -> N
     files.make_folders(f"{tmp_path}/a/b")
     files.publish(f"{tmp_path}/a/p", b"")
     files.append(f"{tmp_path}/a/l", b"")
-
     for made in ("a", "a/b", "a/p", "a/l"):
         owner = (tmp_path / made).stat()
         assert (owner.st_uid, owner.st_gid) == (12345, 54321)
@@ -269,7 +264,6 @@ def test_one_holds_a_lock_and_others_do_not(tmp_path: Path) -> None:
     """A flock belongs to who opened the file, and ends with the block or the file."""
     first = os.open(tmp_path / "x", os.O_CREAT | os.O_RDWR)
     second = os.open(tmp_path / "x", os.O_RDWR)
-
     with files.Flock(first):
         assert not files.claim_flock(second)
     assert files.claim_flock(second)
@@ -363,7 +357,6 @@ def test_the_real_programs_task_files_are_read_and_written() -> None:
     for path in paths:
         data = path.read_bytes()
         values = files.parse_assignments(data, lambda key: key.startswith("TASK_"))
-
         assert list(values)[:2] == ["TASK_ID", "TASK_TYPE"]
         assert len(values) == (10 if path.name == "dlq.task" else 8)
         assert files.assignments(values) == data
@@ -373,7 +366,6 @@ def test_the_real_programs_mail_metadata_is_read() -> None:
     """A subject that a shell would run is refused with its line, or taken literally if asked."""
     good = (GOLDEN / "spool.text.meta.sh").read_bytes()
     bad = (GOLDEN / "spool.file.injection.meta.sh").read_bytes()
-
     values = files.parse_assignments(good, lambda key: key.startswith("MAIL_"))
     assert values["MAIL_SUBJECT"] == "[ALERT] Service failed"
     assert files.assignments(values) == good
@@ -402,11 +394,8 @@ def test_it_costs_nothing_to_be_there() -> None:
         "found = slow & set(sys.modules); sys.exit(str(found) if found else 0)"
     )
     ran = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True)
-
     assert (ran.stderr, ran.returncode) == ("", 0)
 
-
-# ---- as root, on paths that another user can redirect
 
 OTHER = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root is redirected by other users")
@@ -448,10 +437,8 @@ def test_a_link_of_another_user_leads_root_nowhere_else(
     """Nothing is opened or made in a folder of root's through a link that others can make."""
     link, target = linked(tmp_path, 0, link_owner, around)
     before = sorted(target.rglob("*"))
-
     with pytest.raises(PermissionError, match="a symbolic link of user 65534 leads"):
         WAYS[way](link)
-
     assert sorted(target.rglob("*")) == before
 
 
@@ -463,7 +450,6 @@ def test_a_link_to_what_its_maker_owns_is_followed(
 ) -> None:
     """A place may be reached by a link of its owner, or of root."""
     link, _ = linked(tmp_path, target, link_owner, around)
-
     WAYS[way](link)
 
 
@@ -475,7 +461,6 @@ def test_a_hard_link_in_another_users_folder_is_not_read(tmp_path: Path) -> None
     folder.mkdir()
     os.chown(folder, OTHER, OTHER)
     (folder / "mail.log").hardlink_to(secret)
-
     with pytest.raises(PermissionError, match="second hard link"):
         files.open_file(f"{folder}/mail.log")
 
@@ -484,7 +469,6 @@ def test_a_fifo_and_a_loop_of_links_keep_nobody_waiting(tmp_path: Path) -> None:
     """What is no file is opened without a wait, or refused."""
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "loop").symlink_to("loop")
-
     os.close(files.open_file(str(tmp_path / "fifo")))
     with pytest.raises(OSError, match="symbolic links"):
         files.walk(str(tmp_path / "loop"))

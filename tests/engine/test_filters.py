@@ -110,7 +110,6 @@ def test_a_word_finer_than_a_state_is_a_part_of_it() -> None:
 def test_what_a_task_does_not_have_is_not_so() -> None:
     """A comparison with what a task does not have is false, and its negation is true."""
     task = a_row(attempts=None, due=None)
-
     for text in ("tries=0", "due<now", "died<now", "code<600"):
         assert not matches(text, task)
         assert matches(f"!{text}", task)
@@ -120,7 +119,6 @@ def test_a_time_of_day_is_the_last_one() -> None:
     """A time later than now was yesterday; what ends before it began ends on the next day."""
     night = a_row(created=NOW - 9.5 * HOUR)  # at midnight
     late = a_row(created=NOW - 12 * HOUR)  # at 21:30
-
     assert matches("since:21:00", late)
     assert matches("between:23:50..00:10", night)
     assert not matches("between:23:50..00:10", late)
@@ -181,7 +179,6 @@ def test_what_is_no_filter_says_where(text: str, at: int, message: str) -> None:
     """An error names the column and what was expected there."""
     with pytest.raises(BadFilter, match=re.escape(message)) as refused:
         parse(text, STATES, NOW)
-
     assert refused.value.at == at
 
 
@@ -264,8 +261,6 @@ def test_whatever_is_typed_is_a_filter_or_says_why_not(parts: list[tuple[str, ..
     else:
         list(sieve([TASK], found, NOW))
 
-
-# ---- what it means, said a second time in plain Python
 
 ABC = st.text(st.sampled_from("aB%_\\\"'! |é.~"), max_size=4)
 SECONDS = st.integers(-10, 10).map(lambda n: NOW + n * 600.0)
@@ -394,7 +389,6 @@ def test_the_sql_means_what_the_words_say(
         return all(any(told[1](task) != negated for negated, told in terms) for terms in clauses)
 
     found = parse(text, STATES, NOW)
-
     assert list(sieve(tasks, found, NOW)) == [task for task in tasks if wanted(task)]
 
 
@@ -406,11 +400,9 @@ def test_the_sql_means_what_the_words_say(
 def test_text_means_itself(value: str, others: list[str]) -> None:
     """Whatever an error says, typed as `written` says it finds that error and no other."""
     tasks = [a_row(n, error=error) for n, error in enumerate([value, *others])]
-
     exactly = list(sieve(tasks, parse(written("err", "=", value)), NOW))
     holding = list(sieve(tasks, parse(written("err", ":", value)), NOW))
     anywhere = list(sieve(tasks, parse(written("", "", value)), NOW))
-
     assert exactly == [task for task in tasks if task.error == value]
     assert holding == [task for task in tasks if holds(task.error, value)]
     assert set(holding) <= set(anywhere)

@@ -85,10 +85,7 @@ CODES = {
     **dict.fromkeys(("550 5.1.1 user unknown", "550", "rejected_550: 550 no"), "550"),
     "421 try again": "421",
     **dict.fromkeys(
-        [
-            "host mx.example.net said: 452-4.2.2 full",
-            "unavailable_452: 452 4.2.2 mailbox full",
-        ],
+        ["host mx.example.net said: 452-4.2.2 full", "unavailable_452: 452 4.2.2 mailbox full"],
         "452",
     ),
     "250 ok": "250",
@@ -151,7 +148,6 @@ def test_errors_that_differ_in_a_number_are_kin(
 ) -> None:
     """Two errors with different numbers in the same words have one pattern, and one mark."""
     first, second = (f"{before} {n}, {after}" for n in (one, other))
-
     if not code(first) and not code(second):
         assert fold(first) == fold(second)
         assert mark(fold(first)) == mark(fold(second))

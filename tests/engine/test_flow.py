@@ -17,8 +17,7 @@ def a_flow(
     seconds: int, waiting: int = 0, came: float = 0, left: float = 0, dead: float = 0
 ) -> Flow:
     """A history that ends at NOW: so many seconds, with so many tasks a second, `waiting` at its
-    end.
-    """
+    end."""
     flow = Flow()
     for second in range(-seconds, 1):
         done = seconds + second
@@ -46,7 +45,6 @@ def test_a_counter_that_begins_again_loses_nothing() -> None:
     flow = Flow()
     for second, came in enumerate((100, 110, 4, 14)):
         flow.add(NOW + 10 * second, came, 0, {})
-
     assert flow.rates(NOW + 30) == Rates(24 / 30, 0)
 
 
@@ -70,7 +68,6 @@ def test_a_backlog_drains_grows_or_stays() -> None:
 def test_a_queue_is_dry_if_no_task_left_in_all_the_time(seconds: int, left: int, dry: bool) -> None:
     """No output is known only after two minutes in which no task left."""
     flow = a_flow(seconds, 607, came=1, left=left)
-
     assert flow.is_dry(NOW) is dry
 
 
@@ -79,16 +76,13 @@ def test_a_burst_is_no_trend() -> None:
     flow = Flow()
     for second in range(121):
         flow.add(NOW + second, 0, 0, {State.PENDING: 1000 - 2 * second + 30 * (second % 10)})
-
     assert flow.drain(NOW + 120).course is Course.DRAINS
 
 
 def test_the_sparkline_holds_still() -> None:
     """Ten cells of a minute; what was not seen is None, and only the last changes in a minute."""
     flow = a_flow(150, 100)
-
     cells = flow.spark(NOW + 59, 10)
-
     assert cells == (*[None] * 6, 100.0, 100.0, 100.0, 100.0)
     flow.add(NOW + 1, 0, 0, {State.PENDING: 300})
     assert flow.spark(NOW + 59, 10) == (*cells[:-1], 200.0)
@@ -103,7 +97,6 @@ def test_a_sparkline_that_was_looked_at_is_the_same(steps: list[int], cells: int
         for flow in (watched, other):
             flow.add(now, 0, 0, {State.PENDING: number * 7 % 5})
         watched.spark(now, cells)
-
     assert watched.spark(now, cells) == other.spark(now, cells)
 
 
@@ -117,9 +110,7 @@ def test_a_state_has_grown() -> None:
 def test_a_clock_set_back_empties_it() -> None:
     """Of a time that comes a second time nothing is known."""
     flow = a_flow(300, 100, came=5)
-
     flow.add(NOW - 3600, 9, 9, {State.PENDING: 1})
-
     assert flow.rates(NOW - 3600) is None
     assert flow.drain(NOW - 3600).course is Course.UNKNOWN
     assert [cell for cell in flow.spark(NOW - 3600, 10) if cell is not None] == [1.0]
@@ -132,7 +123,6 @@ def test_it_stays_small_and_never_stumbles(steps: list[tuple[float, int]]) -> No
     for step, number in steps:
         now += step
         flow.add(now, number, number, {State.PENDING: number})
-
         rates = flow.rates(now)
         assert rates is None or rates >= (0, 0)
         assert (flow.drain(now).seconds or 0) >= 0

@@ -78,9 +78,7 @@ def test_when_nothing_waits_any_more() -> None:
 def test_a_bucket_of_a_kind_holds_up_that_kind_alone() -> None:
     """Of several buckets the one that takes longest for what waits of its kind is named."""
     buckets = (a_bucket(3600), a_bucket(60, name="mail_send"), a_bucket(1, name="report"))
-
     found = drained(500, DRAINS, buckets, {"mail_send": 30, "report": 0})
-
     assert found.seconds == 1800.0
     assert found.numbers["bucket"] == "mail_send"
     assert (found.numbers["at_present_rate"], found.numbers["at_bucket_rate"]) == (90.0, 1800.0)
@@ -91,7 +89,6 @@ def test_a_bucket_of_a_kind_holds_up_that_kind_alone() -> None:
 def test_no_bucket_is_outrun(waiting: int, seconds: float, per_hour: int, tokens: int) -> None:
     """It never takes less than the bucket needs, nor less than the present pace."""
     found = drained(waiting, Drain(Course.DRAINS, seconds), (a_bucket(per_hour, tokens),))
-
     assert found.seconds is not None
     if waiting:
         assert found.seconds >= seconds

@@ -47,24 +47,18 @@ def failure_of(handler: Command, context: Context | None = None) -> str:
     return str(failed.value)
 
 
-# ---- whether it starts
-
-
 @each(
     ("tail", "starts"),
     [("meta.sh", True), ("gone.sh", True), ("gone/meta.sh", True), ("", True), ("/x", False)],
 )
 def test_it_starts_where_nothing_leads_elsewhere(tmp_path: Path, tail: str, starts: bool) -> None:
     """A handler gets a task without a payload, or with one plainly below the mail spool, be it
-    there or not; any other is given up on at once.
-    """
+    there or not; any other is given up on at once."""
     (tmp_path / "meta.sh").touch()
     task, started = replace(TASK, payload=tail and f"{tmp_path}/{tail}"), list[Task]()
     handler = guarded(lambda task, context: started.append(task), str(tmp_path))
-
     with nullcontext() if starts else pytest.raises(Fatal, match="it does not lie plainly below"):
         handler(task, Context())
-
     assert started == [task] * starts
 
 
@@ -77,10 +71,8 @@ def test_a_mail_spool_behind_a_link_starts_nothing(tmp_path: Path) -> None:
     mail_spool, started = f"{tmp_path}/data/mail/spool", list[Task]()
     task = replace(TASK, payload=f"{mail_spool}/meta.sh")
     handler = guarded(lambda task, context: started.append(task), mail_spool, f"{tmp_path}/data")
-
     with pytest.raises(Fatal, match="it lies behind"):
         handler(task, Context())
-
     assert started == []
 
 
@@ -89,23 +81,16 @@ def test_what_cannot_be_looked_at_is_tried_again(tmp_path: Path) -> None:
     started = list[Task]()
     handler = guarded(lambda task, context: started.append(task), str(tmp_path))
     task = replace(TASK, payload=f"{tmp_path}/{'x' * 300}")
-
     with pytest.raises(Failed, match="it cannot be looked at: File name too long") as failed:
         handler(task, Context())
-
     assert not isinstance(failed.value, Fatal)
     assert started == []
-
-
-# ---- how it ends
 
 
 def test_a_program_that_ends_well_is_success(tmp_path: Path) -> None:
     """Exit status 0 is success, whatever the program said."""
     done = tmp_path / "done"
-
     python(f"import sys; print('much', file=sys.stderr); open({str(done)!r}, 'w')")(TASK, Context())
-
     assert done.exists()
 
 
@@ -114,7 +99,6 @@ def test_what_it_said_last_is_the_error() -> None:
     said = failure_of(
         python("import os; os.write(1, b'first\\n'); os.write(2, b'then this\\n'); os._exit(7)")
     )
-
     assert said == "first\nthen this"
 
 
@@ -143,8 +127,6 @@ def test_a_program_that_cannot_be_started_fails(tmp_path: Path) -> None:
             assert said.startswith(f"cannot start {program}: ")
 
 
-# ---- what is kept of its output
-
 LINES = b"\n".join(b"line %03d" % n for n in range(1000))
 
 
@@ -169,12 +151,8 @@ def test_the_beginning_of_all_output_is_kept(output: bytes, kept: str) -> None:
 def test_endless_output_ends_with_the_time() -> None:
     """A program that prints without end is ended when its time is up, like any other."""
     said = failure_of(Command(["sh", "-c", "yes 'and again' & exec yes 'and again'"], 0.3))
-
     assert said.startswith("timeout after 0.3 s: and again\n")
     assert len(said) < 2 * ERROR_LIMIT
-
-
-# ---- when it takes too long
 
 
 @pytest.fixture
@@ -238,9 +216,6 @@ def test_a_cancelled_program_is_ended(impatient: None) -> None:
     os.close(reading)
 
 
-# ---- what it is told
-
-
 def told(
     tmp_path: Path, task: Task, *args: str, environ: Mapping[str, str | None] = {}
 ) -> tuple[list[str], dict[str, str]]:
@@ -280,14 +255,11 @@ def test_the_task_is_in_a_clean_environment(
 
 def test_a_handler_adds_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A configured variable is set, one without a value is passed on from the worker if set there;
-    the task's own fields cannot be replaced.
-    """
+    the task's own fields cannot be replaced."""
     monkeypatch.setenv("NFTBAN_SMTP_PASS", "s3cret")
     monkeypatch.delenv("UNSET", raising=False)
     added = {"A": "1", "NFTBAN_SMTP_PASS": None, "UNSET": None, "TASK_ID": "x"}
-
     _, environment = told(tmp_path, TASK, environ=added)
-
     assert (environment["A"], environment["NFTBAN_SMTP_PASS"]) == ("1", "s3cret")
     assert "UNSET" not in environment
     assert environment["TASK_ID"] == TASK.id
@@ -298,9 +270,7 @@ def test_nothing_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, te
     """Neither an argument nor a field of the task is ever read by a shell."""
     monkeypatch.chdir(tmp_path)
     task = Task("x", "job", State.ACTIVE, 0.0, description=text, payload=text)
-
     arguments, environment = told(tmp_path, task, text, "$TASK_DESCRIPTION")
-
     assert arguments == [text, "$TASK_DESCRIPTION"]
     assert environment["TASK_DESCRIPTION"] == environment["TASK_PAYLOAD_FILE"] == text
     assert not (tmp_path / "ran").exists()
@@ -314,9 +284,7 @@ def test_it_has_a_session_and_nothing_to_read(tmp_path: Path) -> None:
         "said = f'{os.getsid(0) == os.getpid()} {sys.stdin.read()!r}'\n"
         f"open({str(out)!r}, 'w').write(said)\n"
     )
-
     python(code)(TASK, Context())
-
     assert out.read_text() == "True ''"
 
 
@@ -344,13 +312,10 @@ def test_it_inherits_what_it_shall_and_nothing_else(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a program as another user")
 def test_it_runs_as_whom_it_shall() -> None:
     """Under root a program runs as the user it is given, with that user's groups and no other, and
-    with that user's name and home.
-    """
+    with that user's name and home."""
     account = Account(65534, 65534, (65534, 4242), "somebody", "/some/where")
     say = "echo $(id -u) $(id -g) $(id -G) $HOME $USER $LOGNAME; exit 1"
-
     said = failure_of(Command(["sh", "-c", say], LONG, account))
-
     assert said == "65534 65534 65534 4242 /some/where somebody somebody"
 
 
@@ -363,7 +328,6 @@ def test_many_at_once_do_not_mix() -> None:
         said[number] = failure_of(python(f"raise SystemExit('program {number}')"))
 
     together([partial(run, number) for number in range(count)])
-
     assert said == {number: f"program {number}" for number in range(count)}
 
 

@@ -30,9 +30,7 @@ THEIRS = Claim(4242, TAKEN)
 HERE = Here(5000, 0, BOOT, 4026531836, "mx1", frozenset({4999, 1}))
 WORKER = Process(4242, "", 990_000, 1, frozenset({993}), "spooldeck queue work", 4242)
 BASH = WORKER._replace(
-    command="bash /usr/sbin/nftban-queue-processor",
-    program="nftban-queue-processor",
-    taker=None,
+    command="bash /usr/sbin/nftban-queue-processor", program="nftban-queue-processor", taker=None
 )
 CHILD = Process(4300, "", 990_500, 4242, frozenset({993}), "/bin/sh handle.sh", 4242)
 
@@ -41,9 +39,6 @@ def scene(**changes: object) -> Scene:
     """A stuck lock of ours, of which all is known and all fits."""
     plain = Scene(OURS, True, WORKER, (), HERE, 993, 993, "", float(TAKEN), BOOTED)
     return Scene._make((plain._asdict() | changes).values())
-
-
-# ---- the file
 
 
 @each("claim", [OURS, THEIRS])
@@ -65,7 +60,6 @@ def test_no_sign_of_life_changes_the_length(written: int, alive_at: int) -> None
     """Whatever the clocks say, a file written over the one before leaves nothing of it."""
     assert OURS.mark is not None
     claim = Claim(4242, written, OURS.mark._replace(alive_at=alive_at))
-
     assert len(compose(claim)) == len(compose(OURS))
     assert parse(compose(claim)) == claim
 
@@ -89,7 +83,6 @@ def test_a_machine_asleep_is_no_silent_holder(up: float, slept: float, silent: f
 def test_any_bytes_name_a_process_or_none(data: bytes) -> None:
     """No text whatever makes the reader fail or answer with a number that is no PID."""
     claim = parse(data)
-
     assert claim is None or 1 <= claim.pid <= lockfile.MOST
 
 
@@ -97,7 +90,6 @@ def test_any_bytes_name_a_process_or_none(data: bytes) -> None:
 def test_a_file_that_ends_early_is_not_completed(end: int) -> None:
     """A torn lock of ours names nobody, but for the two lines that are another program's form."""
     claim = parse(compose(OURS)[:end])
-
     assert claim is None or claim == THEIRS
 
 
@@ -106,11 +98,7 @@ def test_a_changed_byte_is_another_claim_or_none(at: int, byte: int) -> None:
     """No damage to one byte passes for the same lock."""
     data = bytearray(compose(OURS))
     before, data[at] = data[at], byte
-
     assert byte == before or parse(bytes(data)) != OURS or data[at : at + 1] in b"+-"
-
-
-# ---- doubts
 
 
 def test_where_all_fits_there_is_no_doubt() -> None:
@@ -192,7 +180,6 @@ def test_one_thing_that_does_not_fit_is_a_doubt(changes: dict[str, object], why:
 def test_so_with_the_real_programs_lock(changes: dict[str, object], why: str) -> None:
     """Of a lock that holds no more than a PID and a time, all the rest must fit."""
     theirs: dict[str, object] = {"claim": THEIRS, "named": BASH, "busy": False}
-
     assert why in doubt(scene(**(theirs | changes)))
 
 
@@ -218,10 +205,7 @@ def test_a_command_line_names_one_program(line: str, program: str) -> None:
     ("named", "said"),
     [
         (WORKER._replace(taker=None), "held by PID 4300 (/bin/sh handle.sh)"),
-        (
-            WORKER._replace(taker=None, files_hidden=True),
-            "? held by PID 4300 (/bin/sh handle.sh)",
-        ),
+        (WORKER._replace(taker=None, files_hidden=True), "? held by PID 4300 (/bin/sh handle.sh)"),
         (Process(4242, "/proc hides it from us"), "? held by PID 4300 (/bin/sh handle.sh)"),
         (WORKER, "held by PID 4242, PID 4300 (/bin/sh handle.sh)"),
     ],
@@ -229,9 +213,6 @@ def test_a_command_line_names_one_program(line: str, program: str) -> None:
 def test_who_has_the_flock_is_half_known(named: Process, said: str) -> None:
     """Where the holder's files are hidden, those seen to have the flock may not be all."""
     assert dict(holder.facts(scene(named=named, others=(CHILD,)), 5, 60))["flock"] == said
-
-
-# ---- looking
 
 
 def test_a_process_is_seen_as_it_is(tmp_path: Path, start: Start) -> None:
@@ -262,10 +243,8 @@ def test_who_has_ended_is_not_there(tmp_path: Path, start: Start) -> None:
     assert said(child) == "ready"
     child.send_signal(signal.SIGKILL)
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-
     zombie = holder.look(child.pid, tmp_path.stat())
     child.wait()
-
     assert zombie is None
     assert holder.look(child.pid, tmp_path.stat()) is None
 
@@ -280,16 +259,13 @@ def test_a_thread_is_no_process(tmp_path: Path, start: Start) -> None:
     )
     thread = int(said(child))
     os.kill(thread, 0)
-
     assert holder.look(thread, tmp_path.stat()) is None
 
 
 def test_a_local_file_system_is_no_remote_one(tmp_path: Path) -> None:
     """A temporary folder of this machine is not taken for one that others share."""
     fd = os.open(tmp_path, os.O_RDONLY)
-
     assert holder.remote(fd) == ""
-
     os.close(fd)
 
 

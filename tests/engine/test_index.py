@@ -60,9 +60,6 @@ def all_of(reader: Reader, query: Query, generation: int = 0) -> list[Task]:
     return list(reader.window(query, 0, 1_000_000, generation).tasks)
 
 
-# ---- rows
-
-
 def test_a_task_comes_back_as_it_was(writer: Writer, reader: Reader) -> None:
     """Every field of a task that was seen is in the index."""
     task = Task(
@@ -70,22 +67,17 @@ def test_a_task_comes_back_as_it_was(writer: Writer, reader: Reader) -> None:
         *("what it is", "example.net", "/a/path", "it broke", Lease("12", 3.5, 9.0, "t"), "1.2.3"),
         {"dead_since": "12", "more": "\N{SNOWMAN}"},
     )
-
     writer.settle([task.id], [task])
-
     assert reader.task("an id") == task
 
 
 def test_what_has_no_age_is_of_none(writer: Writer, reader: Reader) -> None:
-    """A task of which nobody knows since when it is there stays so, and no age or time finds it."""
+    """A task of unknown age stays so, and no filter by age or time finds it."""
     ageless = a_task(1, created=0.0)
     look(writer, [ageless, a_task(2)])
-
     assert reader.task(ageless.id) == ageless
-    spans = ("age>1s", "age<=1s", "created<now", "created>=1970-01-01", "since:2000-01-01")
-    for text in spans:
-        found = all_of(reader, Query(filter=parse(text, now=NOW + 60)))
-        assert ageless not in found
+    for text in ("age>1s", "age<=1s", "created<now", "created>=1970-01-01", "since:2000-01-01"):
+        assert ageless not in all_of(reader, Query(filter=parse(text, now=NOW + 60)))
     assert [row[3] for row in reader.seen(Query())] == [0.0, NOW]
 
 
@@ -94,10 +86,8 @@ def test_text_from_files_is_only_text(writer: Writer, reader: Reader) -> None:
     what cannot be stored is shown as far as it can be."""
     nasty = "'; DROP TABLE task; -- %_\\ \x1b[31m \0"
     task = a_task(description=nasty, error="\udcff\ud800", attempts=1 << 80)
-
     writer.settle([task.id], [task])
     writer.see([task, a_task(2, id="b\udcff"), Problem("pending/\udcfe", nasty)])
-
     (seen,) = all_of(reader, Query(filter=parse("DROP --")))
     assert seen.description == nasty
     assert seen.error == "??"
@@ -131,34 +121,27 @@ def test_a_task_is_where_the_latest_look_saw_it(writer: Writer, reader: Reader) 
 
 
 def test_an_unreadable_task_becomes_a_problem(writer: Writer, reader: Reader) -> None:
-    """A task whose file cannot be read any more is a problem instead, until it can."""
-    task, problem = a_task(1), Problem("pending/task-000001.task", "torn", State.PENDING)
+    """A task whose file cannot be read is a problem instead, until it can, or until a whole scan
+    does not meet it; a second scan of the same is no news."""
+    task, name = a_task(1), "task-000001.task"
+    one, two = Problem(f"pending/{name}", "torn", State.PENDING), Problem("dlq/two", "torn")
     writer.settle([task.id], [task])
-
-    broken = writer.settle(["task-000001.task"], [problem])
-    shown = reader.task(task.id), reader.problems()
-    mended = writer.settle(["task-000001.task"], [task])
-
-    assert broken.left == {task.id}
-    assert shown == (None, (problem,))
-    assert mended.came == {task.id}
+    assert writer.settle([name], [one]).left == {task.id}
+    assert (reader.task(task.id), reader.problems()) == (None, (one,))
+    assert writer.settle([name], [task]).came == {task.id}
     assert (reader.task(task.id), reader.problems()) == (task, ())
 
-
-def test_looking_again_at_the_same_changes_nothing(writer: Writer) -> None:
-    """A second look at the same tasks and problems is no news."""
-    seen: list[Task | Missing | Problem] = [a_task(1), a_task(2)]
-    seen.append(Problem("pending/x", "torn", State.PENDING))
+    seen: list[Task | Missing | Problem] = [task, a_task(2), one, two]
     writer.begin_look()
-    first = writer.see(seen)
+    assert writer.see(seen).changed
     writer.end_look()
-
     writer.begin_look()
-    second = writer.see(seen)
-
-    assert first.changed
-    assert second == Sighting()
+    assert writer.see(seen) == Sighting()
     assert not writer.end_look()
+    writer.begin_look()
+    writer.see([task, a_task(2), two])
+    assert writer.end_look()
+    assert (writer.problems, reader.problems()) == (1, (two,))
 
 
 def test_finer_words_are_counted_as_tasks_come_change_and_leave(writer: Writer) -> None:
@@ -180,18 +163,13 @@ def test_finer_words_are_counted_as_tasks_come_change_and_leave(writer: Writer) 
     assert writer.words() == {(State.PENDING, "failed"): 1}
 
 
-# ---- whole looks
-
-
 def test_what_a_look_does_not_see_is_asked_for(writer: Writer, reader: Reader) -> None:
-    """Rows that a whole look missed are named at its end, and stay until that is settled; one that
-    is in another state, or that a look at its name found meanwhile, neither came nor left."""
+    """Rows that a whole scan missed are named at its end, and stay until that is settled; one in
+    another state, or found meanwhile by its name, neither came nor left."""
     look(writer, [a_task(1), a_task(2), a_task(3)])
-
     writer.begin_look()
     sighting = writer.see([a_task(2, state=State.DEAD, rev="new")])
     writer.settle(["x"], [a_task(3, state=State.DEAD, rev="new")])
-
     assert (sighting.came, sighting.left) == (frozenset(), frozenset())
     assert writer.unseen() == [a_task(1).id]
     assert reader.task(a_task(1).id) is not None
@@ -199,31 +177,13 @@ def test_what_a_look_does_not_see_is_asked_for(writer: Writer, reader: Reader) -
 
 
 def test_counts_do_not_flicker(writer: Writer) -> None:
-    """While everything is looked at again, each state has as many tasks as before."""
+    """During a second scan of everything, each state has as many tasks as before."""
     tasks = [a_task(n) for n in range(50)]
     look(writer, tasks)
-    counts = []
-
     writer.begin_look()
     for task in tasks:
-        counts.append(writer.count(State.PENDING))
+        assert writer.count(State.PENDING) == 50
         writer.see([task])
-
-    assert set(counts) == {50}
-
-
-def test_problems_that_are_not_seen_again_are_forgotten(writer: Writer, reader: Reader) -> None:
-    """After a whole look only the problems that it saw are known."""
-    one, two = Problem("dlq/one", "torn", State.DEAD), Problem("dlq/two", "torn", State.DEAD)
-    writer.begin_look()
-    writer.see([one, two])
-    writer.end_look()
-
-    writer.begin_look()
-    writer.see([two])
-
-    assert writer.end_look()
-    assert (writer.problems, reader.problems()) == (1, (two,))
 
 
 MEMORY_MOVES = st.lists(
@@ -233,7 +193,7 @@ MEMORY_MOVES = st.lists(
 
 
 class IndexFollowsStore(RuleBasedStateMachine):
-    """Any sequence of moves, looks at names and whole looks with moves in their midst."""
+    """Any sequence of moves, scans of names and whole scans with moves during them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -243,11 +203,10 @@ class IndexFollowsStore(RuleBasedStateMachine):
         self.writer = Writer(f"{self.scratch.path}/index")
         self.reader = Reader(f"{self.scratch.path}/index")
         self.rung: set[str] = set()
-        self.came = self.left = 0
-        self.generation = 0
+        self.came = self.left = self.generation = 0
 
     def move(self, number: int, what: str) -> None:
-        """Do something to one task, if it can be done, and note that the bell rang for it."""
+        """Do something to one task, if it can be done, and note the event of it."""
         ident = a_task(number).id
         task = self.memory.tasks.get(("", ident))
         goal = {"purge": State.TRASH, "hold": State.HELD, "release": State.PENDING}.get(what)
@@ -263,29 +222,29 @@ class IndexFollowsStore(RuleBasedStateMachine):
         self.rung.add(ident)
 
     def account(self, sighting: Sighting) -> None:
-        """Count who came and who left."""
+        """Count the tasks that came and left."""
         self.came += len(sighting.came)
         self.left += len(sighting.left)
 
     def settle(self, names: set[str]) -> None:
-        """Look at some names."""
+        """Scan some names."""
         self.account(self.writer.settle(names, list(self.store.look(names))))
 
     @rule(moves=MEMORY_MOVES)
     def moves(self, moves: list[tuple[int, str]]) -> None:
-        """Others work on the store."""
+        """Other processes change the store."""
         for number, what in moves:
             self.move(number, what)
 
     @rule()
-    def answer_the_bell(self) -> None:
-        """Look at what the bell rang for."""
+    def handle_events(self) -> None:
+        """Scan the names of all events."""
         self.settle(self.rung)
         self.rung = set()
 
     @rule(moves=MEMORY_MOVES, size=st.integers(1, 5))
-    def look_at_everything(self, moves: list[tuple[int, str]], size: int) -> None:
-        """Look at the whole store, which does not hold still meanwhile."""
+    def scan_everything(self, moves: list[tuple[int, str]], size: int) -> None:
+        """Scan the whole store, which changes meanwhile."""
         self.writer.begin_look()
         items = list(self.store.look())
         for at in range(0, len(items), size):
@@ -305,8 +264,8 @@ class IndexFollowsStore(RuleBasedStateMachine):
         self.generation += 1
 
     @invariant()
-    def is_the_same_once_the_bell_is_answered(self) -> None:
-        """The index holds what the store holds, and has counted every coming and going."""
+    def equals_the_store_without_open_events(self) -> None:
+        """The index holds the tasks of the store, and has counted every arrival and departure."""
         if self.rung:
             return
         self.generation += 1
@@ -319,7 +278,7 @@ class IndexFollowsStore(RuleBasedStateMachine):
         assert self.came - self.left == len(seen)
 
     def teardown(self) -> None:
-        """Leave nothing behind."""
+        """Close and remove everything."""
         self.reader.close()
         self.writer.close()
         self.scratch.remove()
@@ -327,10 +286,7 @@ class IndexFollowsStore(RuleBasedStateMachine):
 
 IndexFollowsStore.TestCase.settings = examples(40, stateful_step_count=12)
 TestIndexFollowsStore = IndexFollowsStore.TestCase
-TestIndexFollowsStore.__doc__ = "Whatever moves when, the index is what the store says."
-
-
-# ---- questions
+TestIndexFollowsStore.__doc__ = "After any sequence of moves and scans the index equals the store."
 
 
 @pytest.mark.parametrize("is_arranged", [False, True])
@@ -411,12 +367,10 @@ def test_a_result_is_made_again_as_time_passes_or_the_index_changes(
     another generation shows what is there now."""
     writer.see([a_task(1)])
     query = Query(filter=parse("age>1h"))
-
     assert reader.window(query, 0, 9, 1, NOW + 3600).tasks == ()
     assert reader.window(query, 0, 9, 1, NOW + 3601).tasks == (a_task(1),)
     assert reader.find(query, a_task(1).id, 1, NOW) is None
     assert reader.rows(query, None, NOW + 3601) == (Row(a_task(1).id, State.PENDING, "r1"),)
-
     search = Query(filter=parse("job"))
     before = all_of(reader, search, 1)
     writer.see([a_task(2)])
@@ -495,7 +449,6 @@ def test_a_plan_is_made_of_what_matches(writer: Writer, reader: Reader) -> None:
     """The rows of a plan are all that a query matches, or the named ones among them."""
     one, two = a_task(1, error="late"), a_task(2, state=State.DEAD, error="late")
     look(writer, [one, two, a_task(3)])
-
     assert reader.rows(Query(filter=parse("late"))) == (
         Row(one.id, State.PENDING, "r1"),
         Row(two.id, State.DEAD, "r2"),
@@ -512,14 +465,9 @@ def test_questions_leave_no_snapshot_open(writer: Writer, reader: Reader, index_
     reader.window(Query(State.PENDING), 0, 40, 1)
     reader.window(Query(filter=parse("job")), 0, 40, 1)
     writer.see([a_task(n, rev="new") for n in range(200)])
-
     with closing(sqlite3.connect(index_path)) as other:
         busy, *_ = other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-
     assert not busy
-
-
-# ---- ranks
 
 
 @given(
@@ -562,23 +510,29 @@ def test_blocks_know_every_place(names: list[int], gone: list[int]) -> None:
     assert all(size < 16 or len(set(rows)) < len(rows) for size in blocks.values())
 
 
-# ---- the scratch folder
+def test_a_scratch_folder_is_private_removed_and_swept(tmp_path: Path) -> None:
+    """It is readable by its owner only and removed with its content, or an error names the place
+    and the reason. A sweep leaves links, files, other names and a folder whose owner holds its
+    flock, however old; one that was made but never claimed it leaves for a minute."""
+    held = Scratch(str(tmp_path))
+    assert Path(held.path).stat().st_mode & 0o777 == 0o700
+    (Path(held.path) / "index").write_text("rows")
+    os.utime(held.path, (0, 0))
+    elsewhere, new = tmp_path / "elsewhere", tmp_path / f"{scratch.PREFIX}new"
+    elsewhere.mkdir()
+    (elsewhere / scratch.OWNER).touch()
+    (tmp_path / f"{scratch.PREFIX}link").symlink_to(elsewhere)
+    (tmp_path / f"{scratch.PREFIX}file").touch()
+    new.mkdir()
 
-
-def test_a_scratch_folder_is_private_and_removed(tmp_path: Path) -> None:
-    """It is readable by its owner only and removed with its content; where none can be made, the
-    message names the place and the reason."""
-    folder = Scratch(str(tmp_path))
-    mode = Path(folder.path).stat().st_mode & 0o777
-    (Path(folder.path) / "index").write_text("rows")
-
-    folder.remove()
-
-    assert mode == 0o700
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "file").touch()
-    with pytest.raises(Unavailable, match=f"{tmp_path}/file: Not a directory"):
-        Scratch(f"{tmp_path}/file")
+    assert scratch.sweep(str(tmp_path)) == []
+    assert len(list(tmp_path.iterdir())) == 5
+    os.utime(new, (0, 0))
+    assert scratch.sweep(str(tmp_path)) == [str(new)]
+    held.remove()
+    assert not Path(held.path).exists()
+    with pytest.raises(Unavailable, match=f"{tmp_path}/{scratch.PREFIX}file: Not a directory"):
+        Scratch(f"{tmp_path}/{scratch.PREFIX}file")
 
 
 def test_the_folder_of_a_crashed_owner_is_swept(tmp_path: Path) -> None:
@@ -598,22 +552,3 @@ def test_the_folder_of_a_crashed_owner_is_swept(tmp_path: Path) -> None:
     assert alive == []
     assert scratch.sweep(str(tmp_path)) == [path]
     assert not Path(path).exists()
-
-
-def test_only_folders_of_ended_owners_are_swept(tmp_path: Path) -> None:
-    """Links, files, folders of other names, and a folder whose owner holds its flock, however old,
-    are left; one that was made but never claimed is its maker's for a minute."""
-    held = Scratch(str(tmp_path))
-    os.utime(held.path, (0, 0))
-    elsewhere, new = tmp_path / "elsewhere", tmp_path / f"{scratch.PREFIX}new"
-    elsewhere.mkdir()
-    (elsewhere / scratch.OWNER).touch()
-    (tmp_path / f"{scratch.PREFIX}link").symlink_to(elsewhere)
-    (tmp_path / f"{scratch.PREFIX}file").touch()
-    new.mkdir()
-
-    assert scratch.sweep(str(tmp_path)) == []
-    assert len(list(tmp_path.iterdir())) == 5
-    os.utime(new, (0, 0))
-    assert scratch.sweep(str(tmp_path)) == [str(new)]
-    held.remove()

@@ -6,7 +6,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import textwrap
 import threading
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -43,27 +42,29 @@ PATIENCE = 60
 """Seconds after which a test gives up; nothing here takes one when all is well."""
 
 
+Seen = Iterator[Task | Missing | Problem]
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """An empty spool."""
     return a_spool(tmp_path / "spool")
 
 
-def a_spool(place: Path, count: int = 0) -> Path:
-    """Make a spool with so many tasks waiting."""
-    for word in FOLDERS.values():
-        (place / word).mkdir(parents=True)
+def a_spool(place: Path, count: int = 0, word: str = "pending") -> Path:
+    """Make a spool with so many tasks in one of its folders."""
+    for name in FOLDERS.values():
+        (place / name).mkdir(parents=True)
     for number in range(count):
-        write(place / "pending", a_task(number))
+        write(place / word, a_task(number))
     return place
 
 
 def write(folder: Path, task: Task) -> Path:
     """Put a task's file into a folder, whole, as another program would."""
-    path = folder / f"{task.id}.task"
     draft = folder.parent / "draft"
     draft.write_bytes(render(new_record(task)))
-    return draft.rename(path)
+    return draft.rename(folder / f"{task.id}.task")
 
 
 def file_of(place: Path, number: int, state: State = State.PENDING) -> Path:
@@ -71,22 +72,20 @@ def file_of(place: Path, number: int, state: State = State.PENDING) -> Path:
     return place / FOLDERS[state] / f"{a_task(number).id}.task"
 
 
-def vanish(place: Path) -> None:
-    """Move a spool to where nobody looks."""
-    place.rename(place.with_name("aside"))
-
-
 def listed(folder: Path) -> list[str]:
-    """What is in a folder."""
+    """Names in a folder."""
     return [path.name for path in folder.iterdir()]
 
 
 @asynccontextmanager
 async def inspecting(
-    opener: Callable[[], Store], folder: Path | None = None, clock: Callable[[], float] = clock
+    opener: Path | Callable[[], Store],
+    folder: Path | None = None,
+    clock: Callable[[], float] = clock,
 ) -> AsyncIterator[Inspector]:
-    """An inspector from its start to its close, and no test that hangs."""
-    inspector = Inspector(opener, clock=clock, folder=None if folder is None else str(folder))
+    """An inspector of a spool or a store from its start to its close, and no test that hangs."""
+    opened = (lambda: open_store(str(opener))) if isinstance(opener, Path) else opener
+    inspector = Inspector(opened, clock=clock, folder=None if folder is None else str(folder))
     async with asyncio.timeout(PATIENCE):
         await inspector.start()
         try:
@@ -109,11 +108,10 @@ def is_complete(changed: Changed) -> bool:
 
 
 def counts(**wanted: int) -> Callable[[Changed], bool]:
-    """Whether everything was seen, and so many tasks stand in these states and none elsewhere."""
+    """Whether everything was seen, with so many tasks in these states and none in others."""
+    expected = {State(word): count for word, count in wanted.items()}
     return lambda changed: (
-        is_complete(changed)
-        and {state: count for state, count in changed.counts.items() if count}
-        == {State(word): count for word, count in wanted.items() if count}
+        is_complete(changed) and {s: n for s, n in changed.counts.items() if n} == expected
     )
 
 
@@ -122,78 +120,88 @@ async def all_of(inspector: Inspector, query: Query | None = None) -> list[Task]
     return list((await inspector.window(query or Query(), 0, 100_000)).tasks)
 
 
-def stored(opener: Callable[[], Store]) -> list[Task]:
-    """Everything in a store, as it says itself."""
-    store = opener()
+def stored(place: Path) -> list[Task]:
+    """All tasks of a spool, as its store reads them."""
+    store = open_store(str(place))
     seen = {(task.id, task.state): task for task in store.look() if isinstance(task, Task)}
     store.close()
     return [seen[key] for key in sorted(seen)]
 
 
-# ---- following
+def hooked(
+    hook: Callable[[Seen, Collection[str] | None], Seen], memory: Memory | None = None
+) -> MemoryStore:
+    """A store whose look goes through a hook, which also gets the names that were asked for."""
+    store = MemoryStore(memory or Memory())
+    look = store.look
+    store.look = lambda touched=None: hook(look(touched), touched)  # type: ignore[method-assign]
+    return store
 
 
-async def test_everything_is_seen(place: Path) -> None:
-    """What lies in a spool is counted and listed, and the store's words are known."""
+async def test_a_spool_is_counted_listed_and_searched_by_id(place: Path) -> None:
+    """The tasks of a spool are counted and listed with the store's words; a task is found by id,
+    with its position in a result and its file, until its file is deleted."""
     for number in range(600):
         write(place / "pending", a_task(number))
     write(place / "dlq", a_task(5_000))
+    ident = a_task(30).id
 
-    async with inspecting(lambda: open_store(str(place))) as inspector:
+    async with inspecting(place) as inspector:
         await until(inspector, counts(pending=600, dead=1))
-
         assert inspector.states[State.DEAD] == "dlq"
         assert (State.DEAD, State.PENDING) in inspector.edges
-        here = await all_of(inspector)
-        assert here == await asyncio.to_thread(stored, lambda: open_store(str(place)))
+        assert await all_of(inspector) == await asyncio.to_thread(stored, place)
 
-
-class SlowStore(MemoryStore):
-    """A store whose whole look yields a task for each release of a semaphore."""
-
-    def __init__(self, memory: Memory, going: threading.Semaphore) -> None:
-        super().__init__(memory)
-        self._going = going
-
-    def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
-        """Yield when it is allowed."""
-        for item in super().look(touched):
-            if touched is None:
-                self._going.acquire()
-            yield item
+        task = await inspector.task(ident)
+        assert task is not None
+        assert await inspector.find(Query(), ident) == 30
+        newest_first = Query(State.PENDING, order="created", descending=True)
+        assert await inspector.find(newest_first, ident) == 569
+        assert await inspector.find(Query(State.DEAD), ident) is None
+        assert await inspector.task("absent") is None
+        assert await inspector.among(Query(), {ident, "absent"}) == {ident}
+        assert await inspector.read(task) == file_of(place, 30).read_bytes()
+        file_of(place, 30).unlink()
+        with pytest.raises(Gone):
+            await inspector.read(task)
 
 
 async def test_rows_are_shown_before_a_first_look_ends_and_it_can_be_stopped() -> None:
-    """Rows are reported while most of the spool is still to be looked at. Stopped, the look says
-    so and shows a part; asked again, it ends with all there is."""
+    """Rows are reported while most of the spool is still unread. Stopped, the scan reports so and
+    shows a part; started again, it ends with all tasks."""
     memory, going = Memory(), threading.Semaphore(120)
     with memory.changed:
         for at in range(300):
             memory.put(("", f"t{at:04}"), a_task(at, id=f"t{at:04}"))
-    async with inspecting(lambda: SlowStore(memory, going)) as inspector:
+
+    def slowly(seen: Seen, touched: Collection[str] | None) -> Seen:
+        for item in seen:
+            if touched is None:
+                going.acquire()
+            yield item
+
+    async with inspecting(lambda: hooked(slowly, memory)) as inspector:
         first = await until(inspector, lambda changed: sum(changed.counts.values()) > 0)
         assert not first.complete
         assert (await inspector.window(Query(State.PENDING), 0, 40)).tasks
 
         inspector.halt()
-        going.release(110)  # a part of it, after which it is heard, is at most 100
+        going.release(110)  # the halt is seen after at most 100 rows
         stopped = await until(inspector, lambda changed: changed.halted)
         assert 0 < sum(stopped.counts.values()) < 300
         assert not stopped.complete
 
         going.release(1000)
         await inspector.refresh()
-        assert inspector.latest.complete
-        assert not inspector.latest.halted
-        assert sum(inspector.latest.counts.values()) == 300
-        assert inspector.latest.came == 0
+        latest = inspector.latest
+        assert (latest.complete, latest.halted, latest.came) == (True, False, 0)
+        assert sum(latest.counts.values()) == 300
 
 
 async def test_tasks_that_come_leave_or_move_are_counted(place: Path) -> None:
     """A task that enters the store has come, one that ends has left; a move is neither."""
     write(place / "pending", a_task(1))
-
-    async with inspecting(lambda: open_store(str(place))) as inspector:
+    async with inspecting(place) as inspector:
         await until(inspector, counts(pending=1))
         file_of(place, 1).rename(file_of(place, 1, State.ACTIVE))
         changed = await until(inspector, counts(active=1))
@@ -203,40 +211,36 @@ async def test_tasks_that_come_leave_or_move_are_counted(place: Path) -> None:
         await until(inspector, counts(pending=2, active=1))
         file_of(place, 1, State.ACTIVE).unlink()
         changed = await until(inspector, lambda changed: changed.left == 1)
-
         assert (changed.came, changed.counts[State.PENDING]) == (2, 2)
         await inspector.refresh()
         assert (inspector.latest.came, inspector.latest.left) == (2, 1)
 
 
 async def test_problems_come_and_go(place: Path) -> None:
-    """A broken file is a problem while it is broken, also when it is mended in place."""
+    """A broken file is a problem until it is repaired, also in place."""
     path = write(place / "dlq", a_task(1))
     good = path.read_bytes()
     (place / "dlq" / "stranger").write_bytes(b"")
-
-    async with inspecting(lambda: open_store(str(place))) as inspector:
+    async with inspecting(place) as inspector:
         await until(inspector, lambda changed: is_complete(changed) and changed.problems == 1)
         path.write_bytes(good[:40])
         await until(inspector, lambda changed: changed.problems == 2)
         broken = await inspector.problems()
         path.write_bytes(good)
         await until(inspector, lambda changed: changed.problems == 1)
-
         assert [problem.where for problem in broken] == [f"dlq/{path.name}", "dlq/stranger"]
         assert [task.id for task in await all_of(inspector)] == [a_task(1).id]
 
 
 async def test_reports_keep_their_distance(place: Path) -> None:
-    """However much happens, two reports are at least a tenth of a second apart."""
-    async with inspecting(lambda: open_store(str(place))) as inspector:
+    """However many changes happen, two reports are at least 0.1 s apart."""
+    async with inspecting(place) as inspector:
         changed = await until(inspector, is_complete)
         times = []
         for number in range(6):
             write(place / "pending", a_task(number))
             changed = await inspector.changed(changed.generation)
-            times.append(inspector._told_at)  # who hears of it may be kept from looking up
-
+            times.append(inspector._told_at)  # the test itself may be scheduled late
     assert min(after - before for before, after in itertools.pairwise(times)) >= 0.099
 
 
@@ -253,7 +257,7 @@ def test_whatever_others_do_is_followed(
     rounds: list[list[tuple[int, State | None]]],
     initially: int,
 ) -> None:
-    """After any moves, arrivals and ends, the index is what the store itself says."""
+    """After any moves, arrivals and deletions, the index equals the store."""
     place = a_spool(tmp_path_factory.mktemp("moves") / "spool", initially)
 
     def move(number: int, goal: State | None) -> None:
@@ -267,185 +271,155 @@ def test_whatever_others_do_is_followed(
             write(place / FOLDERS[goal], a_task(number))
 
     async def follow() -> None:
-        async with inspecting(lambda: open_store(str(place))) as inspector:
+        async with inspecting(place) as inspector:
             await until(inspector, is_complete)
             for moves in rounds:
                 for number, goal in moves:
                     move(number, goal)
-                truth = await asyncio.to_thread(stored, lambda: open_store(str(place)))
+                truth = await asyncio.to_thread(stored, place)
                 before = inspector.latest.generation
                 while await all_of(inspector) != truth:
                     before = (await inspector.changed(before)).generation
-            total = sum(inspector.latest.counts.values())
-            wanted = total - initially
+            wanted = sum(inspector.latest.counts.values()) - initially
             await until(inspector, lambda changed: changed.came - changed.left == wanted)
 
     asyncio.run(follow())
 
 
-STOPPED = """
-    import asyncio, sys
-    from engine.inspector import Inspector
-    from engine.model import State
-    from engine.stores import open_store
+SCRIPT = """
+import asyncio, resource, sys
+from engine.inspector import Inspector
+from engine.stores import open_store
 
-    async def main():
-        inspector = Inspector(lambda: open_store(sys.argv[1]))
-        await inspector.start()
-        generation = 0
-        while True:
-            changed = await inspector.changed(generation)
-            generation = changed.generation
-            if changed.complete and not changed.counts[State.PENDING]:
-                break
-            if changed.complete:
-                print("complete", flush=True)
-        print(changed.counts[State.DEAD], flush=True)
-        await inspector.close()
+async def main():
+    inspector = Inspector(lambda: open_store(sys.argv[1]), folder=sys.argv[2])
+    limit, infinity = int(sys.argv[3]), resource.RLIM_INFINITY
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit or infinity, infinity))
+    await inspector.start()
+    changed = inspector.latest
+    async def until(wanted):
+        nonlocal changed
+        while not wanted():
+            changed = await inspector.changed(changed.generation)
+        counts = {str(state): count for state, count in changed.counts.items() if count}
+        print(changed.unavailable or counts, flush=True)
+    if limit:
+        await until(lambda: changed.unavailable)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (infinity, infinity))
+    await until(lambda: changed.complete and not changed.unavailable)
+    if not limit:
+        await until(lambda: "pending" not in {str(s) for s, n in changed.counts.items() if n})
+    await inspector.close()
 
-    asyncio.run(main())
+asyncio.run(main())
 """
+"""A console of a spool, with an index folder and a limit of bytes a file that is lifted later."""
 
 
 @pytest.mark.deep
 def test_lost_events_are_made_up_for(tmp_path: Path) -> None:
-    """A console that was stopped while more happened than the kernel keeps sees all of it."""
+    """A console that was stopped while the kernel's event queue overflowed sees every change."""
     place = a_spool(tmp_path / "spool", 9_000)
-    argv = [sys.executable, "-c", textwrap.dedent(STOPPED), str(place)]
+    argv = [sys.executable, "-c", SCRIPT, str(place), str(tmp_path), "0"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "complete\n"
+        assert process.stdout.readline() == "{'pending': 9000}\n"
         process.send_signal(signal.SIGSTOP)
         for path in sorted((place / "pending").iterdir()):
             path.rename(place / "dlq" / path.name)
         process.send_signal(signal.SIGCONT)
-
-        assert process.stdout.read().split()[-1] == "9000"
+        assert process.stdout.read().splitlines()[-1] == "{'dead': 9000}"
         assert process.wait(PATIENCE) == 0
 
 
-# ---- what can go wrong
+@pytest.mark.deep
+def test_a_full_disk_is_said_in_words(tmp_path: Path) -> None:
+    """If the index cannot grow, a report says so; once there is space it is filled again."""
+    place, folder = a_spool(tmp_path / "spool", 3_000), tmp_path / "temporary"
+    folder.mkdir()
+    argv = [sys.executable, "-c", SCRIPT, str(place), str(folder), "400000"]
+    ran = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=PATIENCE)
+    report, total = ran.stdout.splitlines()
+    assert report.startswith(f"the index in {folder}")
+    assert total == "{'pending': 3000}"
+    assert list(folder.iterdir()) == []
 
 
 async def test_a_place_that_is_missing_or_vanishes_is_reported_and_followed_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A place that cannot be opened, or goes away, is reported so, and followed once it is there;
-    acting on it meanwhile does nothing and raises Unavailable."""
+    """A place that cannot be opened, or is removed, is reported, and followed once it is there;
+    acting on it meanwhile changes nothing and raises Unavailable."""
     monkeypatch.setattr(mirror, "RETRY", 0.1)
     place = tmp_path / "spool"
-
-    async with inspecting(lambda: open_store(str(place))) as inspector:
+    async with inspecting(place) as inspector:
         changed = await until(inspector, lambda changed: bool(changed.unavailable))
+        assert str(place) in changed.unavailable
         empty = await inspector.window(Query(), 0, 10)
+        assert (empty.tasks, empty.total) == ((), 0)
+
         a_spool(place, 3)
         await until(inspector, counts(pending=3))
         plan = await inspector.plan("purge", None, Query())
-        vanish(place)
+        place.rename(tmp_path / "aside")
         with pytest.raises(Unavailable):
             await inspector.apply(plan)
         await until(inspector, lambda changed: bool(changed.unavailable))
-        a_spool(place, 5)
 
+        a_spool(place, 5)
         await until(inspector, counts(pending=5))
         write(place / "pending", a_task(7))
         await until(inspector, counts(pending=6))
-
-    assert str(place) in changed.unavailable
-    assert (empty.tasks, empty.total) == ((), 0)
 
 
 async def test_no_temporary_folder_is_said_in_words(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the index cannot be made, a report says so, and it is made once that is mended."""
+    """If the index cannot be made, a report says so, and it is made once that is repaired."""
     monkeypatch.setattr(mirror, "RETRY", 0.1)
     write(place / "pending", a_task(1))
     folder = tmp_path / "temporary"
     folder.write_text("in the way")
-
-    async with inspecting(lambda: open_store(str(place)), folder) as inspector:
+    async with inspecting(place, folder) as inspector:
         changed = await until(inspector, lambda changed: bool(changed.unavailable))
         folder.unlink()
         folder.mkdir()
         await until(inspector, counts(pending=1))
-
     assert str(folder) in changed.unavailable
 
 
-FULL = """
-    import asyncio, resource, sys
-    from engine.inspector import Inspector
-    from engine.stores import open_store
+async def test_a_bug_is_raised_to_who_waits() -> None:
+    """An unexpected exception of a store reaches the caller that waits for changes."""
 
-    async def main():
-        inspector = Inspector(lambda: open_store(sys.argv[1]), folder=sys.argv[2])
-        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, resource.RLIM_INFINITY))
-        await inspector.start()
-        changed = inspector.latest
-        while not changed.unavailable:
-            changed = await inspector.changed(changed.generation)
-        print(changed.unavailable, flush=True)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
-        while changed.unavailable or not changed.complete:
-            changed = await inspector.changed(changed.generation)
-        print(sum(changed.counts.values()))
-        await inspector.close()
-
-    asyncio.run(main())
-"""
-
-
-@pytest.mark.deep
-def test_a_full_disk_is_said_in_words(tmp_path: Path) -> None:
-    """When the index cannot grow, a report says so; once there is room it is filled again."""
-    place = a_spool(tmp_path / "spool", 3_000)
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    argv = [sys.executable, "-c", textwrap.dedent(FULL), str(place), str(folder)]
-
-    said, total = subprocess.run(
-        argv, capture_output=True, text=True, check=True, timeout=PATIENCE
-    ).stdout.splitlines()
-
-    assert said.startswith(f"the index in {folder}")
-    assert total == "3000"
-    assert list(folder.iterdir()) == []
-
-
-class Buggy(MemoryStore):
-    """A store with a mistake in it."""
-
-    def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
-        """Make the mistake."""
+    def broken(seen: Seen, touched: Collection[str] | None) -> Seen:
         raise ZeroDivisionError("a mistake")
 
-
-async def test_a_bug_is_raised_to_who_waits() -> None:
-    """A mistake in a store is no weather: it reaches whoever waits for changes."""
-    async with inspecting(Buggy) as inspector:
+    async with inspecting(lambda: hooked(broken)) as inspector:
         with pytest.raises(ZeroDivisionError):
             await until(inspector, is_complete)
 
 
-# ---- ending
-
-
-async def test_nothing_is_left_behind(
+async def test_the_close_leaves_nothing_and_ends_every_wait(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the close there is no temporary folder and no thread."""
+    """After the close there is no temporary folder and no thread; waiting for changes, and asking,
+    raise Unavailable."""
     monkeypatch.setattr(watch, "CHECK", 0.1)
     folder = tmp_path / "temporary"
     folder.mkdir()
-    async with inspecting(lambda: open_store(str(place)), folder) as inspector:
+    async with inspecting(place, folder) as inspector:
         await until(inspector, is_complete)
         await all_of(inspector, Query(filter=parse("job")))
         during = listed(folder)
+        waiting = asyncio.ensure_future(inspector.changed(1_000_000))
 
     assert [name.startswith(PREFIX) for name in during] == [True]
     assert listed(folder) == []
     await asyncio.to_thread(_join)
+    with pytest.raises(Unavailable, match="closed"):
+        await waiting
+    with pytest.raises(Unavailable, match="closed"):
+        await inspector.window(Query(), 0, 10)
 
 
 def _join() -> None:
@@ -454,32 +428,20 @@ def _join() -> None:
             thread.join()
 
 
-class Endless(MemoryStore):
-    """A store in which a look never ends."""
-
-    def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
-        """One task after another."""
-        number = 0
-        while True:
-            yield a_task(number, rev="1")
-            number += 1
-
-
 async def test_a_look_is_ended_by_the_close(tmp_path: Path) -> None:
-    """A look that is still running stops at the next row."""
-    async with inspecting(Endless, tmp_path) as inspector:
+    """A scan that is still running stops at the next row."""
+    endless = lambda *_: (a_task(number, rev="1") for number in itertools.count())  # noqa: E731
+    async with inspecting(lambda: hooked(endless), tmp_path) as inspector:
         await until(inspector, lambda changed: sum(changed.counts.values()) > 1_000)
-
     assert listed(tmp_path) == []
 
 
 async def test_a_store_that_hangs_holds_nobody_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A store that does not come back from opening is left to itself; its thread ends later."""
+    """The close does not wait for a store that hangs in its opening; that thread ends later."""
     monkeypatch.setattr(inspector_module, "PATIENCE", 0.1)
-    released = threading.Event()
-    opening = threading.Event()
+    opening, released = threading.Event(), threading.Event()
 
     def hang() -> Store:
         opening.set()
@@ -489,65 +451,24 @@ async def test_a_store_that_hangs_holds_nobody_up(
     async with inspecting(hang, tmp_path) as inspector:
         await asyncio.to_thread(opening.wait)
         assert inspector.latest.generation == 0
-
     assert listed(tmp_path) == []
     released.set()
     await asyncio.to_thread(_join)
 
 
-async def test_who_waits_is_told_of_the_close(place: Path) -> None:
-    """Waiting for changes, or asking, ends with the close."""
-    async with inspecting(lambda: open_store(str(place))) as inspector:
-        await until(inspector, is_complete)
-        waiting = asyncio.ensure_future(inspector.changed(1_000_000))
-
-    with pytest.raises(Unavailable, match="closed"):
-        await waiting
-    with pytest.raises(Unavailable, match="closed"):
-        await inspector.window(Query(), 0, 10)
-
-
-# ---- questions
-
-
-async def test_a_task_is_found_by_its_id(place: Path) -> None:
-    """A task can be had by id, with its place in a result and its file, until it has gone."""
-    for number in range(100):
-        write(place / "pending", a_task(number))
-
-    async with inspecting(lambda: open_store(str(place))) as inspector:
-        await until(inspector, counts(pending=100))
-        ident = a_task(30).id
-        task = await inspector.task(ident)
-        assert task is not None
-
-        assert await inspector.find(Query(), ident) == 30
-        assert await inspector.find(Query(order="created", descending=True), ident) == 69
-        assert await inspector.find(Query(State.DEAD), ident) is None
-        assert await inspector.task("nobody") is None
-        assert await inspector.among(Query(), {ident, "nobody"}) == {ident}
-        assert await inspector.read(task) == file_of(place, 30).read_bytes()
-        file_of(place, 30).unlink()
-        with pytest.raises(Gone):
-            await inspector.read(task)
-
-
 async def test_a_question_that_nobody_waits_for_ends(place: Path) -> None:
-    """A search that is cancelled stands in the way of none that comes after it."""
+    """A cancelled search does not delay the ones after it."""
     for number in range(1_000):
         write(place / "pending", a_task(number))
-
-    async with inspecting(lambda: open_store(str(place))) as inspector:
+    async with inspecting(place) as inspector:
         await until(inspector, counts(pending=1_000))
-        typed = ["j", "jo", "job", "job 0", "job 00", "job 000"]
         searches = [
             asyncio.ensure_future(inspector.window(Query(filter=parse(words)), 0, 10))
-            for words in typed
+            for words in ("j", "jo", "job", "job 0", "job 00", "job 000")
         ]
         await asyncio.wait(searches[:1])
         for search in searches[1:-1]:
             search.cancel()
-
         assert (await searches[-1]).total == 1_000
         assert (await inspector.window(Query(filter=parse("0000002a")), 0, 10)).total == 1
 
@@ -575,7 +496,7 @@ async def test_a_question_before_there_is_an_index_is_answered(
             return self.cursor()
 
     monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Slow))
-    async with inspecting(lambda: open_store(str(place))) as inspector:
+    async with inspecting(place) as inspector:
         assert await asyncio.to_thread(reached.wait, PATIENCE)
         meanwhile = [await inspector.count(Query()), await inspector.find(Query(), a_task(1).id)]
         go_on.set()
@@ -586,42 +507,34 @@ async def test_a_question_before_there_is_an_index_is_answered(
 
 
 async def test_ages_go_along_with_the_clock(place: Path) -> None:
-    """A result by age is another one when enough time has passed, though nothing happened."""
+    """A result by age changes with time alone, and a plan made of it does."""
     write(place / "pending", a_task(1))
-    clock = Clock()
-    query = Query(State.PENDING, parse("age>61m"))
-    async with inspecting(lambda: open_store(str(place)), clock=clock) as inspector:
+    clock, query = Clock(), Query(State.PENDING, parse("age>61m"))
+    async with inspecting(place, clock=clock) as inspector:
         await until(inspector, counts(pending=1))
-
-        before = (await inspector.window(query, 0, 9)).total
+        assert (await inspector.window(query, 0, 9)).total == 0
         clock.now += 66
-        after = (await inspector.window(query, 0, 9)).total
-        plan = await inspector.plan("hold", None, query)
-
-    assert (before, after, len(plan.rows)) == (0, 1, 1)
+        assert (await inspector.window(query, 0, 9)).total == 1
+        assert len((await inspector.plan("hold", None, query)).rows) == 1
 
 
 async def test_a_whole_queue_is_tallied(place: Path) -> None:
-    """Ages, clusters, what waits and what is ahead come from one index, in one moment's words."""
+    """Ages, clusters, what waits and the number ahead come from the index, empty before it."""
     for number in range(3):
         write(place / "pending", a_task(number, created=NOW - 600 * number))
     write(place / "dlq", a_task(9, error="timeout after 30 s"))
-
-    async with inspecting(lambda: open_store(str(place))) as inspector:
+    async with inspecting(place) as inspector:
         early = await inspector.ages(Query(), "kind", NOW), await inspector.clusters(Query())
+        assert early[0].by == "kind"
         await until(inspector, counts(pending=3, dead=1))
         await inspector.refresh()
         last = await inspector.task(a_task(2).id)
         assert last is not None
-
         table = await inspector.ages(Query(State.PENDING), "kind", NOW)
-        (cluster,) = await inspector.clusters(Query(State.DEAD))
-        standing = await inspector.standing(NOW)
-
-        assert early[0].by == "kind"
         assert [(row.name, row.total) for row in table.rows] == [("job", 3)]
+        (cluster,) = await inspector.clusters(Query(State.DEAD))
         assert (cluster.count, cluster.example) == (1, a_task(9).id)
-        assert standing == Standing(NOW - 1200, 3, NOW - 1200)
+        assert await inspector.standing(NOW) == Standing(NOW - 1200, 3, NOW - 1200)
         assert await inspector.ahead(last, NOW) == 2
         old = Query(State.DEAD, parse("age>9d job"))
         assert await inspector.count(old) == 0
@@ -629,24 +542,19 @@ async def test_a_whole_queue_is_tallied(place: Path) -> None:
 
 
 async def test_a_tally_is_made_sparingly() -> None:
-    """An answer serves for twenty times as long as it took; another question is asked at once."""
-    memory = Memory()
-    async with inspecting(lambda: MemoryStore(memory)) as inspector:
+    """An answer is reused for 20 times as long as it took; a different question is asked now."""
+    asked, slow = [], threading.Event()
+
+    def question(reader: Reader) -> int:
+        asked.append(reader)
+        slow.wait(0.2)
+        return len(asked)
+
+    async with inspecting(MemoryStore) as inspector:
         await until(inspector, is_complete)
-        asked = []
-        slow = threading.Event()
-
-        def question(reader: Reader) -> int:
-            asked.append(reader)
-            slow.wait(0.2)
-            return len(asked)
-
         ask = inspector._tallies.ask
-        answers = [await ask("one", question, 0) for _ in range(5)]
-        other = await ask("other", question, 0)
-
-    assert answers == [1] * 5
-    assert other == 2
+        assert [await ask("one", question, 0) for _ in range(5)] == [1] * 5
+        assert await ask("other", question, 0) == 2
 
 
 async def test_a_harvest_runs_beside_everything_else(place: Path) -> None:
@@ -657,6 +565,7 @@ async def test_a_harvest_runs_beside_everything_else(place: Path) -> None:
     seen: list[str] = []
     threads, calls = set(), []
     go, begun = threading.Event(), threading.Event()
+    dead = Query(State.DEAD)
 
     def take(tasks: Sequence[Task], done: int, total: int) -> bool:
         seen.extend(task.id for task in tasks)
@@ -669,104 +578,81 @@ async def test_a_harvest_runs_beside_everything_else(place: Path) -> None:
     def broken(tasks: Sequence[Task], done: int, total: int) -> bool:
         raise OSError(28, "No space left on device")
 
-    async with inspecting(lambda: open_store(str(place))) as inspector:
+    async with inspecting(place) as inspector:
         await until(inspector, counts(dead=1_100))
-        harvest = asyncio.ensure_future(inspector.harvest(Query(State.DEAD), take))
+        harvest = asyncio.ensure_future(inspector.harvest(dead, take))
         assert (await inspector.window(Query(State.DEAD, parse("job")), 0, 9)).total == 1_100
         go.set()
         assert await harvest == 1_100
         assert seen == sorted(a_task(number).id for number in range(1_100))
         assert threads == {"spooldeck-harvest"}
 
-        for event in (go, begun):
-            event.clear()
+        go.clear()
+        begun.clear()
         calls.clear()
-        harvest = asyncio.ensure_future(inspector.harvest(Query(State.DEAD), take))
+        harvest = asyncio.ensure_future(inspector.harvest(dead, take))
         await asyncio.to_thread(begun.wait)
         harvest.cancel()
         asyncio.get_running_loop().call_later(0.1, go.set)
         with pytest.raises(asyncio.CancelledError):
             await harvest
         with pytest.raises(OSError, match="No space"):
-            await inspector.harvest(Query(State.DEAD), broken)
-
+            await inspector.harvest(dead, broken)
     assert calls == [500]
-
-
-# ---- acting
 
 
 async def test_what_was_seen_is_acted_on(place: Path) -> None:
     """A plan is frozen from what the operator saw, applied to that, and its result is followed."""
     for number in range(8):
         write(place / "dlq", a_task(number))
-
-    async with inspecting(lambda: open_store(str(place))) as inspector:
+    async with inspecting(place) as inspector:
         await until(inspector, counts(dead=8))
         plan = await inspector.plan("retry", None, Query(State.DEAD))
         file_of(place, 3, State.DEAD).unlink()
         write(place / "dlq", a_task(9))
         report = await inspector.apply(plan)
         await until(inspector, counts(pending=7, dead=1))
-
-    assert len(report.done) == 7
-    assert report.gone == (a_task(3).id,)
-    assert plan.made == NOW
-
-
-class RecordingStore(MemoryStore):
-    """A store that notes each look: the names that it was asked for, or None for everything."""
-
-    def __init__(self, memory: Memory, looks: SimpleQueue[Collection[str] | None]) -> None:
-        super().__init__(memory)
-        self._looks = looks
-
-    def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
-        """Look, and note it."""
-        self._looks.put(touched)
-        return super().look(touched)
+    assert (len(report.done), report.gone, plan.made) == (7, (a_task(3).id,), NOW)
 
 
 async def test_what_the_doorbell_names_is_all_that_is_looked_at() -> None:
-    """A change in a store without folders costs a look at what has changed, not at everything."""
+    """A change in a store without folders costs a scan of the changed names, not of everything."""
     memory = Memory()
     looks: SimpleQueue[Collection[str] | None] = SimpleQueue()
     rival = MemoryStore(memory)
     for number in range(3):
         rival.swap(None, a_task(number))
-    async with inspecting(lambda: RecordingStore(memory, looks)) as inspector:
-        await until(inspector, counts(pending=3))
-        wholes = [looks.get() for _ in range(looks.qsize())].count(None)
 
+    def noted(seen: Seen, touched: Collection[str] | None) -> Seen:
+        looks.put(touched)
+        return seen
+
+    async with inspecting(lambda: hooked(noted, memory)) as inspector:
+        await until(inspector, counts(pending=3))
+        assert [looks.get() for _ in range(looks.qsize())].count(None) == 1
         (seen,) = (t for t in rival.look() if isinstance(t, Task) and t.id == a_task(1).id)
         rival.swap(seen, verbs.hold(seen, NOW))
-
         await until(inspector, counts(pending=2, held=1))
         later = [looks.get() for _ in range(looks.qsize())]
-        assert wholes == 1
         assert {seen.id} in later and None not in later
 
 
-class SilentStore(MemoryStore):
-    """A store that reports no changes."""
-
-    def __init__(self, memory: Memory) -> None:
-        super().__init__(memory)
-        self.doorbell = Doorbell()
-
-
 async def test_what_is_on_the_screen_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task that is rewritten in place, of which no event comes, is seen where it is shown."""
+    """A task that is rewritten in place without an event is re-read where it is shown."""
     monkeypatch.setattr(mirror, "AGAIN", 0.05)
     memory = Memory()
     rival = MemoryStore(memory)
     rival.swap(None, a_task(1))
-    async with inspecting(lambda: SilentStore(memory)) as inspector:
+
+    def silent() -> Store:
+        store = MemoryStore(memory)
+        store.doorbell = Doorbell()
+        return store
+
+    async with inspecting(silent) as inspector:
         await until(inspector, counts(pending=1))
         (seen,) = await all_of(inspector)
-
         rival.swap(seen, replace(seen, due=NOW + 60))
-
         generation = inspector.latest.generation
         while (await all_of(inspector))[0].due != NOW + 60:
             generation = (await inspector.changed(generation)).generation

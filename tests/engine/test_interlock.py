@@ -73,16 +73,12 @@ def duel(alone: bool, *arguments: str) -> str:
     return run.stdout.strip()
 
 
-# ---- PID 1
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_a_lock_that_names_pid_1_is_shown_and_left_alone(
     path: Path, start: Start, form: str
 ) -> None:
     """A lock file that names PID 1, whose flock somebody has: shown with what PID 1 runs, held
-    today, stuck an hour on, not to be had, and nobody is signalled.
-    """
+    today, stuck an hour on, not to be had, and nobody is signalled."""
     path.touch()
     keeper = start(INNOCENT, str(path))
     assert said(keeper) == "ready"
@@ -101,13 +97,11 @@ def test_a_lock_that_names_pid_1_is_shown_and_left_alone(
 
 def test_a_lock_without_flock_that_names_pid_1(path: Path) -> None:
     """In the contract's form it is respected, for that program has no flock, and left alone when
-    stuck; in ours a free flock says that PID 1 is not in its way, and it is taken over.
-    """
+    stuck; in ours a free flock says that PID 1 is not in its way, and it is taken over."""
     written(path, naming(1, FORMS[0]))
     with pytest.raises(Busy, match="PID 1 is at work"):
         acquire(str(path), THRESHOLD)
     left_alone(path, "PID 1 is never signalled")
-
     told: list[str] = []
     written(path, naming(1, FORMS[1]))
     with freed(path, told) as lock:
@@ -117,13 +111,9 @@ def test_a_lock_without_flock_that_names_pid_1(path: Path) -> None:
 
 @needs_namespace
 def test_pid_1_itself_saw_no_signal(path: Path) -> None:
-    """In a container, where PID 1 can tell: whatever form of lock names it, its flock held or
-    free, or left there by the PID 1 of an earlier run, it is never signalled.
-    """
+    """In a container, where PID 1 can tell: whatever form of lock names it, its flock held or free,
+    or left there by the PID 1 of an earlier run, it is never signalled."""
     assert duel(True, "numbered one", str(path)) == "5 rounds"
-
-
-# ---- one breaker after another, and at once
 
 
 @pytest.mark.parametrize("rounds", deep_but(["3"], ["3", "300"]))
@@ -164,14 +154,10 @@ def test_whatever_happens_at_any_system_call_of_the_breaker(path: Path, twist: s
     assert int(duel("number" in twist, "twists", str(path), twist).split()[0]) > 100
 
 
-# ---- a holder that is dead, and not waited for
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_a_zombies_lock_is_taken_over(path: Path, start: Start, form: str) -> None:
-    """A holder that was killed and whose parent does not wait for it has let go: its lock is
-    taken over in place by who frees it, and nobody is signalled.
-    """
+    """A holder that was killed and whose parent does not wait for it has let go: its lock is taken
+    over in place by who frees it, and nobody is signalled."""
     worker = holding(start, path, PLAIN)
     if form != "our form":
         written(path, naming(worker.pid, form))
@@ -189,8 +175,6 @@ def test_a_zombies_lock_is_taken_over(path: Path, start: Start, form: str) -> No
     assert told == []
 
 
-# ---- containers
-
 WATCHED = """
 import signal, sys
 from engine import locks
@@ -207,8 +191,7 @@ sys.stdin.readline()
 @needs_namespace
 def test_a_worker_in_a_container_is_judged_by_its_flock_from_outside(path: Path) -> None:
     """Held by a worker in another PID namespace, a lock is respected, and left alone when stuck;
-    once that worker has ended its flock is free, and the lock taken over: nobody is signalled.
-    """
+    once that worker has ended its flock is free, and the lock taken over: nobody is signalled."""
     command = [*IN_NAMESPACE, WATCHED, str(path)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -280,15 +263,11 @@ def test_a_worker_outside_is_judged_by_its_flock_from_a_container(path: Path, st
         assert said(container) == f"PID {worker.pid} is gone [] True"
 
 
-# ---- rights
-
-
 @needs_root
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="no setpriv to give up a right with")
 def test_root_without_the_right_to_signal_says_so(start: Start) -> None:
     """Root that lacks CAP_KILL, as in many a container, and another user's stuck worker, proven to
-    be the holder: the signal is refused by the kernel, the lock stays, and it is said why.
-    """
+    be the holder: the signal is refused by the kernel, the lock stays, and it is said why."""
     code = (
         "import sys\n"
         "from engine.breaker import Doubt, free\n"
@@ -322,16 +301,12 @@ def test_root_without_the_right_to_signal_says_so(start: Start) -> None:
         assert is_unharmed(worker)
 
 
-# ---- clocks
-
-
 @pytest.mark.parametrize(("silent", "verdict"), [(60, Verdict.HELD), (1300, Verdict.STUCK)])
 def test_no_change_of_the_date_moves_the_age_of_our_lock(
     path: Path, start: Start, silent: int, verdict: Verdict
 ) -> None:
-    """One hour or ten years, ahead or back: a worker of ours has been silent for as long as it
-    was; who works is not stuck by it, and who is stuck does not look alive again.
-    """
+    """One hour or ten years, ahead or back: a worker of ours has been silent for as long as it was;
+    who works is not stuck by it, and who is stuck does not look alive again."""
     worker = holding(start, path, PLAIN)
     up = lockfile.uptime() + silent
 
@@ -347,18 +322,15 @@ def test_no_change_of_the_date_moves_the_age_of_our_lock(
 
 
 def test_a_lock_of_ours_from_the_future_is_as_fresh_as_can_be(path: Path, start: Start) -> None:
-    """A sign of life that lies ahead, of the date and of the time since the machine's start, is
-    one of this moment: its holder is at work and left alone; once it is gone the lock is stale.
-    """
+    """A sign of life that lies ahead, of the date and of the time since the machine's start, is one
+    of this moment: its holder is at work and left alone; once it is gone the lock is stale."""
     worker = holding(start, path, PLAIN)
     behind = later(-3600)
-
     evidence = examine(str(path), THRESHOLD, **behind)
     with pytest.raises(Busy, match="is at work"):
         free(str(path), THRESHOLD, say=pytest.fail, **behind)
     worker.send_signal(signal.SIGKILL)
     worker.wait()
-
     assert (evidence.verdict, evidence.age) == (Verdict.HELD, 0.0)
     with free(str(path), THRESHOLD, say=pytest.fail, **behind) as lock:
         assert lock.taken_over == f"PID {worker.pid} is gone"
