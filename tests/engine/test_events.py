@@ -1,5 +1,8 @@
 """What logs say happened: every line of the contract's program and of ours, and whole histories."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,40 +27,33 @@ def golden(name: str) -> list[LogLine]:
 
 KIND = "geoban_apply"
 MAIL = "MAIL_SEND_ATTEMPT", "MAIL_SEND_RESULT"
-LINES: dict[str, tuple[What, str, str, str, str, int | None]] = {
-    # text: what, id, kind, error, transport, attempt
-    f"Task queued: {ID} (geoban_apply: x (y): z)": (What.QUEUED, ID, KIND, "", "", None),
-    f"Processing task: {ID} (x_y: what: ever)": (What.STARTED, ID, "x_y", "", "", None),
-    f"Processing task: {ID}": (What.STARTED, ID, KIND, "", "", None),
-    "Processing task: t7 (x)": (What.STARTED, "t7", "x", "", "", None),
-    f"Task completed: {ID} (geoban_apply)": (What.SUCCEEDED, ID, KIND, "", "", None),
-    f"Task completed: {ID}": (What.SUCCEEDED, ID, KIND, "", "", None),
-    f"Task failed: {ID} ({KIND}): 421 (x): later": (
-        What.FAILED,
-        ID,
-        KIND,
-        "421 (x): later",
-        "",
-        None,
-    ),
+NO_MAIL = "No mail system available, spooling for later"
+FOUND = "found in flight: it may have been sent: back in queue, counted as an attempt"
+CLEAN = "moving to cleanup"
+LINES: dict[str, tuple[Any, ...]] = {
+    # text: the event; then, where not empty: id, kind, error, transport, attempt
+    f"Task queued: {ID} (geoban_apply: x (y): z)": (What.QUEUED, ID, KIND),
+    f"Processing task: {ID} (x_y: what: ever)": (What.STARTED, ID, "x_y"),
+    f"Processing task: {ID}": (What.STARTED, ID, KIND),
+    "Processing task: t7 (x)": (What.STARTED, "t7", "x"),
+    f"Task completed: {ID} (geoban_apply)": (What.SUCCEEDED, ID, KIND),
+    f"Task completed: {ID}": (What.SUCCEEDED, ID, KIND),
+    f"Task failed: {ID} ({KIND}): 421 (x): later": (What.FAILED, ID, KIND, "421 (x): later"),
     f"Task {ID} failed (attempt 2/3), retry in 120s": (What.WAITS, ID, KIND, "", "", 2),
     "Task b56e-7 failed (attempt 4), retry in 120s": (What.WAITS, "b56e-7", "", "", "", 4),
-    f"Task {ID} failed, retry in 60s": (What.WAITS, ID, KIND, "", "", None),
-    "Task b56e-7 exhausted retries (5), moving to cleanup": (What.BURIED, "b56e-7", "", "", "", 5),
-    "Task b56e-7 cannot succeed, moving to cleanup": (What.BURIED, "b56e-7", "", "", "", None),
+    f"Task {ID} failed, retry in 60s": (What.WAITS, ID, KIND),
+    f"Task b56e-7 exhausted retries (5), {CLEAN}": (What.BURIED, "b56e-7", "", "", "", 5),
+    f"Task b56e-7 cannot succeed, {CLEAN}": (What.BURIED, "b56e-7"),
     f"Task {ID} exhausted retries (3/3), moving to DLQ": (What.BURIED, ID, KIND, "", "", 3),
-    f"Task {ID} cannot succeed, moving to DLQ": (What.BURIED, ID, KIND, "", "", None),
-    f"Task {ID} moving to DLQ": (What.BURIED, ID, KIND, "", "", None),
-    f"Task moved to DLQ: {ID} ({KIND}) after 3 retries": (What.BURIED, ID, KIND, "", "", None),
-    f"DLQ task retried: {ID}": (What.RETRIED, ID, KIND, "", "", None),
-    f"Moving orphaned work task back to pending: {ID}": (What.RECOVERED, ID, KIND, "", "", None),
-    (
-        "Recovered inflight/b56e-7: found in flight: it may have been sent: back in queue, "
-        "counted as an attempt"
-    ): (What.RECOVERED, "b56e-7", "", "", "", None),
-    f"Outcome of {ID} cannot be stored: full": (What.UNSETTLED, ID, KIND, "full", "", None),
-    f"Task {ID} is not where it was claimed; left alone": (What.UNSETTLED, ID, KIND, "", "", None),
-    f"Task {ID} waits: no token for domain a.com": (What.PUT_OFF, ID, KIND, "", "", None),
+    f"Task {ID} cannot succeed, moving to DLQ": (What.BURIED, ID, KIND),
+    f"Task {ID} moving to DLQ": (What.BURIED, ID, KIND),
+    f"Task moved to DLQ: {ID} ({KIND}) after 3 retries": (What.BURIED, ID, KIND),
+    f"DLQ task retried: {ID}": (What.RETRIED, ID, KIND),
+    f"Moving orphaned work task back to pending: {ID}": (What.RECOVERED, ID, KIND),
+    f"Recovered inflight/b56e-7: {FOUND}": (What.RECOVERED, "b56e-7"),
+    f"Outcome of {ID} cannot be stored: full": (What.UNSETTLED, ID, KIND, "full"),
+    f"Task {ID} is not where it was claimed; left alone": (What.UNSETTLED, ID, KIND),
+    f"Task {ID} waits: no token for domain a.com": (What.PUT_OFF, ID, KIND),
     f"{MAIL[0]} task_id=inline attempt=2 transport=sendmail to=admin@...": (
         *(What.STARTED, "", "mail_send", "", "sendmail", 2),
     ),
@@ -65,7 +61,7 @@ LINES: dict[str, tuple[What, str, str, str, str, int | None]] = {
         *(What.FAILED, "", "mail_send", "send_failed_rc_1", "?", 2),
     ),
     f"{MAIL[1]} task_id=inline status=success transport=postfix attempt=1": (
-        *(What.SUCCEEDED, "", "mail_send", "", "postfix", None),
+        *(What.SUCCEEDED, "", "mail_send", "", "postfix"),
     ),
     f"{MAIL[1]} task_id=inline status=failed transport=curl retries=3 last_error=x y": (
         *(What.BURIED, "", "mail_send", "x y", "curl", 3),
@@ -73,31 +69,34 @@ LINES: dict[str, tuple[What, str, str, str, str, int | None]] = {
     f"{MAIL[1]} task_id={ID} status=failed transport=curl retries=3 last_error=x": (
         *(What.FAILED, ID, KIND, "x", "curl", 3),
     ),
-    f"Mail spooled to queue: {ID} (recipient: a@...)": (What.QUEUED, ID, KIND, "", "", None),
-    "No mail system available, spooling for later": (
-        *(What.BURIED, "", "mail_send", "No mail system available, spooling for later"),
-        *("none", None),
-    ),
+    f"Mail spooled to queue: {ID} (recipient: a@...)": (What.QUEUED, ID, KIND),
+    NO_MAIL: (What.BURIED, "", "mail_send", NO_MAIL, "none"),
 }
+
+
+def test_a_line_that_names_a_task_is_an_event() -> None:
+    """A line of the contract's program, or of ours, is an event of a task; a line of no task is no
+    event, whatever is quoted in it."""
+    for text, told in LINES.items():
+        what, id, kind, error, transport, attempt = (
+            *told,
+            *("", "", "", "", None)[len(told) - 1 :],
+        )
+        line = log_line(text, NOW)
+        found = events.event(line)
+        assert found is not None, text
+        assert found[:7] == (NOW, id, kind, what, error, transport, line)
+        assert found.attempt == attempt
+        assert bool(found.mark) is bool(error)
+    assert [text for text in OTHERS if events.event(log_line(text))] == []
+
+
 OTHERS = [
     *("", "Executing: geoban apply", "Queue processor completed in 0s", "Retrying in 5s..."),
     "No eligible tasks (1 pending, waiting for backoff)",
     *("Purged 1 DLQ tasks older than 7 days", "Task", "Task failed: ", "Task bob said hello"),
     *("he said: Task completed: t7 (x)", "transport=x"),
 ]
-
-
-def test_each_line_is_the_event_it_tells_of() -> None:
-    """A line of the contract's program, or of ours, says what happened to whom, and how; a line
-    that is of no task is no event, whatever is quoted in it."""
-    for text, (what, id, kind, error, transport, attempt) in LINES.items():
-        line = log_line(text, NOW)
-        told = events.event(line)
-        assert told is not None, text
-        assert told[:7] == (NOW, id, kind, what, error, transport, line)
-        assert told.attempt == attempt
-        assert bool(told.mark) is bool(error)
-    assert [text for text in OTHERS if events.event(log_line(text))] == []
 
 
 def test_the_real_programs_logs_are_understood() -> None:
@@ -153,49 +152,37 @@ def an_event(what: What, when: float | None = NOW, transport: str = "", **fields
     return told._replace(**fields)  # type: ignore[arg-type]
 
 
-def a_course(*happened: tuple[What, float | None] | Event) -> list[Event]:
-    """Events, each so many seconds after NOW."""
-    return [
-        one
-        if isinstance(one, Event)
-        else an_event(one[0], None if one[1] is None else NOW + one[1])
-        for one in happened
-    ]
-
-
 STARTED, FAILED, PUT_OFF = What.STARTED, What.FAILED, What.PUT_OFF
-COURSES: list[tuple[list[Event], list[Attempt]]] = [
+MAILED = [an_event(STARTED, transport="postfix"), an_event(FAILED, NOW + 1, "postfix")]
+OPEN = Attempt(1, NOW, None, None)
+Course = Sequence[tuple[What, float] | Event]
+COURSES: list[tuple[Course, list[Attempt]]] = [
+    # events, some as seconds after NOW: the attempts that they add up to
     ([], []),
-    (a_course((What.QUEUED, 0)), []),
-    (a_course((STARTED, 0)), [Attempt(1, NOW, None, None)]),
+    ([(What.QUEUED, 0)], []),
+    ([(STARTED, 0)], [OPEN]),
     # its worker died, and the next one found it
     (
-        a_course((STARTED, 0), (What.RECOVERED, 9), (STARTED, 9)),
+        [(STARTED, 0), (What.RECOVERED, 9), (STARTED, 9)],
         [Attempt(1, NOW, NOW + 9, What.RECOVERED), Attempt(2, NOW + 9, None, None)],
     ),
     # it was not attempted
     (
-        a_course((STARTED, 0), (FAILED, 1), (STARTED, 60), (PUT_OFF, 60), (STARTED, 90)),
+        [(STARTED, 0), (FAILED, 1), (STARTED, 60), (PUT_OFF, 60), (STARTED, 90)],
         [Attempt(1, NOW, NOW + 1, FAILED), Attempt(2, NOW + 90, None, None)],
     ),
-    (a_course((PUT_OFF, 0)), []),
-    # no line says how it ended
-    (
-        a_course((STARTED, 0), (STARTED, 9)),
-        [Attempt(1, NOW, None, None), Attempt(2, NOW + 9, None, None)],
-    ),
+    ([(PUT_OFF, 0)], []),
+    # no line has its end
+    ([(STARTED, 0), (STARTED, 9)], [OPEN, Attempt(2, NOW + 9, None, None)]),
     # the log begins in the middle of it
     (
         [an_event(FAILED, error="no"), an_event(What.WAITS, attempt=2)],
         [Attempt(2, None, NOW, What.WAITS, "no")],
     ),
     ([an_event(What.WAITS, attempt=2)], []),
-    # the mail log tells of the same run
+    # the mail log has the same run
     (
-        a_course(
-            *((STARTED, 0), an_event(STARTED, transport="postfix")),
-            *(an_event(FAILED, NOW + 1, "postfix"), an_event(FAILED, NOW + 1, error="no")),
-        ),
+        [(STARTED, 0), *MAILED, an_event(FAILED, NOW + 1, error="no")],
         [Attempt(1, NOW, NOW + 1, FAILED, "no")],
     ),
     (
@@ -205,9 +192,10 @@ COURSES: list[tuple[list[Event], list[Attempt]]] = [
 ]
 
 
-def test_attempts_are_what_the_lines_add_up_to() -> None:
-    """Begun and ended in pairs, however many lines tell of it, and open where nobody told."""
-    for told, tries in COURSES:
+def test_attempts_are_the_sum_of_the_lines() -> None:
+    """Beginnings and ends in pairs, however many lines report them, and open without an end."""
+    for course, tries in COURSES:
+        told = [one if isinstance(one, Event) else an_event(one[0], NOW + one[1]) for one in course]
         assert list(events.attempts(told)) == tries
 
 

@@ -14,6 +14,7 @@ from engine.fates import GRACE, Change, Fate, Fates, Known, Sent, judge, mark_of
 from engine.logtail import LogLine
 from engine.model import Missing, Problem, State, Task
 from tests.engine.builders import NOW
+from tests.tables import each
 
 ERROR = "421 4.7.0 try again later"
 MARK = mark_of(ERROR)
@@ -58,105 +59,81 @@ DEAD_NOW = {"dead_since": f"{NOW + 1:.0f}"}
 
 def dead(**fields: Any) -> Task:
     """It, dead since it was sent."""
-    return a_task(
-        State.DEAD, **{"error": ERROR, "extra": {"dead_since": f"{NOW + 1:.0f}"}, **fields}
-    )
+    return a_task(State.DEAD, **{"error": ERROR, "extra": DEAD_NOW, **fields})
 
 
+WAITING, RUNS, FAILS, TAKEN = Fate.WAITING, Fate.RUNNING, Fate.FAILED, Fate.TAKEN
+TOUCHED = "waits to be run; somebody touched it since it was sent"
+PUT_BACK, NOT_RUN = (
+    "somebody put it back where it was",
+    "somebody gave up on it; no run of it failed",
+)
 GAVE_UP = "failed, and was given up on again"
-TRIED = Known(Fate.FAILED, f"failed, and is to be tried again: {ERROR}", MARK)
-SEEN: dict[str, tuple[Task | Missing | None, Known]] = {
-    "not looked at": (
-        None,
-        Known(Fate.WAITING, "was sent, and not looked at since", untouched=True),
-    ),
-    "pending as it was sent": (
-        a_task(State.PENDING, rev="r1"),
-        Known(Fate.WAITING, "waits to be run", untouched=True),
-    ),
-    "pending, claimed and given back, or promoted": (
-        a_task(State.PENDING),
-        Known(Fate.WAITING, "waits to be run; somebody touched it since it was sent"),
-    ),
-    "pending with an attempt counted": (a_task(State.PENDING, **AGAIN), TRIED),
-    "pending, of a store that does not count attempts": (
-        a_task(State.PENDING, attempts=None, error=ERROR),
-        TRIED,
-    ),
-    "pending, taken up and given back until it has a token": (
-        a_task(State.PENDING, attempts=0, error=TOKENLESS),
-        Known(Fate.WAITING, f"was not attempted: {TOKENLESS}"),
-    ),
-    "claimed after it had to wait for a token": (
-        a_task(State.ACTIVE, attempts=0, error=TOKENLESS),
-        Known(Fate.RUNNING, "is being run"),
-    ),
-    "claimed": (a_task(State.ACTIVE), Known(Fate.RUNNING, "is being run")),
-    "claimed once more": (
-        a_task(State.ACTIVE, **AGAIN),
-        Known(Fate.RUNNING, "is being run again", MARK),
-    ),
-    "dead again": (dead(), Known(Fate.FAILED, f"{GAVE_UP}: {ERROR}", MARK, final=True)),
-    "dead again with an error that holds what no terminal must see": (
-        dead(error="bad \x1b[2J"),
-        Known(Fate.FAILED, f"{GAVE_UP}: bad \ufffd[2J", mark_of("bad \x1b[2J"), final=True),
-    ),
-    "dead since long before it was sent": (
-        dead(extra={"dead_since": f"{NOW - 1:.0f}"}),
-        Known(Fate.TAKEN, "somebody put it back where it was", final=True),
-    ),
-    "dead without an error": (
-        dead(error=""),
-        Known(Fate.TAKEN, "somebody gave up on it; no run of it failed", final=True),
-    ),
-    "held": (a_task(State.HELD), Known(Fate.TAKEN, "somebody holds it", final=True)),
-    "purged": (a_task(State.TRASH), Known(Fate.TAKEN, "somebody purged it", final=True)),
-    "done": (a_task(State.DONE), Known(Fate.DELIVERED, "its store has it as done", final=True)),
-}
+TRIED = Known(FAILS, f"failed, and is to be tried again: {ERROR}", MARK)
+DIRTY = "bad \x1b[2J"
+TOKEN: dict[str, Any] = {"attempts": 0, "error": TOKENLESS}
+PENDING, ACTIVE = State.PENDING, State.ACTIVE
+SEEN: list[tuple[Task | Missing | None, Known]] = [
+    (None, Known(WAITING, "was sent, and not looked at since", untouched=True)),
+    (a_task(PENDING, rev="r1"), Known(WAITING, "waits to be run", untouched=True)),
+    # claimed and given back, or promoted
+    (a_task(PENDING), Known(WAITING, TOUCHED)),
+    (a_task(PENDING, **AGAIN), TRIED),
+    # of a store that does not count attempts
+    (a_task(PENDING, attempts=None, error=ERROR), TRIED),
+    # claimed and given back until it has a token, and claimed again
+    (a_task(PENDING, **TOKEN), Known(WAITING, f"was not attempted: {TOKENLESS}")),
+    (a_task(ACTIVE, **TOKEN), Known(RUNS, "is being run")),
+    (a_task(ACTIVE), Known(RUNS, "is being run")),
+    (a_task(ACTIVE, **AGAIN), Known(RUNS, "is being run again", MARK)),
+    (dead(), Known(FAILS, f"{GAVE_UP}: {ERROR}", MARK, final=True)),
+    (dead(error=DIRTY), Known(FAILS, f"{GAVE_UP}: bad \ufffd[2J", mark_of(DIRTY), final=True)),
+    # dead since long before it was sent
+    (dead(extra={"dead_since": f"{NOW - 1:.0f}"}), Known(TAKEN, PUT_BACK, final=True)),
+    (dead(error=""), Known(TAKEN, NOT_RUN, final=True)),
+    (a_task(State.HELD), Known(TAKEN, "somebody holds it", final=True)),
+    (a_task(State.TRASH), Known(TAKEN, "somebody purged it", final=True)),
+    (a_task(State.DONE), Known(Fate.DELIVERED, "its store has it as done", final=True)),
+]
 
 
-def test_where_it_stands_says_what_became_of_it() -> None:
-    """What a task that is somewhere says of itself is believed, no line of a log gainsays it."""
-    for name, (seen, known) in SEEN.items():
-        assert judge(a_sent(), seen, ()) == known, name
-        if seen is not None:
-            assert judge(a_sent(), seen, said(BEGUN, DONE)) == known, name
+@each(("seen", "known"), SEEN)
+def test_the_state_of_a_task_decides_its_outcome(seen: Task | Missing | None, known: Known) -> None:
+    """A task that is somewhere is believed before any line of a log."""
+    assert judge(a_sent(), seen, ()) == known
+    if seen is not None:
+        assert judge(a_sent(), seen, said(BEGUN, DONE)) == known
 
 
 OK = Known(Fate.DELIVERED, "the log says that it succeeded", final=True)
 NOT_YET = "has left; nothing says yet what became of it"
-NOTHING = Known(Fate.WAITING, NOT_YET)
-RUNNING = Known(Fate.RUNNING, f"was begun, and {NOT_YET}")
-TOLD: dict[str, tuple[list[Event], Known]] = {
-    "done": (said(BEGUN, DONE), OK),
-    "mailed": (said(SENT_OK), OK),
-    "undated": (said(BEGUN, DONE, when=None), OK),
-    "failed, then done": (said(BEGUN, FAILED, WAITS, BEGUN, DONE), OK),
-    "failed, to be tried again": (
-        said(BEGUN, FAILED, WAITS),
-        Known(Fate.FAILED, f"the log says that it failed and is to be tried again: {ERROR}", MARK),
-    ),
-    "failed": (
-        said(BEGUN, FAILED),
-        Known(Fate.FAILED, f"the log says that it failed: {ERROR}", MARK),
-    ),
-    "buried, and purged from there": (
-        said(BEGUN, FAILED, BURIED),
-        Known(Fate.FAILED, f"the log says that it failed and was given up on: {ERROR}", MARK),
-    ),
-    "begun": (said(BEGUN), RUNNING),
-    "run, but its outcome was not stored": (said(BEGUN, UNSETTLED), RUNNING),
-    "nothing": ([], NOTHING),
-    "only what was before it was sent": (said(BEGUN, DONE, when=NOW - 1), NOTHING),
-    "only of another task": (said(BEGUN, DONE, number=2), NOTHING),
-}
+NOTHING = Known(WAITING, NOT_YET)
+RUNNING = Known(RUNS, f"was begun, and {NOT_YET}")
+LOG = "the log says that it failed"
+TOLD: list[tuple[list[Event], Known]] = [
+    (said(BEGUN, DONE), OK),
+    (said(SENT_OK), OK),
+    (said(BEGUN, DONE, when=None), OK),
+    (said(BEGUN, FAILED, WAITS, BEGUN, DONE), OK),
+    (said(BEGUN, FAILED, WAITS), Known(FAILS, f"{LOG} and is to be tried again: {ERROR}", MARK)),
+    (said(BEGUN, FAILED), Known(FAILS, f"{LOG}: {ERROR}", MARK)),
+    # buried, and purged from there
+    (said(BEGUN, FAILED, BURIED), Known(FAILS, f"{LOG} and was given up on: {ERROR}", MARK)),
+    (said(BEGUN), RUNNING),
+    # run, but its outcome was not stored
+    (said(BEGUN, UNSETTLED), RUNNING),
+    ([], NOTHING),
+    # only lines from before it was sent, or of another task
+    (said(BEGUN, DONE, when=NOW - 1), NOTHING),
+    (said(BEGUN, DONE, number=2), NOTHING),
+]
 
 
-def test_of_what_is_nowhere_the_log_is_believed() -> None:
-    """That a task is gone says nothing; what the log says since it was sent says what became of it,
-    however late; without a line it is unknown after a while, unless the counter rose for it."""
-    for name, (told, known) in TOLD.items():
-        assert judge(a_sent(), MISSING, told, silent=1) == known, name
+def test_the_log_decides_the_outcome_of_a_missing_task() -> None:
+    """A missing task proves nothing; the log since it was sent has the outcome, however late;
+    without a line it is unknown after a while, unless the counter rose for it."""
+    for told, known in TOLD:
+        assert judge(a_sent(), MISSING, told, silent=1) == known, told
     assert judge(a_sent(), MISSING, said(BEGUN, DONE), silent=1e6) == OK
     neither = "neither a log nor a counter says what became of it"
     for told, why in (
@@ -215,8 +192,9 @@ def test_the_first_outcome_is_told_apart() -> None:
     assert done.after.fate is Fate.DELIVERED
 
 
-def test_what_is_on_its_way_stays_as_it_was() -> None:
-    """Of a task between two places, or one that cannot be read now, nothing new is said."""
+def test_a_task_on_its_way_an_undone_one_and_a_counter_that_restarts() -> None:
+    """Nothing new is reported of a task between two places, or unreadable now, nor of one that was
+    undone, wherever it is then; a counter that fell counts from there."""
     fates = followed(a_sent())
     fates.see({ident()}, [a_task(State.ACTIVE)], NOW)
     assert len(list(fates.settle(NOW))) == 1
@@ -224,18 +202,12 @@ def test_what_is_on_its_way_stays_as_it_was() -> None:
     fates.see({ident()}, [Problem(f"work/{ident()}.task", "cannot be read now")], NOW)
     assert list(fates.settle(NOW + 1e6)) == []
 
-
-def test_a_counter_that_begins_anew_takes_nothing_back() -> None:
-    """A counter that fell counts from there."""
     fates = followed(a_sent(1), a_sent(2))
     for finished in (100, 101, None, 0, 1):
         fates.count(finished)
     gone(fates, 1, 2)
     assert fates_of(list(fates.settle(NOW + GRACE))) == {1: Fate.DELIVERED, 2: Fate.DELIVERED}
 
-
-def test_what_we_took_back_is_followed_no_more() -> None:
-    """A task that was taken back is in no count, wherever it stands then."""
     fates = followed(a_sent(1), a_sent(2))
     (back,) = fates.take_back([ident(1), ident(77)])
     fates.see({ident(1)}, [a_task(State.DEAD)], NOW)
@@ -244,35 +216,29 @@ def test_what_we_took_back_is_followed_no_more() -> None:
 
 
 def calls_of_settle(amount: int) -> list[int]:
-    """With so many that are nowhere: what turns cost on which nothing, and one count, is new."""
-    fates, ids = followed(*(a_sent(number) for number in range(amount))), range(amount)
+    """Calls of a turn without any news, and of one with a count, of so many missing tasks."""
+    fates = followed(*(a_sent(number) for number in range(amount)))
     fates.count(0)
-    gone(fates, *ids)
+    gone(fates, *range(amount))
     for seconds in (0, GRACE, 500):
         list(fates.settle(NOW + seconds))
     costs = []
     for finished in (0, 1):
         fates.count(finished)
-        calls = 0
-
-        def called(frame: object, event: str, arg: object) -> None:
-            nonlocal calls
-            calls += event in ("call", "c_call")
-
+        calls: list[str] = []
         before = sys.getprofile()
-        sys.setprofile(called)
+        sys.setprofile(lambda frame, event, arg: calls.append(event))  # noqa: B023
         try:
             list(fates.settle(NOW + 501))
         finally:
             sys.setprofile(before)
-        costs.append(calls)
+        costs.append(sum(event in ("call", "c_call") for event in calls))
     return costs
 
 
-def test_what_waits_for_nothing_costs_nothing() -> None:
-    """A turn costs the same however many are nowhere: only what comes due is judged anew."""
-    few, many = calls_of_settle(10), calls_of_settle(1000)
-    assert few == many
+def test_a_turn_costs_the_same_however_many_tasks_are_missing() -> None:
+    """Only what comes due is judged again."""
+    assert calls_of_settle(10) == calls_of_settle(1000)
 
 
 @given(

@@ -6,12 +6,17 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engine import files
 from engine.files import Refused
+from engine.limits import Buckets
+from engine.metrics import Counters
+from engine.policy import Rate
 from tests.engine.builders import GOLDEN
+from tests.tables import each
 
 
 @pytest.fixture
@@ -70,51 +75,28 @@ def test_what_is_no_plain_file_is_refused(
 
 
 def test_a_folder_is_not_opened_through_a_link(tmp_path: Path) -> None:
-    """A link in place of a folder is an error."""
-    (tmp_path / "link").symlink_to(".")
-    with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
-        files.open_folder(str(tmp_path / "link"))
-
-
-def test_a_path_below_is_opened_folder_by_folder(tmp_path: Path) -> None:
-    """The way to a file goes through no link."""
-    root = tmp_path / "root"
+    """A link in place of a folder is an error, also on the way to a file."""
+    root, link = tmp_path / "root", r"Not a directory|symbolic links"
     (root / "a" / "b").mkdir(parents=True)
     (root / "link").symlink_to("a")
-
+    with pytest.raises(OSError, match=link):
+        files.open_folder(str(root / "link"))
     for given_root in (str(root), f"{root}/"):
         fd, name = files.open_below(given_root, f"{root}/a/b/c")
-        with os.scandir(fd) as _:
-            assert os.path.samestat(os.fstat(fd), (root / "a" / "b").stat())
+        assert os.path.samestat(os.fstat(fd), (root / "a" / "b").stat())
         os.close(fd)
         assert name == "c"
-    with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
+    with pytest.raises(OSError, match=link):
         files.open_below(str(root), f"{root}/link/b/c")
     with pytest.raises(FileNotFoundError):
         files.open_below(str(root), f"{root}/none/c")
 
 
-def test_the_root_itself_is_found_through_no_link_below_the_data_folder(tmp_path: Path) -> None:
-    """Below a data folder a link leads nowhere; above it the way does not matter."""
-    real = tmp_path / "real"
-    (real / "mail" / "spool").mkdir(parents=True)
-    (real / "mail" / "spool" / "x").touch()
-    (real / "link").symlink_to("mail")
-    (tmp_path / "data").symlink_to("real")
-    data = f"{tmp_path}/data"
-
-    assert files.is_below(f"{data}/mail/spool", f"{data}/mail/spool/x", data)
-    with pytest.raises(Refused, match="link"):
-        files.is_below(f"{data}/link/spool", f"{data}/link/spool/x", data)
-    with pytest.raises(Refused, match="does not lie plainly below"):
-        files.is_below(f"{data}/none", "/etc/passwd", data)
-
-
 def test_a_folder_s_last_files_go_in_an_order_that_the_disk_keeps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of them goes once the disk has it that what came before is gone; none is waited for
-    where there are no two."""
+    """Each of the last files is deleted after an fsync of the deletions before it; there is no
+    fsync where there are not two of them."""
     steps: list[str] = []
     forget = files.forget
 
@@ -132,36 +114,42 @@ def test_a_folder_s_last_files_go_in_an_order_that_the_disk_keeps(
         files.remove_folder("mail", folder, ("x", "y"))
         steps.append("-")
     os.close(folder)
-
     assert "".join(step[0] for step in steps) == "abxfy-abx-ab-"
 
 
-BELOW = {
-    "/../x": "does not lie plainly below",
-    "/link/x": "lies behind link, a symbolic link or no folder",
-    "/x/y": "lies behind x, a symbolic link or no folder",
-    "/a link": "is a symbolic link",
-    "/a": "is no regular file",
-    "/fifo": "is no regular file",
-}
-
-
-def test_only_a_file_lies_below(tmp_path: Path) -> None:
-    """What is none, or is reached through a link, is refused, and called what it is."""
-    root = tmp_path / "root"
+@each(
+    ("tail", "refused"),
+    [
+        ("/../x", "does not lie plainly below"),
+        ("/link/x", "lies behind link, a symbolic link or no folder"),
+        ("/x/y", "lies behind x, a symbolic link or no folder"),
+        ("/a link", "is a symbolic link"),
+        *(("/a", "is no regular file"), ("/fifo", "is no regular file")),
+    ],
+)
+def test_only_a_file_lies_below(tmp_path: Path, tail: str, refused: str) -> None:
+    """Another kind of file, or one that is reached through a link below the data folder, is refused
+    and named for its kind; above the data folder a link does not matter."""
+    root, data = tmp_path / "real" / "mail", f"{tmp_path}/data"
     (root / "a").mkdir(parents=True)
     (root / "x").touch()
     (root / "link").symlink_to("a")
     (root / "a link").symlink_to("x")
     os.mkfifo(root / "fifo")
-
-    for tail, said in BELOW.items():
-        with pytest.raises(Refused, match=said):
-            files.is_below(str(root), f"{root}{tail}")
+    with pytest.raises(Refused, match=refused):
+        files.is_below(str(root), f"{root}{tail}")
     assert files.is_below(str(root), f"{root}/x")
     assert not files.is_below(str(root), f"{root}/a/x")
     with pytest.raises(FileNotFoundError):
         files.is_below(str(root), f"{root}/none/x")
+
+    (tmp_path / "data").symlink_to("real")
+    (tmp_path / "real" / "link").symlink_to("mail")
+    assert files.is_below(f"{data}/mail", f"{data}/mail/x", data)
+    with pytest.raises(Refused, match="link"):
+        files.is_below(f"{data}/link", f"{data}/link/x", data)
+    with pytest.raises(Refused, match="does not lie plainly below"):
+        files.is_below(f"{data}/none", "/etc/passwd", data)
 
 
 def test_a_look_knows_a_file_again(tmp_path: Path) -> None:
@@ -217,8 +205,7 @@ def test_lines_are_added_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_published_file_is_there_as_a_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A new file takes the place of the old one, and nothing else stays behind; on a full disk the
-    old one stays."""
+    """A new file replaces the old one whole, without a draft left; on a full disk the old stays."""
     path = tmp_path / "queue.prom"
     path.write_text("old")
     with path.open() as old:
@@ -232,7 +219,6 @@ def test_a_published_file_is_there_as_a_whole(
     with pytest.raises(OSError, match="No space left") as raised:
         files.publish(str(path), b"newer")
     assert str(raised.value.filename).startswith(f"{path}.")
-
     assert path.read_bytes() == b"new"
     assert [p.name for p in tmp_path.iterdir()] == ["queue.prom"]
 
@@ -386,8 +372,8 @@ def test_what_is_no_raw_value_stays_refused(line: bytes) -> None:
         files.parse_assignments(line + b"\n", lambda key: True, files.MAIL_RAW)
 
 
-def test_it_costs_nothing_to_be_there() -> None:
-    """Importing the module loads nothing that is slow to load."""
+def test_the_import_is_cheap() -> None:
+    """Importing the module loads no module that is slow to load."""
     program = (
         "import sys; from engine import files;"
         "slow = {'dataclasses', 'enum', 'json', 'pathlib', 'tempfile', 'shutil', 'subprocess'};"
@@ -430,27 +416,26 @@ def linked(folder: Path, target_owner: int, link_owner: int, at: int) -> tuple[P
 
 @as_root
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(("link_owner", "around"), [(OTHER, OTHER), (OTHER, 0), (0, OTHER)])
+@each(
+    ("target_owner", "link_owner", "around", "followed"),
+    [
+        *((0, OTHER, OTHER, False), (0, OTHER, 0, False), (0, 0, OTHER, False)),
+        *((OTHER, OTHER, OTHER, True), (0, 0, 0, True)),
+    ],
+)
 def test_a_link_of_another_user_leads_root_nowhere_else(
-    tmp_path: Path, way: str, link_owner: int, around: int
+    tmp_path: Path, way: str, target_owner: int, link_owner: int, around: int, followed: bool
 ) -> None:
-    """Nothing is opened or made in a folder of root's through a link that others can make."""
-    link, target = linked(tmp_path, 0, link_owner, around)
+    """Nothing is opened or made in a folder of root's through a link that other users can make; a
+    place may be reached by a link of its owner, or of root."""
+    link, target = linked(tmp_path, target_owner, link_owner, around)
     before = sorted(target.rglob("*"))
+    if followed:
+        WAYS[way](link)
+        return
     with pytest.raises(PermissionError, match="a symbolic link of user 65534 leads"):
         WAYS[way](link)
     assert sorted(target.rglob("*")) == before
-
-
-@as_root
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(("target", "link_owner", "around"), [(OTHER, OTHER, OTHER), (0, 0, 0)])
-def test_a_link_to_what_its_maker_owns_is_followed(
-    tmp_path: Path, way: str, target: int, link_owner: int, around: int
-) -> None:
-    """A place may be reached by a link of its owner, or of root."""
-    link, _ = linked(tmp_path, target, link_owner, around)
-    WAYS[way](link)
 
 
 @as_root
@@ -472,3 +457,32 @@ def test_a_fifo_and_a_loop_of_links_keep_nobody_waiting(tmp_path: Path) -> None:
     os.close(files.open_file(str(tmp_path / "fifo")))
     with pytest.raises(OSError, match="symbolic links"):
         files.walk(str(tmp_path / "loop"))
+
+
+def _count(folder: Path) -> None:
+    Counters(str(folder)).add("n")
+
+
+def _spend(folder: Path) -> None:
+    Buckets(str(folder / "buckets"), {"mail": Rate(40, 5)}, lambda: 1e9).spend("mail")
+
+
+@each(("change", "lock"), [(_count, "n.lock"), (_spend, "buckets")])
+def test_a_shared_number_is_read_and_written_under_one_lock(
+    change: Callable[[Path], None], lock: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From reading a counter or a bucket to writing it, no other process gets its lock."""
+    seen: list[tuple[str, bool]] = []
+
+    def looking(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def look(*args: Any) -> Any:
+            with (tmp_path / lock).open("rb") as file:
+                seen.append((name, files.is_unclaimed(file.fileno())))
+            return call(*args)
+
+        return look
+
+    monkeypatch.setattr(os, "pread", looking("read", os.pread))
+    monkeypatch.setattr(files, "write", looking("write", files.write))
+    change(tmp_path)
+    assert seen == [("read", False), ("write", False)]

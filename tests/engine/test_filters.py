@@ -1,13 +1,14 @@
 """The language of filters: what it means, in SQL and in plain words, and what it refuses."""
 
 import calendar
+import operator
 import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -90,51 +91,48 @@ def test_a_filter_means_this() -> None:
 
 def test_a_word_finer_than_a_state_is_a_part_of_it() -> None:
     """`state=` takes the store's finer words; the state's own word is the rest of its tasks."""
-    tasks = [
-        a_row(id="plain"),
-        a_row(id="failed", word="failed"),
-        a_row(id="held", state=State.HELD, word="failed"),
-    ]
+    held = a_row(id="held", state=State.HELD, word="failed")
+    tasks = [a_row(id="plain"), a_row(id="failed", word="failed"), held]
     states, words = {State.PENDING: "waits", State.HELD: "held"}, {"failed": State.PENDING}
     for text, found in (
-        ("state=failed", ["failed"]),
-        ("state=waits", ["plain"]),
-        ("state!=failed", ["plain", "held"]),
-        ("state:FAILED|state=held", ["failed", "held"]),
+        *(("state=failed", "failed"), ("state=waits", "plain"), ("state!=failed", "plain held")),
+        ("state:FAILED|state=held", "failed held"),
     ):
         filter = parse(text, states, NOW, words)
+        assert [t.id for t in sieve(tasks, filter, NOW) if isinstance(t, Task)] == found.split()
 
-        assert [t.id for t in sieve(tasks, filter, NOW) if isinstance(t, Task)] == found
 
-
-def test_what_a_task_does_not_have_is_not_so() -> None:
-    """A comparison with what a task does not have is false, and its negation is true."""
+def test_a_missing_value_and_a_time_of_day() -> None:
+    """A comparison with a value that a task does not have is false, and its negation is true; a
+    time later than now was yesterday; a span that ends before it began ends on the next day."""
     task = a_row(attempts=None, due=None)
     for text in ("tries=0", "due<now", "died<now", "code<600"):
         assert not matches(text, task)
         assert matches(f"!{text}", task)
-
-
-def test_a_time_of_day_is_the_last_one() -> None:
-    """A time later than now was yesterday; what ends before it began ends on the next day."""
-    night = a_row(created=NOW - 9.5 * HOUR)  # at midnight
-    late = a_row(created=NOW - 12 * HOUR)  # at 21:30
+    midnight, late = (a_row(created=NOW - hours * HOUR) for hours in (9.5, 12))
     assert matches("since:21:00", late)
-    assert matches("between:23:50..00:10", night)
+    assert matches("between:23:50..00:10", midnight)
     assert not matches("between:23:50..00:10", late)
 
 
-def test_a_filter_knows_what_it_is_made_of() -> None:
+def test_an_unknown_field_is_answered_with_the_known_ones() -> None:
+    """Every field is named, the most similar one first: a narrow screen does not cut it off."""
+    for typed, meant in (("tryes", "tries"), ("Creatd", "created"), ("destinaton", "dest")):
+        head = f'^no field "{typed}" at 1; known: {meant} '
+        with pytest.raises(BadFilter, match=head) as refused:
+            parse(f"{typed}=1")
+        known = refused.value.message.partition("known: ")[2].split()
+        assert sorted(known) == sorted(FIELDS)
+
+
+def test_a_filter_knows_its_clauses() -> None:
     """Each clause has its text and its column; blanks are no filter; the longest text that is taken
     is understood as a whole."""
     found = parse(" gmail |421  !age>2h ", STATES, NOW)
-
     assert [(clause.text, clause.at) for clause in found.clauses] == [
-        ("gmail |421", 1),
-        ("!age>2h", 13),
+        *(("gmail |421", 1), ("!age>2h", 13))
     ]
-    assert found.names("age")
-    assert not found.names("due")
+    assert found.names("age") and not found.names("due")
     assert found.clauses[1].values == (Ago(2 * HOUR),)
     assert found.relative
     assert not parse("since:06:00 tries=1", now=NOW).relative
@@ -180,18 +178,6 @@ def test_what_is_no_filter_says_where(text: str, at: int, message: str) -> None:
     with pytest.raises(BadFilter, match=re.escape(message)) as refused:
         parse(text, STATES, NOW)
     assert refused.value.at == at
-
-
-def test_an_unknown_field_is_answered_with_the_known_ones() -> None:
-    """Every field is named, and the one that was meant comes first: a narrow screen does not cut
-    it off."""
-    for typed, meant in (("tryes", "tries"), ("Creatd", "created"), ("destinaton", "dest")):
-        with pytest.raises(
-            BadFilter, match=f'^no field "{typed}" at 1; known: {meant} '
-        ) as refused:
-            parse(f"{typed}=1")
-        known = refused.value.message.partition("known: ")[2].split()
-        assert sorted(known) == sorted(FIELDS)
 
 
 def test_a_pattern_is_matched_by_characters_in_linear_time() -> None:
@@ -284,16 +270,11 @@ TASKS = st.builds(
 )
 _lower = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 TEXTS: dict[str, Callable[[Task], str]] = {
-    "id": lambda t: t.id,
-    "kind": lambda t: t.kind,
-    "queue": lambda t: t.queue,
-    "dest": lambda t: t.destination,
-    "err": lambda t: t.error,
-    "desc": lambda t: t.description,
     "owner": lambda t: t.lease.owner if t.lease else "",
-    "word": lambda t: t.word,
-    "payload": lambda t: t.payload,
     "cluster": lambda t: fingerprint.fold(t.error) if t.error else "",
+    **{field: attrgetter(field) for field in ("id", "kind", "queue", "word", "payload")},
+    **{"dest": attrgetter("destination"), "err": attrgetter("error")},
+    "desc": attrgetter("description"),
 }
 NUMBERS: dict[str, Callable[[Task], float | None]] = {
     "tries": lambda t: t.attempts,
@@ -304,12 +285,8 @@ NUMBERS: dict[str, Callable[[Task], float | None]] = {
     "age": lambda t: NOW - t.created,
 }
 COMPARED: dict[str, Callable[[Any, Any], bool]] = {
-    "=": lambda a, b: a == b,
-    ":": lambda a, b: a == b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
+    **{"=": operator.eq, ":": operator.eq, ">": operator.gt, ">=": operator.ge},
+    **{"<": operator.lt, "<=": operator.le},
 }
 Told = tuple[str, Callable[[Task], bool]]
 
@@ -332,12 +309,11 @@ def of_text(field: str, op: str, value: str) -> Told:
 
 def of_number(field: str, op: str, number: int) -> Told:
     """A comparison of a number, a moment or a duration."""
-    value = NUMBERS[field]
-    typed, limit = str(number), float(number)
+    value, typed, limit = NUMBERS[field], str(number), float(number)
     if field == "code":
-        limit = (421, 550)[number % 2]
-        typed = str(int(limit))
-    elif field not in ("tries", "code"):
+        typed = ("421", "550")[number % 2]
+        limit = float(typed)
+    elif field != "tries":
         op = {"=": ">", ":": "<"}.get(op, op)
         typed = f"{number * 10}m" if field == "age" else f"-{number * 10}m"
         limit = number * 600.0 if field == "age" else NOW - number * 600.0
@@ -363,8 +339,7 @@ TERMS = st.one_of(
     st.builds(of_text, st.sampled_from(list(TEXTS)), st.sampled_from("=:~"), ABC),
     st.builds(
         of_number,
-        st.sampled_from(list(NUMBERS)),
-        st.sampled_from(list(COMPARED)),
+        *(st.sampled_from(list(names)) for names in (NUMBERS, COMPARED)),
         st.integers(0, 9),
     ),
     st.builds(of_word, ABC.filter(bool)),
@@ -398,32 +373,26 @@ def test_the_sql_means_what_the_words_say(
 )
 @examples(100)
 def test_text_means_itself(value: str, others: list[str]) -> None:
-    """Whatever an error says, typed as `written` says it finds that error and no other."""
+    """The text of an error, typed as `written` writes it, finds that error and no other."""
     tasks = [a_row(n, error=error) for n, error in enumerate([value, *others])]
-    exactly = list(sieve(tasks, parse(written("err", "=", value)), NOW))
-    holding = list(sieve(tasks, parse(written("err", ":", value)), NOW))
-    anywhere = list(sieve(tasks, parse(written("", "", value)), NOW))
+    exactly, holding, anywhere = (
+        list(sieve(tasks, parse(written(field, op, value)), NOW))
+        for field, op in (("err", "="), ("err", ":"), ("", ""))
+    )
     assert exactly == [task for task in tasks if task.error == value]
     assert holding == [task for task in tasks if holds(task.error, value)]
     assert set(holding) <= set(anywhere)
 
 
-def test_an_index_and_a_sieve_agree(tmp_path: Path) -> None:
-    """What a screen shows of a filter is what the command line prints."""
+def test_an_index_and_a_sieve_agree(writer: Writer, reader: Reader) -> None:
+    """A screen shows the same tasks of a filter as the command line prints."""
+    errors = ("", "421 later", "421 later")
     tasks = [
-        a_row(
-            n, destination=f"d{n % 7}.example", error="421 later" if n % 3 else "", attempts=n % 5
-        )
+        a_row(n, destination=f"d{n % 7}.example", error=errors[n % 3], attempts=n % 5)
         for n in range(1_200)
     ]
-    writer = Writer(str(tmp_path / "index"))
     writer.see(tasks)
-    reader = Reader(str(tmp_path / "index"))
     found = parse("dest~d[1-3] code=421|tries>=4 !id:7", STATES, NOW)
-
     shown = reader.window(Query(filter=found), 0, 10_000, 1, NOW).tasks
-
     assert list(shown) == list(sieve(tasks, found, NOW))
     assert 0 < len(shown) < 1_200
-    reader.close()
-    writer.close()

@@ -3,12 +3,12 @@
 import errno
 import os
 import sys
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -48,83 +48,64 @@ def failure_of(handler: Command, context: Context | None = None) -> str:
 
 
 @each(
-    ("tail", "starts"),
-    [("meta.sh", True), ("gone.sh", True), ("gone/meta.sh", True), ("", True), ("/x", False)],
+    ("payload", "refused"),
+    [
+        *(("", ""), ("spool/meta.sh", ""), ("spool/gone.sh", ""), ("spool/gone/meta.sh", "")),
+        ("spool//x", "it does not lie plainly below"),
+        ("link/meta.sh", "it lies behind"),
+        (f"spool/{'x' * 300}", "it cannot be looked at: File name too long"),
+    ],
 )
-def test_it_starts_where_nothing_leads_elsewhere(tmp_path: Path, tail: str, starts: bool) -> None:
+def test_it_starts_where_nothing_leads_elsewhere(
+    tmp_path: Path, payload: str, refused: str
+) -> None:
     """A handler gets a task without a payload, or with one plainly below the mail spool, be it
-    there or not; any other is given up on at once."""
-    (tmp_path / "meta.sh").touch()
-    task, started = replace(TASK, payload=tail and f"{tmp_path}/{tail}"), list[Task]()
-    handler = guarded(lambda task, context: started.append(task), str(tmp_path))
-    with nullcontext() if starts else pytest.raises(Fatal, match="it does not lie plainly below"):
+    there or not, through no link below the data folder; any other is given up on, and one that the
+    system cannot look at waits for another attempt."""
+    (tmp_path / "spool").mkdir()
+    (tmp_path / "spool" / "meta.sh").touch()
+    (tmp_path / "link").symlink_to("spool")
+    task, started = replace(TASK, payload=payload and f"{tmp_path}/{payload}"), list[Task]()
+    below = f"{tmp_path}/{'link' if payload.startswith('link') else 'spool'}"
+    handler = guarded(lambda task, context: started.append(task), below, str(tmp_path))
+    with pytest.raises(Failed, match=refused) if refused else nullcontext() as failed:
         handler(task, Context())
-    assert started == [task] * starts
-
-
-def test_a_mail_spool_behind_a_link_starts_nothing(tmp_path: Path) -> None:
-    """Below the data folder the mail spool is reached through no link, wherever that leads."""
-    (tmp_path / "elsewhere" / "spool").mkdir(parents=True)
-    (tmp_path / "elsewhere" / "spool" / "meta.sh").touch()
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "mail").symlink_to(tmp_path / "elsewhere")
-    mail_spool, started = f"{tmp_path}/data/mail/spool", list[Task]()
-    task = replace(TASK, payload=f"{mail_spool}/meta.sh")
-    handler = guarded(lambda task, context: started.append(task), mail_spool, f"{tmp_path}/data")
-    with pytest.raises(Fatal, match="it lies behind"):
-        handler(task, Context())
-    assert started == []
-
-
-def test_what_cannot_be_looked_at_is_tried_again(tmp_path: Path) -> None:
-    """When the system does not tell what the payload is, the handler waits for another attempt."""
-    started = list[Task]()
-    handler = guarded(lambda task, context: started.append(task), str(tmp_path))
-    task = replace(TASK, payload=f"{tmp_path}/{'x' * 300}")
-    with pytest.raises(Failed, match="it cannot be looked at: File name too long") as failed:
-        handler(task, Context())
-    assert not isinstance(failed.value, Fatal)
-    assert started == []
+    assert started == [task] * (not refused)
+    if failed is not None:
+        assert isinstance(failed.value, Fatal) is ("looked at" not in refused)
 
 
 def test_a_program_that_ends_well_is_success(tmp_path: Path) -> None:
-    """Exit status 0 is success, whatever the program said."""
+    """Exit status 0 is success, whatever the program printed."""
     done = tmp_path / "done"
     python(f"import sys; print('much', file=sys.stderr); open({str(done)!r}, 'w')")(TASK, Context())
     assert done.exists()
 
 
-def test_what_it_said_last_is_the_error() -> None:
-    """A program that fails says why: its output and its errors, in the order written."""
-    said = failure_of(
-        python("import os; os.write(1, b'first\\n'); os.write(2, b'then this\\n'); os._exit(7)")
-    )
-    assert said == "first\nthen this"
-
-
 @each(
     ("code", "said"),
     [
+        ("os.write(1, b'first\\n'); os.write(2, b'then this\\n'); os._exit(7)", "first\nthen this"),
         ("raise SystemExit(3)", "exit status 3"),
-        ("import os; os.write(1, b' \\n\\n'); raise SystemExit(1)", "exit status 1"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "ended by signal SIGKILL"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGRTMIN + 3)", "ended by signal 37"),
+        ("os.write(1, b' \\n\\n'); raise SystemExit(1)", "exit status 1"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "ended by signal SIGKILL"),
+        ("os.kill(os.getpid(), signal.SIGRTMIN + 3)", "ended by signal 37"),
     ],
 )
-def test_who_says_nothing_is_told_by_its_end(code: str, said: str) -> None:
-    """Of a program that failed without a word, the exit status or the signal is the error."""
-    assert failure_of(python(code)) == said
+def test_the_output_is_the_error_or_else_the_end(code: str, said: str) -> None:
+    """The error is the output and the error output of a program, in the order written; without a
+    word, the exit status or the signal."""
+    assert failure_of(python(f"import os, signal; {code}")) == said
 
 
 def test_a_program_that_cannot_be_started_fails(tmp_path: Path) -> None:
-    """A program that is not there, or is none, is the task's failure, and it says which."""
+    """A program that is missing, or is none, is the task's failure, and the message names it."""
     script = tmp_path / "script"
     script.write_text("no header\n")
     for mode in (0o644, 0o755):
         script.chmod(mode)
         for program in ("/nonexistent/program", "no-such-program-anywhere", "/", "", str(script)):
-            said = failure_of(Command([program], LONG))
-            assert said.startswith(f"cannot start {program}: ")
+            assert failure_of(Command([program], LONG)).startswith(f"cannot start {program}: ")
 
 
 LINES = b"\n".join(b"line %03d" % n for n in range(1000))
@@ -156,73 +137,68 @@ def test_endless_output_ends_with_the_time() -> None:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten the grace between SIGTERM and SIGKILL."""
-    monkeypatch.setattr(command, "GRACE", 0.2)
-
-
-@each("status", [0, 1])
-def test_whom_it_leaves_behind_ends_with_it(status: int) -> None:
-    """Descendants that outlive a program end with it, and do not keep its task waiting."""
+def pipe() -> Iterator[tuple[Context, Callable[[], bool]]]:
+    """A context whose programs inherit a pipe; and whether all that had it have ended."""
     reading, writing = os.pipe()
-    code = (
-        f"import os, signal\nif os.fork() == 0:\n    signal.pause()\nraise SystemExit({status})\n"
-    )
-    handler = python(code)
 
-    if status:
-        assert failure_of(handler, Context(inherit=(writing,))) == "exit status 1"
-    else:
-        handler(TASK, Context(inherit=(writing,)))
+    def ended() -> bool:
+        os.close(writing)
+        return os.read(reading, 1) == b""
 
-    os.close(writing)
-    assert os.read(reading, 1) == b""
+    yield Context((writing,)), ended
     os.close(reading)
 
 
-def test_a_program_that_cannot_be_followed_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the system has no descriptor left to wait with, a program ends at once, and fails."""
+Pipe: TypeAlias = tuple[Context, Callable[[], bool]]
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_whom_it_leaves_behind_ends_with_it(status: int, pipe: Pipe) -> None:
+    """Descendants that outlive a program end with it, and do not keep its task waiting."""
+    context, ended = pipe
+    code = (
+        f"import os, signal\nif os.fork() == 0:\n    signal.pause()\nraise SystemExit({status})\n"
+    )
+    if status:
+        assert failure_of(python(code), context) == "exit status 1"
+    else:
+        python(code)(TASK, context)
+    assert ended()
+
+
+def test_a_program_that_cannot_be_followed_is_ended(
+    monkeypatch: pytest.MonkeyPatch, pipe: Pipe
+) -> None:
+    """Where the system has no descriptor left to wait with, a program is ended, and fails."""
+    context, ended = pipe
 
     def none_left(pid: int) -> int:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    reading, writing = os.pipe()
     with monkeypatch.context() as system:
         system.setattr(os, "pidfd_open", none_left)
-        program = "import signal; signal.alarm(5); signal.pause()"
-        said = failure_of(python(program), Context((writing,)))
-
-    os.close(writing)
+        said = failure_of(python("import signal; signal.alarm(5); signal.pause()"), context)
+    assert ended()
     assert said.startswith("cannot follow ") and "Too many open files" in said
-    assert os.read(reading, 1) == b""
-    os.close(reading)
 
 
-def test_a_cancelled_program_is_ended(impatient: None) -> None:
-    """A worker that was told to end at once takes its programs with it."""
-    started = threading.Event()
-    reading, writing = os.pipe()
-
-    def cancelled() -> bool:
-        started.set()
-        return True
-
-    said = failure_of(python("import signal; signal.pause()"), Context((writing,), cancelled))
-
-    os.close(writing)
-    assert started.is_set()
-    assert said == "stopped"
-    assert os.read(reading, 1) == b""
-    os.close(reading)
+def test_a_cancelled_program_is_ended(monkeypatch: pytest.MonkeyPatch, pipe: Pipe) -> None:
+    """A worker that is told to end now ends its programs."""
+    monkeypatch.setattr(command, "GRACE", 0.2)
+    context, ended = pipe
+    cancelled = context._replace(cancelled=lambda: True)
+    assert failure_of(python("import signal; signal.pause()"), cancelled) == "stopped"
+    assert ended()
 
 
 def told(
     tmp_path: Path, task: Task, *args: str, environ: Mapping[str, str | None] = {}
 ) -> tuple[list[str], dict[str, str]]:
-    """The arguments and the environment that a program sees."""
+    """The arguments and the environment that a program sees, in a session without input."""
     out = tmp_path / "told"
     code = (
         "import os, sys\n"
+        "assert os.getsid(0) == os.getpid() and sys.stdin.read() == ''\n"
         "fields = [*sys.argv[2:], *(f'{k}={v}' for k, v in os.environ.items())]\n"
         "open(sys.argv[1], 'w').write('\\0'.join(fields))\n"
     )
@@ -235,27 +211,19 @@ def told(
 def test_the_task_is_in_a_clean_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program finds its task's fields, a fixed PATH, its home and time zone, and no secret."""
-    monkeypatch.setattr(os, "environ", {"HOME": "/srv", "AWS_SECRET": "x", "PATH": "/tmp/evil"})
-
-    _, environment = told(tmp_path, TASK)
-
+    """A program runs in a session of its own, without input; it finds its task's fields, a fixed
+    PATH, its home and time zone, and no secret. A configured variable is set, one without a value
+    comes from the worker if set there; the task's own fields cannot be replaced."""
+    with monkeypatch.context() as system:
+        system.setattr(os, "environ", {"HOME": "/srv", "AWS_SECRET": "x", "PATH": "/tmp/evil"})
+        _, environment = told(tmp_path, TASK)
     assert environment == {
-        "PATH": PATH,
-        "LC_ALL": "C.UTF-8",
-        "HOME": "/srv",
-        "TASK_ID": "20261120T094115Z-job-00000001",
-        "TASK_TYPE": "job",
-        "TASK_DESCRIPTION": "a job",
-        "TASK_CREATED_EPOCH": "1795167675",
-        "TASK_RETRIES": "2",
-        "TASK_PAYLOAD_FILE": "/var/spool/one two",
+        **{"PATH": PATH, "LC_ALL": "C.UTF-8", "HOME": "/srv"},
+        **{"TASK_ID": "20261120T094115Z-job-00000001", "TASK_TYPE": "job"},
+        **{"TASK_DESCRIPTION": "a job", "TASK_CREATED_EPOCH": "1795167675"},
+        **{"TASK_RETRIES": "2", "TASK_PAYLOAD_FILE": "/var/spool/one two"},
     }
 
-
-def test_a_handler_adds_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A configured variable is set, one without a value is passed on from the worker if set there;
-    the task's own fields cannot be replaced."""
     monkeypatch.setenv("NFTBAN_SMTP_PASS", "s3cret")
     monkeypatch.delenv("UNSET", raising=False)
     added = {"A": "1", "NFTBAN_SMTP_PASS": None, "UNSET": None, "TASK_ID": "x"}
@@ -267,7 +235,7 @@ def test_a_handler_adds_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @each("text", ["$(touch ran)", "`touch ran`", "; touch ran", "$TASK_ID", "*"])
 def test_nothing_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """Neither an argument nor a field of the task is ever read by a shell."""
+    """Neither an argument nor a field of the task is read by a shell."""
     monkeypatch.chdir(tmp_path)
     task = Task("x", "job", State.ACTIVE, 0.0, description=text, payload=text)
     arguments, environment = told(tmp_path, task, text, "$TASK_DESCRIPTION")
@@ -276,34 +244,16 @@ def test_nothing_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, te
     assert not (tmp_path / "ran").exists()
 
 
-def test_it_has_a_session_and_nothing_to_read(tmp_path: Path) -> None:
-    """A program runs in a session of its own, with nothing on its standard input."""
-    out = tmp_path / "out"
-    code = (
-        "import os, sys\n"
-        "said = f'{os.getsid(0) == os.getpid()} {sys.stdin.read()!r}'\n"
-        f"open({str(out)!r}, 'w').write(said)\n"
-    )
-    python(code)(TASK, Context())
-    assert out.read_text() == "True ''"
-
-
 def test_it_inherits_what_it_shall_and_nothing_else(tmp_path: Path) -> None:
     """A program keeps the descriptors that it is to inherit, and no other of ours."""
     (tmp_path / "lock").write_text("")
-    kept, other = os.open(tmp_path / "lock", os.O_RDWR), os.open(tmp_path / "lock", os.O_RDWR)
+    kept, other = (os.open(tmp_path / "lock", os.O_RDWR) for _ in range(2))
     os.set_inheritable(other, True)
     code = (
-        "import os\n"
-        f"os.fstat({kept})\n"
-        "try:\n"
-        f"    os.fstat({other})\n"
-        "except OSError:\n"
-        "    raise SystemExit('only the one')\n"
+        f"import os\nos.fstat({kept})\n"
+        f"try:\n    os.fstat({other})\nexcept OSError:\n    raise SystemExit('only the one')\n"
     )
-
     said = failure_of(python(code), Context(inherit=(kept,)))
-
     os.close(kept)
     os.close(other)
     assert said == "only the one"
@@ -320,21 +270,7 @@ def test_it_runs_as_whom_it_shall() -> None:
 
 
 def test_many_at_once_do_not_mix() -> None:
-    """Programs on several threads end each with its own words."""
-    said: dict[int, str] = {}
-    count = 20
-
-    def run(number: int) -> None:
-        said[number] = failure_of(python(f"raise SystemExit('program {number}')"))
-
-    together([partial(run, number) for number in range(count)])
-    assert said == {number: f"program {number}" for number in range(count)}
-
-
-def together(actions: list[Callable[[], None]]) -> None:
-    """Do several things on as many threads."""
-    threads = [threading.Thread(target=action) for action in actions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LONG)
+    """Programs on several threads fail each with its own output."""
+    with ThreadPoolExecutor(20) as pool:
+        programs = [python(f"raise SystemExit('program {number}')") for number in range(20)]
+        assert [*pool.map(failure_of, programs)] == [f"program {number}" for number in range(20)]
