@@ -191,16 +191,6 @@ Twist: TypeAlias = Callable[[str, Actor, Actor], tuple[Actor, ...]]
 else is in it now."""
 
 
-def _ends(path: str, worker: Actor, other: Actor) -> tuple[Actor, ...]:
-    worker.end()
-    return ()
-
-
-def _is_a_zombie(path: str, worker: Actor, other: Actor) -> tuple[Actor, ...]:
-    worker.die()
-    return ()
-
-
 def _releases(path: str, worker: Actor, other: Actor) -> tuple[Actor, ...]:
     """It ends in good order, if it is not dead yet: its lock file is gone."""
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -211,7 +201,7 @@ def _releases(path: str, worker: Actor, other: Actor) -> tuple[Actor, ...]:
 
 
 def _is_replaced(path: str, worker: Actor, other: Actor) -> tuple[Actor, ...]:
-    """Another has the lock, and is at work an hour on."""
+    """Another process has the lock, and is at work an hour on."""
     worker.end()
     return (_newcomer(path),)
 
@@ -264,9 +254,9 @@ def _number_next(pid: int) -> None:
 
 
 TWISTS: dict[str, Twist] = {
-    "ends": _ends,
+    "ends": lambda path, worker, other: worker.end() or (),  # type: ignore[func-returns-value]
     "releases": _releases,
-    "zombie": _is_a_zombie,
+    "zombie": lambda path, worker, other: worker.die() or (),  # type: ignore[func-returns-value]
     "replaced": _is_replaced,
     "another breaker": _is_freed_by_another,
     "number given away": _number_is_an_innocents,
@@ -299,26 +289,23 @@ def numbered_one(path: str) -> int:
     assert os.getpid() == 1, "only in a PID namespace of its own"
     signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
     one, now, alone = Actor(), int(time.time()), ["Doubt", "PID 1 is never signalled"]
-    locks_ = {
-        # text of the file: what comes of it while its flock is free, and while PID 1 has it
-        f"1\n{now}\n".encode(): (alone, alone),
-        lockfile.compose(true_claim(1)): (["lock", "PID 1 let go of it"], alone),
-        # left behind by an earlier run of this container
-        f"1\n{now - 7200}\n".encode(): (["lock", "PID 1 is gone"], None),
-    }
-    for text, outcomes in locks_.items():
-        for flocked, outcome in enumerate(outcomes):
-            if outcome is None:
-                continue
-            written(Path(path), text, age=7200 if b"%d" % (now - 7200) in text else 0)
-            with Path(path).open("rb") as file:
-                if flocked:
-                    fcntl.flock(file, fcntl.LOCK_EX)
-                assert one.ask("break", path, "0") == outcome, (text, flocked, one.last)
-            if one.has_it:
-                one.ask("release")
+    ours, gone = lockfile.compose(true_claim(1)), f"1\n{now - 7200}\n"
+    rounds = (
+        # a lock file, whether PID 1 has its flock, and the result
+        *((f"1\n{now}\n", False, alone), (f"1\n{now}\n", True, alone)),
+        *((ours, False, ["lock", "PID 1 let go of it"]), (ours, True, alone)),
+        (gone, False, ["lock", "PID 1 is gone"]),  # of an earlier run of this container
+    )
+    for text, flocked, outcome in rounds:
+        written(Path(path), text, age=7200 if text == gone else 0)
+        with Path(path).open("rb") as file:
+            if flocked:
+                fcntl.flock(file, fcntl.LOCK_EX)
+            assert one.ask("break", path, "0") == outcome, (text, flocked, one.last)
+        if one.has_it:
+            one.ask("release")
     assert not signal.sigpending(), signal.sigpending()
-    return 5
+    return len(rounds)
 
 
 def twists(path: str, *names: str) -> int:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import ages, fingerprint, waiting
+from engine import ages, clusters, fingerprint, waiting
 from engine.ages import BOUNDS, DENSE, MOST, NO_AGES, AgeRow, Ages, reading, within
+from engine.clusters import Cluster
 from engine.filters import parse
 from engine.index import Query
 from engine.model import State, Task
@@ -27,6 +29,13 @@ MINUTE = 60.0
 def a_task(number: int = 1, minutes: float = 0.0, **changes: object) -> Task:
     """A pending task that is so many minutes old."""
     return a_row(number, **{"created": NOW - minutes * MINUTE, **changes})
+
+
+def dead_task(number: int, error: str, died: float | None = None, **changes: object) -> Task:
+    """A dead task with its error and perhaps its time of death."""
+    extra = {} if died is None else {"dead_since": str(died)}
+    fields = {"kind": "mail", "state": State.DEAD, "error": error, "extra": extra}
+    return a_row(number, **{**fields, **changes})
 
 
 Indexed = Callable[[Sequence[Task]], Reader]
@@ -66,7 +75,6 @@ def test_rows_are_by_what_was_asked(indexed: Indexed) -> None:
         "kind": [("mail", 2), ("feed", 1)],
         "error": [(fingerprint.fold("timeout after 30 s"), 2), ("", 1)],
     }
-
     for by in ages.BY:
         table = ages.ask(reader, Query(), by, NOW)
         assert [(row.name, row.total) for row in table.rows] == wanted[by]
@@ -91,9 +99,7 @@ def test_what_has_no_age_is_counted_apart(indexed: Indexed, text: str) -> None:
     tasks = [a_task(n, 7, destination=f"{n % 3}.example") for n in range(6)]
     tasks += [replace(a_task(9), created=0.0, destination="0.example")]
     reader = indexed(tasks)
-
     table = ages.ask(reader, Query(filter=parse(text)), "destination", NOW)
-
     assert (table.total.counts, table.total.unknown) == ((0, 6, *[0] * 8), 1)
     first = table.rows[0]
     assert (first.name, first.counts, first.unknown, first.total) == (
@@ -103,23 +109,20 @@ def test_what_has_no_age_is_counted_apart(indexed: Indexed, text: str) -> None:
     assert waiting.standing(reader, NOW) == Standing(NOW - 420, 7, NOW - 420)
 
 
-def test_without_a_state_it_is_what_nobody_works_on(indexed: Indexed) -> None:
+def test_without_a_state_it_is_pending_held_and_dead_tasks(indexed: Indexed) -> None:
     """Pending, held and dead tasks count, unless a state is asked for, or named in the filter."""
     reader = indexed([a_task(n, state=state) for n, state in enumerate(State)])
-
-    def total(query: Query) -> int:
-        return ages.ask(reader, query, "kind", NOW).total.total
-
-    assert total(Query()) == 3
-    assert total(Query(State.ACTIVE)) == 1
-    assert total(Query(filter=parse("state=active|state=done"))) == 2
-    assert total(Query(filter=parse("id:00000"))) == 3
+    for query, total in (
+        *((Query(), 3), (Query(State.ACTIVE), 1), (Query(filter=parse("id:00000")), 3)),
+        (Query(filter=parse("state=active|state=done")), 2),
+    ):
+        assert ages.ask(reader, query, "kind", NOW).total.total == total
 
 
 def test_addresses_of_one_domain_are_one_row(indexed: Indexed) -> None:
-    """As in qshape's table; and the row's name as a filter finds exactly the tasks of its row."""
+    """As in the table of qshape; and a row's name as a filter finds exactly its tasks."""
     to = ["a@one.example", "b@one.example", '"q@uo"@one.example', "one.example", "c@two.example"]
-    reader = indexed([replace(a_task(n), destination=t) for n, t in enumerate(to)])
+    reader = indexed([a_task(n, destination=t) for n, t in enumerate(to)])
     table = ages.ask(reader, Query(), "destination", NOW)
     assert [(r.name, r.total) for r in table.rows] == [("one.example", 4), ("two.example", 1)]
     for name, amount in [("one.example", 4), ("a@one.example", 1), ("example", 0)]:
@@ -158,39 +161,28 @@ AGED = st.lists(
 def test_every_task_is_in_one_cell(
     aged: list[tuple[int, str, State, str]], by: str, arranged: bool, filtered: bool
 ) -> None:
-    """Whatever the tasks, each is counted once, in its row and its bucket."""
+    """Each of any tasks is counted once, in its row and its bucket."""
     tasks = [
         a_task(n, minutes, destination=where, kind=where, state=state, error=error)
         for n, (minutes, where, state, error) in enumerate(aged)
     ]
     folder = Scratch()
-    writer = Writer(f"{folder.path}/index")
-    reader = Reader(f"{folder.path}/index")
-    fill(writer, tasks, arranged)
-
-    query = Query(filter=parse("tries=0")) if filtered else Query()
-    table = ages.ask(reader, query, by, NOW)
-
-    def name(task: Task) -> str:
-        if by == "error":
-            return fingerprint.fold(task.error)
-        return task.destination
-
+    path = f"{folder.path}/index"
+    with closing(Writer(path)) as writer, closing(Reader(path)) as reader:
+        fill(writer, tasks, arranged)
+        query = Query(filter=parse("tries=0")) if filtered else Query()
+        table = ages.ask(reader, query, by, NOW)
+    folder.remove()
     counted = Counter(
-        (name(task), sum((NOW - task.created) / MINUTE >= bound for bound in BOUNDS))
+        (
+            fingerprint.fold(task.error) if by == "error" else task.destination,
+            sum((NOW - task.created) / MINUTE >= bound for bound in BOUNDS),
+        )
         for task in tasks
         if task.state is not State.ACTIVE
     )
-    told = {
-        (row.name, bucket): count
-        for row in table.rows
-        for bucket, count in enumerate(row.counts)
-        if count
-    }
-    assert told == dict(counted)
-    reader.close()
-    writer.close()
-    folder.remove()
+    cells = ((row.name, at, n) for row in table.rows for at, n in enumerate(row.counts) if n)
+    assert {(name, at): n for name, at, n in cells} == dict(counted)
 
 
 def a_table(*counts: int, **rows: int) -> Ages:
@@ -246,21 +238,16 @@ def test_what_most_of_it_is_about_is_named() -> None:
 
 @given(st.lists(st.integers(0, 10_000), min_size=10, max_size=10))
 def test_every_table_can_be_read(counts: list[int]) -> None:
-    """Whatever the counts, there is one sentence that fits a line of 80 cells."""
+    """Of any counts there is one sentence that fits a line of 80 cells."""
     sentence = reading(a_table(*counts))
     assert bool(sentence) == bool(sum(counts))
     assert len(sentence) < 80
 
 
-def test_what_waits_is_told(indexed: Indexed) -> None:
-    """The oldest pending task, how many may be attempted, and the oldest of those."""
-    later = NOW + 60
-    tasks = [
-        a_task(1, 90, due=later),
-        a_task(2, 60, due=NOW),
-        a_task(3, 30, due=None),
-        a_task(4, 400, state=State.DEAD),
-    ]
+def test_what_waits_has_an_oldest(indexed: Indexed) -> None:
+    """The oldest pending task, how many are due, and the oldest of those."""
+    later, dead = NOW + 60, a_task(4, 400, state=State.DEAD)
+    tasks = [a_task(1, 90, due=later), a_task(2, 60, due=NOW), a_task(3, 30, due=None), dead]
     reader = indexed(tasks)
     assert waiting.standing(reader, NOW) == Standing(NOW - 90 * MINUTE, 2, NOW - 60 * MINUTE)
     assert waiting.standing(reader, later).due == 3
@@ -268,23 +255,16 @@ def test_what_waits_is_told(indexed: Indexed) -> None:
 
 @pytest.mark.parametrize("pending", [0, 1])
 def test_without_a_known_age_there_is_no_oldest(indexed: Indexed, pending: int) -> None:
-    """Where nothing is pending, or nothing of a known age, there is no oldest."""
+    """If nothing is pending, or nothing of a known age, there is no oldest."""
     reader = indexed([a_task(n, created=0.0) for n in range(pending)])
     assert waiting.standing(reader, NOW) == Standing(None, pending, None)
 
 
 def test_what_comes_before_a_task_is_counted(indexed: Indexed) -> None:
     """Due pending tasks of the same queue with smaller ids come first, and no others."""
-    task = a_task(5)
-    others = [
-        a_task(1),
-        a_task(2, due=None),
-        a_task(3, due=NOW + 1),
-        a_task(4, state=State.DEAD),
-        a_task(6),
-    ]
-    reader = indexed([*others, replace(a_task(0), queue="other"), task])
-
+    dead, task = a_task(4, state=State.DEAD), a_task(5)
+    others = [a_task(1), a_task(2, due=None), a_task(3, due=NOW + 1), dead, a_task(6)]
+    reader = indexed([*others, a_task(0, queue="other"), task])
     assert waiting.ahead(reader, task, NOW) == 2
     assert waiting.ahead(reader, task, NOW + 1) == 3
     assert waiting.ahead(reader, task, NOW, "") == 0
@@ -292,18 +272,64 @@ def test_what_comes_before_a_task_is_counted(indexed: Indexed) -> None:
 
 def test_what_is_taken_as_it_comes_due_is_counted_so(indexed: Indexed) -> None:
     """Due tasks of the queue that came due earlier come first, and of those that did at the same
-    moment the older ones, whatever their ids."""
-    task = replace(a_task(5, due=NOW - 20), created=NOW - 100)
+    moment the older ones, in any order of ids."""
+    first, same = NOW - 30, NOW - 20
+    task = a_task(5, due=same, created=NOW - 100)
     others = [
-        replace(a_task(1, due=NOW - 30), created=NOW),
-        replace(a_task(9, due=NOW - 30), created=NOW - 200),
-        replace(a_task(2, due=NOW - 20), created=NOW - 99),
-        replace(a_task(8, due=NOW - 20), created=NOW - 101),
-        a_task(3, due=NOW - 10),
-        replace(a_task(4, due=NOW - 30), state=State.DEAD),
-        a_task(6, due=None),
+        *(a_task(1, due=first, created=NOW), a_task(9, due=first, created=NOW - 200)),
+        *(a_task(2, due=same, created=NOW - 99), a_task(8, due=same, created=NOW - 101)),
+        *(a_task(3, due=NOW - 10), a_task(4, due=first, state=State.DEAD), a_task(6, due=None)),
     ]
-    reader = indexed([*others, replace(a_task(0, due=NOW - 30), queue="other"), task])
-
+    reader = indexed([*others, a_task(0, due=first, queue="other"), task])
     assert waiting.ahead(reader, task, NOW, waiting.BY_DUE) == 4
     assert waiting.ahead(reader, task, NOW - 25, waiting.BY_DUE) == 3
+
+
+CLUSTERED = [
+    dead_task(1, "timeout after 30 s", NOW - 50),
+    dead_task(2, "timeout after 31 s", NOW - 90, kind="feed"),
+    dead_task(3, "timeout after 32 s", state=State.PENDING),
+    dead_task(4, "no such user", state=State.PENDING),
+    dead_task(5, ""),
+]
+
+
+def test_errors_that_are_alike_are_one_cluster(indexed: Indexed) -> None:
+    """A cluster has a count, first and last death, kinds and an example; no error is no cluster; a
+    state and a filter leave their own errors; a mark, or a pattern, as a filter finds its tasks."""
+    reader = indexed(CLUSTERED)
+    timeout, user = clusters.ask(reader, Query(), NOW)
+    dead = clusters.ask(reader, Query(State.DEAD), NOW)
+    fed = clusters.ask(reader, Query(filter=parse("kind=feed")), NOW)
+
+    pattern = fingerprint.fold("timeout after 30 s")
+    mark, kinds = fingerprint.mark(pattern), ("feed", "mail")
+    assert timeout.example in {task.id for task in CLUSTERED[:3]}
+    assert timeout == Cluster(mark, pattern, 3, NOW - 90, NOW - 50, kinds, timeout.example)
+    assert (user.count, user.first, user.last, user.example) == (1, None, None, CLUSTERED[3].id)
+    assert [cluster.count for cluster in dead] == [2]
+    assert [(c.count, c.kinds, c.example) for c in fed] == [(1, ("feed",), CLUSTERED[1].id)]
+    assert clusters.ask(reader, Query(State.HELD), NOW) == ()
+    for cluster in (timeout, user):
+        for typed in (cluster.mark, f'"{cluster.pattern}"'):
+            assert reader.count(Query(filter=parse(f"cluster={typed}")), NOW) == cluster.count
+
+
+def test_errors_of_our_smtp_are_found_by_their_code(writer: Writer, reader: Reader) -> None:
+    """A code behind our word for it is found by a filter, and separates clusters."""
+    words = ("unavailable_450: 450 4.2.0 busy - RCPT", "unavailable_452: 452 4.2.0 busy - RCPT")
+    writer.see([dead_task(n, words[n % 2]) for n in range(5)])
+    told = clusters.ask(reader, Query(), NOW)
+    assert [(c.count, fingerprint.code(c.pattern)) for c in told] == [(3, "450"), (2, "452")]
+    for cluster in told:
+        query = Query(filter=parse(f"code={fingerprint.code(cluster.pattern)}"))
+        assert reader.count(query, NOW) == cluster.count
+
+
+def test_only_the_largest_clusters_are_listed(writer: Writer, reader: Reader) -> None:
+    """Where errors have little in common, those that most tasks share come first."""
+    words = [f"{a}{b}{c}" for a in "abcdefgh" for b in "ghijklmn" for c in "opqrs"]
+    tasks = [dead_task(n, word) for n, word in enumerate(words)]
+    writer.see([*tasks, dead_task(9_999, words[-1])])
+    told = clusters.ask(reader, Query(), NOW)
+    assert (len(told), told[0].count, told[0].pattern) == (clusters.MOST, 2, words[-1])

@@ -417,9 +417,7 @@ async def test_dead_tasks_that_come_are_noticed(tmp_path: Path) -> None:
             await place.live.next_look()
         for number in range(10):
             write_task(tmp_path, "dlq", number)
-
         alert = await place.until(What.GROWING)
-
         assert alert is not None
         assert alert.words == "dlq +10 in 10m"
         assert alert.leads_to == Goal(str(tmp_path), Where.STATE, State.DEAD)

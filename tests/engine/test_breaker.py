@@ -110,12 +110,10 @@ def test_a_stuck_holder_ends_at_sigterm(
     inode = path.stat().st_ino
     evidence = examine(str(path), THRESHOLD, **AN_HOUR_ON)
     told: list[str] = []
-
     with freed(path, told, seen=evidence.seen) as lock:
         assert lock.taken_over == f"PID {worker.pid} is gone"
         assert path.stat().st_ino == inode
         assert path.read_bytes().startswith(b"%d\n" % os.getpid())
-
     assert (evidence.verdict, evidence.doubt) == (Verdict.STUCK, "")
     assert evidence.holders == (worker.pid,)
     assert ladder(evidence)[0] == f"send SIGTERM to PID {worker.pid}, and wait 5 s for its end"
@@ -170,7 +168,6 @@ def test_a_free_lock_is_taken_and_a_holder_at_work_is_not_signalled(
     with freed(path, told) as lock:
         assert lock.taken_over == "PID 4194304 is gone"
     assert told == []
-
     worker, now = holding(start, path, PLAIN), AN_HOUR_ON["clock"]
     with pytest.raises(Busy, match="is at work"):
         free(str(path), THRESHOLD, say=pytest.fail, **later(THRESHOLD - 100))
@@ -271,7 +268,6 @@ def test_a_forged_lock_or_a_later_flock_harms_no_process(
     forger = flocking(start, path)
     left_alone(path, f"PID {innocent.pid} does not hold the flock")
     assert is_unharmed(forger)
-
     path.unlink()
     worker = holding(start, path, PLAIN)
     worker.kill()
@@ -415,9 +411,7 @@ def test_a_claim_after_the_last_heartbeat_is_a_doubt(
     now = 1_795_167_728.0
     stuck = LockEvidence(Verdict.STUCK, 4711, now - heartbeat, heartbeat, facts=(("follows", "x"),))
     begun = None if claimed is None else now - claimed
-
     found = locks.with_claims(stuck, begun, THRESHOLD, now)
-
     assert found.verdict is Verdict.STUCK
     assert bool(found.doubt) is doubted
     assert (found == stuck) is not doubted

@@ -512,7 +512,6 @@ def test_what_only_a_shell_could_know_is_refused(
     in the environment names it."""
     monkeypatch.chdir(tmp_path)
     environ = {"NFTBAN_CONFIG_DIR": str(tmp_path), "NFTBAN_DATA_DIR": spool}
-
     for line, expected in FOR_A_SHELL:
         Path("nftban.conf").write_text(f"# first\n{line}\n")
         with pytest.raises(ConfigError) as refused:
@@ -523,7 +522,6 @@ def test_what_only_a_shell_could_know_is_refused(
         assert str(refused.value).isprintable()
     with pytest.raises(ConfigError, match=r"^environment: NFTBAN_QUEUE_MAX_RETRIES: expected a"):
         config.queue_for(Config(), spool, {"NFTBAN_QUEUE_MAX_RETRIES": "many"})
-
     assert not (tmp_path / "PWNED").exists()
 
 

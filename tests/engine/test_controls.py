@@ -14,7 +14,7 @@ import pytest
 from engine import controls, undo
 from engine.controls import Order
 from engine.inspector import Inspector
-from engine.journal import Intent, Journal
+from engine.journal import Intent, Journal, Operation
 from engine.model import State
 from engine.store import Control, Store, Unavailable, Unsupported
 from engine.stores.kannader import KannaderStore, make_spool
@@ -24,8 +24,11 @@ from tests.tui.journals import ANA
 from tests.tui.spools import NOW
 from tests.tui.wholes import PAUSE, RATE, REDIRECT, RETRY, Whole
 
-PATIENCE = 60
-"""Seconds after which a test gives up; nothing here takes one when all is well."""
+
+def clock() -> float:
+    """NOW."""
+    return NOW
+
 
 US = Intent(controls.VERB, ANA, "mx7 is down")
 pytestmark = pytest.mark.usefixtures("nothing_blocks")
@@ -42,13 +45,11 @@ async def inspecting(
     opener: Callable[[], Store], journal: Journal | None = None
 ) -> AsyncIterator[Inspector]:
     """An inspector that has seen everything once, and no test that hangs."""
-    inspector = Inspector(opener, clock=lambda: NOW, journal=journal)
-    async with asyncio.timeout(PATIENCE):
+    inspector = Inspector(opener, clock=clock, journal=journal)
+    async with asyncio.timeout(60):
         await inspector.start()
         try:
-            change = inspector.latest
-            while not change.complete:
-                change = await inspector.changed(change.generation)
+            await until(inspector, lambda: inspector.latest.complete)
             yield inspector
         finally:
             await inspector.close()
@@ -60,18 +61,19 @@ async def until(inspector: Inspector, wanted: Callable[[], bool]) -> None:
         await inspector.changed(inspector.latest.generation)
 
 
-async def test_what_a_store_can_be_told_is_known(whole: Whole) -> None:
-    """The inspector has the store's controls as they are: with values, and with reasons; of a store
-    without any nothing is offered, and asking for one says so."""
+def outcome(operation: Operation) -> tuple[str | None, bool]:
+    """The words of an operation's end, and whether it failed."""
+    return controls.outcome(operation), controls.failed(operation)
+
+
+async def test_the_controls_of_a_store_are_known(whole: Whole) -> None:
+    """The inspector has the store's controls with values and reasons; without any, asking for one
+    is refused."""
     whole.in_earnest()
     async with inspecting(whole.open) as inspector:
         found = inspector.controls
-
-    assert {name: each.now for name, each in found.items() if each.now} == {
-        PAUSE: "1",
-        RATE: "60",
-        REDIRECT: "0",
-    }
+    values = {name: each.now for name, each in found.items() if each.now}
+    assert values == {PAUSE: "1", RATE: "60", REDIRECT: "0"}
     assert [name for name, each in found.items() if each.pauses] == [PAUSE]
     assert found[REDIRECT].refused.startswith("registration period 2026-11-01 to 2026-12-31")
     assert not found[PAUSE].refused
@@ -81,30 +83,26 @@ async def test_what_a_store_can_be_told_is_known(whole: Whole) -> None:
             await inspector.control(Order("pause"))
 
 
-async def test_it_is_done_written_down_and_seen_anew(whole: Whole) -> None:
-    """The store's words are the answer; the journal has who, why, what and the value before."""
+async def test_a_control_is_done_recorded_and_seen(whole: Whole) -> None:
+    """The result is in the store's words; the journal has who, why, what and the value before;
+    changed controls and tasks are seen without being asked for."""
+    await asyncio.to_thread(whole.fail_all)
     async with inspecting(whole.open, whole.journal) as inspector:
         done = await inspector.control(Order(PAUSE, value="0"), US)
         await until(inspector, lambda: inspector.controls[PAUSE].now == "0")
         (told,) = await inspector.operations()
+        assert {str(state): n for state, n in inspector.latest.counts.items() if n} == {"dead": 2}
+        retried = await inspector.control(Order(RETRY))
+        await until(inspector, lambda: not inspector.latest.counts.get(State.DEAD))
 
+    assert retried.said == "2 jobs failed or parked: due now"
     assert (done.said, done.op, done.trouble) == ("paused: jobs wait", told.op, "")
     assert await asyncio.to_thread(whole.setting, PAUSE) == "0"
     assert (told.intent.verb, told.intent.who, told.intent.reason) == ("control", ANA, US.reason)
     values = {"control": PAUSE, "target": "", "value": "0", "before": "1"}
     assert dict(told.intent.values) == values
     assert (told.planned, told.interrupted, told.ended) == (0, False, told.when)
-    assert (controls.outcome(told), controls.failed(told)) == ("paused: jobs wait", False)
-
-
-async def test_its_tasks_are_looked_at_anew(whole: Whole) -> None:
-    """What a control changes of tasks is seen without being asked for."""
-    await asyncio.to_thread(whole.fail_all)
-    async with inspecting(whole.open) as inspector:
-        dead = {str(state): n for state, n in inspector.latest.counts.items() if n}
-        done = await inspector.control(Order(RETRY))
-        await until(inspector, lambda: not inspector.latest.counts.get(State.DEAD))
-    assert (dead, done.said) == ({"dead": 2}, "2 jobs failed or parked: due now")
+    assert outcome(told) == ("paused: jobs wait", False)
 
 
 async def test_what_is_refused_changes_and_writes_nothing(whole: Whole) -> None:
@@ -113,10 +111,7 @@ async def test_what_is_refused_changes_and_writes_nothing(whole: Whole) -> None:
     before = await asyncio.to_thread(whole.sql, "SELECT * FROM config ORDER BY key")
     async with inspecting(whole.open, whole.journal) as inspector:
         for order, why in (
-            (
-                Order("no such thing"),
-                "no control 'no such thing' here: expected one of mailQueueEn",
-            ),
+            (Order("nothing"), "no control 'nothing' here: expected one of mailQueueEn"),
             (Order(PAUSE, value="2"), "mailQueueEnabled is '2', expected 1 or 0"),
             (Order(PAUSE), "mailQueueEnabled is nothing, expected 1 or 0"),
             (Order(PAUSE, "x", "0"), "mailQueueEnabled takes no target"),
@@ -134,30 +129,22 @@ async def test_what_is_refused_changes_and_writes_nothing(whole: Whole) -> None:
     assert await asyncio.to_thread(whole.sql, "SELECT * FROM config ORDER BY key") == before
 
 
-def test_what_no_store_keeps_is_written_down_alike(tmp_path: Path) -> None:
-    """What is answered, and what a disk refuses; the undo names what it was for, and before."""
-    journal = Journal(str(tmp_path / "journal"), clock=lambda: NOW)
+def test_a_change_outside_of_the_store_is_recorded_in_the_same_way(tmp_path: Path) -> None:
+    """The answer, or the error of the disk, is recorded; the undo names the value before."""
+    journal = Journal(str(tmp_path / "journal"), clock=clock)
     order = Order("transport", "curl", "suspended", before="not suspended")
 
     def full() -> str:
         raise OSError(ENOSPC, "No space left on device", "/suspended")
 
     with pytest.raises(OSError, match="No space"):
-        controls.written_down(journal, US, order, full, lambda: NOW)
+        controls.written_down(journal, US, order, full, clock)
     (refused,) = journal.operations()
-    done = controls.written_down(journal, US, order, lambda: "it is", lambda: NOW)
+    done = controls.written_down(journal, US, order, lambda: "it is", clock)
     told = journal.operation(done.op)
-
-    assert (controls.outcome(refused), controls.failed(refused)) == (
-        "No space left on device",
-        True,
-    )
     assert told is not None
-    assert (controls.outcome(told), controls.failed(told), told.interrupted) == (
-        "it is",
-        False,
-        False,
-    )
+    assert outcome(refused) == ("No space left on device", True)
+    assert (*outcome(told), told.interrupted) == ("it is", False, False)
     said = "a control is set back by itself: transport curl was not suspended before"
     assert controls.no_undo(told.intent.values) == said
 
@@ -174,14 +161,12 @@ class Dying(MemoryStore):
 
 def test_one_that_was_cut_off_is_settled_as_unknown(tmp_path: Path) -> None:
     """A crash leaves the intent; it is let be over, nobody says what it did, nothing is undone."""
-    journal = Journal(str(tmp_path / "journal"), clock=lambda: NOW)
+    journal = Journal(str(tmp_path / "journal"), clock=clock)
     store = Dying(Memory())
     with pytest.raises(KeyboardInterrupt):
-        controls.carry_out(store, journal, Order("flush"), US, lambda: NOW)
+        controls.carry_out(store, journal, Order("flush"), US, clock)
     (left,) = journal.operations()
-
     settled = undo.settle(store, journal, left).operation
-
     assert left.interrupted
     assert settled is not None
     assert (settled.interrupted, controls.outcome(settled)) == (False, None)
@@ -193,11 +178,11 @@ def test_a_store_that_can_say_what_it_would_do_is_asked(tmp_path: Path) -> None:
     """A recovery says what it would mend, and mends nothing; another control says nothing."""
     make_spool(str(tmp_path / "spool"))
     (tmp_path / "spool" / "queue" / "stray").symlink_to("nowhere")
-    with closing(KannaderStore(str(tmp_path / "spool"), lambda: NOW)) as store:
+    with closing(KannaderStore(str(tmp_path / "spool"), clock)) as store:
         before = sorted(path.name for path in (tmp_path / "spool").rglob("*"))
         told = controls.would(store, Order("recover"))
         after = sorted(path.name for path in (tmp_path / "spool").rglob("*"))
-        done = controls.carry_out(store, None, Order("recover"), None, lambda: NOW)
+        done = controls.carry_out(store, None, Order("recover"), None, clock)
 
         assert told.amount == 1 == len(told.words.splitlines())
         assert before == after
@@ -216,13 +201,11 @@ def test_nothing_is_done_to_another_number_than_was_counted(whole: Whole) -> Non
     with closing(whole.open()) as store:
         for amount, why in ((1, "would change 2 now, not 1"), (3, "would change 2 now, not 3")):
             with pytest.raises(Unsupported, match=why):
-                controls.carry_out(
-                    store, whole.journal, Order(RETRY, amount=amount), US, lambda: NOW
-                )
+                controls.carry_out(store, whole.journal, Order(RETRY, amount=amount), US, clock)
         assert not whole.journal.operations()
-        controls.carry_out(store, whole.journal, Order(RETRY, amount=2), US, lambda: NOW)
+        controls.carry_out(store, whole.journal, Order(RETRY, amount=2), US, clock)
         with pytest.raises(Unsupported, match="would change nothing"):
-            controls.carry_out(store, whole.journal, Order(RETRY, amount=0), US, lambda: NOW)
+            controls.carry_out(store, whole.journal, Order(RETRY, amount=0), US, clock)
 
 
 def test_a_switch_is_offered_the_other_way() -> None:
@@ -243,19 +226,19 @@ def test_what_cannot_be_done_or_written_down_changes_nothing(whole: Whole) -> No
     with closing(sqlite3.connect(whole.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with closing(ZgbStore(impatient)) as store, pytest.raises(Unavailable, match="locked"):
-            controls.carry_out(store, whole.journal, order, US, lambda: NOW)
+            controls.carry_out(store, whole.journal, order, US, clock)
     (told,) = whole.journal.operations()
     assert controls.failed(told)
-    blocked = Journal(f"{whole.path}/journal", clock=lambda: NOW)
+    blocked = Journal(f"{whole.path}/journal", clock=clock)
     with closing(whole.open()) as store:
         with pytest.raises(Unavailable, match="cannot be written"):
-            controls.carry_out(store, blocked, order, US, lambda: NOW)
+            controls.carry_out(store, blocked, order, US, clock)
         assert whole.setting(PAUSE) == "1"
-        done = controls.carry_out(store, None, order, US, lambda: NOW)
+        done = controls.carry_out(store, None, order, US, clock)
         assert done == controls.Done("paused: jobs wait")
         assert whole.setting(PAUSE) == "0"
 
-        controls.carry_out(store, whole.journal, Order(RATE, value="9"), US, lambda: NOW)
+        controls.carry_out(store, whole.journal, Order(RATE, value="9"), US, clock)
         told = next(one for one in whole.journal.operations() if not controls.failed(one))
         with pytest.raises(Unavailable, match="set back by itself: mailMaxPerHour was 60 before"):
             undo.undo(store, whole.journal, told, NOW, 7.0)

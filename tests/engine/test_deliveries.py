@@ -76,7 +76,6 @@ def test_only_failures_are_told_the_latest_first() -> None:
         + record(4, "after_3_retries", result="spooled")
         + record(5, "421 4.7.0 try later", "postfix")
     )
-
     assert failures(data) == {
         "postfix": (Failure(NOON + 5, "421 4.7.0 try later"),),
         "curl": (
@@ -124,7 +123,6 @@ def test_log_and_records_tell_of_one_failure_once() -> None:
         Failure(50.0, "connect_refused", "port 25"),
         Failure(None, "auth_535"),
     )
-
     assert together(logged, recorded) == (
         Failure(100.0, "rejected_550", "user unknown"),
         Failure(90.0, "connect_refused"),

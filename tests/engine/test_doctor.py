@@ -112,13 +112,11 @@ def test_nothing_is_found_in_a_place_that_is_well(root: Path, used: bool) -> Non
         bury(root, 3)
         put_metrics(root, 0)
     handlers = {"report": Program(["true"], None)}
-
     grades = {
         check.name: the_one(root, check.name, handlers=handlers).grade
         for check in CHECKS
         if check.name != "disk"
     }
-
     assert set(grades.values()) == {Grade.OK}, grades
 
 
@@ -274,7 +272,6 @@ def test_a_missing_folder_and_a_folder_in_another(root: Path) -> None:
     assert found.grade is Grade.BAD
     assert found.what == f"{inner} lies in {root}/queue/pending: its files would be taken for tasks"
     assert "/etc/some.yaml" in found.mend
-
     (root / "queue" / "dlq").rmdir()
     (root / "log").rmdir()
     dlq, log = findings(root, "folders")

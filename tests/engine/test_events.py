@@ -135,7 +135,6 @@ def test_the_golden_history_has_its_attempts() -> None:
         events.read(golden("queue.log")), "20261120T094115Z-geoban_apply-c2c41696"
     )
     tries = events.attempts(told)
-
     assert [(t.number, t.outcome) for t in tries] == [
         (1, What.WAITS),
         (2, What.WAITS),

@@ -64,7 +64,6 @@ def test_what_is_no_plain_file_is_refused(
     (tmp_path / "other").write_text("secret")
     make(tmp_path / "x")
     (tmp_path / "nine").write_bytes(b"x" * 9)
-
     with pytest.raises(Refused, match=why):
         guarded("x", here)
     assert guarded("nine", here, 9) == b"x" * 9
@@ -162,7 +161,6 @@ def test_a_look_knows_a_file_again(tmp_path: Path) -> None:
     renamed = (tmp_path / "y").stat()
     (tmp_path / "y").write_text("ab")
     written = (tmp_path / "y").stat()
-
     assert files.same_file(before, renamed)
     assert files.revision(before) != files.revision(renamed)
     assert not files.same_file(renamed, written)
@@ -176,7 +174,6 @@ def test_a_new_file_is_new(tmp_path: Path, here: int) -> None:
     twice."""
     (tmp_path / "x").touch()
     (tmp_path / "link").symlink_to("elsewhere")
-
     for name in ("x", "link"):
         with pytest.raises(FileExistsError):
             files.create(name, here, None)

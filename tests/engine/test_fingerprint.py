@@ -82,29 +82,25 @@ def test_what_varies_between_kin_is_folded() -> None:
 
 
 CODES = {
-    **dict.fromkeys(("550 5.1.1 user unknown", "550", "rejected_550: 550 no"), "550"),
-    "421 try again": "421",
-    **dict.fromkeys(
-        ["host mx.example.net said: 452-4.2.2 full", "unavailable_452: 452 4.2.2 mailbox full"],
-        "452",
+    "550": ("550 5.1.1 user unknown", "550", "rejected_550: 550 no"),
+    "421": ("421 try again",),
+    "452": (
+        *("host mx.example.net said: 452-4.2.2 full", "unavailable_452: 452 4.2.2 mailbox full"),
     ),
-    "250 ok": "250",
-    **dict.fromkeys(
-        [
-            *("550x", "5501 rows", "300 lists", "rc 550", "timeout: 250 ms"),
-            *("connect_refused_450: 451 no", ""),
-        ],
-        "",
+    "": (
+        *("550x", "5501 rows", "300 lists", "rc 550", "timeout: 250 ms"),
+        *("connect_refused_450: 451 no", ""),
     ),
-    "tls_missing: 454 4.7.0 TLS is off": "454",
-    "Invalid login: 535 5.7.8 bad": "535",
+    **{"250": ("250 ok",), "454": ("tls_missing: 454 4.7.0 TLS is off",)},
+    "535": ("Invalid login: 535 5.7.8 bad",),
 }
 
 
 def test_the_code_is_what_a_server_replied() -> None:
     """Three digits are a code at the head, where a reply is quoted, behind the word that names
     them, or with the other three behind a colon; and nowhere else."""
-    assert {error: code(error) for error in CODES} == CODES
+    for expected, errors in CODES.items():
+        assert {error: code(error) for error in errors} == dict.fromkeys(errors, expected)
 
 
 def test_a_mark_is_short_and_stays_the_same() -> None:
@@ -129,13 +125,9 @@ ERRORS = st.one_of(
 @example("/said: 450 4.2.0")
 @example("1:: 450 4.2.0")
 def test_a_pattern_is_its_own_pattern(error: str) -> None:
-    """Folding what is folded changes nothing, so that a pattern can be filtered by."""
+    """Folding a pattern changes nothing, so that a filter can use it; the shortest address, `a@b`,
+    makes three times its length, and nothing makes more."""
     assert fold(fold(error)) == fold(error)
-
-
-@given(ERRORS)
-def test_a_pattern_is_not_much_longer_than_its_error(error: str) -> None:
-    """The shortest address, `a@b`, makes three times its length, and nothing makes more."""
     assert len(fold(error)) <= 3 * len(error)
 
 

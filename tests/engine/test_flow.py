@@ -16,8 +16,7 @@ NOW = 1_795_167_600.0
 def a_flow(
     seconds: int, waiting: int = 0, came: float = 0, left: float = 0, dead: float = 0
 ) -> Flow:
-    """A history that ends at NOW: so many seconds, with so many tasks a second, `waiting` at its
-    end."""
+    """A history of so many seconds before NOW, with tasks a second, and `waiting` at its end."""
     flow = Flow()
     for second in range(-seconds, 1):
         done = seconds + second
@@ -41,11 +40,31 @@ def test_rates_are_those_of_the_last_minute() -> None:
 
 
 def test_a_counter_that_begins_again_loses_nothing() -> None:
-    """Where whoever counts began again at 0, what it counts since is added to what was before."""
+    """After a restart of a counter at 0, its new counts are added to those before; after a clock
+    was set back, nothing is known of the time that comes a second time."""
     flow = Flow()
     for second, came in enumerate((100, 110, 4, 14)):
         flow.add(NOW + 10 * second, came, 0, {})
     assert flow.rates(NOW + 30) == Rates(24 / 30, 0)
+    flow, then = a_flow(300, 100, came=5), NOW - 3600
+    flow.add(then, 9, 9, {State.PENDING: 1})
+    assert flow.rates(then) is None
+    assert flow.drain(then).course is Course.UNKNOWN
+    assert [cell for cell in flow.spark(then, 10) if cell is not None] == [1.0]
+
+
+def test_a_queue_is_dry_and_a_state_grows() -> None:
+    """No output is known only after two minutes in which no task left; growth is that of ten
+    minutes, or since the first look; a backlog that jumps by bursts, and goes down, drains."""
+    for seconds, left, dry in ((120, 0, True), (60, 0, False), (120, 1, False)):
+        assert a_flow(seconds, 607, came=1, left=left).is_dry(NOW) is dry
+    assert Flow().grown(State.DEAD, NOW) is None
+    assert a_flow(60, dead=1).grown(State.DEAD, NOW) == 60
+    assert a_flow(900, dead=1).grown(State.DEAD, NOW) == 600
+    flow = Flow()
+    for second in range(121):
+        flow.add(NOW + second, 0, 0, {State.PENDING: 1000 - 2 * second + 30 * (second % 10)})
+    assert flow.drain(NOW + 120).course is Course.DRAINS
 
 
 def test_a_backlog_drains_grows_or_stays() -> None:
@@ -60,23 +79,6 @@ def test_a_backlog_drains_grows_or_stays() -> None:
     ):
         got = flow.drain(NOW)
         assert (got.course, got.seconds, got.words) == (course, seconds, words)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "left", "dry"), [(120, 0, True), (60, 0, False), (120, 1, False)]
-)
-def test_a_queue_is_dry_if_no_task_left_in_all_the_time(seconds: int, left: int, dry: bool) -> None:
-    """No output is known only after two minutes in which no task left."""
-    flow = a_flow(seconds, 607, came=1, left=left)
-    assert flow.is_dry(NOW) is dry
-
-
-def test_a_burst_is_no_trend() -> None:
-    """A backlog that jumps up and down by bursts, and goes down all in all, drains."""
-    flow = Flow()
-    for second in range(121):
-        flow.add(NOW + second, 0, 0, {State.PENDING: 1000 - 2 * second + 30 * (second % 10)})
-    assert flow.drain(NOW + 120).course is Course.DRAINS
 
 
 def test_the_sparkline_holds_still() -> None:
@@ -100,22 +102,6 @@ def test_a_sparkline_that_was_looked_at_is_the_same(steps: list[int], cells: int
     assert watched.spark(now, cells) == other.spark(now, cells)
 
 
-def test_a_state_has_grown() -> None:
-    """How many more are dead than ten minutes ago, or than when we began to look."""
-    assert Flow().grown(State.DEAD, NOW) is None
-    assert a_flow(60, dead=1).grown(State.DEAD, NOW) == 60
-    assert a_flow(900, dead=1).grown(State.DEAD, NOW) == 600
-
-
-def test_a_clock_set_back_empties_it() -> None:
-    """Of a time that comes a second time nothing is known."""
-    flow = a_flow(300, 100, came=5)
-    flow.add(NOW - 3600, 9, 9, {State.PENDING: 1})
-    assert flow.rates(NOW - 3600) is None
-    assert flow.drain(NOW - 3600).course is Course.UNKNOWN
-    assert [cell for cell in flow.spark(NOW - 3600, 10) if cell is not None] == [1.0]
-
-
 @given(st.lists(st.tuples(st.floats(0.0, 30.0), st.integers(0, 10_000)), max_size=300))
 def test_it_stays_small_and_never_stumbles(steps: list[tuple[float, int]]) -> None:
     """Whatever is counted whenever: ten minutes are held, and every question is answered."""
@@ -130,23 +116,11 @@ def test_it_stays_small_and_never_stumbles(steps: list[tuple[float, int]]) -> No
     assert len(flow._samples) <= SPAN / 0.5 + 62
 
 
-SPELLED = {
-    0: "0s",
-    3.2: "3s",
-    102: "1m42s",
-    59.6: "1m00s",
-    4620: "1h17m",
-    525_600: "6d02h",
-    1e12: "99999d",
-    -5: "0s",
-}
-
-
-ROUGH = {0: "0s", 59: "59s", 59.9: "59s", 60: "1m", 119: "1m", 2820: "47m", 7980: "2h13m"}
-
-
 def test_a_duration_fits_six_cells() -> None:
-    """A duration is spelled so that it fits a narrow column; a rough one has no seconds from a
-    minute on: what is on a screen for long does not change with each second."""
-    assert {seconds: spell(seconds) for seconds in SPELLED} == SPELLED
-    assert {seconds: roughly(seconds) for seconds in ROUGH} == ROUGH
+    """A duration fits a narrow column; a rough one has no seconds from a minute on, so that it does
+    not change with each second."""
+    spelled = {0: "0s", 3.2: "3s", 102: "1m42s", 59.6: "1m00s", 4620: "1h17m", 525_600: "6d02h"}
+    spelled |= {1e12: "99999d", -5: "0s"}
+    rough = {0: "0s", 59: "59s", 59.9: "59s", 60: "1m", 119: "1m", 2820: "47m", 7980: "2h13m"}
+    assert {seconds: spell(seconds) for seconds in spelled} == spelled
+    assert {seconds: roughly(seconds) for seconds in rough} == rough

@@ -108,13 +108,10 @@ def test_a_task_is_where_the_latest_look_saw_it(writer: Writer, reader: Reader) 
     writer.settle(["x"], [a_task(1, state=State.HELD, rev="new")])
     assert rows() == [("", State.HELD)]
     assert (writer.count(State.PENDING), writer.count(State.HELD)) == (0, 1)
-
     assert not writer.settle([a_task(1).id], []).changed
     assert rows() == [("", State.HELD)]
-
     writer.settle(["x"], [a_task(1), a_task(1, state=State.DEAD), a_task(1, queue="b")])
     assert sorted(rows()) == [("", State.DEAD), ("", State.PENDING), ("b", State.PENDING)]
-
     left = writer.settle([a_task(1).id], [Missing(a_task(1).id)])
     assert left == Sighting(frozenset(), frozenset({a_task(1).id}), True)
     assert rows() == []
@@ -150,7 +147,6 @@ def test_finer_words_are_counted_as_tasks_come_change_and_leave(writer: Writer) 
     failed = [a_task(number, word="failed") for number in (1, 2, 3)]
     look(writer, [*failed, a_task(4)])
     assert writer.words() == {(State.PENDING, "failed"): 3}
-
     changed = [
         a_task(1, rev="new"),
         a_task(2, word="failed", state=State.HELD, rev="new"),
@@ -158,7 +154,6 @@ def test_finer_words_are_counted_as_tasks_come_change_and_leave(writer: Writer) 
     ]
     writer.settle({task.id for task in changed}, changed)
     assert writer.words() == {(State.PENDING, "failed"): 2, (State.HELD, "failed"): 1}
-
     writer.settle({failed[2].id, failed[1].id}, [Missing(failed[2].id), Missing(failed[1].id)])
     assert writer.words() == {(State.PENDING, "failed"): 1}
 
@@ -440,7 +435,6 @@ def test_a_search_by_pattern_can_be_ended(
     monkeypatch.setattr(patterns, "compiled", lambda _: patterns.Pattern(search))
     with pytest.raises(sqlite3.OperationalError, match="interrupted"):
         reader.count(slow)
-
     assert len(texts) < 10
     assert reader.count(Query()) == 400
 
@@ -548,7 +542,6 @@ def test_the_folder_of_a_crashed_owner_is_swept(tmp_path: Path) -> None:
         alive = scratch.sweep(str(tmp_path))
         process.send_signal(signal.SIGKILL)
         process.wait()
-
     assert alive == []
     assert scratch.sweep(str(tmp_path)) == [path]
     assert not Path(path).exists()
