@@ -78,10 +78,8 @@ def test_a_line_that_names_a_task_is_an_event() -> None:
     """A line of the contract's program, or of ours, is an event of a task; a line of no task is no
     event, whatever is quoted in it."""
     for text, told in LINES.items():
-        what, id, kind, error, transport, attempt = (
-            *told,
-            *("", "", "", "", None)[len(told) - 1 :],
-        )
+        rest: tuple[Any, ...] = ("", "", "", "", None)
+        what, id, kind, error, transport, attempt = told + rest[len(told) - 1 :]
         line = log_line(text, NOW)
         found = events.event(line)
         assert found is not None, text

@@ -315,21 +315,16 @@ def test_a_window_is_a_slice_of_the_result(
 
 
 def test_a_result_is_in_its_order(writer: Writer, reader: Reader) -> None:
-    """A result is ordered by what was asked for, then by id; tasks that lack it come last."""
+    """A result is ordered by the wanted column, then by id; tasks without a value are last."""
     dice = random.Random(2)
+    values: dict[str, Sequence[Any]] = {
+        **{"kind": "abc", "created": [float(n) for n in range(9)], "due": [None, 0.0, 7.0, 8.0]},
+        **{"attempts": [None, 0, 1, 10], "destination": "xyz", "error": ["", "late", "broken"]},
+        **{"description": "pq", "lease": [None, Lease("1", 5.0), Lease("1", 50.0)]},
+        "extra": [{}, {"dead_since": "9"}, {"dead_since": "10"}, {"dead_since": "?"}],
+    }
     tasks = [
-        a_task(
-            n,
-            kind=dice.choice("abc"),
-            created=float(dice.randrange(9)),
-            due=dice.choice([None, 0.0, 7.0, 8.0]),
-            attempts=dice.choice([None, 0, 1, 10]),
-            destination=dice.choice("xyz"),
-            error=dice.choice(["", "late", "broken"]),
-            description=dice.choice("pq"),
-            lease=dice.choice([None, Lease("1", 5.0), Lease("1", 50.0)]),
-            extra=dice.choice([{}, {"dead_since": "9"}, {"dead_since": "10"}, {"dead_since": "?"}]),
-        )
+        a_task(n, **{name: dice.choice(choices) for name, choices in values.items()})
         for n in range(200)
     ]
     look(writer, tasks)
@@ -340,17 +335,14 @@ def test_a_result_is_in_its_order(writer: Writer, reader: Reader) -> None:
         if order == "died":
             died = task.extra.get("dead_since", "?")
             return None if died == "?" else int(died)
-        if order == "created":
-            return task.created or None
-        return getattr(task, order)
+        return task.created or None if order == "created" else getattr(task, order)
 
     for order in sorted(ORDERS):
         keyed = sorted((value(t, order), t.id, t) for t in tasks if value(t, order) is not None)
         lack = sorted((t.id, t) for t in tasks if value(t, order) is None)
-        for descending in (False, True):
-            step = -1 if descending else 1
+        for step in (1, -1):
             rows = [t for *_, t in keyed[::step]] + [t for _, t in lack[::step]]
-            query = Query(order=order, descending=descending)
+            query = Query(order=order, descending=step < 0)
             assert all_of(reader, query) == rows, order
             assert reader.find(query, rows[7].id, 0) == 7, order
 
@@ -442,22 +434,22 @@ def test_a_search_by_pattern_can_be_ended(
 def test_a_plan_is_made_of_what_matches(writer: Writer, reader: Reader) -> None:
     """The rows of a plan are all that a query matches, or the named ones among them."""
     one, two = a_task(1, error="late"), a_task(2, state=State.DEAD, error="late")
+    first, second = Row(one.id, State.PENDING, "r1"), Row(two.id, State.DEAD, "r2")
     look(writer, [one, two, a_task(3)])
-    assert reader.rows(Query(filter=parse("late"))) == (
-        Row(one.id, State.PENDING, "r1"),
-        Row(two.id, State.DEAD, "r2"),
-    )
-    named = [one.id, two.id, "nobody"]
-    assert reader.rows(Query(State.DEAD, parse("late")), named) == (Row(two.id, State.DEAD, "r2"),)
-    assert reader.rows(Query(State.DEAD), named) == (Row(two.id, State.DEAD, "r2"),)
-    assert reader.rows(Query(State.DEAD, parse("other")), named) == ()
+    assert reader.rows(Query(filter=parse("late"))) == (first, second)
+    for query, rows in (
+        (Query(State.DEAD, parse("late")), (second,)),
+        (Query(State.DEAD), (second,)),
+        (Query(State.DEAD, parse("other")), ()),
+    ):
+        assert reader.rows(query, [one.id, two.id, "absent"]) == rows
 
 
 def test_questions_leave_no_snapshot_open(writer: Writer, reader: Reader, index_path: str) -> None:
-    """After a question the reader holds no snapshot: all of the log beside the file can go."""
+    """After a question the reader has no snapshot: the whole WAL can be removed."""
     writer.see([a_task(n) for n in range(200)])
-    reader.window(Query(State.PENDING), 0, 40, 1)
-    reader.window(Query(filter=parse("job")), 0, 40, 1)
+    for query in (Query(State.PENDING), Query(filter=parse("job"))):
+        reader.window(query, 0, 40, 1)
     writer.see([a_task(n, rev="new") for n in range(200)])
     with closing(sqlite3.connect(index_path)) as other:
         busy, *_ = other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -470,10 +462,9 @@ def test_questions_leave_no_snapshot_open(writer: Writer, reader: Reader, index_
 )
 @examples(50)
 def test_blocks_know_every_place(names: list[int], gone: list[int]) -> None:
-    """Whatever comes and goes, the blocks stored tell how many names come before each."""
-    kept = sorted(f"{n:03}" for n in names)
-    blocks: dict[str, int] = {}
+    """After any arrivals and departures, the stored blocks give the number of names before each."""
     rows: list[str] = []
+    blocks: dict[str, int] = {}
     listed = Ranks()
 
     def split(first: str, count: int) -> tuple[str, int] | None:
@@ -481,24 +472,19 @@ def test_blocks_know_every_place(names: list[int], gone: list[int]) -> None:
         before = after.index(after[count])
         return (after[count], before) if before else None
 
-    def store() -> None:
-        blocks.update(listed.changes(split))
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranks, "BLOCK", 8)
-        for name in kept:
+        for name in sorted(f"{n:03}" for n in names):
             rows.append(name)
             listed.add(name, 1)
-        store()
-        for n in gone:
-            if f"{n:03}" in rows:
-                rows.remove(f"{n:03}")
-                listed.add(f"{n:03}", -1)
-        store()
-
+        blocks.update(listed.changes(split))
+        for name in (f"{n:03}" for n in gone):
+            if name in rows:
+                rows.remove(name)
+                listed.add(name, -1)
+        blocks.update(listed.changes(split))
     assert listed.total == len(rows) == sum(blocks.values())
-    fences = sorted(first for first, size in blocks.items() if size)
-    for first in fences:
+    for first in (first for first, size in blocks.items() if size):
         before = sum(size for name, size in blocks.items() if name < first)
         assert before == sum(name < first for name in rows)
     assert all(size < 16 or len(set(rows)) < len(rows) for size in blocks.values())
