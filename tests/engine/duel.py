@@ -27,7 +27,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import TextIO, TypeAlias
+from typing import TextIO
 
 from engine import breaker, lockfile, locks
 from tests.engine.lockers import AN_HOUR_ON, THRESHOLD, Impatient, later, true_claim, written
@@ -186,52 +186,33 @@ def _is_system_call(function: object) -> bool:
     return module in SYSTEM_CALLS and getattr(function, "__name__", "") not in NO_CALLS
 
 
-Twist: TypeAlias = Callable[[str, Actor, Actor], tuple[Actor, ...]]
-"""What becomes of the holder (or is done by the other breaker) while a breaker is stopped; who
-else is in it now."""
-
-
-def _releases(path: str, worker: Actor, other: Actor) -> tuple[Actor, ...]:
-    """It ends in good order, if it is not dead yet: its lock file is gone."""
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        worker.tell("release")
-        worker.hear()
+def _twist(name: str, path: str, worker: Actor, other: Actor) -> tuple[Actor, ...]:
+    """Change the holder while a breaker is stopped; the actors that joined."""
+    if name == "another breaker":  # which does all of it meanwhile
+        other.ask("break", path, "0")
+        return (other,)
+    if name == "zombie":
+        worker.die()
+        return ()
+    if name == "releases":  # in good order, if it is not dead yet: its lock file is gone
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            worker.tell("release")
+            worker.hear()
     worker.end()
+    if name == "replaced":  # another process has the lock, and is at work an hour on
+        return (_newcomer(path),)
+    if name == "number given away":  # to a process that has nothing to do with the lock
+        return (_of_number(worker.pid),)
+    if name == "number and lock given away":  # to the lock's next holder
+        return (_newcomer(path, _of_number(worker.pid)),)
+    if name == "number given to a thread":  # there is no process of that number any more
+        innocent = Actor()
+        innocent.tell("be two", str(worker.pid))
+        assert innocent.hear() == ["two"]
+        thread = Path(f"/proc/{innocent.pid}/task/{worker.pid}")
+        assert thread.exists(), "the number was not given away"
+        return (innocent,)
     return ()
-
-
-def _is_replaced(path: str, worker: Actor, other: Actor) -> tuple[Actor, ...]:
-    """Another process has the lock, and is at work an hour on."""
-    worker.end()
-    return (_newcomer(path),)
-
-
-def _number_is_an_innocents(path: str, worker: Actor, other: Actor) -> tuple[Actor, ...]:
-    """The number is given to a process that has nothing to do with the lock."""
-    worker.end()
-    return (_of_number(worker.pid),)
-
-
-def _number_is_a_holders(path: str, worker: Actor, other: Actor) -> tuple[Actor, ...]:
-    """The number is given to the lock's next holder."""
-    worker.end()
-    return (_newcomer(path, _of_number(worker.pid)),)
-
-
-def _number_is_a_threads(path: str, worker: Actor, other: Actor) -> tuple[Actor, ...]:
-    """The number is given to a thread: there is no process of that number any more."""
-    worker.end()
-    innocent = Actor()
-    innocent.tell("be two", str(worker.pid))
-    assert innocent.hear() == ["two"]
-    assert Path(f"/proc/{innocent.pid}/task/{worker.pid}").exists(), "the number was not given away"
-    return (innocent,)
-
-
-def _is_freed_by_another(path: str, worker: Actor, other: Actor) -> tuple[Actor, ...]:
-    """Another breaker does all of it meanwhile."""
-    other.ask("break", path, "0")
-    return (other,)
 
 
 def _newcomer(path: str, actor: Actor | None = None) -> Actor:
@@ -253,16 +234,10 @@ def _number_next(pid: int) -> None:
     Path("/proc/sys/kernel/ns_last_pid").write_text(str(pid - 1))
 
 
-TWISTS: dict[str, Twist] = {
-    "ends": lambda path, worker, other: worker.end() or (),  # type: ignore[func-returns-value]
-    "releases": _releases,
-    "zombie": lambda path, worker, other: worker.die() or (),  # type: ignore[func-returns-value]
-    "replaced": _is_replaced,
-    "another breaker": _is_freed_by_another,
-    "number given away": _number_is_an_innocents,
-    "number and lock given away": _number_is_a_holders,
-    "number given to a thread": _number_is_a_threads,
-}
+TWISTS = (
+    *("ends", "releases", "zombie", "replaced", "another breaker", "number given away"),
+    *("number and lock given away", "number given to a thread"),
+)
 
 
 def rivals(path: str, count: int) -> int:
@@ -330,10 +305,9 @@ def _twisted(
     worker.ask("hold", path, "deaf", "0")
     assert worker.has_it, worker.last
     stopped = breaking.ask("break", path, str(at))
-    if stopped[:1] != ["stopped"]:
-        newcomers: tuple[Actor, ...] = ()
-    else:
-        newcomers = TWISTS[name](path, worker, other)
+    is_stopped, newcomers = stopped[:1] == ["stopped"], tuple[Actor, ...]()
+    if is_stopped:
+        newcomers = _twist(name, path, worker, other)
         breaking.tell("go on")
         breaking.last = breaking.hear()
     where = f"{name} at {at}, {stopped}: {breaking.last}, {[one.last for one in newcomers]}"
@@ -346,7 +320,7 @@ def _twisted(
         if actor is not other:
             actor.end()
     assert not Path(path).exists(), where
-    return stopped[:1] == ["stopped"]
+    return is_stopped
 
 
 def _winners(actors: list[Actor], path: str, where: str = "") -> list[Actor]:

@@ -67,8 +67,9 @@ def test_the_real_programs_records_are_read() -> None:
         assert delivery.line(told) == raw
 
 
-def test_only_failures_are_told_the_latest_first() -> None:
-    """Each with its word, and with the transport's own words where the writer knew them."""
+def test_only_failures_are_listed_the_latest_first() -> None:
+    """Each with its word, and with the transport's own words if they are recorded; a torn line,
+    another's JSON and control characters hide no others, and do not last."""
     data = (
         record(1, "send_failed_rc_1")
         + record(2, "rejected_550: 5.1.1 user unknown: x")
@@ -76,22 +77,16 @@ def test_only_failures_are_told_the_latest_first() -> None:
         + record(4, "after_3_retries", result="spooled")
         + record(5, "421 4.7.0 try later", "postfix")
     )
+    rejected = Failure(NOON + 2, "rejected_550", "5.1.1 user unknown: x")
     assert failures(data) == {
         "postfix": (Failure(NOON + 5, "421 4.7.0 try later"),),
-        "curl": (
-            Failure(NOON + 2, "rejected_550", "5.1.1 user unknown: x"),
-            Failure(NOON + 1, "send_failed_rc_1"),
-        ),
+        "curl": (rejected, Failure(NOON + 1, "send_failed_rc_1")),
     }
-
-
-def test_what_is_no_record_is_passed_by() -> None:
-    """A torn line, another's JSON, control characters: none of it hides the others, or lasts."""
     data = b'{"ts":"2026\n[1,2]\n\xff\xfe\n' + record(1, "x" * 5000) + record(2, "torn")[:-4]
     ((failure,),) = failures(data).values()
     assert failure.word == "x" * 200
-    many = b"".join(record(n % 60, f"e{n}") for n in range(500))
-    assert (len(failures(many)["curl"]), failures(many)["curl"][0].word) == (LAST, "e499")
+    many = failures(b"".join(record(n % 60, f"e{n}") for n in range(500)))
+    assert (len(many["curl"]), many["curl"][0].word) == (LAST, "e499")
 
 
 def test_the_file_is_followed_by_its_name(tmp_path: Path) -> None:

@@ -333,17 +333,15 @@ def test_left_or_killed_it_leaves_nothing(victim: str, tmp_path: Path) -> None:
         end(process)
 
 
-def test_what_cannot_be_made_is_said(tmp_path: Path) -> None:
-    """A demo that could not be set up says where, and leaves nothing running."""
+def test_a_folder_that_cannot_hold_a_demo_is_refused(tmp_path: Path) -> None:
+    """A demo that cannot be set up names the path and leaves nothing running; `demo --keep DIR`
+    with a demo in it names the way to open it, and changes nothing."""
     blocked = tmp_path / "file"
     blocked.write_text("")
     with Demo(8, str(blocked / "demo"), PROGRAM, KEEPER) as demo, pytest.raises(OSError) as error:
         demo.places()
     assert str(error.value).endswith(f"{blocked}/demo: Not a directory")
-
-
-def test_a_folder_with_a_demo_is_not_used_again(tmp_path: Path) -> None:
-    """`demo --keep DIR` where one is says so, and how to open it; nothing in it is changed."""
+    blocked.unlink()
     (tmp_path / CONFIG).write_text("queue: {}\n")
     said = command.run(["demo", "--keep", str(tmp_path)], capture_output=True, text=True)
     assert said.returncode == 64
@@ -357,9 +355,7 @@ def test_leaving_says_where_the_places_are(
     """Each step is printed before the screen starts; after it, what became of the places."""
     monkeypatch.setattr(console, "run", lambda *_: capsys.readouterr().out.count("making") - 3)
     folder, arguments = tmp_path / "demo", Namespace(tasks=10, keep=str(tmp_path / "demo"))
-    code = console.demo(
-        Setup(config.Config(), config.queue_for(config.Config(), "", {})), arguments
-    )
-    assert code == 0
+    plain = config.Config()
+    assert console.demo(Setup(plain, config.queue_for(plain, "", {})), arguments) == 0
     again = f"spooldeck --config {folder}/{CONFIG} {folder}/flowing {folder}/wedged"
     assert f"the demo's places are kept; to open them again: {again}" in capsys.readouterr().out

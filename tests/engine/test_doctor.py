@@ -6,7 +6,7 @@ import fcntl
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -430,32 +430,23 @@ def test_where_the_kernel_reports_a_journal(
     assert mounts.has_journal(mount, str(sys), str(proc)) is has
 
 
-@pytest.fixture
-def stuck(root: Path) -> Iterator[None]:
-    """A process that has the lock's flock and has been silent for an hour."""
-    path = root / "run" / "queue.lock"
+def test_a_lock_that_is_held(root: Path) -> None:
+    """A lock whose holder lives and is silent is bad; one with heartbeats works."""
+    path, then = root / "run" / "queue.lock", int(time.time()) - 3600
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     fcntl.flock(fd, fcntl.LOCK_EX)
-    child = subprocess.Popen(["sleep", "600"], pass_fds=[fd])
-    then = int(time.time()) - 3600
-    os.write(fd, b"%d\n%d\n" % (child.pid, then))
-    os.utime(path, (then, then))
-    os.close(fd)
-    yield
-    child.kill()
-    child.wait()
-
-
-def test_a_lock_that_is_held(root: Path, stuck: None) -> None:
-    """A lock whose holder lives and is silent is bad; one with heartbeats works."""
-    found, worker = findings(root, "lock")[0], the_one(root, "worker")
-    (root / "run" / "queue.lock").unlink()
-    with locks.acquire(f"{root}/run/queue.lock", 1200):
-        at_work = the_one(root, "worker")
-    assert (found.grade, worker.grade) == (Grade.BAD, Grade.WARN)
-    assert "the lock is stuck" in found.what
-    assert "the lock is stuck" in worker.what
-    assert at_work == Finding(Grade.OK, "somebody is at work")
+    with subprocess.Popen(["sleep", "600"], pass_fds=[fd]) as child:
+        os.write(fd, b"%d\n%d\n" % (child.pid, then))
+        os.utime(path, (then, then))
+        os.close(fd)
+        for check, grade in (("lock", Grade.BAD), ("worker", Grade.WARN)):
+            found = findings(root, check)[0]
+            assert found.grade is grade
+            assert "the lock is stuck" in found.what
+        child.kill()
+    path.unlink()
+    with locks.acquire(str(path), 1200):
+        assert the_one(root, "worker") == Finding(Grade.OK, "somebody is at work")
 
 
 def test_clocks_that_are_wrong(root: Path) -> None:
@@ -482,13 +473,25 @@ def test_litter(root: Path) -> None:
     assert [finding.mend for finding in old] == [f"rm -- {root}/{name}" for name in drafts]
 
 
-def test_files_that_are_no_tasks(root: Path) -> None:
-    """The first few broken files are named, and how many more there are."""
+def test_a_walk_counts_tasks_and_names_broken_files(root: Path) -> None:
+    """One walk counts by state and kind, and since when a task is due; the first few broken files
+    are named, and how many more there are."""
+    began, pending = time.time(), root / "queue" / "pending"
+    bury(root, 1)
+    add(root, "report", began - 50)
+    add(root, "other", began - 90)
     for number in range(5):
-        (root / "queue" / "pending" / f"broken{number}.task").write_text("TASK_ID=$(id)\n")
+        (pending / f"broken{number}.task").write_text("TASK_ID=$(id)\n")
+    sight = patient.walk(lambda: store_at(root), began + 10)
+    assert (sight.counts[State.PENDING], sight.counts[State.DEAD]) == (2, 1)
+    assert sight.kinds == {"report": 1, "other": 1}
+    assert (sight.due, sight.due_since) == (2, int(began - 90))
+    where = sorted(problem.where for problem in sight.broken)
+    assert where == [f"pending/broken{number}.task" for number in range(5)]
+
     found = findings(root, "broken")
     assert [finding.grade for finding in found] == [Grade.WARN] * 4
-    assert f"{root}/queue/pending/broken0.task: " in found[0].what
+    assert f"{pending}/broken0.task: " in found[0].what
     assert found[3].what == "and 2 more broken files"
 
 
@@ -573,20 +576,6 @@ def test_another_program_beside_us(root: Path, sign: str) -> None:
         subprocess.run(found.mend.split(), check=True)
         assert the_one(root, "beside").grade is Grade.OK
         other.kill()
-
-
-def test_what_one_walk_sees(root: Path) -> None:
-    """Counts by state and kind, since when something is due, and what is no task."""
-    began = time.time()
-    bury(root, 1)
-    add(root, "report", began - 50)
-    add(root, "other", began - 90)
-    (root / "queue" / "pending" / "x.task").write_text("")
-    sight = patient.walk(lambda: store_at(root), began + 10)
-    assert (sight.counts[State.PENDING], sight.counts[State.DEAD]) == (2, 1)
-    assert sight.kinds == {"report": 1, "other": 1}
-    assert (sight.due, sight.due_since) == (2, int(began - 90))
-    assert [problem.where for problem in sight.broken] == ["pending/x.task"]
 
 
 def test_many_mails_without_a_task_are_mended_by_one_command(root: Path) -> None:
