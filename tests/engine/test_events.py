@@ -98,47 +98,35 @@ OTHERS = [
 
 
 def test_the_real_programs_logs_are_understood() -> None:
-    """Every line of the golden logs that names a task, or a mail's fate, is an event."""
+    """Every line of the golden logs that names a task, or a mail's result, is an event. A failed
+    attempt, whose line has no transport, is by that of the attempt before it, also if the log is
+    read piece by piece. The mail module's JSON lines have the transport and the error."""
     for name in ("queue.log", "queue.processor-run.log", "mail.log"):
         for line in golden(name):
-            speaks = "Z-" in line.text or "MAIL_SEND" in line.text
-            assert (events.event(line) is not None) is (speaks or "No mail" in line.text), line.text
+            names = any(words in line.text for words in ("Z-", "MAIL_SEND", "No mail"))
+            assert (events.event(line) is not None) is names, line.text
 
-
-def test_a_failed_attempt_was_by_the_transport_before_it() -> None:
-    """The line of a failed attempt has no transport; it is that of the attempt it belongs to, also
-    when the log is read piece by piece."""
-    lines = golden("mail.log")
+    lines, known = golden("mail.log"), dict[str, str]()
     whole = list(events.read(lines))
     failed = [e for e in whole if e.what is What.FAILED]
-    known: dict[str, str] = {}
     assert [e.transport for e in failed] == ["sendmail"] * 6
     assert {e.mark for e in failed} == {failed[0].mark}
     assert [told for line in lines for told in events.read([line], known)] == whole
 
-
-def test_delivery_records_are_events_too() -> None:
-    """The mail module's JSON lines say which transport delivered, and which failed how."""
-    told = list(events.read(golden("delivery.jsonl")))
-    assert [(e.what, e.transport, e.error) for e in told] == [
+    records = list(events.read(golden("delivery.jsonl")))
+    assert [(e.what, e.transport, e.error) for e in records] == [
         (What.SUCCEEDED, "sendmail", ""),
-        (What.BURIED, "sendmail", "send_failed_rc_1"),
-        (What.BURIED, "sendmail", "send_failed_rc_1"),
+        *[(What.BURIED, "sendmail", "send_failed_rc_1")] * 2,
     ]
 
 
 def test_the_golden_history_has_its_attempts() -> None:
-    """Three runs failed alike, then a retry by hand, one more run, counted anew, did it."""
-    told = events.history(
-        events.read(golden("queue.log")), "20261120T094115Z-geoban_apply-c2c41696"
-    )
-    tries = events.attempts(told)
-    assert [(t.number, t.outcome) for t in tries] == [
-        (1, What.WAITS),
-        (2, What.WAITS),
-        (3, What.BURIED),
-        (1, What.SUCCEEDED),
-    ]
+    """Three runs failed with one error; after a retry by hand one more run, counted from one,
+    succeeded."""
+    ident = "20261120T094115Z-geoban_apply-c2c41696"
+    tries = events.attempts(events.history(events.read(golden("queue.log")), ident))
+    outcomes = [(1, What.WAITS), (2, What.WAITS), (3, What.BURIED), (1, What.SUCCEEDED)]
+    assert [(t.number, t.outcome) for t in tries] == outcomes
     assert all(t.began is not None and t.ended is not None for t in tries)
     assert {t.error[:10] for t in tries} == {"Error: set", ""}
 
@@ -208,7 +196,7 @@ def test_a_history_is_in_the_order_of_time() -> None:
 
 
 def test_our_own_worker_is_understood() -> None:
-    """What our worker logs of runs that fail, fail for good and succeed reads as just that."""
+    """The log of our worker's runs that fail, fail for good and succeed is read as just that."""
     log: list[LogLine] = []
     fates = {"a": Failed("421 later"), "b": Fatal("550 never"), "c": None}
 
@@ -221,15 +209,14 @@ def test_our_own_worker_is_understood() -> None:
         log.append(parse(contract_line(level, text, NOW), "queue.log"))
 
     store = MemoryStore()
-    for number, name in enumerate(fates):
-        store.swap(None, verbs.enqueue("sync", NOW, f"0000000{number}", name))
+    tasks = [verbs.enqueue("sync", NOW, f"0000000{n}", name) for n, name in enumerate(fates)]
+    for task in tasks:
+        store.swap(None, task)
     handled: dict[str, handlers.Handler] = {"sync": handler}
-    services = Services(log=note)
-    Worker(store, handled, contract(), services=services, clock=lambda: NOW).work(until_idle=True)
-
+    worker = Worker(store, handled, contract(), services=Services(log=note), clock=lambda: NOW)
+    worker.work(until_idle=True)
     told = list(events.read(log))
-    ids = [verbs.enqueue("sync", NOW, f"0000000{number}").id for number in range(3)]
-    ends = [events.attempts(events.history(told, id)) for id in ids]
+    ends = [events.attempts(events.history(told, task.id)) for task in tasks]
     assert [[(t.number, t.outcome, t.error) for t in tries] for tries in ends] == [
         [(1, What.WAITS, "421 later")],
         [(1, What.BURIED, "550 never")],

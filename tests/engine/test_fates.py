@@ -165,9 +165,10 @@ def gone(fates: Fates, *numbers: int, now: float = NOW) -> None:
     fates.see(ids, [Missing(one) for one in sorted(ids)], now)
 
 
-def test_what_is_settled_is_looked_at_no_more() -> None:
-    """Of what is final nothing more is asked; of the others each in its turn, and one that a line
-    speaks of before its turn."""
+def test_a_settled_task_is_looked_at_no_more() -> None:
+    """A final outcome is not asked for again; the others are each in turn, and one with a new line
+    before its turn. A task that fails, and is delivered by a second run, has one first outcome:
+    the failure."""
     fates = followed(a_sent(1), a_sent(2), a_sent(3))
     fates.hear(said(BEGUN, DONE, number=2))
     gone(fates, 2)
@@ -177,19 +178,15 @@ def test_what_is_settled_is_looked_at_no_more() -> None:
     many.hear(said(BEGUN, number=40))
     assert many.ask(2) == (ident(40), ident(0))
 
-
-def test_the_first_outcome_is_told_apart() -> None:
-    """A task that fails, and is delivered in a second run, has one first outcome: the failure."""
-    fates = followed(a_sent())
-    fates.see({ident()}, [a_task(State.PENDING, **AGAIN)], NOW)
-    (failed,) = fates.settle(NOW)
-    fates.see({ident()}, [a_task(State.ACTIVE, **AGAIN)], NOW)
-    (running,) = fates.settle(NOW)
+    fates, changes = followed(a_sent()), list[Change]()
+    for state in (State.PENDING, State.ACTIVE):
+        fates.see({ident()}, [a_task(state, **AGAIN)], NOW)
+        changes += fates.settle(NOW)
     fates.hear(said(BEGUN, DONE))
     gone(fates, 1)
-    (done,) = fates.settle(NOW)
-    assert [change.first for change in (failed, running, done)] == [True, False, False]
-    assert done.after.fate is Fate.DELIVERED
+    changes += fates.settle(NOW)
+    assert [change.first for change in changes] == [True, False, False]
+    assert changes[-1].after.fate is Fate.DELIVERED
 
 
 def test_a_task_on_its_way_an_undone_one_and_a_counter_that_restarts() -> None:

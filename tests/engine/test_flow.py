@@ -103,8 +103,8 @@ def test_a_sparkline_that_was_looked_at_is_the_same(steps: list[int], cells: int
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 30.0), st.integers(0, 10_000)), max_size=300))
-def test_it_stays_small_and_never_stumbles(steps: list[tuple[float, int]]) -> None:
-    """Whatever is counted whenever: ten minutes are held, and every question is answered."""
+def test_it_stays_small_and_answers_every_question(steps: list[tuple[float, int]]) -> None:
+    """Of any counts at any times, ten minutes are held, and every question is answered."""
     flow, now = Flow(), NOW
     for step, number in steps:
         now += step

@@ -61,7 +61,8 @@ def all_of(reader: Reader, query: Query, generation: int = 0) -> list[Task]:
 
 
 def test_a_task_comes_back_as_it_was(writer: Writer, reader: Reader) -> None:
-    """Every field of a task that was seen is in the index."""
+    """Every field of a task is in the index; quotes, wildcards, control characters, lone surrogates
+    and ids that are no text do no harm: a value that cannot be stored is shown in part."""
     task = Task(
         *("an id", "mail_send", State.ACTIVE, 12.5, "queue", "group", "sending", None, None, -3),
         *("what it is", "example.net", "/a/path", "it broke", Lease("12", 3.5, 9.0, "t"), "1.2.3"),
@@ -69,6 +70,15 @@ def test_a_task_comes_back_as_it_was(writer: Writer, reader: Reader) -> None:
     )
     writer.settle([task.id], [task])
     assert reader.task("an id") == task
+
+    nasty = "'; DROP TABLE task; -- %_\\ \x1b[31m \0"
+    odd = a_task(description=nasty, error="\udcff\ud800", attempts=1 << 80)
+    writer.settle([odd.id], [odd])
+    writer.see([odd, a_task(2, id="b\udcff"), Problem("pending/\udcfe", nasty)])
+    (seen,) = all_of(reader, Query(filter=parse("DROP --")))
+    assert (seen.description, seen.error, seen.attempts) == (nasty, "??", (1 << 63) - 1)
+    assert reader.problems() == (Problem("pending/?", nasty),)
+    assert [task.id for task in all_of(reader, Query())] == ["an id", "b?", "task-000001"]
 
 
 def test_what_has_no_age_is_of_none(writer: Writer, reader: Reader) -> None:
@@ -79,21 +89,6 @@ def test_what_has_no_age_is_of_none(writer: Writer, reader: Reader) -> None:
     for text in ("age>1s", "age<=1s", "created<now", "created>=1970-01-01", "since:2000-01-01"):
         assert ageless not in all_of(reader, Query(filter=parse(text, now=NOW + 60)))
     assert [row[3] for row in reader.seen(Query())] == [0.0, NOW]
-
-
-def test_text_from_files_is_only_text(writer: Writer, reader: Reader) -> None:
-    """Quotes, wildcards, control characters, half characters and ids that are no text do no harm:
-    what cannot be stored is shown as far as it can be."""
-    nasty = "'; DROP TABLE task; -- %_\\ \x1b[31m \0"
-    task = a_task(description=nasty, error="\udcff\ud800", attempts=1 << 80)
-    writer.settle([task.id], [task])
-    writer.see([task, a_task(2, id="b\udcff"), Problem("pending/\udcfe", nasty)])
-    (seen,) = all_of(reader, Query(filter=parse("DROP --")))
-    assert seen.description == nasty
-    assert seen.error == "??"
-    assert seen.attempts == (1 << 63) - 1
-    assert reader.problems() == (Problem("pending/?", nasty),)
-    assert [task.id for task in all_of(reader, Query())] == ["b?", "task-000001"]
 
 
 def test_a_task_is_where_the_latest_look_saw_it(writer: Writer, reader: Reader) -> None:
@@ -386,7 +381,7 @@ def test_nothing_left_is_explained(writer: Writer, reader: Reader) -> None:
 
 
 def test_a_result_is_harvested_as_it_was(writer: Writer, reader: Reader) -> None:
-    """All rows of a moment are handed over in order, whatever happens to them meanwhile, until the
+    """All rows of a moment are handed over in order, even if they are deleted meanwhile, until the
     caller answers False."""
     tasks = [a_task(n, error="late" if n % 2 else "") for n in range(2_600)]
     look(writer, tasks)
@@ -399,10 +394,7 @@ def test_a_result_is_harvested_as_it_was(writer: Writer, reader: Reader) -> None
         writer.settle({task.id for task in tasks}, [Missing(task.id) for task in tasks])
         return True
 
-    def stop(some: Sequence[Task], done: int, total: int) -> bool:
-        return False
-
-    assert reader.harvest(Query(), stop) == 500
+    assert reader.harvest(Query(), lambda *_: False) == 500
     query = Query(filter=parse("late"), descending=True)
     assert reader.harvest(query, take) == 1_300
     assert got == [task for task in reversed(tasks) if task.error]

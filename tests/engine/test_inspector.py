@@ -198,15 +198,16 @@ async def test_rows_are_shown_before_a_first_look_ends_and_it_can_be_stopped() -
         assert sum(latest.counts.values()) == 300
 
 
-async def test_tasks_that_come_leave_or_move_are_counted(place: Path) -> None:
-    """A task that enters the store has come, one that ends has left; a move is neither."""
+async def test_changes_of_a_spool_are_counted(place: Path) -> None:
+    """A task that enters the store has come, one that ends has left; a move is neither. A broken
+    file is a problem until it is repaired, also in place."""
     write(place / "pending", a_task(1))
     async with inspecting(place) as inspector:
         await until(inspector, counts(pending=1))
         file_of(place, 1).rename(file_of(place, 1, State.ACTIVE))
         changed = await until(inspector, counts(active=1))
         assert (changed.came, changed.left) == (0, 0)
-        write(place / "pending", a_task(2))
+        path = write(place / "pending", a_task(2))
         write(place / "pending", a_task(3))
         await until(inspector, counts(pending=2, active=1))
         file_of(place, 1, State.ACTIVE).unlink()
@@ -215,21 +216,16 @@ async def test_tasks_that_come_leave_or_move_are_counted(place: Path) -> None:
         await inspector.refresh()
         assert (inspector.latest.came, inspector.latest.left) == (2, 1)
 
-
-async def test_problems_come_and_go(place: Path) -> None:
-    """A broken file is a problem until it is repaired, also in place."""
-    path = write(place / "dlq", a_task(1))
-    good = path.read_bytes()
-    (place / "dlq" / "stranger").write_bytes(b"")
-    async with inspecting(place) as inspector:
-        await until(inspector, lambda changed: is_complete(changed) and changed.problems == 1)
+        (place / "dlq" / "stranger").write_bytes(b"")
+        await until(inspector, lambda changed: changed.problems == 1)
+        good = path.read_bytes()
         path.write_bytes(good[:40])
         await until(inspector, lambda changed: changed.problems == 2)
-        broken = await inspector.problems()
+        where = [problem.where for problem in await inspector.problems()]
+        assert where == ["dlq/stranger", f"pending/{path.name}"]
         path.write_bytes(good)
         await until(inspector, lambda changed: changed.problems == 1)
-        assert [problem.where for problem in broken] == [f"dlq/{path.name}", "dlq/stranger"]
-        assert [task.id for task in await all_of(inspector)] == [a_task(1).id]
+        assert [task.id for task in await all_of(inspector)] == [a_task(n).id for n in (2, 3)]
 
 
 async def test_reports_keep_their_distance(place: Path) -> None:
