@@ -17,12 +17,15 @@ from engine.mail.spool import MailSpool
 from engine.stores.kannader import KannaderStore
 from engine.stores.kannader.settings import Settings, retry_policy
 from engine.worker import Worker
+from tests import command
 from tests.mail.programs import a_script
 from tests.mail.smtpd import HOST, STALL, Server
 from tests.tui.test_kannader_cli import TO, Place
-from tests.tui.test_mail_cli import Office
+from tests.tui.test_mail_cli import Office, office
 from tests.tui.test_zgb_cli import PATIENCE, Site
 from tui.cli.kannader import sender
+
+__all__ = ["office"]
 
 
 def children(pid: int) -> Iterator[int]:
@@ -44,11 +47,11 @@ def killed(worker: subprocess.Popen[str] | subprocess.Popen[bytes]) -> bool:
     return len(gone) > 1 and all(gone)
 
 
-def started(office: Office, *words: str) -> subprocess.Popen[bytes]:
-    """The command as a process of its own."""
-    pipe = subprocess.PIPE
-    return subprocess.Popen(
-        office.argv(*words), env=office.environ, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe
+def started(office: Office) -> subprocess.Popen[bytes]:
+    """A worker for one task, in a process of its own."""
+    pipe, words = subprocess.PIPE, office.words("queue", "process-next")
+    return command.Popen(
+        words, env=office.environ, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe
     )
 
 
@@ -67,64 +70,54 @@ def sent_again(office: Office) -> int:
     office.change("promote")
     assert office.run("queue", "process-next").returncode == 0
     assert office.tasks() == []
-    return sum("MAIL_SEND_IN_DOUBT" in line for line in office.lines("mail.log"))
+    return sum("MAIL_SEND_IN_DOUBT" in line for line in office.lines())
 
 
 @pytest.mark.parametrize("name", ["curl", "msmtp"])
-def test_a_client_of_a_server_ends_with_its_worker(tmp_path: Path, name: str) -> None:
+def test_a_client_of_a_server_ends_with_its_worker(office: Office, name: str) -> None:
     """The server never accepts the mail of the killed transfer; the next run logs the doubt and
-    sends it once."""
-    office = Office(tmp_path)
+    sends it once.
+    """
     ident = office.spool()
     with Server(body=[STALL]) as server:
         office.goes_by(name, server.port)
-        worker = started(office, "queue", "process-next")
+        worker = started(office)
         assert server.stalled.wait(PATIENCE)
-
         assert killed(worker)
-
         spooled = MailSpool(f"{office.root}/mailspool").read(office.meta(ident))
         assert (spooled.sent, spooled.trying is not None) == (None, True)
+        assert sent_again(office) == len(server.mails) == 1
+
+
+@pytest.mark.parametrize("name", ["sendmail", "exim", "a handler"])
+def test_a_program_ends_with_its_worker(office: Office, name: str) -> None:
+    """Neither a mail program that had the whole mail, nor the processes of a handler go on; the
+    next run logs the doubt about the mail and sends it once.
+    """
+    folder = office.folder
+    ready, program, accepted = folder / "ready", folder / name, folder / "accepted"
+    os.mkfifo(ready)
+    accepts = f"cat > /dev/null; echo yes >> {accepted}"
+    is_mail = name != "a handler"
+    if is_mail:
+        office.spool()
+        a_script(program, f"cat > /dev/null; echo > {ready}; sleep 600; {accepts}")
+        office.config.write_text(f"mail: {{method: {name}, programs: {{{name}: {program}}}}}\n")
+        del office.environ["NFTBAN_MAIL_METHOD"]
+    else:
+        a_script(program, f"sleep 600 & echo > {ready}; sleep 600")
+        office.config.write_text(f"handlers: {{job: {{command: ['{program}']}}}}\n")
+        assert office.run("queue", "add", "job").returncode == 0
+    worker = started(office)
+    assert has_come(ready)
+
+    assert killed(worker)
+
+    assert not accepted.exists()
+    if is_mail:
+        a_script(program, accepts)
         assert sent_again(office) == 1
-        assert len(server.mails) == 1
-
-
-@pytest.mark.parametrize("name", ["sendmail", "exim"])
-def test_a_program_that_takes_mail_ends_with_its_worker(tmp_path: Path, name: str) -> None:
-    """A program that had the whole mail and had not accepted it never does; the next run logs the
-    doubt and sends it once."""
-    office = Office(tmp_path)
-    office.spool()
-    ready = tmp_path / "ready"
-    os.mkfifo(ready)
-    accepts = f"cat > /dev/null; echo yes >> {tmp_path}/accepted"
-    program = tmp_path / name
-    a_script(program, f"cat > /dev/null; echo > {ready}; sleep 600; {accepts}")
-    office.config.write_text(f"mail: {{method: {name}, programs: {{{name}: {program}}}}}\n")
-    del office.environ["NFTBAN_MAIL_METHOD"]
-    worker = started(office, "queue", "process-next")
-    assert has_come(ready)
-
-    assert killed(worker)
-
-    assert not (tmp_path / "accepted").exists()
-    a_script(program, accepts)
-    assert sent_again(office) == 1
-    assert (tmp_path / "accepted").read_text() == "yes\n"
-
-
-def test_a_handler_ends_with_its_worker(tmp_path: Path) -> None:
-    """No process of a handler's program is left when its worker was killed."""
-    office = Office(tmp_path)
-    ready = tmp_path / "ready"
-    os.mkfifo(ready)
-    script = a_script(tmp_path / "job", f"sleep 600 & echo > {ready}; sleep 600")
-    office.config.write_text(f"handlers: {{job: {{command: [{script}]}}}}\n")
-    assert office.run("queue", "add", "job").returncode == 0
-    worker = started(office, "queue", "process-next")
-    assert has_come(ready)
-
-    assert killed(worker)
+        assert accepted.read_text() == "yes\n"
 
 
 def test_a_mail_of_zgb_is_sent_again_with_its_doubt_logged(tmp_path: Path) -> None:
