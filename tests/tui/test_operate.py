@@ -1,4 +1,4 @@
-"""The commands that act on many tasks: shown, done by their count, taken back, written down."""
+"""Commands that act on many tasks: purge, hold, kill, replay, undo, trash, journal."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ import pytest
 
 from engine import config, deeds, files, locks, plans, undo, verbs
 from engine.journal import Intent, Who
-from engine.model import State, Task
+from engine.model import Task
 from engine.operations import End
 from engine.pace import Pace, Rest, Stops, packed
 from tests import command
-from tests.tui.queues import ids_at, journal_at, store_at, write_config
+from tests.tui.queues import ids_at, journal_at, store_at, tasks_at, write_config
 from tests.tui.spools import a_console, loaded, until
 from tui import planning
 from tui.cli import _parser, main, replaying
@@ -36,14 +36,14 @@ from tui.place import Place
 
 HOUR = 3600.0
 LONG_AGO = 1_795_000_000.0
-"""Epoch seconds: what was made then is old enough to be purged without a question."""
+"""Epoch seconds: a task made then is old enough to be purged without a question."""
 
 Command: TypeAlias = Callable[..., "tuple[int, str, str]"]
 
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A queue with three pending tasks, one of them due, and six dead ones; alone in the world."""
+    """A queue with three pending tasks, one of them due, and six dead ones."""
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.chdir(home)
@@ -67,13 +67,12 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def act(root: Path, capsys: pytest.CaptureFixture[str]) -> Command:
-    """The command on that queue: its exit code, what it prints and what it complains of."""
+    """Run a command, given as a line or as words, on that queue: exit code, output, complaints."""
 
-    def run(*words: str) -> tuple[int, str, str]:
+    def run(line: str, *words: str) -> tuple[int, str, str]:
         capsys.readouterr()
-        code = main(["--root", str(root), *words])
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        code = main(["--root", str(root), *((line, *words) if words else line.split())])
+        return (code, *capsys.readouterr())
 
     return run
 
@@ -87,13 +86,12 @@ def tree(root: Path) -> dict[str, tuple[bytes, int, int, int]]:
     return found
 
 
-def shown(out: str) -> dict[str, Any]:
-    """What a command printed for programs."""
-    answer: dict[str, Any] = json.loads(out)
-    return answer
+def objects(ran: tuple[int, str, str]) -> list[dict[str, Any]]:
+    """The objects that a command printed with --json."""
+    return [json.loads(line) for line in ran[1].splitlines()]
 
 
-# ---- shown, counted, done, taken back
+# ---- dry run, apply, undo
 
 PLANS = {
     "purge": 6,
@@ -104,29 +102,29 @@ PLANS = {
     "promote": 3,
     "replay --rate now": 6,
 }
-"""What is done, and to how many tasks."""
+"""Commands, and to how many tasks they apply."""
 
 
-def test_what_is_done_by_its_count_is_undone_by_its_count(root: Path, act: Command) -> None:
-    """The dry run names the number, which does it; undone, every file is as it was."""
+def test_a_plan_is_applied_and_undone_by_its_count(root: Path, act: Command) -> None:
+    """The dry run prints the number, which applies it; undone, every file is as it was."""
     for path in (root / "queue").rglob("*.task"):
         path.write_bytes(b"# by hand\n" + path.read_bytes())
     before = tree(root)
 
     for words, amount in PLANS.items():
-        foreseen = shown(act(*words.split(), "--dry-run", "--json")[1])
+        (foreseen,) = objects(act(f"{words} --dry-run --json"))
         unchanged = tree(root)
-        done = shown(act(*words.split(), "--apply", str(amount), "--json")[1])
+        (done,) = objects(act(f"{words} --apply {amount} --json"))
         after = tree(root)
-        undone = shown(act("undo", done["op"], "--apply", str(amount), "--json")[1])
+        (undone,) = objects(act(f"undo {done['op']} --apply {amount} --json"))
 
         assert foreseen["acted_on"] == len(done["done"]) == len(undone["done"]) == amount, words
         assert unchanged == before != after
         assert tree(root) == before
 
 
-def test_a_dry_run_prints_the_command_that_does_it(root: Path, act: Command) -> None:
-    """Its last line can be typed as it is, and what was done says how it is undone."""
+def test_a_dry_run_prints_the_command_that_applies_it(root: Path, act: Command) -> None:
+    """Its last line can be typed as it is, and the result prints the command that undoes it."""
     said = act("purge", "--filter", "kind=report n1|n3", "--reason", "it's old", "--dry-run")
     (doing,) = [line for line in said[1].splitlines() if line.startswith("to do it: ")]
     name, *words = shlex.split(doing.removeprefix("to do it: "))
@@ -158,55 +156,46 @@ REFUSED = {
     "journal --drop": "expected an operation, and either --go-on or --drop",
     "journal --apply 3": "expected --go-on beside them",
 }
-"""What means nothing, and what is said of it."""
+"""Commands, and what standard error contains."""
 
 
-def test_words_that_mean_nothing_are_refused(root: Path, act: Command) -> None:
-    """Exit code 64 and one line that says what was expected; an operation that is not there, or
-    another number of tasks than there are, is 1; nothing is done.
+def test_a_plan_that_is_wrong_is_refused(root: Path, act: Command) -> None:
+    """Wrong words are exit code 64 and one line; an operation that is not there, or another number
+    of tasks than there are, is 1. With `require_reason: true` only a dry run needs no reason.
+    Nothing is done.
     """
     before = tree(root)
 
     for words, said in REFUSED.items():
-        code, out, complaint = act(*words.split())
-        assert (code, out) == (64, ""), words
+        code, out, complaint = act(words)
+        assert (code, out, complaint.count("\n")) == (64, "", 1), words
         assert said in complaint, words
-        assert complaint.count("\n") == 1, words
-    code, out, complaint = act("undo", "20261121T000000Z-00000000", "--apply", "1")
-
+    code, out, complaint = act("undo 20261121T000000Z-00000000 --apply 1")
     assert (code, out) == (1, "")
     assert complaint.startswith("spooldeck: 20261121T000000Z-00000000: no such operation in ")
     wrong = (1, "", "spooldeck: 6 would be purged now, not 5: nothing was done\n")
-    assert act("purge", "--apply", "5") == wrong
+    assert act("purge --apply 5") == wrong
+    hold = f"--config {write_config(root, 'require_reason: true')} hold"
+    assert [act(f"{hold} {words}")[0] for words in ("--dry-run", "--apply 3")] == [0, 64]
     assert journal_at(root).operations() == ()
     assert tree(root) == before
+    assert act(f"{hold} --apply 3 --reason because")[0] == 0
 
 
-def test_a_reason_may_be_asked_for(root: Path, act: Command) -> None:
-    """With `require_reason: true` nothing is done without one; a dry run needs none."""
-    asked = ("--config", write_config(root, "require_reason: true"))
-
-    codes = [
-        act(*asked, "hold", *words)[0]
-        for words in (("--dry-run",), ("--apply", "3"), ("--apply", "3", "--reason", "why not"))
-    ]
-
-    assert codes == [0, 64, 0]
-
-
-def test_what_is_odd_is_left_out_unless_taken_in(root: Path, act: Command) -> None:
-    """Young and noted tasks are not purged without being named, one by one or all together."""
+def test_a_plan_names_its_tasks(root: Path, act: Command) -> None:
+    """Young and noted tasks are purged only if they are named, one by one or all together. With
+    --id no other task is in the plan, and a missing one is complained of.
+    """
     with store_at(root) as store:
         young = verbs.enqueue("report", time.time(), "000000ff")
         store.swap(None, young)
     (noted, *_) = sorted(ids_at(root, "pending"))
-    notes = Setup(config.load(None, {}), config.queue_for(config.Config(), str(root), {})).notes()
-    notes.add(noted, "legal hold? ask kim", "ana")
-    pending = ("purge", "--state", "pending", "--dry-run", "--json")
+    setup_of(root).notes().add(noted, "legal hold? ask kim", "ana")
+    pending = "purge --state pending --dry-run --json"
 
-    plain = shown(act(*pending)[1])
-    one = shown(act(*pending, "--take-in", young.id)[1])
-    every = shown(act(*pending, "--all-odd")[1])
+    ((plain,), (one,), (every,)) = (
+        objects(act(f"{pending} {words}")) for words in ("", f"--take-in {young.id}", "--all-odd")
+    )
 
     assert [answer["acted_on"] for answer in (plain, one, every)] == [2, 3, 4]
     outcomes = {row["id"]: row["outcome"] for row in plain["rows"]}
@@ -214,14 +203,9 @@ def test_what_is_odd_is_left_out_unless_taken_in(root: Path, act: Command) -> No
     assert outcomes[noted] == "left out: noted"
     assert f"--take-in {young.id} --apply 3" in one["twin"]
 
-
-def test_ids_name_exactly_those(root: Path, act: Command) -> None:
-    """With --id nothing else is in the plan; one that is not there is complained of."""
     first, second, *_ = sorted(ids_at(root, "dlq"))
     none = "20261120T094115Z-x-00000000"
-
-    code, out, complaint = act(*f"purge --id {first} --id {second} --id {none} --apply 2".split())
-
+    code, out, complaint = act(f"purge --id {first} --id {second} --id {none} --apply 2")
     assert code == 0, out
     assert ids_at(root, "trash") == {first, second}
     assert f"{none}: not there" in complaint
@@ -230,56 +214,47 @@ def test_ids_name_exactly_those(root: Path, act: Command) -> None:
 # ---- the trash
 
 
-def test_the_trash_is_listed(root: Path, act: Command) -> None:
-    """Since when, how big, from where, by which operation; for programs a line each. Without a
-    journal a pending task would come back as held.
-    """
-    act("purge", "--state", "pending", "--apply", "3")
-    (operation,) = journal_at(root).operations()
-
-    out = act("trash", "list")[1]
-    rows = [json.loads(line) for line in act("trash", "list", "--json")[1].splitlines()]
-    shutil.rmtree(journal_at(root).folder)
-    forgotten = act("trash", "list")[1]
-
-    assert out.splitlines()[-1] == "3 tasks, 0.0 of 512.0 MB; each is kept for 24 hours"
-    assert {(row["from"], row["op"]) for row in rows} == {("pending", operation.op)}
-    assert {row["id"] for row in rows} == ids_at(root, "trash")
-    assert all(row["bytes"] > 0 and row["trash_since"] > LONG_AGO for row in rows)
-    assert forgotten.count("held: nobody remembers where it stood") == 3
-
-
-def test_what_was_purged_is_restored_by_its_id(root: Path, act: Command) -> None:
-    """Each goes where it came from; one that is not in the trash is complained of, and exit 1."""
-    before = tree(root)
-    act("purge", "--apply", "6")
-    act("purge", "--state", "pending", "--apply", "3")
-    trashed = sorted(ids_at(root, "trash"))
-
-    foreseen = act("trash", "restore", *trashed, "--dry-run")
-    some = act("trash", "restore", *trashed[:4])
-    rest = act("trash", "restore", *trashed[3:])
-
-    assert (foreseen[0], some[0], rest[0]) == (0, 0, 1)
-    assert f"{trashed[3]}: dlq, expected trash" in rest[2]
-    assert tree(root) == before
-
-
 def setup_of(root: Path, text: str = "") -> Setup:
     """A queue as the commands see it."""
     loaded = config.load(write_config(root, text), {})
     return Setup(loaded, config.queue_for(loaded, str(root), {}))
 
 
-def test_after_a_day_the_trash_is_swept(root: Path, act: Command) -> None:
-    """What was purged is deleted for good a day later, with the images of its tasks, and not
-    before, however often it is swept by hand.
+def test_the_trash_is_listed_and_restored(root: Path, act: Command) -> None:
+    """The list has times, sizes, origin and operation. Each task is restored to where it was; one
+    that is not in the trash is exit 1. Without a journal a pending task would come back as held.
     """
-    act("replay", "--rate", "now", "--filter", "kind=report", "--apply", "3")
-    act("purge", "--apply", "3")
+    before = tree(root)
+    act("purge --state pending --apply 3")
+    (operation,) = journal_at(root).operations()
+    listed, rows = act("trash list")[1].splitlines(), objects(act("trash list --json"))
+    assert listed[-1] == "3 tasks, 0.0 of 512.0 MB; each is kept for 24 hours"
+    assert {(row["from"], row["op"]) for row in rows} == {("pending", operation.op)}
+    assert {row["id"] for row in rows} == ids_at(root, "trash")
+    assert all(row["bytes"] > 0 and row["trash_since"] > LONG_AGO for row in rows)
+
+    act("purge --apply 6")
+    trashed = sorted(ids_at(root, "trash"))
+    foreseen = act("trash restore --dry-run " + " ".join(trashed))
+    some, rest = (act("trash", "restore", *ids) for ids in (trashed[:4], trashed[3:]))
+    assert (foreseen[0], some[0], rest[0]) == (0, 0, 1)
+    assert f"{trashed[3]}: dlq, expected trash" in rest[2]
+    assert tree(root) == before
+
+    act("purge --state pending --apply 3")
+    shutil.rmtree(journal_at(root).folder)
+    assert act("trash list")[1].count("held: nobody remembers where it stood") == 3
+
+
+def test_after_a_day_the_trash_is_swept(root: Path, act: Command) -> None:
+    """Purged tasks are deleted for good a day later, with their images, and not before, however
+    often the trash is swept by hand.
+    """
+    act("replay --rate now --filter kind=report --apply 3")
+    act("purge --apply 3")
     setup, now = setup_of(root), time.time()
 
-    foreseen, swept = act("trash", "sweep", "--dry-run"), act("trash", "sweep")
+    foreseen, swept = act("trash sweep --dry-run"), act("trash sweep")
     with closing(setup.open()) as store:
         early = setup.sweep(store, now + 23 * HOUR)
         late = setup.sweep(store, now + 25 * HOUR)
@@ -295,51 +270,39 @@ def test_after_a_day_the_trash_is_swept(root: Path, act: Command) -> None:
 def test_a_run_sweeps_once_an_hour(root: Path, act: Command) -> None:
     """`process-next` sweeps when its mark is an hour old; never without trash."""
     mark = root / "queue" / ".spooldeck" / "swept"
-    act("queue", "process-next", "--quiet")
+    act("queue process-next --quiet")
     assert not mark.exists()
-    act("purge", "--apply", "6")
+    act("purge --apply 6")
 
     for ago, sweeps in ((0.0, False), (2 * HOUR, True)):
-        act("queue", "process-next", "--quiet")
+        act("queue process-next --quiet")
         then = int(time.time() - ago) - 1
         os.utime(mark, (then, then))
-        act("queue", "process-next", "--quiet")
+        act("queue process-next --quiet")
         assert (mark.stat().st_mtime > then) == sweeps
     assert len(ids_at(root, "trash")) == 6
 
 
-def test_the_consoles_command_is_for_any_folder(root: Path) -> None:
-    """What a plan on screen says to type instead names the place and the configuration in full."""
-    write_config(root, "require_reason: false\n")
-    relative = os.path.relpath(root.parent / "some.yaml")
-    loaded = config.load(relative, {})
-    setup = Setup(loaded, config.queue_for(loaded, str(root), {}))
-
-    command = _place(setup, os.path.relpath(root)).command
-
-    assert command == ("spooldeck", "--root", str(root), "--config", str(root.parent / "some.yaml"))
-
-
 @pytest.fixture
 def full(root: Path, act: Command) -> Place:
-    """That queue, with something in its trash, as the console is handed it."""
-    act("purge", "--apply", "6")
+    """That queue with tasks in its trash, as the console gets it."""
+    act("purge --apply 6")
     return _place(setup_of(root), str(root))
 
 
 @pytest.mark.parametrize("read_only", [False, True])
 async def test_a_console_sweeps_when_it_starts(root: Path, full: Place, read_only: bool) -> None:
-    """On a thread of its own, and only one that may write."""
-    place, swept = full, threading.Event()
+    """On a thread of its own, and only a console that may write."""
+    swept = threading.Event()
 
     def sweep() -> str:
         try:
-            assert place.sweep is not None
-            return place.sweep()
+            assert full.sweep is not None
+            return full.sweep()
         finally:
             swept.set()
 
-    console = a_console(place._replace(sweep=sweep), clock=time.time, read_only=read_only)
+    console = a_console(full._replace(sweep=sweep), clock=time.time, read_only=read_only)
     async with console.run_test() as pilot:
         await loaded(pilot)
         if not read_only:
@@ -351,76 +314,87 @@ async def test_a_console_sweeps_when_it_starts(root: Path, full: Place, read_onl
     assert len(await asyncio.to_thread(ids_at, root, "trash")) == 6
 
 
-def test_expunge_is_for_good(root: Path, act: Command) -> None:
-    """It says that it cannot be taken back and what to do instead; payloads go too."""
+def test_the_consoles_command_is_for_any_folder(root: Path) -> None:
+    """The command that a plan on screen prints names the place and the configuration in full."""
+    path = write_config(root, "require_reason: false\n")
+    loaded = config.load(os.path.relpath(path), {})
+    setup = Setup(loaded, config.queue_for(loaded, str(root), {}))
+
+    command = _place(setup, os.path.relpath(root)).command
+
+    assert command == ("spooldeck", "--root", str(root), "--config", path)
+
+
+def test_expunge_cannot_be_undone(root: Path, act: Command) -> None:
+    """The dry run warns and names `hold` instead; the payload is deleted too."""
     payload = root / "mailspool" / "body"
     payload.parent.mkdir(exist_ok=True)
     payload.write_text("hello")
     with store_at(root) as store:
         task = verbs.enqueue("mail_send", LONG_AGO, "000000ff", "", str(payload))
         store.swap(None, task)
-    act("purge", "--id", task.id, "--apply", "1")
-    lay = payload.exists()
+    act(f"purge --id {task.id} --apply 1")
+    kept = payload.exists()
 
-    foreseen = act("expunge", "--state", "trash", "--dry-run")[1]
-    code, out, _ = act("expunge", "--state", "trash", "--apply", "1")
+    foreseen = act("expunge --state trash --dry-run")[1]
+    code, out, _ = act("expunge --state trash --apply 1")
 
-    assert "this cannot be taken back" in foreseen
-    assert "`hold` parks" in foreseen
-    assert (lay, code, payload.exists()) == (True, 0, False)
+    assert "this cannot be taken back" in foreseen and "`hold` parks" in foreseen
+    assert (kept, code, payload.exists()) == (True, 0, False)
     assert "to take it back" not in out
     assert act("undo")[1].count("purge") == 1
 
 
-# ---- abandoned work
-
-
-def test_work_is_touched_only_while_nobody_works(root: Path, act: Command) -> None:
-    """While the lock is held nothing in work is killed, held or released; once it is free it is."""
+def test_tasks_in_work_are_changed_only_while_no_worker_runs(root: Path, act: Command) -> None:
+    """While the lock is held none is killed, held or released; once it is free they can be."""
     with store_at(root) as store:
-        (mine,) = store.take(time.time(), "somebody", 1)
+        (mine,) = store.take(time.time(), "a worker", 1)
     (root / "run").mkdir(exist_ok=True)
     lock = locks.acquire(str(root / "run" / "queue.lock"), 1200)
-    held = ids_at(root, "work")
 
-    foreseen = act("kill", "--dry-run")
-    refused = [
-        act(*words, "--apply", "1")
-        for words in (("kill",), ("hold", "--state", "work"), ("release", "--state", "work"))
-    ]
-    lock.release()
-    killed = act("kill", "--apply", "1")
-
-    assert [code for code, _, _ in refused] == [2, 2, 2]
+    foreseen = act("kill --dry-run")
+    for words in ("kill", "hold --state work", "release --state work"):
+        code, _, complaint = act(f"{words} --apply 1")
+        assert (code, "nothing was done" in complaint) == (2, True)
     assert "nothing in work is abandoned" in foreseen[1]
-    assert all("nothing was done" in complaint for _, _, complaint in refused)
-    assert held == {mine.id}
-    assert killed[0] == 0
+    assert ids_at(root, "work") == {mine.id}
+    lock.release()
+    assert act("kill --apply 1")[0] == 0
     assert mine.id in ids_at(root, "dlq")
 
 
 # ---- the journal
 
 
-def test_the_journal_tells_what_was_done(root: Path, act: Command) -> None:
-    """A line for each operation; one of them in full, with each of its tasks."""
+def test_the_journal_is_listed(root: Path, act: Command) -> None:
+    """A line for each operation, also those of `queue dlq retry` and `purge`; one of them in full,
+    with each of its tasks.
+    """
     act("purge", "--filter", "kind=report", "--reason", "for kim@example.net", "--apply", "3")
     (operation,) = journal_at(root).operations()
 
     listed = act("journal")[1]
-    full = act("journal", operation.op)[1]
-    told = shown(act("journal", operation.op, str(root), "--json")[1])
+    (told,) = objects(act(f"journal {operation.op} {root} --json"))
 
     assert "| purge | 3 done | over | filter kind=report | reason for ...@example.net" in listed
-    assert full.count("  dead  done\n") == 3
+    assert act(f"journal {operation.op}")[1].count("  dead  done\n") == 3
     assert (told["op"], told["done"], told["standing"]) == (operation.op, 3, "over")
     assert {row["outcome"] for row in told["rows"]} == {"done"}
-    assert act("journal", "--since", "2001-01-01")[1] == listed
-    assert act("journal", "--since", "2999-01-01")[1] == ""
+    assert act("journal --since 2001-01-01")[1] == listed
+    assert act("journal --since 2999-01-01")[1] == ""
+
+    before, first = tree(root), min(ids_at(root, "dlq"))
+    retried = act(f"queue dlq retry {first}")
+    undone = act(f"undo {journal_at(root).operations()[0].op} --apply 1")
+    assert retried[:2] == (0, f"Task {first} moved from DLQ to pending queue\n")
+    assert (undone[0], tree(root) == before) == (0, True)
+    assert act("queue dlq purge 0")[:2] == (0, "Purged 3 tasks from DLQ\n")
+    verbs_done = [one.intent.verb for one in journal_at(root).operations()][::-1]
+    assert verbs_done == ["purge", "retry", "undo", "expunge"]
 
 
 def interrupted(root: Path, moved: int) -> str:
-    """A purge that died after so many of the dead tasks were moved."""
+    """A purge that was killed after so many of the dead tasks were moved."""
     with store_at(root) as store:
         dead = [task for task in store.look({"dlq"}) if isinstance(task, Task)]
         plan = plans.freeze("purge", dead, time.time())
@@ -431,153 +405,113 @@ def interrupted(root: Path, moved: int) -> str:
         return pen.op
 
 
-def test_what_was_interrupted_is_settled_and_gone_on_with(root: Path, act: Command) -> None:
-    """It is found out what was moved; the rest is a plan, and then the first one is over."""
+def test_an_interrupted_operation_is_completed(root: Path, act: Command) -> None:
+    """The journal finds which tasks were moved; --go-on does the rest and ends the first one."""
     op = interrupted(root, 2)
 
-    settled = act("journal", op)[1]
-    wrong = act("journal", op, "--go-on", "--apply", "6")[0]
-    code = act("journal", op, "--go-on", "--apply", "4")[0]
+    settled = act(f"journal {op}")[1]
+    codes = [act(f"journal {op} --go-on --apply {count}")[0] for count in (6, 4)]
 
     assert "2 done, 4 open | interrupted" in settled
     assert f"journal {op} --go-on --apply 4" in settled
-    assert (wrong, code) == (1, 0)
-    assert len(ids_at(root, "trash")) == 6
+    assert (codes, len(ids_at(root, "trash"))) == ([1, 0], 6)
     last, first = journal_at(root).operations()
     assert (last.intent.follows, last.intent.reason, last.counts[End.DONE]) == (op, "old", 4)
     assert (first.interrupted, first.open, first.counts[End.EXCLUDED]) == (False, 0, 4)
 
 
 def test_an_interrupted_operation_is_dropped_and_undone(root: Path, act: Command) -> None:
-    """Dropped it is over and nothing more is moved; what was moved can be undone, and then the undo
+    """Dropped it is over and moves nothing more; its moved tasks can be undone, and then the undo
     is offered in its place.
     """
     before = tree(root)
     op = interrupted(root, 2)
 
-    dropped, again = act("journal", op, "--drop"), act("journal", op, "--drop")
-    listed = act("undo")[1]
-    undone = act("undo", op, "--apply", "2")
-    offered = [json.loads(line)["undoes"] for line in act("undo", "--json")[1].splitlines()]
+    dropped, again = act(f"journal {op} --drop"), act(f"journal {op} --drop")
+    listed, undone = act("undo")[1], act(f"undo {op} --apply 2")
 
     assert dropped[:2] == (0, f"{op} is over; 4 tasks were left as they are\n")
-    assert again[0] == 1
+    assert (again[0], undone[0]) == (1, 0)
     assert f"undo {op} --dry-run" in listed
-    assert (undone[0], offered) == (0, [op])
+    assert [one["undoes"] for one in objects(act("undo --json"))] == [op]
     assert tree(root) == before
 
 
-def test_what_was_taken_back_in_part_is_still_offered(root: Path, act: Command) -> None:
-    """An operation of which some tasks are as it left them stands in the list, with how many came
-    back.
-    """
-    act("purge", "--apply", "6")
-    (purged,) = journal_at(root).operations()
+def test_an_operation_undone_in_part_is_still_offered(root: Path, act: Command) -> None:
+    """While some of its tasks are as it left them it is listed, with the number undone."""
+    act("purge --apply 6")
+    kept = journal_at(root)
+    (purged,) = kept.operations()
     op = purged.op
     with store_at(root) as store:
-        kept = journal_at(root)
-        operation = kept.operation(op)
-        assert operation is not None
-        plan = undo.undo(store, kept, operation, time.time(), 7.0).plan
+        plan = undo.undo(store, kept, purged, time.time(), 7.0).plan
         some = plan._replace(rows=plan.rows[:2])
         deeds.carry_out(store, kept, some, Intent("undo", Who("ana")), time.time)
 
     listed = act("undo")[1]
-    told = {one["op"]: one for one in map(json.loads, act("undo", "--json")[1].splitlines())}
-    code = act("undo", op, "--apply", "4")[0]
+    told = {one["op"]: one for one in objects(act("undo --json"))}
+    code = act(f"undo {op} --apply 4")[0]
 
-    assert "2 of 6 taken back" in listed
-    assert f"undo {op} --dry-run" in listed
+    assert "2 of 6 taken back" in listed and f"undo {op} --dry-run" in listed
     assert (told[op]["taken_back"], code) == (2, 0)
-    assert op not in {json.loads(one)["op"] for one in act("undo", "--json")[1].splitlines()}
+    assert op not in {one["op"] for one in objects(act("undo --json"))}
 
 
-def test_going_on_with_a_replay_says_how_fast(root: Path, act: Command) -> None:
-    """The dry run of the rest says at which pace it would go: the one it was begun with."""
-    with store_at(root) as store:
-        dead = [task for task in store.look() if isinstance(task, Task)]
-        plan = plans.freeze("retry", [t for t in dead if t.state is State.DEAD], time.time())
-        intent = Intent("retry", Who("ana"), pace=packed(Pace(3.0, (1,))))
-        pen = journal_at(root).begin(intent, plan)
-        pen.close()
+def test_the_rest_of_a_replay_goes_at_its_first_pace(root: Path, act: Command) -> None:
+    """The dry run of --go-on prints the pace that the replay was begun with."""
+    plan = plans.freeze("retry", tasks_at(root, "dlq"), time.time())
+    pen = journal_at(root).begin(Intent("retry", Who("ana"), pace=packed(Pace(3.0, (1,)))), plan)
+    pen.close()
 
-    said = act("journal", pen.op, "--go-on", "--dry-run")[1]
+    said = act(f"journal {pen.op} --go-on --dry-run")[1]
 
     assert "at 3/s: 6 in 2 s" in said
     assert "first 1; the outcomes of each are waited for" in said
 
 
-def test_a_full_disk_is_told_what_it_leaves(
+def test_without_room_for_the_journal_nothing_is_done(
     root: Path, act: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where there is no room to write an intent down, it is said that nothing was done, and what
-    can be.
-    """
+    """With a full disk the message names `expunge`, which makes room."""
     before = tree(root)
 
     def full(fd: int, data: bytes) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(files, "write_all", full)
-    code, _, complaint = act("purge", "--apply", "6")
+    code, _, complaint = act("purge --apply 6")
 
-    assert code == 69
+    assert (code, tree(root) == before) == (69, True)
     assert "nothing was done: the journal in " in complaint
     assert "No space left on device; expunge, which is for good, makes room" in complaint
-    assert tree(root) == before
 
 
-def test_a_journal_of_another_version_is_only_listed(root: Path, act: Command) -> None:
-    """Its words are shown inert; it is neither undone nor gone on with."""
+def test_an_unknown_verb_in_the_journal_is_only_listed(root: Path, act: Command) -> None:
+    """It is shown without control characters, and neither undone nor continued."""
     op = interrupted(root, 2)
     path = Path(journal_at(root).folder, f"{op}.jsonl")
     path.write_text(path.read_text().replace('"verb": "purge"', '"verb": "levi\\u001b[2Jtate"'))
 
-    ran = [act("journal"), act("undo", op, "--apply", "2"), act("journal", op, "--go-on")]
+    ran = [act("journal"), act(f"undo {op} --apply 2"), act(f"journal {op} --go-on")]
 
     assert [code for code, _, _ in ran] == [0, 69, 64]
     assert "tate | 6 open | interrupted" in ran[0][1]
     assert "\x1b" not in "".join(said for _, *both in ran for said in both)
 
 
-def test_the_contract_s_commands_are_written_down(root: Path, act: Command) -> None:
-    """`queue dlq retry` and `purge` stand in the journal, and a retry can be taken back."""
-    before = tree(root)
-    (first, *_) = sorted(ids_at(root, "dlq"))
-    retried = act("queue", "dlq", "retry", first)
-    (operation,) = journal_at(root).operations()
-    undone = act("undo", operation.op, "--apply", "1")
-    same = tree(root) == before
-
-    purged = act("queue", "dlq", "purge", "0")
-
-    assert retried[:2] == (0, f"Task {first} moved from DLQ to pending queue\n")
-    assert (undone[0], same) == (0, True)
-    assert purged[:2] == (0, "Purged 6 tasks from DLQ\n")
-    assert [one.intent.verb for one in journal_at(root).operations()][::-1] == [
-        *("retry", "undo", "expunge")
-    ]
-
-
 def test_the_contracts_commands_work_without_a_journal(root: Path, act: Command) -> None:
-    """Where nothing can be recorded they complain in one line, and work; the others, and what is
-    sent again, do not.
-    """
-    desk = root / "queue" / ".spooldeck"
-    desk.mkdir(exist_ok=True)
-    (desk / "journal").write_text("in the way")
-    (first, *_) = sorted(ids_at(root, "dlq"))
-    before = tree(root)
+    """Where nothing can be recorded they complain in one line, and work; the others do not."""
+    folder = root / "queue" / ".spooldeck"
+    folder.mkdir(exist_ok=True)
+    (folder / "journal").write_text("in the way")
+    first, before = min(ids_at(root, "dlq")), tree(root)
 
-    refused = [act(verb, "--apply", "6") for verb in ("purge", "replay")]
-    same = tree(root) == before
-    retried = act("queue", "dlq", "retry", first)
-    purged = act("queue", "dlq", "purge", "0")
-
-    assert [(code, out) for code, out, _ in refused] == [(69, "")] * 2
-    assert all("journal" in complaint.splitlines()[-1] for _, _, complaint in refused)
-    assert same
-    for code, _, complaint in (retried, purged):
+    for verb in ("purge", "replay"):
+        code, out, complaint = act(f"{verb} --apply 6")
+        assert (code, out, "journal" in complaint.splitlines()[-1]) == (69, "", True)
+    assert tree(root) == before
+    for words in (f"retry {first}", "purge 0"):
+        code, _, complaint = act(f"queue dlq {words}")
         assert (code, complaint.count("\n"), "done all the same" in complaint) == (0, 1, True)
     assert ids_at(root, "dlq") == set()
     assert first in ids_at(root, "pending")
@@ -588,13 +522,13 @@ def test_the_contracts_commands_work_without_a_journal(root: Path, act: Command)
 
 @contextmanager
 def started(root: Path, *words: str, text: str = "{}") -> Iterator[subprocess.Popen[str]]:
-    """A command that runs beside us, on that queue; ended when it is not needed any more."""
-    process: command.Popen[str] = command.Popen(
+    """A command that runs beside the test on that queue, and is ended with the block."""
+    pipe, argv = (
+        subprocess.PIPE,
         ["--config", write_config(root, text), "--root", str(root), *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        stdin=subprocess.DEVNULL,
+    )
+    process: command.Popen[str] = command.Popen(
+        argv, stdout=pipe, stderr=pipe, text=True, stdin=subprocess.DEVNULL
     )
     try:
         yield process
@@ -605,22 +539,15 @@ def started(root: Path, *words: str, text: str = "{}") -> Iterator[subprocess.Po
 
 
 WORKING = "handlers: {report: {command: ['true']}, feeds_sync: {command: ['true']}}"
-FAILING = """
-handlers:
-  report: {command: [sh, -c, 'echo out of paper; exit 1']}
-  feeds_sync: {command: [sh, -c, 'echo out of paper; exit 1']}
-"""
 
 
 @pytest.mark.deep
 def test_a_replay_goes_on_as_long_as_it_goes_well(root: Path, act: Command) -> None:
     """A canary, then the rest at the rate; each task was delivered, as the log says."""
     with started(root, "queue", "work", text=WORKING):
-        code, out, said = act(
-            "replay", "--rate", "100", "--canary", "1,2", "--apply", "6", "--json"
-        )
+        code, out, said = act("replay --rate 100 --canary 1,2 --apply 6 --json")
 
-    answer = shown(out)
+    answer = json.loads(out)
     assert code == 0, said
     assert (answer["outcome"]["delivered"], len(answer["done"])) == (6, 6)
     assert ids_at(root, "dlq") == set()
@@ -657,7 +584,7 @@ def test_a_replay_that_is_stopped_by_hand_leaves_the_rest(root: Path) -> None:
     ],
 )
 def test_a_pace_means_the_same_on_the_command_line(pace: Pace) -> None:
-    """What a plan on screen names as its command goes as fast and stops as early as the plan."""
+    """The command that a plan on screen prints goes as fast and stops as early as the plan."""
     words = planning.pace_words(pace)
     assert words is not None
 
