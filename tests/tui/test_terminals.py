@@ -1,4 +1,4 @@
-"""Every terminal: what reaches it, whatever it is called or speaks, and what it is left as."""
+"""The console on real pseudo terminals: names, locales, colours, sizes, signals, tmux."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from engine.model import State
+from tests.examples import deep_but
 from tests.tui.ptys import (
     ASCII,
     ENTERS,
@@ -37,6 +38,10 @@ OURS = re.compile(
     r"\x1b\[[0-9;]*[mH]|\x1b\[\?(?:1049|25|7|2004|1000|1003|1015|1006)[hl]|\x1b\[2J|\r+\n"
 )
 """All that the console has to say to a terminal besides text."""
+
+LOCALES = pytest.mark.parametrize(
+    "lang", [pytest.param(ASCII, marks=pytest.mark.deep, id="C"), pytest.param(UTF8, id="UTF-8")]
+)
 
 QUIT = "\x03\x03"
 """Ctrl-c twice leaves from the list."""
@@ -86,6 +91,11 @@ def sgr(said: bytes | bytearray) -> set[str]:
     return {part for parts in found for part in parts.split(";")}
 
 
+def colours(said: bytes | bytearray) -> set[str]:
+    """The parameters that choose a colour."""
+    return {part for part in sgr(said) if COLOUR.fullmatch(part)}
+
+
 def others(said: bytes | bytearray) -> list[str]:
     """What went to the terminal that is neither text nor something of ours to say."""
     rest = OURS.sub("", said.decode())
@@ -95,14 +105,12 @@ def others(said: bytes | bytearray) -> list[str]:
 # Table of terminals
 
 
-PAIRS = [(term, (ASCII, UTF8)[n % 2], ("", "1")[n // 2 % 2]) for n, term in enumerate(TERMS)]
-"""Each terminal once, with each locale and with and without NO_COLOR."""
-
-
-@pytest.mark.parametrize(("term", "lang", "no_color"), PAIRS, ids=TERMS)
-def test_every_terminal(spool: str, term: str, lang: dict[str, str], no_color: str) -> None:
+@pytest.mark.parametrize("term", deep_but(["xterm", "vt100"], TERMS))
+def test_every_terminal(spool: str, term: str) -> None:
     """Whatever its name, its locale and NO_COLOR: it starts, moves, ends, and asks nothing."""
-    told = {**lang, "NO_COLOR": no_color} if no_color else lang
+    number = TERMS.index(term)
+    lang, no_color = (ASCII, UTF8)[number % 2], number // 2 % 2 == 1
+    told = {**lang, "NO_COLOR": "1"} if no_color else lang
     with console("--open", "queue", spool, TERM=term, **told) as terminal:
         terminal.opens()
         first = terminal.screen.text
@@ -114,31 +122,40 @@ def test_every_terminal(spool: str, term: str, lang: dict[str, str], no_color: s
         assert terminal.restored
         assert terminal.said.startswith(ENTERS)
         assert not others(terminal.said)
+        assert b"\x1b[?1000h" not in terminal.said  # the mouse is used with --mouse only
         assert terminal.said.isascii() == (lang is ASCII)
-        colours = {part for part in sgr(terminal.said) if COLOUR.fullmatch(part)}
-        assert bool(colours) != bool(no_color)
+        assert bool(colours(terminal.said)) != no_color
 
 
-@pytest.mark.parametrize("theme", ["night", "mono"])
-def test_no_colour_whatever_the_theme(spool: str, theme: str) -> None:
-    """Under NO_COLOR a theme of 24 bits has no colour either, and neither has mono without it."""
-    told = {"NO_COLOR": "1"} if theme != "mono" else {}
-    with console(
-        "--open", "queue", "--theme", theme, spool, COLORTERM="truecolor", **told
-    ) as terminal:
+@pytest.mark.parametrize(
+    ("theme", "told", "expected"),
+    [
+        ("night", {"NO_COLOR": "1"}, set()),
+        pytest.param("mono", {}, set(), marks=pytest.mark.deep),
+        ("terminal", {"NO_COLOR": ""}, {"32", "36"}),
+    ],
+    ids=["no color", "mono", "empty"],
+)
+def test_no_color(spool: str, theme: str, told: dict[str, str], expected: set[str]) -> None:
+    """Under NO_COLOR a theme of 24 bits has no colour on any screen, and neither has mono without
+    it; a NO_COLOR that is set but empty takes no colour away.
+    """
+    words = ("--open", "queue", "--theme", theme, spool)
+    with console(*words, COLORTERM="truecolor", **told) as terminal:
         terminal.opens()
-        terminal.send(" jj4\r")
-        terminal.shows("Esc back")
-        terminal.send("\x1b?")
-        terminal.shows("Keys of")
+        for keys, text in ((" jj4\r", "Esc back"), ("\x1b?", "Keys of")):
+            terminal.send(keys)
+            terminal.shows(text)
         terminal.process.terminate()
 
         assert terminal.end() == 143
-        assert not {part for part in sgr(terminal.said) if COLOUR.fullmatch(part)}
-        assert "7" in sgr(terminal.said)  # the cursor is still seen
+        found = colours(terminal.said)
+        assert found >= expected and bool(found) == bool(expected)
+        assert "7" in sgr(terminal.said) or expected  # the cursor is still seen
 
 
-def test_a_theme_that_changes_is_painted_at_once(spool: str, tmp_path: Path) -> None:
+@pytest.mark.deep
+def test_a_theme_that_changes_is_painted_again(spool: str, tmp_path: Path) -> None:
     """When the file of its theme is written, the whole screen is painted in the new colours."""
     theme = tmp_path / "mine.yaml"
     theme.write_text("{based_on: night, looks: {rule: {color: '#010203'}}}")
@@ -154,16 +171,6 @@ def test_a_theme_that_changes_is_painted_at_once(spool: str, tmp_path: Path) -> 
         assert terminal.end() == 0
 
 
-def test_an_empty_no_color_asks_for_nothing(spool: str) -> None:
-    """NO_COLOR that is set but empty takes no colour away."""
-    with console("--open", "queue", "--theme", "terminal", spool, NO_COLOR="") as terminal:
-        terminal.shows(READY)
-        terminal.process.terminate()
-        terminal.end()
-
-        assert {part for part in sgr(terminal.said) if COLOUR.fullmatch(part)} >= {"32", "36"}
-
-
 @pytest.mark.parametrize("term", ["dumb", "", None])
 def test_a_terminal_that_cannot_move_its_cursor(spool: str, term: str | None) -> None:
     """It is refused in one line with what to do instead, and nothing else is written."""
@@ -173,17 +180,6 @@ def test_a_terminal_that_cannot_move_its_cursor(spool: str, term: str | None) ->
         assert b"spooldeck status" in terminal.said
         assert b"\x1b" not in terminal.said
         assert terminal.said.count(b"\n") == 1
-
-
-def test_the_screen_goes_to_the_terminal_only(spool: str, tmp_path: Path) -> None:
-    """With standard error in a file, the screen is still on the terminal and not in the file."""
-    errors = os.open(tmp_path / "errors", os.O_WRONLY | os.O_CREAT)
-    with console("--open", "queue", spool, stderr=errors) as terminal:
-        terminal.shows(READY)
-        terminal.send(QUIT)
-        assert terminal.end() == 0
-    os.close(errors)
-    assert (tmp_path / "errors").read_bytes() == b""
 
 
 # Data
@@ -199,7 +195,7 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(root)
 
 
-@pytest.mark.parametrize("lang", [ASCII, UTF8], ids=lambda lang: lang["LANG"])
+@LOCALES
 def test_wide_and_foreign_text_keeps_its_columns(foreign: str, lang: dict[str, str]) -> None:
     """Every row ends where it would with plain text, in cells, and a cut stands at its end."""
     with console("--open", "queue", "--theme", "mono", foreign, **lang) as terminal:
@@ -284,7 +280,7 @@ Esc is a key of its own only when nothing else follows at once: so what it leads
 """
 
 
-@pytest.mark.parametrize("lang", [ASCII, UTF8], ids=lambda lang: lang["LANG"])
+@LOCALES
 def test_nothing_in_the_data_reaches_the_terminal_raw(hostile: str, lang: dict[str, str]) -> None:
     """On every screen a hostile spool is text: each control byte sent is one of the console's."""
     with console(hostile, size=(120, 40), **lang) as terminal:
@@ -308,22 +304,6 @@ def test_nothing_in_the_data_reaches_the_terminal_raw(hostile: str, lang: dict[s
 # Size
 
 
-def test_a_storm_of_sizes_ends_in_a_right_screen(spool: str) -> None:
-    """After a hundred sizes in a row, one cell among them, the screen is that of the last one."""
-    sizes = itertools.islice(itertools.cycle([(20, 5), (1, 1), (200, 60), (60, 15), (80, 24)]), 100)
-    with console("--open", "queue", spool, size=(100, 30)) as terminal:
-        terminal.shows(READY)
-        for size in sizes:
-            terminal.resize(*size)
-        terminal.resize(60, 15)
-        terminal.until(lambda: right(terminal, 60, 15))
-        terminal.resize(200, 60)
-        terminal.until(lambda: right(terminal, 200, 60))
-        terminal.send(QUIT)
-
-        assert terminal.end() == 0
-
-
 def right(terminal: Terminal, columns: int, rows: int) -> bool:
     """Whether the screen is painted as it is at that size, and nothing of another is left."""
     lines = terminal.screen.lines
@@ -336,24 +316,24 @@ def right(terminal: Terminal, columns: int, rows: int) -> bool:
     )
 
 
-@pytest.mark.parametrize("size", [(1, 1), (20, 5)])
-def test_no_terminal_is_too_small(spool: str, size: tuple[int, int]) -> None:
-    """The console opens on any size, and is whole when it grows."""
-    with console("--open", "queue", spool, size=size) as terminal:
+@pytest.mark.parametrize("size", [(1, 1), pytest.param((20, 5), marks=pytest.mark.deep)])
+def test_every_size(spool: str, size: tuple[int, int]) -> None:
+    """It opens on any size, whatever COLUMNS and LINES are; after a hundred sizes in a row the
+    screen is that of the last one.
+    """
+    sizes = itertools.islice(itertools.cycle([(20, 5), (1, 1), (200, 60), (60, 15), (80, 24)]), 100)
+    with console("--open", "queue", spool, size=size, COLUMNS="200", LINES="60") as terminal:
         terminal.until(lambda: b"\x1b[1;1H" in terminal.said)
         terminal.resize(80, 24)
         terminal.shows(READY)
+        for columns, rows in sizes:
+            terminal.resize(columns, rows)
+        for columns, rows in ((60, 15), (200, 60)):
+            terminal.resize(columns, rows)
+            terminal.until(lambda at=(columns, rows): right(terminal, *at))  # type: ignore[misc]
         terminal.send(QUIT)
 
         assert terminal.end() == 0
-
-
-def test_variables_do_not_fix_the_size(spool: str) -> None:
-    """COLUMNS and LINES, left over from another terminal, do not say how large this one is."""
-    with console("--open", "queue", spool, size=(60, 15), COLUMNS="200", LINES="60") as terminal:
-        terminal.until(lambda: right(terminal, 60, 15))
-        terminal.process.terminate()
-        terminal.end()
 
 
 # Away and back
@@ -385,34 +365,6 @@ def test_ctrl_z_leads_to_the_shell_and_back(spool: str) -> None:
         assert terminal.restored
 
 
-def test_ctrl_z_without_a_shell_says_so(spool: str) -> None:
-    """Where nobody would continue it, the console does not stop."""
-    with console("--open", "queue", spool) as terminal:
-        terminal.shows(READY)
-        terminal.send("\x1a")
-        terminal.shows("there is no shell with job control")
-        terminal.send(QUIT)
-
-        assert terminal.end() == 0
-
-
-def test_stopped_without_a_word(spool: str) -> None:
-    """After SIGSTOP and SIGCONT everything is painted anew, and the end restores the terminal."""
-    with console("--open", "queue", spool) as terminal:
-        terminal.shows(READY)
-        terminal.process.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, terminal.process.pid, os.WSTOPPED | os.WNOWAIT)
-        said = len(terminal.said)
-        terminal.screen.feed("\x1b[2J")
-        terminal.process.send_signal(signal.SIGCONT)
-        terminal.shows(READY)
-        terminal.send("j" + QUIT)
-
-        assert terminal.end() == 0
-        assert ENTERS in terminal.said[said:]
-        assert terminal.restored
-
-
 # Ends
 
 
@@ -430,19 +382,22 @@ def test_signals_restore_the_terminal(spool: str, number: signal.Signals, code: 
         assert terminal.restored
 
 
-@pytest.mark.parametrize("said", [1, 20, 40, 60, 80, 100, 120, 140, 200, 400, 800, 1600])
-def test_signals_at_any_instant_of_the_start(spool: str, said: int) -> None:
-    """However few bytes it has written when it is told to end: the terminal is as it was."""
-    number, code = ENDS[said // 20 % len(ENDS)]
+BYTES = ["1", "20", "40", "60", "80", "100", "120", "140", "200", "400", "800", "1600"]
+
+
+@pytest.mark.parametrize("said", deep_but(["1", "140"], BYTES))
+def test_signals_at_any_instant_of_the_start(spool: str, said: str) -> None:
+    """However few bytes it has written when it is signalled: the terminal is as it was."""
+    number, code = ENDS[int(said) // 20 % len(ENDS)]
     with console(spool) as terminal:
-        terminal.until(lambda: len(terminal.said) >= said)
+        terminal.until(lambda: len(terminal.said) >= int(said))
         terminal.process.send_signal(number)
 
         assert terminal.end() == code
         assert terminal.restored
 
 
-@pytest.mark.parametrize("where", BETWEEN)
+@pytest.mark.parametrize("where", deep_but([BETWEEN[3]], BETWEEN))
 def test_signals_between_two_steps_of_the_start(spool: str, where: str) -> None:
     """Told to end while it takes the terminal, or builds its first screen, it gives it back."""
     number, code = ENDS[BETWEEN.index(where) % len(ENDS)]
@@ -452,7 +407,7 @@ def test_signals_between_two_steps_of_the_start(spool: str, where: str) -> None:
         assert terminal.restored
 
 
-@pytest.mark.parametrize("controlling", [True, False], ids=["SIGHUP", "no signal"])
+@pytest.mark.parametrize("controlling", [True, pytest.param(False, marks=pytest.mark.deep)])
 def test_a_line_that_breaks_ends_it(spool: str, controlling: bool) -> None:
     """When the terminal is gone the console ends, whether or not a signal says so."""
     argv = [*PROGRAM, "--open", "queue", spool]
@@ -491,46 +446,43 @@ def test_what_hangs_does_not_keep_it(spool: str) -> None:
 # Keys that are none
 
 
-def test_what_is_pasted_acts_on_nothing(spool: str) -> None:
-    """Text that is pasted into the list is not taken for keys, whatever it says."""
-    with console("--open", "queue", spool) as terminal:
+def test_input_that_is_no_key_does_nothing(spool: str, tmp_path: Path) -> None:
+    """Pasted text, Latin-1 bytes and Ctrl-Z without a shell act on nothing; with --mouse the wheel
+    moves; after SIGSTOP and SIGCONT all is painted again. The screen goes to the terminal, not to
+    standard error.
+    """
+    errors = os.open(tmp_path / "errors", os.O_WRONLY | os.O_CREAT)
+    with console("--open", "queue", "--mouse", spool, stderr=errors) as terminal:
         terminal.opens()
         scope = terminal.screen.lines[-3]
-        terminal.send("\x1b[200~Xyq\nq4\x1b[201~")
-        terminal.send("?")
-        terminal.shows("Keys of")
-        terminal.send("\x1b")
+        for data, text in (
+            (b"\x1b[200~Xyq\nq4\x1b[201~?", "Keys of"),
+            (b"\x1b", READY),
+            (b"\xe4\xff\xc34", "[4 dlq 12]"),
+            (b"1\x1a", "there is no shell with job control"),
+        ):
+            terminal.send(data)
+            terminal.shows(text)
         terminal.opens()
         assert terminal.screen.lines[-3] == scope
-        terminal.send(QUIT)
-
-        assert terminal.end() == 0
-
-
-def test_bytes_that_are_no_utf8_are_keys_of_no_use(spool: str) -> None:
-    """A terminal that sends Latin-1, whatever the locale says, does not end the console."""
-    with console("--open", "queue", spool) as terminal:
-        terminal.shows(READY)
-        terminal.send(b"\xe4\xff\xc3")
-        terminal.send("4")
-        terminal.shows("[4 dlq 12]")
-        terminal.send(QUIT)
-
-        assert terminal.end() == 0
-
-
-def test_the_mouse_is_left_alone_unless_asked_for(spool: str) -> None:
-    """With --mouse the wheel moves and a click is heard; without, no byte is said of a mouse."""
-    with console("--open", "queue", "--mouse", spool) as terminal:
-        terminal.opens()
-        scope = terminal.screen.lines[-3]
         terminal.send("\x1b[<65;10;8M")
         terminal.until(lambda: terminal.screen.lines[-3] != scope and READY in terminal.screen.text)
+
+        terminal.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, terminal.process.pid, os.WSTOPPED | os.WNOWAIT)
+        said = len(terminal.said)
+        terminal.screen.feed("\x1b[2J")
+        terminal.process.send_signal(signal.SIGCONT)
+        terminal.shows(READY)
+        assert ENTERS in terminal.said[said:]
+
         terminal.send("\x1b[<0;10;8M\x1b[<0;10;8m" + QUIT)
         assert terminal.end() == 0
         assert b"\x1b[?1000h" in terminal.said
         assert b"\x1b[?1003h" not in terminal.said  # every motion would be sent over the line
         assert terminal.restored
+    os.close(errors)
+    assert (tmp_path / "errors").read_bytes() == b""
 
 
 # tmux
