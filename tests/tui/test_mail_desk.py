@@ -1,10 +1,12 @@
-"""What the console is handed about the ways mail goes: real settings, files and transports."""
+"""What the console gets to know about mail transports: real settings, files and transports."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -21,31 +23,36 @@ from tui.cli.wiring import Setup
 from tui.place import MailDesk
 
 CURL = {"NFTBAN_SMTP_HOST": "127.0.0.1", "NFTBAN_MAIL_RECIPIENT": "admin@example.com"}
+CURL |= {"NFTBAN_MAIL_METHOD": "curl"}
+MakeDesk: TypeAlias = Callable[..., MailDesk]
 
 
-def a_desk(root: Path, monkeypatch: pytest.MonkeyPatch, **environ: str) -> MailDesk:
-    """The desk of a place where curl alone may send."""
-    if not (root / "queue").exists():
-        make_spool(root, [])
-    for name, value in {**CURL, "NFTBAN_MAIL_METHOD": "curl", **environ}.items():
-        monkeypatch.setenv(name, value)
-    settings = config.Config()
-    setup = Setup(settings, config.queue_for(settings, str(root), environ), (str(root),))
-    return mail_desk(setup, ["spooldeck"])
+@pytest.fixture
+def make_desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeDesk:
+    """The transports of a place where only curl may send, and other variables."""
+    make_spool(tmp_path, [])
+
+    def make(**environ: str) -> MailDesk:
+        for name, value in {**CURL, **environ}.items():
+            monkeypatch.setenv(name, value)
+        settings = config.Config()
+        setup = Setup(
+            settings, config.queue_for(settings, str(tmp_path), environ), (f"{tmp_path}",)
+        )
+        return mail_desk(setup, ["spooldeck"])
+
+    return make
 
 
-def test_what_is_suspended_is_written_down_for_everybody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In the file that each sender reads, and as a line of the mail log: who, what and why."""
-    desk = a_desk(tmp_path, monkeypatch)
+def test_suspend_is_recorded_for_every_sender(tmp_path: Path, make_desk: MakeDesk) -> None:
+    """In the file that each sender reads, in the mail log and in the journal: who, what and why."""
+    desk = make_desk()
     before = desk.routes(desk.stopped())
 
     assert desk.suspend("curl", "relay \x1b[31m moves") == ""
 
     after = desk.routes(desk.stopped())
-    assert (before.selected, after.selected) == ("curl", "")
-    assert after.waits
+    assert (before.selected, after.selected, after.waits) == ("curl", "", True)
     assert (after.use("curl"), after.use("mailx")) == (Use.SUSPENDED, Use.BARRED)
     assert after.recipient == "admin@example.com"
     log = (tmp_path / "log" / "mail.log").read_text()
@@ -63,98 +70,67 @@ def test_what_is_suspended_is_written_down_for_everybody(
         desk.resume("curl")
 
 
-def test_what_cannot_be_read_is_not_guessed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_file_that_cannot_be_read_or_written_is_named(
+    tmp_path: Path, make_desk: MakeDesk
 ) -> None:
-    """A list that nobody understands, and settings that cannot be meant, are told with why."""
-    desk = a_desk(tmp_path, monkeypatch)
-    desk.suspend("curl", "")
-    (tmp_path / "queue" / ".spooldeck" / "suspended").write_text("{")
-
-    with pytest.raises(Unavailable, match="suspended: "):
-        desk.stopped()
-    odd = a_desk(tmp_path, monkeypatch, NFTBAN_MAIL_METHOD="pigeon")
-    with pytest.raises(Unavailable, match="pigeon"):
-        odd.routes({})
-
-
-def test_a_log_that_cannot_be_written_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is suspended all the same: mail must not go by it because a log is full."""
-    desk = a_desk(tmp_path, monkeypatch)
+    """A transport is suspended though the log cannot be written, and the result is a warning. A
+    broken list of suspensions and a wrong setting are errors with the reason.
+    """
+    desk = make_desk()
     (tmp_path / "log" / "mail.log").mkdir()
-
-    said = desk.suspend("curl", "")
-
-    assert "mail.log does not say so: " in said
+    assert "mail.log does not say so: " in desk.suspend("curl", "")
     assert [*desk.stopped()] == ["curl"]
 
-
-def test_it_knows_where_the_records_are_and_how_a_test_mail_is_sent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By the same settings as the commands."""
-    desk = a_desk(tmp_path, monkeypatch)
-
-    assert desk.records() == f"{tmp_path}/mail/delivery.jsonl"
-    assert desk.test == ("spooldeck", "mail", "test")
-    assert desk.delivers
+    (tmp_path / "queue" / ".spooldeck" / "suspended").write_text("{")
+    with pytest.raises(Unavailable, match="suspended: "):
+        desk.stopped()
+    with pytest.raises(Unavailable, match="pigeon"):
+        make_desk(NFTBAN_MAIL_METHOD="pigeon").routes({})
 
 
-def test_what_lies_in_the_spool_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How many mails, anew once one comes or goes; None where there is no spool."""
-    desk = a_desk(tmp_path, monkeypatch)
-    assert desk.heap() is None
-
-    spool = MailSpool(str(tmp_path / "mailspool"), str(tmp_path))
-    found = []
-    for _ in range(2):
-        ident = spool.fresh_id(time.time() - 3600)
-        spool.keep(ident, "ana@example.com", "hello", Content("text", html=False))
-        found.append(desk.heap())
-
-    assert [heap and heap.mails for heap in found] == [1, 2]
-    assert all(heap and 3599 <= heap.oldest <= 3700 for heap in found)
-
-
-def test_why_a_barred_transport_could_not_send_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A test mail may go by each: that another one is forced does not say whether it would."""
-    desk = a_desk(tmp_path, monkeypatch, NFTBAN_MSMTP_BIN=str(tmp_path / "nowhere"))
+def test_the_settings_of_the_commands_count(tmp_path: Path, make_desk: MakeDesk) -> None:
+    """Where the records are, how a test mail is sent, and why another transport than the forced
+    one could not send.
+    """
+    desk = make_desk(NFTBAN_MSMTP_BIN=str(tmp_path / "nowhere"))
 
     routes = desk.routes({})
 
+    assert desk.records() == f"{tmp_path}/mail/delivery.jsonl"
+    assert (desk.test, desk.delivers) == (("spooldeck", "mail", "test"), True)
     assert routes.use("msmtp") is Use.BARRED
     assert "nowhere" in routes.why_not["msmtp"]
 
 
-def test_status_tells_of_the_spool_and_of_what_is_suspended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_spooled_mails_are_counted(
+    tmp_path: Path, make_desk: MakeDesk, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """How many mails, for how long, and what no task sends; who suspended what, why, and how it is
-    resumed; in words and for programs.
+    """The count is read again once a mail comes; None where there is no spool. `status` has number
+    and age, what has no task, and what is suspended, as text and as JSON.
     """
-    desk = a_desk(tmp_path, monkeypatch)
-    desk.suspend("curl", "the relay moves")
+    desk = make_desk()
+    assert desk.heap() is None
     spool = MailSpool(str(tmp_path / "mailspool"), str(tmp_path), lambda: time.time() - 7200)
-    spool.keep(
-        spool.fresh_id(time.time() - 7200), "ana@example.com", "hello", Content("text", html=False)
-    )
-    capsys.readouterr()
+    found = []
+    for _ in range(2):
+        ident = spool.fresh_id(time.time() - 7200)
+        spool.keep(ident, "ana@example.com", "hello", Content("text", html=False))
+        found.append(desk.heap())
+    assert [heap and heap.mails for heap in found] == [1, 2]
+    assert all(heap and 7199 <= heap.oldest <= 7300 for heap in found)
 
+    desk.suspend("curl", "the relay moves")
+    capsys.readouterr()
     code = main(["--root", str(tmp_path), "status"])
     said = capsys.readouterr().out
     main(["--root", str(tmp_path), "status", "--json"])
     told = json.loads(capsys.readouterr().out)["mail"]
 
     assert code == 1
-    assert "mail      1 spooled, the oldest for 2 h 0 min" in said
+    assert "mail      2 spooled, the oldest for 2 h 0 min" in said
     assert "mail      curl suspended by " in said
-    assert "attention 1 spooled mail has no task: see `mail spool list`" in said
+    assert "attention 2 spooled mails have no task: see `mail spool list`" in said
     assert ": the relay moves (spooldeck mail resume curl)" in said
-    assert (told["spooled"], told["without_task"]) == (1, 1)
-    assert [(stop["name"], stop["why"]) for stop in told["suspended"]] == [
-        ("curl", "the relay moves")
-    ]
+    assert (told["spooled"], told["without_task"]) == (2, 2)
+    stops = [(stop["name"], stop["why"]) for stop in told["suspended"]]
+    assert stops == [("curl", "the relay moves")]
