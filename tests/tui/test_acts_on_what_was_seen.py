@@ -1,4 +1,4 @@
-"""What is acted on is what was painted: under the cursor, or as marked; else it is refused."""
+"""A verb acts on what was painted, under the cursor or marked, when its key is handled."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
+from textual.events import Event, Key
 from textual.pilot import Pilot
 
 from engine.model import State, Task
@@ -26,6 +27,7 @@ from tests.tui.spools import (
     until,
 )
 from tui.app import Console
+from tui.guarded import Guarded
 from tui.plain import text_of
 from tui.screens.plan import PlanScreen
 
@@ -77,11 +79,13 @@ class Night:
         self.chance = random.Random(seed)
         self.number = 100
         self.planned = self.refused = 0
+        self.painted: Seen | None = None
+        """The list as it was painted when the key of the verb was handled."""
 
-    # What others do
+    # Changes from outside
 
     def meddle(self) -> None:
-        """Something comes, leaves, changes or moves on; nobody waits until that is on screen."""
+        """Add, remove, move or change tasks, without waiting until that is on screen."""
         with self.memory.changed:
             for _ in range(self.chance.randint(1, 3)):
                 self.chance.choice((self._add, self._remove, self._move, self._change))()
@@ -154,12 +158,12 @@ class Night:
         return "filter:" in text_of(self.console.screen)
 
     async def act(self, verb: str) -> None:
-        """Press a verb, and hold what is planned against what was on screen before."""
+        """Press a verb, and compare the plan with what was on screen."""
         screen = queue_of(self.console)
-        before = seen(self.console)
         await self.pilot.press(verb)
         await until(self.pilot, lambda: not any(w.group == "plan" for w in screen.workers))
-        plan_screen = self.console.screen
+        before, plan_screen = self.painted, self.console.screen
+        assert before is not None
         if not isinstance(plan_screen, PlanScreen):
             self.refused += 1
             await self.pilot.pause()
@@ -198,8 +202,16 @@ class Night:
 
 
 @pytest.mark.parametrize("seed", deep_but({"0"}, map(str, range(8))))
-async def test_what_is_acted_on_was_painted(seed: str) -> None:
+async def test_a_plan_is_for_what_was_painted(seed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever comes, goes and moves between keys, a plan is for what the screen showed before."""
+    act = Guarded._act
+
+    async def note_and_act(app: Guarded, event: Event) -> None:
+        if isinstance(event, Key) and event.key in ("X", "R"):
+            night.painted = seen(console)
+        await act(app, event)
+
+    monkeypatch.setattr(Guarded, "_act", note_and_act)
     states = (State.PENDING, State.DEAD)
     memory = a_memory([a_task(number, states[number % 2]) for number in range(20)])
     clock = Clock()
