@@ -195,14 +195,9 @@ class Site:
         """One command line."""
         known = {"place": str(self.place), "id": self.id, "mail": str(self.mail)}
         named = [word.format(**known) for word in (*command, *extra)]
-        return (
-            named
-            if command in (("shell-init",), ("console",))
-            else [
-                *named,
-                *(() if command[-1] == "init" else ("--root", str(self.place))),
-            ]
-        )
+        if command[-1] in ("shell-init", "console", "init"):
+            return named
+        return [*named, "--root", str(self.place)]
 
     def ours(self) -> Path:
         """The folder that logs, locks and figures are in."""
@@ -233,20 +228,19 @@ class Site:
         links += [ours / "metrics/mail.prom", ours / "metrics/counters/dlq_total"]
         links += [self.desk / "swept", self.desk / "notes", self.desk / "held/trap.task"]
         links += [ours / "mailspool/letter/meta", self.desk / "corrupt/trap.task"]
-        for path in links:
-            path.unlink(missing_ok=True)
-            path.symlink_to(secret)
         fifos = [self.desk / "suspended", ours / "run/queue.buckets", self.desk / "recorder/owner"]
         fifos += [ours / "metrics/queue.prom", ours / "mailspool/other/meta", self.desk / ".lock"]
         fifos += [self.desk / "next-due", ours / "log/delivery.log"]
-        for path in fifos:
-            path.unlink(missing_ok=True)
-            os.mkfifo(path)
         hard = [ours / "log/queue.log", self.desk / "trash/trap.task"]
         hard += [self.desk / "journal/20260101T000000Z-aaaaaaaa.jsonl"]
-        for path in hard:
-            path.unlink(missing_ok=True)
-            path.hardlink_to(secret)
+        for paths, make in (
+            (links, lambda path: path.symlink_to(secret)),
+            (fifos, os.mkfifo),
+            (hard, lambda path: path.hardlink_to(secret)),
+        ):
+            for path in paths:
+                path.unlink(missing_ok=True)
+                make(path)
         ring = self.desk / "recorder/ring.db"
         with closing(sqlite3.connect(ring)) as db, db:
             db.execute("CREATE TABLE moment(slot)")
@@ -559,12 +553,19 @@ BY_PATH: Mapping[str, str] = {
 def by_path(source: str) -> Iterator[str]:
     """The calls in a module that may resolve a path."""
     for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, ast.Call) or (name := ast.unparse(node.func)) not in NAMED:
+        if not isinstance(node, ast.Call) or (name := dotted(node.func)) not in NAMED:
             continue
         first = ast.unparse(node.args[0]) if node.args else ""
         opened = first.split(".")[-1].endswith("fd") or first.startswith("files.open_file(")
         if not opened and not any(word.arg in FOLDERS for word in node.keywords):
             yield f"{name}({first})"
+
+
+def dotted(function: ast.expr) -> str:
+    """A name, or a name in a module; ast.unparse needs much longer."""
+    if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
+        return f"{function.value.id}.{function.attr}"
+    return function.id if isinstance(function, ast.Name) else ""
 
 
 def test_no_other_module_reaches_files_by_their_paths() -> None:

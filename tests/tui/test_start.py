@@ -1,4 +1,4 @@
-"""The start: what stands on the screen before the console is loaded, and what is loaded when."""
+"""The start of the console: its first words, and which modules are imported when."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ import pytest
 from tests.tui.ptys import ENTERS, LEAVES, UTF8, Terminal, left
 from tests.tui.ptys import console as on_a_terminal
 from tests.tui.spools import a_console, disk_place, make_spool, some_tasks, until
-from tui import keys
 from tui.cli.opening import lines
-from tui.screens.locks import LocksScreen
+from tui.plain import text_of
 from tui.screens.overview import OverviewScreen
 
 AT_OPENING = {
@@ -22,7 +21,7 @@ AT_OPENING = {
     *("prometheus_client", "psutil", "humanize", "email", "shutil", "socket", "logging", "re2"),
     *("engine.inspector", "engine.index", "engine.mirror"),
 }
-"""Whoever waits for the first word does not wait for these."""
+"""Modules that the first words need not wait for."""
 
 AT_FIRST_FRAME = {
     *("prometheus_client", "psutil", "humanize", "email", "http", "multiprocessing", "re2"),
@@ -33,9 +32,7 @@ AT_FIRST_FRAME = {
     *("tui.screens.quit", "tui.screens.problems", "engine.demo", "engine.doctor", "engine.worker"),
     *("tui.export", "csv"),
 }
-"""Nor does whoever waits for the first frame wait for these."""
-
-ESCAPE = "\x1b"
+"""Modules that the first frame need not wait for."""
 
 LOADED_AT = """
 import sys
@@ -136,40 +133,22 @@ def test_what_is_opened_is_on_screen_before_the_console(spool: str) -> None:
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)]
 )
-def test_whatever_ends_the_opening_gives_the_screen_back(number: signal.Signals, code: int) -> None:
-    """Ended while it loads it leaves the terminal as it was."""
-    with Terminal([sys.executable, "-P", "-c", PAUSED], {"TERM": "xterm", **UTF8}) as terminal:
-        terminal.shows("opening ...")
-        terminal.process.send_signal(number)
-
-        assert terminal.end() == code
-        assert terminal.restored
-
-
-def test_stopped_it_gives_the_screen_back_and_continued_it_takes_it_again() -> None:
-    """Ctrl-z works while it loads, too."""
+def test_a_signal_at_the_opening_restores_the_screen(number: signal.Signals, code: int) -> None:
+    """Ended while it loads it leaves the terminal as it was; stopped before that by Ctrl-Z it does
+    so too, and continued it paints the screen again.
+    """
     with Terminal([sys.executable, "-P", "-c", PAUSED], {"TERM": "xterm", **UTF8}) as terminal:
         terminal.shows("opening ...")
         terminal.process.send_signal(signal.SIGTSTP)
         terminal.until(lambda: LEAVES in terminal.said)
         os.waitid(os.P_PID, terminal.process.pid, os.WSTOPPED | os.WNOWAIT)
         assert left(bytes(terminal.said))
-
         terminal.process.send_signal(signal.SIGCONT)
         terminal.until(lambda: terminal.said.count(ENTERS) == 2)
-        terminal.process.send_signal(signal.SIGTERM)
+        terminal.process.send_signal(number)
 
-        assert terminal.end() == 143
+        assert terminal.end() == code
         assert terminal.restored
-
-
-def test_in_the_background_it_leaves_the_screen_alone() -> None:
-    """A screen that is somebody else's is not painted on."""
-    told = {"TERM": "xterm", **UTF8}
-    with Terminal([sys.executable, "-P", "-c", BACKGROUND], told) as terminal:
-        assert terminal.end() == 0
-
-        assert terminal.said == b"done\r\n"
 
 
 BACKGROUND = """
@@ -184,6 +163,15 @@ print("done")
 """
 
 
+def test_in_the_background_the_screen_is_not_painted() -> None:
+    """A process that does not own the terminal writes nothing but its result."""
+    told = {"TERM": "xterm", **UTF8}
+    with Terminal([sys.executable, "-P", "-c", BACKGROUND], told) as terminal:
+        assert terminal.end() == 0
+
+        assert terminal.said == b"done\r\n"
+
+
 def test_names_are_shown_inert_and_all_of_them_are_counted() -> None:
     """A place's name is text for the terminal; places that have no line are counted."""
     (said,) = lines("mx1", ["a\x1b]0;x\x07b\u202ec"], 24)[2:]
@@ -196,27 +184,15 @@ def test_names_are_shown_inert_and_all_of_them_are_counted() -> None:
     assert rows[-1] == f"   and {30 - named} more"
 
 
-@pytest.mark.deep
 @pytest.mark.parametrize(
-    ("board", "key"), [("locks", ESCAPE), ("transports", "q"), ("log", ESCAPE), ("controls", "q")]
+    ("board", "key"),
+    [("locks", "escape"), ("transports", "q"), ("log", "escape"), ("controls", "q")],
 )
-def test_from_the_screen_that_it_opened_on_one_gets_away(spool: str, board: str, key: str) -> None:
-    """Whatever screen it opens on, what closes it leads to the overview, and q leaves there."""
-    with on_a_terminal("--open", board, spool) as terminal:
-        terminal.until(lambda: f"> {board}" in terminal.screen.text)
-        terminal.send(key)
-        terminal.until(lambda: "q quit" in terminal.screen.text)
-        terminal.send("q")
-
-        assert terminal.end() == 0
-
-
-@pytest.mark.parametrize("key", ["escape", "q"])
-async def test_what_closes_the_first_screen_leads_to_the_overview(spool: str, key: str) -> None:
-    """A console that opened on another screen is closed only by q on the overview."""
-    console = a_console(disk_place(Path(spool)), first=keys.LOCKS)
+async def test_the_first_screen_is_closed_to_the_overview(spool: str, board: str, key: str) -> None:
+    """Whatever screen it opens on, the key that closes it leads to the overview, and q leaves."""
+    console = a_console(disk_place(Path(spool)), first=board)
     async with console.run_test() as pilot:
-        await until(pilot, lambda: isinstance(console.screen, LocksScreen))
+        await until(pilot, lambda: f"> {board}" in text_of(console.screen))
         await pilot.press(key)
         await until(pilot, lambda: isinstance(console.screen, OverviewScreen))
         await pilot.press("q")

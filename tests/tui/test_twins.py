@@ -47,10 +47,13 @@ def row_of(text: str, name: str) -> list[str]:
 
 
 def test_overview_of_a_queue(root: Path, spooldeck: Run) -> None:
-    """Its line, how old its tasks are and what to read in that; 1 where something is wrong."""
+    """Its row, the ages of its tasks and how to read them; exit 1 where something is wrong. With
+    --json each place is an object, and an unknown value is null.
+    """
     well = spooldeck("overview", str(root))
     eleven_dead(root)
     ill = spooldeck("overview", str(root))
+    (place,) = json.loads(spooldeck("overview", str(root), "--json").stdout)["places"]
 
     assert (well.returncode, well.stderr) == (0, "")
     assert "nothing needs attention" in well.stdout
@@ -60,6 +63,11 @@ def test_overview_of_a_queue(root: Path, spooldeck: Run) -> None:
     assert ill.returncode == 1
     assert "! WARN  mail.out: 11 tasks in the dead-letter queue (over 10)" in ill.stdout
     assert row_of(ill.stdout, "mail.out")[3] == "11"
+    assert place["place"] == str(root)
+    assert (place["tasks"]["pending"], place["tasks"]["dlq"], place["due"]) == (3, 11, 3)
+    assert (place["in_per_second"], place["drain_seconds"]) == (None, None)
+    assert [alert["what"] for alert in place["alerts"]] == ["dead tasks"]
+    assert place["ages"]["total"][:4] == [1, 1, 1, 0]
 
 
 @pytest.mark.deep
@@ -97,19 +105,6 @@ def test_a_place_that_cannot_be_read_is_a_line_beside_the_others(
     assert row_of(asked.stdout, "mail.out")[2] == "FREE"
     assert row_of(asked.stdout, "gone")[:3] == ["?", "?", "UNKNOWN"]
     assert f"{gone}: no such folder" in " ".join(asked.stdout.split())
-
-
-def test_overview_for_programs(root: Path, spooldeck: Run) -> None:
-    """With --json each place is an object, and what is not known is null."""
-    eleven_dead(root)
-
-    (place,) = json.loads(spooldeck("overview", str(root), "--json").stdout)["places"]
-
-    assert place["place"] == str(root)
-    assert (place["tasks"]["pending"], place["tasks"]["dlq"], place["due"]) == (3, 11, 3)
-    assert (place["in_per_second"], place["drain_seconds"]) == (None, None)
-    assert [alert["what"] for alert in place["alerts"]] == ["dead tasks"]
-    assert place["ages"]["total"][:4] == [1, 1, 1, 0]
 
 
 def test_the_locks(root: Path, spooldeck: Run) -> None:
