@@ -151,6 +151,25 @@ def test_a_signal_at_the_opening_restores_the_screen(number: signal.Signals, cod
         assert terminal.restored
 
 
+IGNORED = """
+import os, signal, weakref
+from tui.cli.opening import Opening
+class Thing: pass
+with Opening(1, "mx1", ["/var/lib/nftban"], {}) as opening:
+    thing = Thing()
+    ref = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    del thing
+    opening.until(lambda: False)
+"""
+
+
+def test_a_signal_in_a_callback_still_ends_the_opening() -> None:
+    """The interpreter ignores an exception in a weak reference's callback, as imports have them."""
+    with Terminal([sys.executable, "-P", "-c", IGNORED], {"TERM": "xterm", **UTF8}) as terminal:
+        assert terminal.end() == 143
+        assert terminal.restored
+
+
 BACKGROUND = """
 import os
 from tui.cli.opening import Opening

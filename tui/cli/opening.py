@@ -37,10 +37,17 @@ class Opening:
         self._before: dict[int, Handler] = {}
         self._on = False
         self._taken: Callable[[], bool] = lambda: False
+        self._code: int | None = None
 
     def until(self, taken: Callable[[], bool]) -> None:
-        """From now on the screen is the console's if `taken` says so; then it gives it back."""
+        """From now on the screen is the console's if `taken` says so; then it gives it back.
+
+        Raises SystemExit for a signal whose exception was lost: the interpreter ignores one that
+        is raised in a weak reference's callback, as the import system has them.
+        """
         self._taken = taken
+        if self._code is not None:
+            raise SystemExit(self._code)
 
     def __enter__(self) -> Opening:
         """Show it."""
@@ -77,7 +84,8 @@ class Opening:
     def _heard(self, number: int, _: FrameType | None) -> None:
         self._give_back()  # at once: it may be heard while we come, or go
         if number in ENDED_BY:
-            raise SystemExit(ENDED_BY[signal.Signals(number)])
+            self._code = ENDED_BY[signal.Signals(number)]
+            raise SystemExit(self._code)
         os.kill(os.getpid(), signal.SIGSTOP)
         self._show()
 
