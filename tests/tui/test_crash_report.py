@@ -1,4 +1,4 @@
-"""A crash: the terminal comes back, and what is kept of it holds nothing of what was worked on."""
+"""A crash restores the terminal and leaves a report without data of the queue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.tui.spools import NOW, make_spool, some_tasks
 from tui import crash
 
 SECRET = "SECRET-4711"
-"""What stands in messages and variables, and must stand nowhere else."""
+"""In messages and variables of the crash; it must be in no report."""
 
 PLANTED = f"""
 import sys, threading
@@ -58,7 +58,7 @@ PLANTS = {
     "the first screen": ("QueueScreen.__init__ = boom", "tui/"),
     "the beginning": ("import tui.app; tui.app.Console.__init__ = boom", "tui/cli/console.py:"),
 }
-"""What is planted, and the last of our own lines that the error passes through."""
+"""What is planted, and the last file of ours in the traceback."""
 
 
 @pytest.fixture(scope="session")
@@ -71,7 +71,7 @@ def spool(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize("place", deep_but(["the terminal"], PLANTS))
 def test_a_crash_anywhere(spool: str, tmp_path: Path, place: str) -> None:
-    """The terminal is as it was, one line says what and where the report is; no secret gets out."""
+    """The terminal is restored, one line names the error and the report; no secret is in either."""
     plant, where = PLANTS[place]
     argv = [sys.executable, "-P", "-c", PLANTED % plant, spool]
     told = {"TERM": "xterm", "XDG_STATE_HOME": str(tmp_path), **UTF8}
@@ -87,66 +87,50 @@ def test_a_crash_anywhere(spool: str, tmp_path: Path, place: str) -> None:
     assert line, said
     text = Path(line[2]).read_text()
     assert line[1].startswith(f"RuntimeError at {where}")
-    assert SECRET not in said
-    assert "Traceback" not in said
+    assert SECRET not in said and "Traceback" not in said
     assert said.endswith(line[0])
     assert Path(line[2]).parent == tmp_path / "spooldeck"
     assert stat.S_IMODE(Path(line[2]).stat().st_mode) == 0o600
-    assert SECRET not in text
-    assert spool not in text
-    assert "RuntimeError" in text
-    assert "KeyError" in text
+    assert SECRET not in text and spool not in text
+    assert "RuntimeError" in text and "KeyError" in text
     assert text.count("in boom") == 2
     assert "size       80x24" in text
 
 
-def raised(act: Callable[[], object]) -> BaseException:
-    """The error that this ends with."""
+def report_of(act: Callable[[], object], environ: Mapping[str, str] | None = None) -> crash.Report:
+    """The report of the error that this ends with; it never has the secret."""
     try:
         act()
     except BaseException as error:
-        return error
+        made = crash.report(error, environ or {}, NOW)
+        assert SECRET not in made.text + made.headline
+        return made
     raise AssertionError("it did not fail")
 
 
-def test_what_a_report_says() -> None:
-    """A report holds time, versions, terminal, size, and each error with its lines of code."""
-    error = raised(lambda: int(SECRET))
-
-    made = crash.report(error, {"TERM": "xterm\x1b[5m", "SSH_TTY": SECRET, "HOME": SECRET}, NOW)
-
-    assert made.headline.startswith("ValueError at tests/tui/test_crash_report.py:")
-    assert "when       2026-11-20T09:42:08Z" in made.text
-    assert "spooldeck  " in made.text
-    assert "TERM       'xterm\\x1b[5m'" in made.text
-    assert "SSH_TTY    is set" in made.text
-    assert f"python     {platform.python_version()}" in made.text
-    assert f"textual    {metadata.version('textual')}" in made.text
-    assert "\nsize       " in made.text
-    assert re.search(r"\nValueError\n  tests/tui/test_crash_report.py:\d+", made.text)
-    assert "tests/tui/test_crash_report.py" in made.text
-    assert SECRET not in made.text
-
-
-@pytest.mark.parametrize(
-    ("act", "name"),
-    [
-        (lambda: Path("/nowhere", SECRET).read_text(), "FileNotFoundError (ENOENT)"),
-        (lambda: sqlite3.connect(f"/nowhere/{SECRET}"), "OperationalError (SQLITE_CANTOPEN)"),
-    ],
-)
-def test_numbers_that_systems_give(act: Callable[[], object], name: str) -> None:
-    """What kind of trouble a system had is told by its number, without the path."""
-    made = crash.report(raised(act), {}, NOW)
-
-    assert name in made.headline
-    assert SECRET not in made.text
-
-
-def test_each_error_of_a_group_and_a_recursion() -> None:
-    """Errors that came together are reported once each, without their messages; of a thousand lines
-    of code the first and the last are kept.
+def test_a_report_has_versions_terminal_and_lines_of_code() -> None:
+    """Also the kind of a system's error by its number; of each error of a group the name, once; of
+    a thousand lines of code the first and the last.
     """
+    environ = {"TERM": "xterm\x1b[5m", "SSH_TTY": SECRET, "HOME": SECRET}
+    made = report_of(lambda: int(SECRET), environ)
+    assert made.headline.startswith("ValueError at tests/tui/test_crash_report.py:")
+    for line in (
+        "when       2026-11-20T09:42:08Z",
+        "spooldeck  ",
+        "TERM       'xterm\\x1b[5m'",
+        "SSH_TTY    is set",
+        f"python     {platform.python_version()}",
+        f"textual    {metadata.version('textual')}",
+        "size       ",
+    ):
+        assert f"\n{line}" in made.text
+    assert re.search(r"\nValueError\n  tests/tui/test_crash_report.py:\d+", made.text)
+
+    file = report_of(lambda: Path("/nowhere", SECRET).read_text())
+    assert "FileNotFoundError (ENOENT)" in file.headline
+    database = report_of(lambda: sqlite3.connect(f"/nowhere/{SECRET}"))
+    assert "OperationalError (SQLITE_CANTOPEN)" in database.headline
 
     def fail() -> None:
         one, other = ValueError(SECRET), LookupError(SECRET)
@@ -156,11 +140,8 @@ def test_each_error_of_a_group_and_a_recursion() -> None:
     def deeper() -> None:
         deeper()
 
-    text = crash.report(raised(fail), {}, NOW).text
-    recursion = crash.report(raised(deeper), {}, NOW).text
-
+    text, recursion = report_of(fail).text, report_of(deeper).text
     assert [text.count(name) for name in ("ExceptionGroup", "ValueError", "LookupError")] == [1] * 3
-    assert SECRET not in text
     assert "more ..." in recursion
     assert len(recursion.splitlines()) < crash.FRAMES + 30
 
@@ -176,7 +157,7 @@ def test_each_error_of_a_group_and_a_recursion() -> None:
     ],
 )
 def test_where_it_is_kept(tmp_path: Path, environ: Mapping[str, str], folder: str | None) -> None:
-    """In the folder for what programs leave; where that cannot be, in the one for what passes."""
+    """In the state folder of the user; where that cannot be written, in the temporary folder."""
     told = {key: value.format(tmp_path) for key, value in environ.items()}
 
     path = Path(crash.keep("text", told, NOW, 4711))
