@@ -261,13 +261,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
 WALK = (
     *(("5", "> locks"), ("q", "PEND"), ("6", "> transports"), ("q", "PEND")),
     *(("7", "24 lines"), ("y", " copy -"), ("\x1b", "i stamps"), ("q", "PEND")),
-    *(
-        ("2", READY),
-        (":", " command -"),
-        ("\x1b", "1-9 tabs"),
-        ("y", " copy -"),
-        ("\x1b", "1-9 tabs"),
-    ),
+    *(("2", READY), (":", " command -"), ("\x1b", "1-9 tabs")),
+    *(("y", " copy -"), ("\x1b", "1-9 tabs")),
     *(("c", "SAME NOW?"), ("q", READY)),
     *(("4", "[4 dlq"), ("t", "> log"), ("q", "[4 dlq"), ("\r", "> dlq >")),
     *((digit, f"[{digit} ") for digit in "234567"),
