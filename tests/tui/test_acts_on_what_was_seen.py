@@ -220,7 +220,11 @@ async def test_a_plan_is_for_what_was_painted(seed: str, monkeypatch: pytest.Mon
         await loaded(pilot)
         night = Night(console, pilot, memory, int(seed))
         await night.press("4")
-        for _ in range(9):
+        for number in range(40):
+            if number >= 9:  # a busy machine had the list still loading at most verbs
+                if night.planned >= 3:
+                    break
+                await night.rest()
             for _ in range(night.chance.randint(0, 3)):
                 await night.work()
             night.meddle()
