@@ -66,6 +66,12 @@ class Desk:
         """What a pane of the screen on top shows."""
         return words(self.console.screen.query_one(f"#{id}", Lines).lines)
 
+    def assert_inert(self) -> None:
+        """Assert that nothing on screen could make a terminal act."""
+        # The library has no public way to what it painted.
+        for strip in self.console.screen._compositor.render_strips():
+            assert strip.text.isprintable()
+
     # What the operator does
 
     async def press(self, *pressed: str) -> None:
