@@ -66,6 +66,11 @@ class Desk:
         """What a pane of the screen on top shows."""
         return words(self.console.screen.query_one(f"#{id}", Lines).lines)
 
+    def cells(self, name: str) -> list[str]:
+        """The words behind a name on its line, after the cursor and the signs before it."""
+        lines = [line[3:].split() for line in self.text.splitlines()]
+        return next((cells[1:] for cells in lines if cells[:1] == [name]), [])
+
     def assert_inert(self) -> None:
         """Assert that nothing on screen could make a terminal act."""
         # The library has no public way to what it painted.

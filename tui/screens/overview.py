@@ -218,6 +218,9 @@ class OverviewScreen(Freezing):
         frame = view.frame(width, height, len(self._lives), limited)
         if frame == self._frame:
             return
+        if frame.wide and not self._frame.wide:  # nothing was counted for the parts at the side
+            self._asked.clear()
+            self._wanted.set()
         self._frame = frame
         if not getattr(frame, self._pane):
             self._activate(QUEUES)
