@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -430,22 +431,21 @@ async def test_a_payload_outside_is_not_shown(tmp_path: Path) -> None:
 async def test_every_part_fits_every_width(tmp_path: Path) -> None:
     """No line is wider than the screen, whatever the names."""
     task = a_dead_task(payload=a_mail(tmp_path), description="\u6f22" * 90, error="e" * 200)
+
+    def fits(width: int) -> bool:
+        panes = [pane for pane in desk.console.screen.query(Lines) if pane.region]
+        drawn = {p.render_line(y).cell_length for p in panes for y in range(p.size.height)}
+        lengths = [len("".join(text for text, _ in line)) for line in desk.part.lines]
+        return drawn == {width} and max(lengths) <= width + 1
+
     async with a_spool(tmp_path, task) as desk:
         desk.log("ERROR", f"Task failed: {task.id} (mail_send): " + "x" * 500)
         await desk.show(task)
         for size in ((40, 10), (80, 24), (200, 60)):
             await desk.pilot.resize_terminal(*size)
-            while desk.part.size.width != size[0]:
-                await desk.pilot.pause(0.01)
             for title in TITLES:
                 await desk.press(str(TITLES.index(title) + 1))
-                for pane in desk.console.screen.query(Lines):
-                    rows = range(pane.size.height)
-                    widths = {pane.render_line(y).cell_length for y in rows}
-                    assert not pane.region or widths <= {size[0]}
-                for line in desk.part.lines:
-                    text = "".join(text for text, _ in line)
-                    assert len(text) <= size[0] + 1, text
+                await desk.until(partial(fits, size[0]))
 
 
 async def test_the_bytes_of_a_problem(tmp_path: Path) -> None:
