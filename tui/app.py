@@ -194,6 +194,8 @@ class Console(Guarded, inherit_bindings=False):
         It waits while a key's answer is being read, as it would take its place, and while a plan is
         open, as it would look like the result of that plan.
         """
+        if not self.screen_stack:  # the console is being left
+            return
         if self.wire.answering or isinstance(self.screen, Confirming):
             return
         for live in self.lives:
