@@ -1,15 +1,20 @@
-"""What every screen keeps on which a plan is confirmed, whatever the plan would change."""
+"""What every screen keeps on which a plan is confirmed; and the plan for tasks."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import shlex
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from engine.journal import Journal
 from engine.model import LockEvidence, State, Verdict
+from engine.stores.memory import Memory
 from tests.tui.conftest import READING
 from tests.tui.desks import Desk, a_desk
 from tests.tui.journals import a_journaled_place, carried_out, interrupt, kept, seen
@@ -22,12 +27,14 @@ from tests.tui.spools import (
     a_stuck_lock,
     a_task,
     disk_place,
+    free,
     make_spool,
+    queue_of,
     some_tasks,
 )
 from tests.tui.wholes import PAUSE, RETRY, Whole
-from tui import haste, keys
-from tui.place import Place
+from tui import haste, keys, planning
+from tui.place import NO_WORKER, Place
 from tui.screens.control import ControlScreen
 from tui.screens.controls import ControlsScreen
 from tui.screens.deed import Deed
@@ -35,16 +42,18 @@ from tui.screens.face import HASTY, Face, Target
 from tui.screens.lock import LockScreen
 from tui.screens.operations import DropScreen, OperationsScreen
 from tui.screens.plan import PlanScreen
+from tui.screens.queue import QueueScreen
 from tui.screens.suspend import SuspendScreen
 from tui.screens.transports import TransportsScreen
 from tui.screens.trial import TrialScreen
 from tui.screens.worker import WorkerScreen
+from tui.wire import ANSWERED, Wire
 
 off = asyncio.to_thread
 
 
 class AnyPlan:
-    """A plan screen: how to open it, its confirming keys, and what tells that it was carried out.
+    """A plan screen: the keys that open and confirm it, and how to see that it was carried out.
 
     This one holds a task.
     """
@@ -56,16 +65,15 @@ class AnyPlan:
     reason = True
     """Whether a reason can be given, and so required."""
     withdrawn = "nothing to do: all of these tasks are left out, or have changed"
-    """What is said once another process has changed what it is about; "" where nothing can."""
+    """The message once another process has changed its subject; "" where none can."""
     hint = "hold"
-    """What the key that opens it is called."""
+    """The hint of the key that opens it."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.clock = root, Clock()
-        self.place = self.make()
+        self.place = self._make()
 
-    def make(self) -> Place:
-        """The place that it is about."""
+    def _make(self) -> Place:
         self.memory = a_memory([a_task(1)])
         return a_place(self.memory)
 
@@ -73,100 +81,81 @@ class AnyPlan:
         """Lead to the screen from which it is opened."""
 
     async def change(self, desk: Desk) -> None:
-        """Another process changes what it is about."""
+        """Let another process change its subject."""
         with self.memory.changed:
             (task,) = self.memory.tasks.values()
             self.memory.put(("", task.id), replace(task, description="another"))
 
     async def done(self, desk: Desk) -> bool:
-        """Whether it was carried out."""
+        """Return whether it was carried out."""
         return any(task.state is State.HELD for task in self.memory.tasks.values())
 
-    async def opened(self, desk: Desk) -> Deed:
-        """Open it."""
-        await self.go(desk)
-        return await desk.opens(self.KIND, self.opens)
 
-
-class PlanForMany(AnyPlan):
+class _PlanForMany(AnyPlan):
     """A plan that asks for its count."""
 
     opens, confirm, hint = "X", ("4", "2"), "purge"
     question, withdrawn = "type 42 to purge 42: [ __ ]", "type 41 to purge 41"
 
-    def make(self) -> Place:
-        """Forty-two tasks."""
+    def _make(self) -> Place:
         self.memory = a_memory([a_task(number) for number in range(42)])
         return a_place(self.memory)
 
     async def go(self, desk: Desk) -> None:
-        """Mark them all."""
         await desk.press("*")
 
     async def change(self, desk: Desk) -> None:
-        """One of them is gone."""
         with self.memory.changed:
             self.memory.put(("", a_task(7).id), None)
 
     async def done(self, desk: Desk) -> bool:
-        """They are in the trash."""
         return any(task.state is State.TRASH for task in self.memory.tasks.values())
 
 
-class TakeBack(AnyPlan):
+class _Undo(AnyPlan):
     """The plan to undo an operation."""
 
     opens, confirm, hint = "T", ("3",), "take back"
     question, withdrawn = "type 3 to take back 3: [ _ ]", "type 2 to take back 2"
+    seen = "3 done"
 
-    def make(self) -> Place:
-        """A spool, whose journal has a purge."""
+    def _make(self) -> Place:
         make_spool(self.root, some_tasks(pending=4))
         place = a_journaled_place(self.root)
-        carried_out(place, "purge", seen(place, State.DEAD)[:3])
+        self._begin(place)
         return place
 
+    def _begin(self, place: Place) -> None:
+        carried_out(place, "purge", seen(place, State.DEAD)[:3])
+
     async def go(self, desk: Desk) -> None:
-        """To the operations."""
         await desk.opens(OperationsScreen, "u")
-        await desk.sees("3 done")
+        await desk.sees(self.seen)
 
     async def change(self, desk: Desk) -> None:
-        """The trash is emptied of one of them."""
         trash = await off(lambda: sorted((self.root / "queue/.spooldeck/trash").iterdir()))
         await off(trash[0].unlink)
 
     async def done(self, desk: Desk) -> bool:
-        """They are dead again."""
         return len(await off(seen, self.place, State.DEAD)) > 9
 
 
-class Drop(TakeBack):
+class _Drop(_Undo):
     """The plan to declare an interrupted operation over."""
 
     KIND = DropScreen
     opens, confirm, question, hint = "D", ("y",), "y to let it be over", "drop"
-    reason, withdrawn = False, ""
+    reason, withdrawn, seen = False, "", "3/8 interrupted"
 
-    def make(self) -> Place:
-        """A spool with an operation whose process died."""
-        make_spool(self.root, some_tasks(pending=4))
-        place = a_journaled_place(self.root)
+    def _begin(self, place: Place) -> None:
         self.op = interrupt(place, 8, 3)
-        return place
-
-    async def go(self, desk: Desk) -> None:
-        """To the operations."""
-        await desk.opens(OperationsScreen, "u")
-        await desk.sees("3/8 interrupted")
 
     async def done(self, desk: Desk) -> bool:
-        """The journal says that it is over."""
         operation = await off(kept(self.place).operation, self.op)
         return operation is not None and operation.ended is not None
 
 
-class SetControl(AnyPlan):
+class _SetControl(AnyPlan):
     """The plan for a control that can be set back."""
 
     KIND = ControlScreen
@@ -174,78 +163,68 @@ class SetControl(AnyPlan):
     withdrawn = "withdrawn: it has changed: 0 now"
     name = PAUSE
 
-    def make(self) -> Place:
-        """A mail queue in a database, whose jobs have failed."""
+    def _make(self) -> Place:
         self.whole = Whole(self.root, self.clock)
         self.whole.fail_all()
         return self.whole.place()
 
     async def go(self, desk: Desk) -> None:
-        """To the control."""
         await desk.opens(ControlsScreen, "C")
         await desk.until(lambda: desk.picker.rows)
         desk.picker.put_on(self.name)
 
     async def change(self, desk: Desk) -> None:
-        """Another process pauses the queue."""
         await off(lambda: self.whole.settle(**{PAUSE: "0"}))
         await desk.console.here.inspector.refresh()
 
     async def done(self, desk: Desk) -> bool:
-        """The journal has it."""
         return bool(await off(self.whole.journal.operations))
 
 
-class PressControl(SetControl):
+class _PressControl(_SetControl):
     """The plan for a control that cannot be set back."""
 
     confirm, question, name = ("2",), f"type 2 to do it: {RETRY}: [ _ ]", RETRY
     withdrawn = ""
 
 
-class Suspend(AnyPlan):
+class _Suspend(AnyPlan):
     """The plan to suspend a transport."""
 
     KIND: type[Deed] = SuspendScreen
     opens, question, hint = "S", "y to suspend postfix", "suspend"
     withdrawn = "withdrawn: the transports are not what they were"
 
-    def make(self) -> Place:
-        """A spool whose mail goes by postfix."""
+    def _make(self) -> Place:
         make_spool(self.root, [a_task(number, kind="mail_send") for number in range(3)])
         self.room = Mailroom(self.root, self.clock)
         return disk_place(self.root, "here", self.clock)._replace(mail=self.room.desk())
 
     async def go(self, desk: Desk) -> None:
-        """To the transport."""
         desk.console.goto(Target(keys.TRANSPORTS))
         await desk.opens(TransportsScreen)
         await desk.until(lambda: "curl" in desk.rows)
         desk.picker.put_on("postfix")
 
     async def change(self, desk: Desk) -> None:
-        """Another process suspends the other one."""
         await off(self.room.suspensions.suspend, "curl", NOW, "ben", "")
 
     async def done(self, desk: Desk) -> bool:
-        """It is suspended."""
         return "postfix" in await off(self.room.suspensions.read)
 
 
-class TestMail(Suspend):
+class _SendTestMail(_Suspend):
     """The plan for a test mail."""
 
-    __test__ = False
     KIND = TrialScreen
     opens, question, reason, withdrawn = "M", "y to send it", False, ""
     hint = "test mail"
 
     async def done(self, desk: Desk) -> bool:
-        """Its command has said that it was asked."""
         return "asking --transport" in desk.page
 
 
-class FreeLock(AnyPlan):
+class _FreeLock(AnyPlan):
     """The plan to end a stuck worker and free its lock."""
 
     KIND = LockScreen
@@ -253,54 +232,53 @@ class FreeLock(AnyPlan):
     question, reason = "type the PID, 4711, to free the lock: [ ____ ]", False
     withdrawn = "plan withdrawn: "
 
-    def make(self) -> Place:
-        """A queue with a stuck lock, and a command that leaves a file."""
+    def _make(self) -> Place:
         self.trace, self.evidence = self.root / "trace", a_stuck_lock()
         command = ("/bin/sh", "-c", f'printf %s "$0" > {shlex.quote(str(self.trace))}')
         memory = a_memory(some_tasks())
         return a_place(memory, lock=lambda: self.evidence, recover=command)
 
     async def change(self, desk: Desk) -> None:
-        """The worker ends by itself."""
         self.evidence = LockEvidence(Verdict.FREE, reason="no lock file")
 
     async def done(self, desk: Desk) -> bool:
-        """The command was run for the lock that was seen."""
         return await off(self.trace.exists) and await off(self.trace.read_text) != ""
 
 
-class StartWorker(AnyPlan):
-    """The plan to start a worker."""
+class _StartWorker(AnyPlan):
+    """The plan to start a worker; another program takes its place."""
 
     KIND = WorkerScreen
     opens, question, reason, withdrawn = "W", "y to start a worker", False, ""
     hint = "worker"
 
-    def make(self) -> Place:
-        """A queue with a program that stands for its worker, and leaves a file."""
+    def _make(self) -> Place:
         self.trace = self.root / "trace"
         return a_place(a_memory([a_task(1)]), work=("/usr/bin/touch", str(self.trace)))
 
     async def done(self, desk: Desk) -> bool:
-        """It was started."""
         return await off(self.trace.exists)
 
 
 PLANS = (
-    *(AnyPlan, PlanForMany, TakeBack, Drop, StartWorker),
-    *(SetControl, PressControl, Suspend, TestMail, FreeLock),
+    *(AnyPlan, _PlanForMany, _Undo, _Drop, _StartWorker),
+    *(_SetControl, _PressControl, _Suspend, _SendTestMail, _FreeLock),
 )
-each_plan = pytest.mark.parametrize("plan", PLANS, ids=lambda kind: kind.__name__, indirect=True)
+
+
+def each(plans: Iterable[type[AnyPlan]]) -> pytest.MarkDecorator:
+    """Run a test on each of these plans, given as `plan` with its place."""
+    return pytest.mark.parametrize("plan", plans, ids=lambda kind: kind.__name__, indirect=True)
 
 
 @pytest.fixture
 def plan(request: pytest.FixtureRequest, tmp_path: Path) -> AnyPlan:
-    """One of them, with its place."""
+    """A plan with its place."""
     made: AnyPlan = request.param(tmp_path)
     return made
 
 
-@each_plan
+@each(PLANS)
 async def test_only_its_own_keys_when_armed_and_read_carry_a_plan_out(
     plan: AnyPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,7 +286,8 @@ async def test_only_its_own_keys_when_armed_and_read_carry_a_plan_out(
     was read, by pasted keys and by Enter; armed, its keys carry it out.
     """
     async with a_desk(plan.place, require_reason=True, start_armed=False) as desk:
-        screen = await plan.opened(desk)
+        await plan.go(desk)
+        screen = await desk.opens(plan.KIND, plan.opens)
         missing = plan.reason and not isinstance(screen, PlanScreen)
         await desk.sees("a reason is asked for here" if missing else "! arms, and the plan stays")
         if plan.reason:
@@ -336,27 +315,22 @@ async def test_only_its_own_keys_when_armed_and_read_carry_a_plan_out(
             await desk.pilot.pause(0.02)
 
 
-@pytest.mark.parametrize(
-    "plan",
-    [kind for kind in PLANS if kind.withdrawn],
-    ids=lambda kind: kind.__name__,
-    indirect=True,
-)
+@each(kind for kind in PLANS if kind.withdrawn)
 async def test_a_plan_is_withdrawn_when_what_it_is_about_changes(plan: AnyPlan) -> None:
-    """What another process changed after a plan was made is said, and the keys that would have
-    carried it out change nothing.
+    """A change by another process after a plan was made is shown, and the keys that would have
+    carried the plan out change nothing.
     """
     async with a_desk(plan.place) as desk:
-        await plan.opened(desk)
+        await plan.go(desk)
+        await desk.opens(plan.KIND, plan.opens)
         await desk.sees(plan.question)
         await plan.change(desk)
         await desk.sees(plan.withdrawn)
         await desk.press(*plan.confirm)
-
         assert not await plan.done(desk)
 
 
-@each_plan
+@each(PLANS)
 async def test_read_only_opens_no_plan(plan: AnyPlan) -> None:
     """With --read-only no plan opens: its key is no hint, and says why when it is pressed."""
     async with a_desk(plan.place, read_only=True) as desk:
@@ -365,7 +339,166 @@ async def test_read_only_opens_no_plan(plan: AnyPlan) -> None:
         assert isinstance(face, Face)
         hints = {hint.words for hint in keys.hints(face.KIND, (), face.without())}
         await desk.press(plan.opens)
-
         await desk.sees("read only")
         assert desk.console.screen is face
         assert not hints & {plan.hint, "arm"}
+
+
+# ---- the plan for tasks
+
+
+def locked(memory: Memory, lock: object = free, journal: Journal | None = None) -> Place:
+    """A queue in memory with that lock and that journal."""
+    return a_place(memory, journal=journal, lock=lock)
+
+
+async def on_work(desk: Desk) -> None:
+    """Go to the tab of what is in work, with its task there and its lock examined."""
+    await desk.press("2")
+    rows = queue_of(desk.console).list
+
+    def there() -> bool:
+        task = rows.task_here
+        return rows.loaded and task is not None and task.state is State.ACTIVE
+
+    await desk.until(there)
+    await desk.until(lambda: desk.console.lives[0].signs.lock is not None)
+
+
+def states(memory: Memory) -> list[State]:
+    """The state of each task."""
+    return [task.state for task in memory.tasks.values()]
+
+
+async def test_young_tasks_are_excluded_from_a_purge_unless_taken_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A purge of a whole state without a filter says so, and excludes the young ones; Space takes
+    one in, and the count says so. The plan can be exported, with what becomes of each task.
+    """
+    monkeypatch.chdir(tmp_path)
+    young = [replace(a_task(number), created=NOW - 60) for number in (2, 3)]
+    memory = a_memory([a_task(0), a_task(1), *young])
+    async with a_desk(locked(memory), size=(100, 30)) as desk:
+        screen = await desk.opens(PlanScreen, "*", "X")
+        await desk.sees("this is all of pending, no filter is set", "hold parks them")
+        await desk.sees("2 left out: younger than 15 minutes", "type 2 to purge 2")
+        await desk.press("e")
+        await desk.sees("export to", ".csv", "Enter answers")
+        await desk.press(*["backspace"] * 3, *"jsonl", "enter")
+        await desk.sees("4 rows in spooldeck-plan-purge-")
+        assert desk.console.screen is screen
+        assert set(states(memory)) == {State.PENDING}
+
+        await desk.press("space")
+        await desk.sees("1 left out: younger than 15 minutes")
+        await desk.press("3")
+        await desk.sees("3 purged", "1 left out", "4 planned, 4 in the result")
+    assert states(memory).count(State.TRASH) == 3
+    (path,) = await off(lambda: list(Path().glob("spooldeck-plan-purge-*.jsonl")))
+    written = [json.loads(line)["outcome"] for line in (await off(path.read_text)).splitlines()]
+    assert [re.split("[,:]", outcome)[0] for outcome in written] == [
+        *("purged", "purged", "left out", "left out")
+    ]
+
+
+async def test_a_young_task_that_was_picked_is_purged() -> None:
+    """One young task under the cursor is purged by y, and the screen says that it is young; the
+    command that does the same names it, too.
+    """
+    young = replace(a_task(1), created=NOW - 60)
+    async with a_desk(locked(a_memory([young, a_task(2)])), size=(100, 30)) as desk:
+        screen = await desk.opens(PlanScreen, "X")
+        await desk.sees("though younger than 15 minutes", "y to purge this task")
+        assert screen._tally is not None
+        words = planning.twin(screen._tally, screen._live, "why not")
+        await desk.press("y")
+        await desk.sees("1 purged")
+    told = f"--state pending --id {young.id} --take-in {young.id} --reason 'why not' --apply 1"
+    assert words == f"spooldeck purge {told}"
+
+
+async def test_a_task_is_excluded_by_hand_and_a_reason_is_written(tmp_path: Path) -> None:
+    """Space excludes a task, and it is accounted for as such; the reason that Tab asks for is
+    shown, and written to the journal.
+    """
+    memory = a_memory(some_tasks(3, 0, 0))
+    place = locked(memory, journal=Journal(str(tmp_path / "journal")))
+    async with a_desk(place, size=(100, 30)) as desk:
+        await desk.opens(PlanScreen, "*", "H")
+        await desk.sees("type 3 to hold 3")
+        first = desk.picker.key
+        await desk.press("space")
+        await desk.sees("1 left out: left out by the operator", "type 2 to hold 2")
+        await desk.press("tab")
+        await desk.sees("reason, for the journal")
+        await desk.press(*"why", "enter")
+        await desk.sees("reason why", "type 2 to hold 2")
+        await desk.press("2")
+        await desk.sees("2 held", "3 planned, 3 in the result", "written down as")
+        (operation,) = await desk.console.here.inspector.operations()
+    assert [t.id for t in memory.tasks.values() if t.state is State.PENDING] == [first]
+    assert (operation.intent.reason, operation.intent.verb) == ("why", "hold")
+
+
+@pytest.mark.parametrize(
+    ("key", "verdict", "end"),
+    [
+        ("H", Verdict.FREE, State.HELD),
+        ("L", Verdict.STALE, State.PENDING),
+        ("K", Verdict.FREE, State.DEAD),
+        ("HLK", Verdict.HELD, State.ACTIVE),
+        ("HLK", Verdict.STUCK, State.ACTIVE),
+        ("HLK", Verdict.UNKNOWN, State.ACTIVE),
+    ],
+)
+async def test_work_is_touched_only_when_no_worker_has_the_lock(
+    key: str, verdict: Verdict, end: State
+) -> None:
+    """Hold, release and kill are for tasks in work whose worker is gone: each other verdict on the
+    lock refuses them.
+    """
+    memory = a_memory(some_tasks(0, 1, 0))
+    async with a_desk(locked(memory, lambda: LockEvidence(verdict, 4711, reason="-"))) as desk:
+        await on_work(desk)
+        if end is State.ACTIVE:
+            await desk.press(*key)
+            assert isinstance(desk.console.screen, QueueScreen)
+        else:
+            await desk.opens(PlanScreen, key)
+            await desk.press("y")
+            await desk.sees("all accounted for")
+    assert set(states(memory)) == {end}
+
+
+@pytest.mark.parametrize(("verdict", "hint"), [(Verdict.FREE, True), (Verdict.HELD, False)])
+async def test_a_result_says_that_no_worker_is_running(verdict: Verdict, hint: bool) -> None:
+    """After a retry without a worker the result names the next step; with one it does not. Closing
+    the result withdraws its message: no later plan shows it.
+    """
+    lock = LockEvidence(verdict, since=NOW)
+    async with a_desk(locked(a_memory([a_task(1, State.DEAD)]), lambda: lock)) as desk:
+        await desk.opens(PlanScreen, "4", "R")
+        await desk.press("y")
+        await desk.sees("1 planned, 1 in the result")
+        assert (NO_WORKER in desk.page) is hint
+        news = desk.console.lives[0].news
+        await desk.until(lambda: news)
+        await desk.press("escape")
+        assert not news
+
+
+async def test_a_plan_shows_no_result_of_another_operation() -> None:
+    """The result of an earlier operation waits until the plan that is open is closed."""
+    hands = Clock(0.0)
+    async with a_desk(locked(a_memory(some_tasks())), size=(100, 30)) as desk:
+        desk.console.wire = Wire(lambda: 0, hands)
+        await desk.opens(PlanScreen, "X")
+        desk.console.lives[0].news.append("1 purged, 0 gone, 0 failed; u shows it")
+        hands.now += ANSWERED
+        desk.console._tell_news()
+        assert "1 purged" not in desk.page
+        await desk.press("escape")
+        hands.now += ANSWERED
+        desk.console._tell_news()
+        await desk.sees("1 purged, 0 gone, 0 failed; u shows it")
