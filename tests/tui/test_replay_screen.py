@@ -37,13 +37,9 @@ from tui.views import replay as view
 from tui.works import Work
 
 off = asyncio.to_thread
-"""Nothing of ours may block the loop, that of a test no more than a console's."""
-
 ONE = Pace(None, (1,))
-"""One first; nobody works the queue, so its outcome never comes."""
+"""One first; no worker runs, so its outcome never comes."""
 AT_ONCE = Pace(None, ())
-
-
 BEGUN = time.monotonic()
 
 
@@ -61,14 +57,15 @@ def place(tmp_path: Path) -> Place:
 
 @asynccontextmanager
 async def replaying(
-    place: Place, pace: Pace, *, armed: bool = True, size: tuple[int, int] = (80, 24)
+    place: Place, pace: Pace, *, armed: bool = True, size: tuple[int, int] = (80, 24), sent: int
 ) -> AsyncIterator[tuple[Desk, Work]]:
-    """A replay of all the dead at that pace, on screen above the list."""
+    """A replay of all the dead at that pace, on screen above the list, once so many are sent."""
     async with a_desk(place, size=size, clock=clock, start_armed=armed) as desk:
         plan = plans.freeze("retry", await off(seen, place, State.DEAD), NOW)
         work = desk.console.here.begin(plan, Intent("retry", place.who), pace)
         desk.console.goto(Target(keys.OPERATION))
         await desk.opens(ReplayScreen)
+        await desk.until(lambda: now(work).sent == sent)
         yield desk, work
 
 
@@ -76,11 +73,6 @@ def now(work: Work) -> Progress:
     """How it stands."""
     assert work.progress is not None
     return work.progress
-
-
-async def sent(desk: Desk, work: Work, amount: int) -> None:
-    """Wait until so many were sent."""
-    await desk.until(lambda: now(work).sent == amount)
 
 
 def deliver(place: Place, amount: int) -> None:
@@ -92,12 +84,11 @@ def deliver(place: Place, amount: int) -> None:
             file.write(f"[{stamp}] [SUCCESS] Task completed: {task.id} (job)\n")
 
 
-async def test_how_it_stands_is_on_screen(place: Place) -> None:
+async def test_a_replay_shows_how_far_it_is(place: Place) -> None:
     """Bar, counts and what it waits for are shown at every size, and add up; the header of each
     other screen says that it is paused.
     """
-    async with replaying(place, ONE, armed=False) as (desk, work):
-        await sent(desk, work, 1)
+    async with replaying(place, ONE, armed=False, sent=1) as (desk, work):
         for size in ((120, 40), (80, 24), (60, 15)):
             await desk.pilot.resize_terminal(*size)
             await desk.until(lambda: len(desk.text.splitlines()) <= desk.console.size.height)
@@ -105,44 +96,37 @@ async def test_how_it_stands_is_on_screen(place: Place) -> None:
             for words in ("WAITING", "0 of 12 0%", "canary of 1: waits for 1 outcome"):
                 assert words in shown
         assert now(work).accounted == 12
-
         await desk.opens(QueueScreen, "space", "ctrl+c")
         await desk.sees("op paused")
 
 
 async def test_it_goes_on_when_its_screen_is_left(place: Place) -> None:
-    """Esc leaves it, the badge is on every screen, and what came of it is said on the list."""
-    async with replaying(place, AT_ONCE, armed=False) as (desk, work):
-        await sent(desk, work, 12)
+    """Esc leaves it, the badge is on every screen, and its outcome is said on the list."""
+    async with replaying(place, AT_ONCE, armed=False, sent=12) as (desk, work):
         await desk.opens(QueueScreen, "escape")
         queue_of(desk.console)._tick()
         await desk.sees("op 0%")
         await off(deliver, place, 12)
-
         await desk.until(lambda: work.ended is not None)
         await desk.sees("replay is over: 12 delivered, 0 failed again; u shows it")
     assert work.result is not None
     assert work.result.progress.accounted == 12
 
 
-async def test_what_it_came_to_is_accounted_for(place: Place) -> None:
+async def test_the_result_accounts_for_each_task(place: Place) -> None:
     """When it is over each planned task is in one of the counts, the one that had left as gone."""
     dead = await off(seen, place, State.DEAD)
-    async with replaying(place, ONE) as (desk, work):
-        await sent(desk, work, 1)
+    async with replaying(place, ONE, sent=1) as (desk, work):
         (Path(place.root) / "queue/dlq" / f"{dead[5].id}.task").unlink()
         await off(deliver, place, 1)
-        await sent(desk, work, 11)
+        await desk.until(lambda: now(work).sent == 11)
         await off(deliver, place, 11)
-
         await desk.sees("OVER", "delivered 11", "gone 1", "total 12 12 planned: all accounted")
 
 
 async def test_slower_is_allowed_and_faster_is_not(place: Place) -> None:
     """In OBSERVE a replay can be paused and slowed, but neither gone on with nor made faster."""
-    pace = Pace(4.0, (1,))
-    async with replaying(place, pace, armed=False) as (desk, work):
-        await sent(desk, work, 1)
+    async with replaying(place, Pace(4.0, (1,)), armed=False, sent=1) as (desk, work):
         await desk.press("-")
         await desk.until(lambda: now(work).pace.rate == 2.0)
         await desk.press("+")
@@ -155,18 +139,20 @@ async def test_slower_is_allowed_and_faster_is_not(place: Place) -> None:
         await desk.press("!", "space")
         await desk.until(lambda: now(work).phase is not Phase.PAUSED)
         await desk.press("+")
-
         await desk.until(lambda: now(work).pace.rate == 4.0)
         assert desk.console.around.arming.armed
 
 
-@pytest.mark.parametrize(("rest", "ends"), [(Rest.STAY, State.DEAD), (Rest.HOLD, State.HELD)])
-async def test_stopping_keeps_the_rest(place: Place, rest: Rest, ends: State) -> None:
+@pytest.mark.parametrize(
+    ("rest", "ends", "count"),
+    [(Rest.STAY, State.DEAD, "never sent 11"), (Rest.HOLD, State.HELD, "held 11")],
+)
+async def test_stopping_keeps_the_rest(place: Place, rest: Rest, ends: State, count: str) -> None:
     """s sends nothing more; the rest stays where it is or is held, and the result says so. Holding
     it changes tasks, and so needs ARMED.
     """
-    async with replaying(place, ONE._replace(stops=Stops(rest=rest)), armed=False) as (desk, work):
-        await sent(desk, work, 1)
+    pace = ONE._replace(stops=Stops(rest=rest))
+    async with replaying(place, pace, armed=False, sent=1) as (desk, work):
         await desk.press("s")
         if rest is Rest.HOLD:
             await desk.sees("OBSERVE: press ! first; holding the rest changes more tasks")
@@ -174,31 +160,26 @@ async def test_stopping_keeps_the_rest(place: Place, rest: Rest, ends: State) ->
             await desk.press("!", "s")
         await desk.until(lambda: now(work).stopped)
         await desk.press("w")
-
-        name = "held" if rest is Rest.HOLD else "never sent"
-        await desk.sees("OVER", "stopped by ana", f"{name} 11", "all accounted for")
+        await desk.sees("OVER", "stopped by ana", count, "all accounted for")
     assert len(await off(seen, place, ends)) == 11
 
 
-async def test_what_waits_is_pulled_back(place: Place) -> None:
-    """T pauses it and plans; the count stops it, and what nobody ran stands where it stood."""
+async def test_waiting_tasks_are_pulled_back(place: Place) -> None:
+    """T pauses it and plans; the count stops it, and tasks that no worker ran are as before."""
     before = sorted(p.name for p in (Path(place.root) / "queue/dlq").iterdir())
-    async with replaying(place, ONE) as (desk, work):
-        await sent(desk, work, 1)
+    async with replaying(place, ONE, sent=1) as (desk, _):
         await desk.opens(PlanScreen, "T")
         await desk.sees("it is paused meanwhile; what is applied stops it", "y to take back")
         await desk.press("y")
         await desk.sees("1 taken back", "all accounted for")
         await desk.opens(ReplayScreen, "escape")
-
         await desk.sees("OVER", "taken back 1", "never sent 11", "all accounted for")
     assert sorted(p.name for p in (Path(place.root) / "queue/dlq").iterdir()) == before
 
 
-async def test_only_what_was_seen_is_pulled_back(place: Place) -> None:
+async def test_an_excluded_task_is_not_pulled_back(place: Place) -> None:
     """Left out of the plan a task stays where it was sent; who took back, and why, is written."""
-    async with replaying(place, AT_ONCE, size=(120, 40)) as (desk, work):
-        await sent(desk, work, 12)
+    async with replaying(place, AT_ONCE, size=(120, 40), sent=12) as (desk, work):
         await desk.opens(PlanScreen, "T")
         await desk.sees("type 12 to take back 12")
         await desk.press(*["space"] * 11)
@@ -207,7 +188,6 @@ async def test_only_what_was_seen_is_pulled_back(place: Place) -> None:
         await desk.sees("reason mx7")
         await desk.press("y")
         await desk.sees("1 taken back", "12 planned, 12 in the result: all accounted for")
-
         one = desk.console.here.works[-1].report
     assert one is not None
     assert (len(one.done), len(one.excluded)) == (1, 11)
@@ -220,23 +200,21 @@ async def test_only_what_was_seen_is_pulled_back(place: Place) -> None:
 
 async def test_a_replay_that_is_over_takes_nothing_back(place: Place) -> None:
     """Asked too late, the plan to take back accounts for each row as not done, and moves none."""
-    async with replaying(place, AT_ONCE, armed=False) as (desk, work):
-        await sent(desk, work, 12)
+    async with replaying(place, AT_ONCE, armed=False, sent=12) as (desk, work):
         await desk.press("s", "w")
         await desk.until(lambda: work.ended is not None)
         assert isinstance(work.doing, Paced)
         rows = (Row("a", State.PENDING, "1", end=State.DEAD), Row("b", State.PENDING, "1", "odd"))
         back = Pulling(work.doing, Plan("undo", rows, NOW), Intent("undo", place.who), clock)
-
         assert back.report is not None
         assert back.report.failed == (("a", "the replay was over before"),)
         assert back.report.excluded == (("b", "odd"),)
     assert len(await off(seen, place, State.DEAD)) == 0
 
 
-async def test_one_that_asks_says_so_on_every_screen_and_is_answered(place: Place) -> None:
-    """A canary whose outcome is not known waits for the operator; the header says so wherever he
-    is. Space goes on all the same.
+async def test_a_replay_that_asks_says_so_on_every_screen(place: Place) -> None:
+    """A canary whose outcome is not known waits for the operator; the header of each screen says
+    so. Space goes on all the same.
     """
     async with a_desk(place, clock=clock) as desk:
         plan = plans.freeze("retry", await off(seen, place, State.DEAD), NOW)
@@ -249,19 +227,16 @@ async def test_one_that_asks_says_so_on_every_screen_and_is_answered(place: Plac
         await desk.opens(QueueScreen, "ctrl+c")
         await desk.sees("op asks", "replay asks whether to go on; u, Enter shows it")
         console.goto(Target(keys.OPERATION))
-        await desk.opens(ReplayScreen)
-        await desk.press("space")
-
-        await sent(desk, console.here.works[-1], 12)
+        await desk.opens(ReplayScreen, "space")
+        await desk.until(lambda: now(console.here.works[-1]).sent == 12)
 
 
 async def test_a_plain_operation_has_the_same_screen(place: Place) -> None:
-    """What is not paced is shown with its counts, and then with its result."""
+    """An operation without a pace is shown with its counts, and then with its result."""
     async with a_desk(place, clock=clock) as desk:
         plan = plans.freeze("hold", await off(seen, place, State.PENDING), NOW)
         work = desk.console.here.begin(plan, Intent("hold", place.who))
         desk.console.goto(Target(keys.OPERATION))
-
         await desk.sees("4 held", "4 planned, 4 in the result: all accounted for")
         assert work.share == 1.0
         await desk.opens(OperationsScreen, "u")
@@ -273,9 +248,8 @@ async def test_a_journal_that_cannot_be_written_stops_it_before_it_begins(place:
     folder = Path(kept(place).folder)
     await off(os.makedirs, folder.parent)
     await off(folder.write_text, "")
-    async with replaying(place, AT_ONCE, armed=False) as (desk, work):
+    async with replaying(place, AT_ONCE, armed=False, sent=0) as (desk, work):
         await desk.until(lambda: work.ended is not None)
-
         await desk.sees("the journal in", "never sent 12")
     assert work.report is not None
     assert work.report.accounted == 12
@@ -285,19 +259,14 @@ async def test_a_journal_that_cannot_be_written_stops_it_before_it_begins(place:
 def test_the_duration_fits_the_times_beside_it() -> None:
     """From :10.9 to :11.1 is shown as one second, which is what the two times differ by."""
     lines = view.result(Result(Progress(began=NOW + 2.9, now=NOW + 3.1), None), {}, 80)
-
     assert "09:42:10Z to 09:42:11Z (1 s)" in "".join(text for text, _ in lines[0])
 
 
-# Leaving
-
-
-async def test_leaving_asks_and_what_was_not_moved_is_offered_again(place: Place) -> None:
+async def test_leaving_asks_and_the_rest_is_offered_again(place: Place) -> None:
     """q says what becomes of it, and however often it is pressed it does not end it: s does. The
     rest stays in the DLQ, and the next console offers it.
     """
-    async with replaying(place, ONE, armed=False) as (desk, work):
-        await sent(desk, work, 1)
+    async with replaying(place, ONE, armed=False, sent=1) as (desk, work):
         await desk.opens(QueueScreen, "ctrl+c")
         await desk.opens(QuitScreen, "q")
         await desk.sees("replay is at 0%: it stops. 11 tasks not moved stay in")
@@ -310,53 +279,45 @@ async def test_leaving_asks_and_what_was_not_moved_is_offered_again(place: Place
         await desk.press("s")
         await desk.until(lambda: not desk.console.is_running)
     assert len(await off(seen, place, State.DEAD)) == 11
-
     async with a_desk(place, early=True, clock=clock, first=keys.OVERVIEW) as desk:
         await desk.sees("by ana was interrupted: 11 of 12 not moved; u shows it")
 
 
 @pytest.mark.deep
 def test_killed_in_the_middle_nothing_is_lost(tmp_path: Path) -> None:
-    """After kill -9 what was not moved is in the DLQ, and the next console goes on with it."""
+    """After kill -9 each task that was not moved is in the DLQ; the next console goes on."""
     start = time.time()
+    extra = {"dead_since": str(int(start - 3600))}
     dead = [
-        replace(
-            a_task(number, State.DEAD),
-            created=start - 7200 + number,
-            extra={"dead_since": str(int(start - 3600))},
-        )
+        replace(a_task(number, State.DEAD), created=start - 7200 + number, extra=extra)
         for number in range(24)
     ]
     make_spool(tmp_path, dead)
-    journal = Journal(f"{tmp_path}/queue/.spooldeck/journal", str(tmp_path))
-
-    def names(folder: str) -> list[str]:
-        return sorted(path.stem for path in (tmp_path / "queue" / folder).iterdir())
-
     with ptys.console("--open", "queue", str(tmp_path)) as terminal:
         terminal.shows("scope if you act now")
-        terminal.send("4")
-        terminal.shows("[4 dlq 24]", "scope if you act now: row")
-        terminal.send("*")
-        terminal.shows("all 24 matching")
-        terminal.send("R")
-        terminal.shows("what would happen")
-        terminal.send("!")
-        terminal.shows("type 24 to retry 24")
+        for key, shown in (
+            ("4", ("[4 dlq 24]", "scope if you act now: row")),
+            ("*", ("all 24 matching",)),
+            ("R", ("what would happen",)),
+            ("!", ("type 24 to retry 24",)),
+        ):
+            terminal.send(key)
+            terminal.shows(*shown)
         terminal.reads()
         terminal.send("2")
         terminal.shows("[ 2_ ]")
         terminal.send("4")
-        terminal.shows("canary of 1: waits for 1 outcome")  # for ever: nobody works this queue
+        terminal.shows("canary of 1: waits for 1 outcome")  # for ever: no worker runs
         os.kill(terminal.process.pid, signal.SIGKILL)
         terminal.process.wait()
 
-    there = names("dlq"), names("pending")
-    assert sorted([*there[0], *there[1]]) == sorted(task.id for task in dead)
-    assert len(there[0]) == 23
-    (left,) = journal.operations()
-    assert left.interrupted
-
+    left, moved = (
+        [path.stem for path in (tmp_path / "queue" / name).iterdir()] for name in ("dlq", "pending")
+    )
+    assert sorted([*left, *moved]) == sorted(task.id for task in dead)
+    assert len(left) == 23
+    (operation,) = Journal(f"{tmp_path}/queue/.spooldeck/journal", str(tmp_path)).operations()
+    assert operation.interrupted
     with ptys.console("--open", "queue", str(tmp_path)) as terminal:
         terminal.shows("was interrupted: 23 of 24 not moved; u shows it")
         terminal.send("u")
