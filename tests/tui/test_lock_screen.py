@@ -1,45 +1,57 @@
-"""The lock on screen: its evidence, the plan to free it, and which processes are signalled."""
+"""The lock on screen: its evidence, the plan to free it, and the tasks that its worker left."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import select
 import shlex
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from engine import lockfile
+from engine.holder import has_ended
 from engine.model import LockEvidence, State, Verdict
 from tests.engine.lockers import INNOCENT, is_unharmed, true_claim
-from tests.tui.desks import Desk, a_desk
-from tests.tui.holders import HOLDER, Starter, children, on_disk, open_lock, tasks_in
+from tests.tui.desks import a_desk
+from tests.tui.holders import HOLDER, Starter, children, on_disk, open_lock, tasks_in, wired
 from tests.tui.spools import (
     a_memory,
     a_place,
     a_stuck_lock,
     a_task,
     make_spool,
+    put_file,
     queue_of,
+    recover_command,
     some_tasks,
 )
+from tui import keys
+from tui.place import Place
 from tui.recovery import Recovery
 from tui.screens.lock import LockScreen
+from tui.screens.overview import OverviewScreen
+from tui.screens.plan import PlanScreen
+from tui.views import ladder
+from tui.views.ladder import FREED, TAKEN, Progress, Said, progress, progress_lines, returns, steps
 from tui.views.lock import difference
 from tui.widgets.lines import LongText
 
 PID = 4711
 """The holder by the evidence of these tests; no process is asked for it."""
-
-SILENT = 1300
-"""Seconds without a heartbeat, more than the 1200 after which a holder counts as stuck."""
-
+SILENT_SECONDS = 1300
+"""More than the 1200 seconds after which a holder counts as stuck."""
 STUCK = a_stuck_lock()
+off = asyncio.to_thread
 
 
 @pytest.fixture
@@ -52,60 +64,50 @@ def start() -> Iterator[Starter]:
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A queue with one task."""
-    made = tmp_path / "data"
-    make_spool(made, [a_task(2)])
-    return made
+    make_spool(tmp_path / "data", [a_task(2)])
+    return tmp_path / "data"
 
 
-@asynccontextmanager
-async def a_deck(
-    *evidence: LockEvidence,
-    recover: tuple[str, ...] = ("/nowhere/spooldeck",),
-    size: tuple[int, int] = (80, 24),
-    look: Callable[[], LockEvidence] | None = None,
-) -> AsyncIterator[Desk]:
-    """An armed console on a queue in memory whose lock is as the evidence says."""
-    place = a_place(a_memory(some_tasks()), lock=look or (lambda: evidence[0]), recover=recover)
-    async with a_desk(place, size=size) as desk:
-        yield desk
+def locked(
+    look: Callable[[], LockEvidence], recover: tuple[str, ...] = ("/nowhere/spooldeck",)
+) -> Place:
+    """A queue in memory with that lock, and the command that frees it."""
+    return a_place(a_memory(some_tasks()), lock=look, recover=recover)
 
 
 def leaves_a_trace(trace: Path) -> tuple[str, ...]:
-    """A command that writes down the lock it was told to free."""
+    """A command that writes down the lock that it was to free."""
     return ("/bin/sh", "-c", f'printf %s "$0" > {shlex.quote(str(trace))}; echo "freed $0"')
 
 
-async def left_in(root: Path) -> list[tuple[str, State, int | None]]:
-    """What is in a queue on disk."""
-    tasks = await asyncio.to_thread(tasks_in, root)
-    return [(task.id, task.state, task.attempts) for task in tasks]
+async def left_in(root: Path) -> dict[str, tuple[State, int | None]]:
+    """State and attempts of each task of a queue on disk."""
+    return {task.id: (task.state, task.attempts) for task in await off(tasks_in, root)}
 
 
 # ---- freeing it
 
 
-async def test_a_stuck_holder_is_ended_and_its_task_is_back(root: Path, start: Starter) -> None:
+async def test_typing_the_pid_of_a_stuck_holder_frees_the_lock(root: Path, start: Starter) -> None:
     """Typing the PID of a stuck holder ends it, frees the lock, and its task waits again."""
-    async with on_disk(root, SILENT) as desk:
+    async with on_disk(root, SILENT_SECONDS) as desk:
         holder = start(HOLDER, str(root))
         await desk.until(lambda: "! CRIT stuck" in desk.line("lock"))
         assert f"PID {holder.pid}" in desk.line("lock")
-
         await open_lock(desk)
         await desk.sees("scope if you act now: PID")
         assert f"STUCK 21m  PID {holder.pid}" in desk.line("title")
         assert f"spooldeck--root{root}" in desk.page.replace(" ", "")
         await desk.press(*str(holder.pid))
         await desk.sees("the lock is free again")
-
         assert holder.wait() == -signal.SIGTERM
         await desk.until(lambda: "FREE" in desk.line("title"))
         await desk.press("escape")
         assert "unlock: the lock is free again" in desk.line("hints")
-    assert await left_in(root) == [(a_task(2).id, State.PENDING, 1)]
+    assert await left_in(root) == {a_task(2).id: (State.PENDING, 1)}
 
 
-async def test_a_lock_without_a_holder_is_freed_by_y(root: Path, start: Starter) -> None:
+async def test_y_frees_a_lock_whose_holder_is_gone(root: Path, start: Starter) -> None:
     """Where the holder is gone, `y` frees the lock and its task waits again; no PID is asked."""
     holder = start(HOLDER, str(root))
     holder.kill()
@@ -118,8 +120,7 @@ async def test_a_lock_without_a_holder_is_freed_by_y(root: Path, start: Starter)
         assert "asks for no PID: y applies" in desk.page
         await desk.press("y")
         await desk.sees("the lock is free again")
-
-    assert await left_in(root) == [(a_task(2).id, State.PENDING, 1)]
+    assert await left_in(root) == {a_task(2).id: (State.PENDING, 1)}
 
 
 @pytest.mark.parametrize("holders", [(4711,), (4711, 4712)], ids=["holder", "children"])
@@ -129,35 +130,30 @@ async def test_only_the_pid_that_would_be_signalled_frees(
     """Other digits do nothing, nor do `y` and Enter. Where the holder is gone and its children have
     the lock, the first of those is asked for.
     """
-    trace = tmp_path / "trace"
-    evidence = STUCK._replace(pid=9, holders=holders)
-    async with a_deck(evidence, recover=leaves_a_trace(trace)) as desk:
+    trace, evidence = tmp_path / "trace", STUCK._replace(pid=9, holders=holders)
+    async with a_desk(locked(lambda: evidence, leaves_a_trace(trace))) as desk:
         screen = await open_lock(desk)
-        pids = ", ".join(map(str, holders))
-        assert f"scope if you act now: PID {pids}; 1 in active" in desk.page
+        assert f"now: PID {', '.join(map(str, holders))}; 1 in active" in desk.page
         await desk.press("4", "7", "1", "2")
         assert "4712 is not the PID: nothing was done" in desk.page
         await screen._look()
         assert "4712 is not the PID: nothing was done" in desk.page
-        await desk.press("y", "enter", "4", "7", "1", "9")
-        await desk.press("4", "7", "2", "4", "7", "1", "backspace")
+        await desk.press("y", "enter", *"4719", *"472471", "backspace")
         assert "[ 47__ ]" in desk.page
         assert not trace.exists()
 
         await desk.press("1", "1")
         await desk.sees("the lock is free again")
-
     assert trace.read_text() == STUCK.seen
 
 
 async def test_an_innocent_process_is_named_and_not_signalled(root: Path, start: Starter) -> None:
     """A lock that names a process which never took it: the screen says why nothing is offered."""
     lock = root / "run" / "queue.lock"
-    await asyncio.to_thread(lock.touch)
+    await off(lock.touch)
     innocent, forger = start(INNOCENT), start(INNOCENT, str(lock))  # which has the flock
-    claim = await asyncio.to_thread(true_claim, innocent.pid)
-    await asyncio.to_thread(lock.write_bytes, lockfile.compose(claim))
-    async with on_disk(root, SILENT) as desk:
+    await off(lock.write_bytes, lockfile.compose(await off(true_claim, innocent.pid)))
+    async with on_disk(root, SILENT_SECONDS) as desk:
         await desk.until(lambda: "! CRIT stuck" in desk.line("lock"))
         await open_lock(desk)
         await desk.sees("nothing will be signalled", "scope if you act now: nothing")
@@ -165,7 +161,6 @@ async def test_an_innocent_process_is_named_and_not_signalled(root: Path, start:
         await desk.press(*str(innocent.pid), "y")
         assert "nothing will be signalled" in desk.page
         assert not queue_of(desk.console).live.recovery.running
-
     assert is_unharmed(innocent)
     assert is_unharmed(forger)
 
@@ -177,15 +172,15 @@ def test_which_change_withdraws_a_plan() -> None:
     """Another holder, the same PID that took it again, another verdict or a new doubt withdraw it;
     evidence that only grows older does not.
     """
-    changed = (
-        STUCK._replace(pid=815, seen="2.bb"),
-        STUCK._replace(seen="2.bb"),
-        STUCK._replace(verdict=Verdict.HELD),
-        STUCK._replace(doubt="PID 4711 runs under several uids"),
-        LockEvidence(Verdict.FREE, reason="no lock file"),
+    changes: tuple[dict[str, object], ...] = (
+        {"pid": 815, "seen": "2.bb"},
+        {"seen": "2.bb"},
+        {"verdict": Verdict.HELD},
+        {"doubt": "PID 4711 runs under several uids"},
     )
-
-    assert all(difference(STUCK, now) for now in changed)
+    free = LockEvidence(Verdict.FREE, reason="no lock file")
+    for now in (*(STUCK._replace(**change) for change in changes), free):  # type: ignore[arg-type]
+        assert difference(STUCK, now), now
     assert not difference(STUCK, STUCK._replace(age=2880.0, reason="silent for 2880 s"))
 
 
@@ -194,7 +189,7 @@ async def test_a_withdrawn_plan_does_not_come_back(tmp_path: Path) -> None:
     another one, and what was typed is dropped, also when the first one is seen again.
     """
     trace, evidence = tmp_path / "trace", [STUCK]
-    async with a_deck(look=lambda: evidence[-1], recover=leaves_a_trace(trace)) as desk:
+    async with a_desk(locked(lambda: evidence[-1], leaves_a_trace(trace))) as desk:
         await open_lock(desk)
         await desk.press("4", "7")
         evidence.append(STUCK._replace(age=2880.0, reason="silent for 2880 s"))
@@ -208,7 +203,6 @@ async def test_a_withdrawn_plan_does_not_come_back(tmp_path: Path) -> None:
         await desk.until(lambda: "STUCK 47m  PID 4711" in desk.line("title"))
         await desk.press("1", "1", *str(PID), "y")
         assert "withdrawn" in desk.line("word")
-
     assert not trace.exists()
 
 
@@ -216,22 +210,15 @@ async def test_a_withdrawn_plan_does_not_come_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "fields", "why"),
-    [
-        ({"recover": ()}, {}, "no command is known"),
-        ({"lock": None}, {}, "this place has no lock"),
-        ({}, {"read_only": True}, "read only"),
-    ],
+    ("fields", "why"),
+    [({"recover": ()}, "no command is known"), ({"lock": None}, "this place has no lock")],
 )
-async def test_a_place_whose_lock_cannot_be_freed(
-    place: dict[str, object], fields: dict[str, Any], why: str
-) -> None:
-    """Where there is no lock, no command for it, or no right to, `U` is no hint and says why."""
-    shown = a_place(a_memory([]), **({"lock": a_stuck_lock, "recover": ("true",)} | place))
-    async with a_desk(shown, **fields) as desk:
+async def test_a_place_whose_lock_cannot_be_freed(fields: dict[str, object], why: str) -> None:
+    """Where there is no lock, or no command for it, `U` is no hint and says why."""
+    place = a_place(a_memory([]), **({"lock": a_stuck_lock, "recover": ("true",)} | fields))
+    async with a_desk(place) as desk:
         assert " U" not in desk.line("lock")
         await desk.press("U")
-
         assert why in desk.line("hints")
         assert not isinstance(desk.console.screen, LockScreen)
 
@@ -239,16 +226,14 @@ async def test_a_place_whose_lock_cannot_be_freed(
 NOTHING = {
     "nobody holds the lock": LockEvidence(Verdict.FREE, reason="no lock file"),
     "its holder is at work": STUCK._replace(verdict=Verdict.HELD, age=3.0),
-    "who holds the lock is not known": LockEvidence(
-        Verdict.UNKNOWN, reason="queue.lock: Permission denied"
-    ),
+    "who holds the lock is not known": LockEvidence(Verdict.UNKNOWN, reason="Permission denied"),
 }
 
 
 async def test_a_lock_that_needs_nothing() -> None:
     """A lock that is free, at work or unreadable is shown with its evidence, and without a plan."""
     evidence = [STUCK]
-    async with a_deck(look=lambda: evidence[-1]) as desk:
+    async with a_desk(locked(lambda: evidence[-1])) as desk:
         for why, now in NOTHING.items():
             evidence.append(now)
             await open_lock(desk)
@@ -261,7 +246,7 @@ async def test_a_lock_that_needs_nothing() -> None:
             await desk.press("escape")
 
 
-# ---- the child
+# ---- the command that frees it
 
 
 SAYS = (
@@ -271,19 +256,18 @@ SAYS = (
     ("echo half; kill -9 $$", "its command was ended by SIGKILL", "half"),
     ("printf 'a\\033]0;b\\007\\n'; exit 3", "its command ended with 3", "a\ufffd]0;b\ufffd"),
 )
-"""What a child does, what is said of it, and what of its words is shown."""
+"""A command, the outcome that is shown, and what of its output is shown."""
 
 
-async def test_what_the_child_says_is_shown(tmp_path: Path) -> None:
-    """The child's words are on screen, made safe, and what its exit code means; or that it did not
-    start.
+async def test_output_and_exit_code_of_the_command_are_shown(tmp_path: Path) -> None:
+    """The output of the command that frees a lock is on screen, without control characters, with
+    what its exit code means, or that the command did not start.
     """
     program = tmp_path / "child"
-    await asyncio.to_thread(program.write_text, "")
-    await asyncio.to_thread(program.chmod, 0o755)
-    async with a_deck(STUCK, recover=(str(program),)) as desk:
+    await off(program.touch, 0o755)
+    async with a_desk(locked(a_stuck_lock, (str(program),))) as desk:
         for script, outcome, said in SAYS:
-            await asyncio.to_thread(program.write_text, f"#!/bin/sh\n{script}\n")
+            await off(program.write_text, f"#!/bin/sh\n{script}\n")
             await open_lock(desk)
             await desk.press(*str(PID))
             await desk.sees(outcome)
@@ -295,32 +279,31 @@ async def test_what_the_child_says_is_shown(tmp_path: Path) -> None:
             await desk.press("escape")
             assert f"unlock: {outcome}" in desk.line("hints")
 
-        await asyncio.to_thread(program.unlink)
+        await off(program.unlink)
         await open_lock(desk)
         await desk.press(*str(PID))
         await desk.sees("nothing was done, its command did not start")
 
 
-@pytest.fixture
-def held_up(tmp_path: Path) -> tuple[tuple[str, ...], Path, Path]:
-    """A command that waits for the first pipe, and says so in the second when it has ended.
-
-    It says "began" if it leads a session of its own: no closing terminal ends it.
+async def test_the_command_goes_on_when_its_screen_is_left(tmp_path: Path) -> None:
+    """While the command runs Esc leads back, `U` shows it again, and its end is said. A second run
+    shows no result of the first; in a session of its own it outlives the console.
     """
     go, done = tmp_path / "go", tmp_path / "done"
-    os.mkfifo(go)
-    os.mkfifo(done)
+    await off(os.mkfifo, go)
+    await off(os.mkfifo, done)
     session = 'read pid name state parent group session rest < /proc/$$/stat; [ "$session" = $$ ]'
     script = f"{session} && echo began; read x < {go}; echo ended; echo y > {done}"
-    return ("/bin/sh", "-c", script), go, done
 
+    def finish() -> None:
+        go.write_text("x\n")
+        with done.open("rb") as end:
+            assert select.select([end], [], [], 30)[0]
+            assert end.read() == b"y\n"
 
-async def test_esc_leaves_it_running(held_up: tuple[tuple[str, ...], Path, Path]) -> None:
-    """While the child runs Esc leads back and it goes on; `U` shows it again; its end is said.
-    While the lock is freed a second time, the result of the first time is not on screen.
-    """
-    recover, go, done = held_up
-    async with a_deck(STUCK, recover=recover) as desk:
+    fresh = Recovery(("true",))
+    assert (fresh.running, fresh.lines, fresh.outcome) == (False, (), ("", ""))
+    async with a_desk(locked(a_stuck_lock, ("/bin/sh", "-c", script))) as desk:
         await open_lock(desk)
         await desk.press(*str(PID))
         await desk.sees("began")
@@ -331,7 +314,7 @@ async def test_esc_leaves_it_running(held_up: tuple[tuple[str, ...], Path, Path]
         await desk.press(*str(PID))
         assert "it runs already" in desk.page
         await desk.press("escape")
-        await asyncio.to_thread(let_go, go, done)
+        await off(finish)
         await desk.until(lambda: "unlock: the lock is free" in desk.line("hints"))
 
         await open_lock(desk)
@@ -339,35 +322,78 @@ async def test_esc_leaves_it_running(held_up: tuple[tuple[str, ...], Path, Path]
         assert "freeing the lock" in desk.line("word")
         assert "began ended" not in desk.page
         await desk.sees("began")
-        await asyncio.to_thread(let_go, go, done)
+        await off(finish)
         await desk.sees("the lock is free again", "began ended")
-
-
-async def test_it_goes_on_without_the_console(held_up: tuple[tuple[str, ...], Path, Path]) -> None:
-    """The child is in a session of its own, and outlives a console that is closed meanwhile."""
-    recover, go, done = held_up
-    async with a_deck(STUCK, recover=recover) as desk:
+        await desk.press("escape")
         await open_lock(desk)
         await desk.press(*str(PID))
         await desk.sees("began")
-
-    let_go(go, done)
-
-
-def let_go(go: Path, done: Path) -> None:
-    """Let the held-up child go on, and see that it reached its end."""
-    go.write_text("x\n")
-    with done.open("rb") as end:
-        assert select.select([end], [], [], 30)[0]
-        assert end.read() == b"y\n"
+    finish()
 
 
-def test_a_recovery_that_never_ran_has_said_nothing() -> None:
-    """Before the first run there is no line and no outcome."""
-    recovery = Recovery(("true",))
+# ---- the steps of the plan
 
-    assert not recovery.running
-    assert (recovery.lines, recovery.outcome) == ((), ("", ""))
+
+WORDS = {State.PENDING: "pending", State.ACTIVE: "work", State.HELD: "held", State.DEAD: "dlq"}
+PLAN = steps(STUCK, returns(WORDS, 1))
+TERM, KILL, ENDED = "SIGTERM to PID 4711", "SIGKILL to PID 4711", "PID 4711 has ended"
+
+
+def said(*lines: str) -> list[Said]:
+    """What the command prints, a line a second."""
+    return [Said(text, float(second)) for second, text in enumerate(lines)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "running", "words"),
+    [
+        ((), True, "to do to do to do to do to do to do"),
+        (("the lock is stuck", TERM), True, "doing to do to do to do to do to do"),
+        ((TERM, ENDED), True, "done to do to do to do to do to do"),
+        ((TERM, KILL), True, "ignored doing to do to do to do to do"),
+        ((TERM, KILL, ENDED, "SIGTERM to PID 4712"), True, "ignored done doing to do to do to do"),
+        ((TERM, ENDED, TAKEN), True, "done skipped skipped done to do doing"),
+        ((TERM, ENDED, TAKEN, "Held: x", FREED), False, "done skipped skipped done done done"),
+        ((TERM, KILL, "nothing was taken"), False, "ignored broken off skipped skipped skipped "
+         "skipped"),
+        (("SIGTERM to PID 47110",), True, "skipped skipped doing to do to do to do"),
+    ],
+)  # fmt: skip
+def test_how_far_each_step_is(lines: tuple[str, ...], running: bool, words: str) -> None:
+    """To do, doing, done, skipped or broken off: by the command's lines, and by nothing else."""
+    assert " ".join(at.progress for at in progress(PLAN, said(*lines), running)) == words
+
+
+def test_when_each_step_began() -> None:
+    """Each step shows after how many seconds it was begun, and a SIGTERM that it was ignored."""
+    at = progress(PLAN, said("the lock is stuck", TERM, KILL, ENDED, TAKEN), running=True)
+    assert [each.after for each in at] == [1.0, 2.0, None, 4.0, None, 4.0]
+    text = ["".join(text for text, _ in line) for line in progress_lines(at, 80)]
+    assert text[0].startswith("  1  ignored    +1.0s   send SIGTERM to PID 4711")
+    assert text[1].startswith("  2  done       +2.0s   send SIGKILL")
+    assert max(map(len, text)) <= 80
+
+
+def test_without_a_holder_there_are_two_steps_and_in_doubt_none() -> None:
+    """Where no process is to be signalled the lock is taken over, and the tasks are given back;
+    where it is in doubt which one is, there is no plan.
+    """
+    stale = STUCK._replace(verdict=Verdict.STALE, reason="PID 4711 is gone")
+    plan = steps(stale, returns(WORDS, 0))
+    assert [step.words for step in plan] == [
+        "take over the lock file in place: PID 4711 is gone",
+        "tasks in work fail once: to pending, after their last attempt to dlq",
+    ]
+    assert [at.progress for at in progress(plan, said(TAKEN, FREED), False)] == [Progress.DONE] * 2
+    assert steps(STUCK._replace(doubt="it is PID 1"), returns(WORDS, 1)) == ()
+
+
+def test_the_command_that_is_shown_asks_for_the_pid_itself() -> None:
+    """It does the same and holds the same tasks, without the words that answer for the operator."""
+    command = recover_command("/q")
+    assert ladder.twin(command) == "spooldeck --root /q queue recover"
+    assert ladder.twin(command, ["a"]) == "spooldeck --root /q queue recover --hold a"
+    assert "--yes" not in ladder.twin(("recover", "--yes", "--seen"))
 
 
 # ---- how it looks
@@ -376,7 +402,7 @@ def test_a_recovery_that_never_ran_has_said_nothing() -> None:
 async def test_the_list_names_the_key() -> None:
     """The lock line says `U unlock` where a plan can be had, and `U why` where only doubts can."""
     evidence = [STUCK]
-    async with a_deck(look=lambda: evidence[-1]) as desk:
+    async with a_desk(locked(lambda: evidence[-1])) as desk:
         for size, unlock, why in (((80, 24), "U unlock", "U why"), ((40, 10), " U", " U")):
             await desk.pilot.resize_terminal(*size)
             for now, key in (
@@ -386,16 +412,16 @@ async def test_the_list_names_the_key() -> None:
             ):
                 evidence.append(now)
                 await desk.until(lambda: desk.console.here.signs.lock == evidence[-1])
+                await desk.until(lambda: now.verdict in desk.line("lock"))  # noqa: B023
                 await desk.until(lambda: desk.line("lock").endswith(key))  # noqa: B023
                 assert len(desk.line("lock")) <= size[0]
-                assert now.verdict in desk.line("lock")
 
 
 async def test_what_matters_is_seen_first() -> None:
     """At 120x40 all of it is seen, at 80x24 verdict, plan, tasks in work, scope and question; at
     40x10 the verdict, its process, and the question are whole, and the rest is below.
     """
-    async with a_deck(STUCK, size=(120, 40)) as desk:
+    async with a_desk(locked(a_stuck_lock), size=(120, 40)) as desk:
         screen = await open_lock(desk)
         await desk.sees("no log speaks of it")
         assert screen.query_one("#text", LongText).below == 0
@@ -416,3 +442,188 @@ async def test_what_matters_is_seen_first() -> None:
         assert desk.line("word") == " type the PID: [ ____ ]"
         await desk.press("G")
         assert desk.line("scope") == " scope: PID 4711; 1 in active"
+
+
+# ---- with a real worker, and its tasks one by one
+
+
+HANGS = "handlers: {report: {command: [/bin/sleep, '600'], timeout: 5000}}\nqueue: {syslog: ''}\n"
+TAKER = """
+import signal, sys
+from engine import locks
+lock = locks.acquire(sys.argv[1], 1200.0)
+print("held", flush=True)
+while True:
+    signal.pause()
+"""
+"""A worker that has taken the lock, and no task yet."""
+
+
+@pytest.fixture
+def reports(tmp_path: Path) -> Path:
+    """A queue on disk of three reports, whose handler never ends."""
+    root = tmp_path / "mail.out"
+    make_spool(root, [])
+    root.with_suffix(".yaml").write_text(HANGS)
+    (root / "log" / "queue.log").write_text("")
+    for number in range(3):
+        created = time.time() - 7200 + number
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(created))
+        task = replace(a_task(number), id=f"{stamp}-report-{number:08x}", created=created)
+        put_file(root, replace(task, kind="report", due=0.0, error="", attempts=0))
+    return root
+
+
+def in_work(root: Path) -> list[str]:
+    """Ids of the tasks in work."""
+    return sorted(path.stem for path in (root / "queue" / "work").glob("*.task"))
+
+
+def accept(root: Path, id: str) -> None:
+    """Let the log say that a task's mail was accepted."""
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime())
+    with (root / "log" / "queue.log").open("a") as log:
+        log.write(f"[{stamp}] [INFO] {id}: 250 2.0.0 Ok: queued as 4F2A\n")
+
+
+def programs_of(pid: int) -> list[int]:
+    """The programs of a worker: the children of its supervisors."""
+
+    def children_of(pid: int) -> list[int]:
+        threads = Path(f"/proc/{pid}/task").iterdir()
+        return [int(child) for t in threads for child in (t / "children").read_text().split()]
+
+    return [program for supervisor in children_of(pid) for program in children_of(supervisor)]
+
+
+@pytest.fixture
+def hung(reports: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A real worker with a real handler that hangs; the worker is stopped by a signal."""
+    argv = [sys.executable, "-m", "tui.cli", "--root", str(reports)]
+    argv += ["--config", str(reports.with_suffix(".yaml")), "queue", "work"]
+    with (reports / "worker.out").open("wb") as said:
+        worker = subprocess.Popen(argv, stdout=said, stderr=said, start_new_session=True)
+        pidfd = os.pidfd_open(worker.pid)
+        log = reports / "log" / "queue.log"
+        for _ in range(1500):
+            if b"Executing" in log.read_bytes() and programs_of(worker.pid):
+                break
+            assert not has_ended(pidfd, 0.02), (reports / "worker.out").read_text()
+        os.close(pidfd)
+    (handler,) = programs_of(worker.pid)
+    os.kill(worker.pid, signal.SIGSTOP)
+    os.waitpid(worker.pid, os.WUNTRACED)
+    pidfd = os.pidfd_open(handler)
+    yield worker
+    worker.kill()
+    worker.wait()
+    with suppress(ProcessLookupError):  # as it should be: it was ended
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    os.close(pidfd)
+
+
+@pytest.mark.deep
+async def test_a_stuck_lock_is_freed_in_two_keys_and_the_pid(
+    reports: Path, hung: subprocess.Popen[bytes]
+) -> None:
+    """From the overview to freed: `U`, `!` and the PID; the stopped worker and its handler end,
+    and what the log says was accepted is held, so that it does not happen twice.
+    """
+    (handler,), (id,) = programs_of(hung.pid), in_work(reports)
+    accept(reports, id)
+    place = await off(wired, reports, HANGS, 2820)
+    async with a_desk(
+        place, size=(120, 40), start_armed=False, clock=time.time, first=keys.OVERVIEW
+    ) as desk:
+        await desk.opens(OverviewScreen)
+        await desk.opens(LockScreen, "U")
+        await desk.sees(
+            "STUCK (sure): no sign of life from PID",
+            *("is stopped by a signal and does nothing", "is stopped by a signal"),
+            *(f"PID {handler} /bin/sleep 600, ", "queue/work", "ago; limit 20 min without one"),
+            *("as the lock says: it took it", "250 2.0.0 Ok: queued as 4F2A"),
+            *("it was accepted, a repeat would be a duplicate", f"queue recover --hold {id}"),
+            *("2 due, the oldest 2 h old", "1 task in work to held: accepted by the log"),
+        )
+        await desk.press("!", *str(hung.pid))
+        await desk.sees("1 doing +")
+        await desk.sees("the lock is free again", "1 attempt counted")
+
+        assert hung.wait() == -signal.SIGKILL  # stopped, it could not heed SIGTERM
+        shown = re.findall(r"(?m)^  \d  (\w+)", desk.text)
+        await desk.until(lambda: "FREE" in desk.line("title"))
+    assert shown.pop(2) in ("done", "skipped")  # its handler may have ended by itself by then
+    assert shown == ["ignored", *["done"] * 4]
+    assert not (reports / "run" / "queue.lock").exists()
+    left = await left_in(reports)
+    assert left.pop(id) == (State.HELD, 1)
+    assert set(left.values()) == {(State.PENDING, 0)}
+
+
+async def abandoned(root: Path, start: Starter, amount: int) -> list[str]:
+    """Tasks in work whose worker was killed."""
+    holder = await off(start, HOLDER.replace('"holder", 1', f'"holder", {amount}'), str(root))
+    holder.kill()
+    await off(holder.wait)
+    assert len(in_work(root)) == amount
+    return in_work(root)
+
+
+ENDS = (
+    (1, "H", State.HELD, "held"),
+    (0, "L", State.PENDING, "released"),
+    (2, "K", State.DEAD, "killed"),
+)
+"""A task, the key for it, where it ends, and the word for that."""
+
+
+async def test_an_abandoned_task_goes_where_a_key_sends_it(reports: Path, start: Starter) -> None:
+    """Once its worker is gone, H parks a task in work, L gives it back and K gives it up; the
+    attempt counts, the others stay, and the plan says what is recommended.
+    """
+    ids = await abandoned(reports, start, 3)
+    accept(reports, ids[1])
+    wanted = dict.fromkeys(ids, (State.ACTIVE, 0))
+    async with a_desk(await off(wired, reports), clock=time.time, size=(120, 40)) as desk:
+        await open_lock(desk)
+        await desk.sees("STALE (sure): PID", "HOLD: accepted")
+        for number, key, state, past in ENDS:
+            desk.picker.put_on(ids[number])
+            await desk.until(lambda: desk.line("scope").endswith(ids[number][-17:]))  # noqa: B023
+            while not isinstance(desk.console.screen, PlanScreen):  # the rows moved just now
+                await desk.press(key)
+                await desk.pilot.pause(0.05)
+            await desk.sees(f"row {ids[number]}", "1 of work -> ")  # counted, so a key applies
+            if key == "H":
+                await desk.sees("Recommended: hold it: it was accepted")
+            await desk.press("y")
+            await desk.sees(f"1 {past}", "all accounted for")
+            wanted[ids[number]] = (state, 1)
+            assert await left_in(reports) == wanted
+            await desk.opens(LockScreen, "escape")
+
+
+async def test_no_task_in_work_is_touched_while_a_worker_has_the_lock(
+    reports: Path, start: Starter
+) -> None:
+    """The lock is examined again when a plan is applied: a worker that took it meanwhile keeps its
+    task. From then on it is listed, and its keys say why they do nothing.
+    """
+    (id,) = await abandoned(reports, start, 1)
+    async with a_desk(await off(wired, reports), clock=time.time, size=(120, 40)) as desk:
+        await open_lock(desk)
+        await desk.sees("STALE (sure): PID")
+        await desk.opens(PlanScreen, "L")
+        await desk.sees(f"row {id}", "1 of work -> pending")  # counted, so a key applies
+        taker = await off(start, TAKER, str(reports / "run" / "queue.lock"))
+        await desk.press("y")
+        await desk.sees("1 failed", f"PID {taker.pid} has the lock, nothing in work is abandoned")
+        await desk.opens(LockScreen, "escape")
+
+        await desk.sees("1 task in work; its worker lives")
+        for key, verb in (("H", "hold"), ("L", "release"), ("K", "kill")):
+            assert f" {key} {verb}" not in desk.line("hints")
+            await desk.press(key)
+            await desk.sees(f"{verb}: PID {taker.pid} has the lock, nothing in work is aband")
+            assert isinstance(desk.console.screen, LockScreen)
+    assert in_work(reports) == [id]
