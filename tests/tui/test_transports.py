@@ -1,4 +1,4 @@
-"""The transports' screen and its plain twin: a folder is changed, and what is shown follows."""
+"""The transports' screen and its plain twin; S suspends a transport, M sends a test mail by it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,16 +26,22 @@ from engine.transports import (
     settled,
 )
 from tests.engine.test_transports import attempt, given_up, missed, prom, sent
-from tests.tui.desks import Desk, a_desk, words
-from tests.tui.mailrooms import Mailroom
+from tests.tui.desks import Desk, a_desk, clock_of, words
+from tests.tui.mailrooms import SAYS, Mailroom
 from tests.tui.queues import Run
-from tests.tui.spools import Clock, disk_place, make_spool, some_tasks
+from tests.tui.spools import Clock, a_task, disk_place, make_spool
 from tui import keys
+from tui.screens.ask import AskScreen
 from tui.screens.face import Target
 from tui.screens.failures import FailuresScreen
 from tui.screens.log import LogScreen
+from tui.screens.overview import OverviewScreen
+from tui.screens.suspend import SuspendScreen
 from tui.screens.transports import TransportsScreen
+from tui.screens.trial import TrialScreen
+from tui.trial import wrong_address
 from tui.views import beside
+from tui.views import suspending as suspend_view
 from tui.views import transports as view
 from tui.widgets.lines import LongText
 from tui.widgets.log_lines import LogLines
@@ -44,16 +51,14 @@ RED = "\x1b[31mred"
 
 
 class Mail:
-    """A spool that sends mail."""
+    """A spool that sends mail; `routes` says whether it is known by which transports."""
 
-    def __init__(self, root: Path) -> None:
-        make_spool(root, some_tasks(4, 0, 0))
+    def __init__(self, root: Path, *, routes: bool = True) -> None:
+        make_spool(root, [a_task(number, kind="mail_send") for number in range(3)])
+        self.root, self.routes, self.clock = root, routes, Clock(NOW)
         self.log, self.prom = root / "log" / "mail.log", root / "metrics" / "mail.prom"
         self.prom.unlink()
-        self.clock = Clock(NOW)
-        place = disk_place(root, clock=self.clock)
         self.room = Mailroom(root, self.clock)
-        self.place = place._replace(logs=(*place.logs, str(self.log)))
 
     def say(self, *lines: str) -> None:
         """Add lines to the log."""
@@ -76,22 +81,39 @@ class Mail:
 
     @asynccontextmanager
     async def screen(
-        self, size: tuple[int, int] = (80, 24), *, routes: bool = True
+        self, *keys_pressed: str, on: str = "", says: str = SAYS, **fields: Any
     ) -> AsyncIterator[Desk]:
-        """The transports' screen; with `routes` it is known by which transports mail goes."""
-        place = self.place._replace(mail=self.room.desk()) if routes else self.place
-        async with a_desk(place, size=size, clock=self.clock) as desk:
+        """The transports' screen, with the cursor `on` one of them; then keys are pressed."""
+        place = disk_place(self.root, "here", self.clock)
+        place = place._replace(logs=(*place.logs, str(self.log)), command=("spooldeck",))
+        if self.routes:
+            place = place._replace(mail=self.room.desk(says))
+        async with a_desk(place, clock=self.clock, **fields) as desk:
             await desk.until(lambda: desk.console.lives[0].looked)
             desk.console.goto(Target(keys.TRANSPORTS))
             screen = await desk.opens(TransportsScreen)
             await desk.until(lambda: screen.query(LongText) and screen.query_one(LongText).lines)
+            if on:
+                await desk.until(lambda: on in desk.rows)
+                desk.picker.put_on(on)
+            await desk.press(*keys_pressed)
             yield desk
 
 
 @pytest.fixture
 def mail(tmp_path: Path) -> Mail:
     """Postfix sends; curl fails."""
-    made = Mail(tmp_path)
+    return failing(Mail(tmp_path))
+
+
+@pytest.fixture
+def unrouted(tmp_path: Path) -> Mail:
+    """The same, and it is not known by which transports mail goes."""
+    return failing(Mail(tmp_path, routes=False))
+
+
+def failing(made: Mail) -> Mail:
+    """Let postfix send, and curl fail."""
     made.say(attempt(300), sent(300), attempt(20), sent(20))
     made.say(attempt(200, "curl"), given_up(199, "connect_timeout mx7.example.net 25", "curl"))
     return made
@@ -102,12 +124,15 @@ def below(desk: Desk) -> str:
     return words(desk.console.screen.query_one(LongText).lines)
 
 
-async def test_each_transport_is_a_row_with_a_detail(mail: Mail) -> None:
+# ---- the screen
+
+
+async def test_each_transport_is_a_row_with_a_detail(unrouted: Mail) -> None:
     """Right after the start the windows are there, from the log; the cursor decides of which one,
-    and stays with it when rows come above or below.
+    and stays with it when rows come above or below. A long detail is reached by PgDn.
     """
-    mail.count({"postfix": (120, 118, 2), "sendmail": (0, 0, 0)})
-    async with mail.screen(routes=False) as desk:
+    unrouted.count({"postfix": (120, 118, 2), "sendmail": (0, 0, 0)})
+    async with unrouted.screen() as desk:
         assert [row.key for row in desk.picker.rows] == ["curl", "postfix", "sendmail"]
         assert "curl: failing, 100% failed in 10m" in below(desk)
         assert "      1 100%  ################## connect_timeout <host> #" in below(desk)
@@ -119,23 +144,28 @@ async def test_each_transport_is_a_row_with_a_detail(mail: Mail) -> None:
         assert " all       120     118       2" in below(desk)
         assert "last sent    09:39:40Z (just now)" in below(desk)
 
-        mail.say(attempt(0, "alpha"), given_up(0, "550 no", "alpha"))
+        unrouted.say(attempt(0, "alpha"), given_up(0, "550 no", "alpha"))
         await desk.until(lambda: "alpha" in desk.rows)
         assert [row.key for row in desk.picker.rows] == ["curl", "alpha", "postfix", "sendmail"]
         assert desk.picker.key == "postfix"
 
+        unrouted.say(*(attempt(5) + given_up(5, f"{c * 9} is down") for c in "abcdefghij"))
+        await desk.until(lambda: "PgDn" in desk.line("word"))
+        await desk.press("pagedown", "pagedown")
+        await desk.until(lambda: "PgDn" not in desk.line("word"))
+        assert desk.console.screen.query_one(LongText).below == 0
+        assert desk.picker.key == "postfix"
 
-async def test_the_screen_changes_when_a_file_does(mail: Mail) -> None:
+
+async def test_the_screen_changes_when_a_file_does(unrouted: Mail) -> None:
     """A mail that is sent heals; counters that begin again and a log that rotates lose nothing."""
-    async with mail.screen(routes=False) as desk:
+    mail = unrouted
+    async with mail.screen() as desk:
         assert "! curl           failing        1      0      1  100%" in desk.rows
-
         mail.log.rename(mail.log.with_suffix(".log.1"))
         mail.say(*(attempt(0, "curl") + sent(0, "curl") for _ in range(2)), attempt(0, "msmtp"))
-        await desk.until(
-            lambda: "  curl           ok             3      2      1   33%" in desk.rows
-        )
-        await desk.until(lambda: "msmtp" in desk.rows)
+        healed = "  curl           ok             3      2      1   33%"
+        await desk.until(lambda: healed in desk.rows and "msmtp" in desk.rows)
 
         mail.count({"exim": (9, 9, 0)}, ago=1)
         await desk.until(lambda: "exim" in desk.rows)
@@ -145,26 +175,13 @@ async def test_the_screen_changes_when_a_file_does(mail: Mail) -> None:
         await desk.until(lambda: " all         1       0       1" in below(desk))
 
 
-async def test_what_is_below_is_reached_by_pages(mail: Mail) -> None:
-    """A detail that is longer than its pane is said to be, and PgDn shows the rest of it."""
-    mail.say(*(attempt(5) + given_up(5, f"{c * 9} is down") for c in "abcdefghij"))
-    async with mail.screen(routes=False) as desk:
-        await desk.until(lambda: "PgDn" in desk.line("word"))
-        before = desk.picker.key
-
-        await desk.press("pagedown", "pagedown")
-        await desk.until(lambda: "PgDn" not in desk.line("word"))
-        assert desk.console.screen.query_one(LongText).below == 0
-        assert desk.picker.key == before
-
-
 async def test_each_says_whether_it_is_used_and_why_not(mail: Mail) -> None:
     """Transports never used have a row, too; a suspended one keeps its figures, and its detail says
     by whom, and why. The spool has so many mails, or why that is not known.
     """
     halted = ("postfix", NOW - 7200, "ben", f"relay {RED} moves")
     await asyncio.to_thread(mail.room.suspensions.suspend, *halted)
-    async with mail.screen((80, 40)) as desk:
+    async with mail.screen(size=(80, 40)) as desk:
         await desk.until(lambda: "suspended" in desk.rows)
         listed = {row.split()[0]: row for row in desk.rows.replace("!", " ").splitlines()}
         assert [*listed] == ["curl", "postfix", "sendmail", "exim", "msmtp", "mailx"]
@@ -211,7 +228,7 @@ async def test_it_is_said_why_mail_goes_by_none(
 ) -> None:
     """No transport that could be used, or one that is forced: both are said, not guessed."""
     mail.room.forced, mail.room.here = forced, here
-    async with mail.screen((120, 40)) as desk:
+    async with mail.screen(size=(120, 40)) as desk:
         await desk.until(lambda: why in below(desk))
         assert said in desk.line("word")
 
@@ -230,7 +247,12 @@ async def test_the_last_errors_lead_to_their_lines_in_the_log(mail: Mail) -> Non
     mail.record(70, "curl", f"rejected_550: {server}")
     mail.record(70, "curl", "after_1_retries", "spooled")
     mail.record(9000, "curl", "421 4.7.0 try later")
-    async with mail.screen((100, 50)) as desk:
+
+    def line_under_cursor(log: LogScreen) -> str:
+        here = log.query_one(LogLines).here
+        return "" if here is None else here.line.text
+
+    async with mail.screen(size=(100, 50)) as desk:
         await desk.until(lambda: "its last errors one by one" in below(desk))
         assert "09:38:50Z  rejected_550" in below(desk)
         failures = await desk.opens(FailuresScreen, "enter")
@@ -243,24 +265,25 @@ async def test_the_last_errors_lead_to_their_lines_in_the_log(mail: Mail) -> Non
 
         await desk.press("j", "j")
         log = await desk.opens(LogScreen, "enter")
-        await desk.until(lambda: "last_error=connect_timeout mx7" in cursor_of(log))
+        await desk.until(lambda: "last_error=connect_timeout mx7" in line_under_cursor(log))
         await desk.press("escape")
         await desk.until(lambda: desk.console.screen is failures)
 
 
 async def test_without_mail_it_says_why(tmp_path: Path) -> None:
     """Where there is neither metrics nor log, that is what is shown, not zeros."""
-    async with Mail(tmp_path).screen(routes=False) as desk:
+    async with Mail(tmp_path, routes=False).screen() as desk:
         await desk.until(lambda: "mail.prom  ?" in below(desk))
-
         assert "no transport is named in mail.prom" in below(desk)
         assert "mail.log   ? No such file or directory" in below(desk)
 
 
-async def test_hostile_rows_and_detail_both_have_room(mail: Mail) -> None:
+async def test_hostile_rows_and_detail_both_have_room(unrouted: Mail) -> None:
     """With many transports of hostile names rows and detail share each size, inert."""
-    mail.say(*(attempt(5, f"{RED}{n}") + given_up(5, RED * 40, f"{RED}{n}") for n in range(80)))
-    async with mail.screen((200, 60), routes=False) as desk:
+    for number in range(80):
+        name = f"{RED}{number}"
+        unrouted.say(attempt(5, name) + given_up(5, RED * 40, name))
+    async with unrouted.screen(size=(200, 60)) as desk:
         await desk.until(lambda: len(desk.picker.rows) > 20)
         for size in ((200, 60), (120, 40), (80, 24), (60, 15), (40, 12)):
             await desk.pilot.resize_terminal(*size)
@@ -272,42 +295,42 @@ async def test_hostile_rows_and_detail_both_have_room(mail: Mail) -> None:
             assert words(lines).replace("\n", "").isprintable()
 
 
-def cursor_of(log: LogScreen) -> str:
-    """The line under the cursor of the log."""
-    here = log.query_one(LogLines).here
-    return "" if here is None else here.line.text
+# ---- its lines
 
 
-def a_way(*tallies: Tally | None) -> Transport:
-    """A transport that did so in each window."""
-    shapes = (("1m", 60.0), ("10m", 600.0), ("1h", 3600.0))
+def a_way(*tallies: Tally | None, name: str = "curl") -> Transport:
+    """A transport with that tally in each window; None is not known."""
     why = "mail.log: Permission denied; mail.prom: 20s is known only"
+    shapes = (("1m", 60.0), ("10m", 600.0), ("1h", 3600.0))
     known = [
-        Window(name, seconds, tally, reason="" if tally else why)
-        for (name, seconds), tally in zip(shapes, tallies, strict=True)
+        Window(*shape, tally, reason="" if tally else why)
+        for shape, tally in zip(shapes, tallies, strict=True)
     ]
-    return Transport("curl", None, tuple(known))
+    return Transport(name, None, tuple(known))
 
 
-def test_what_is_not_known_has_its_reason() -> None:
-    """Where no source tells, there is a question mark and why, not a zero."""
+def test_an_unknown_figure_has_its_reason_and_no_number_is_cut() -> None:
+    """Where no source tells, there is a question mark and why, not a zero; at no width does a part
+    of a number stand for the number.
+    """
     lines = view.windows(a_way(None, None, Tally(1204, 1200, 4)), 80)
-
     assert words(lines).splitlines()[1:] == [
         " 1m    ?  mail.log: Permission denied; mail.prom: 20s is known only",
         " 10m   ?  mail.log: Permission denied; mail.prom: 20s is known only",
         " 1h      1,204   1,200       4     0%   20.1",
     ]
+    wide = a_way(*[Tally(31_753, 31_753, 31_753)] * 3)
+    for width in range(20, 161, 7):
+        row = words([view.row(wide, 0.5, NOW, width)])
+        assert row.count("31,753") == row.count("31,")
 
 
 def test_mail_that_found_no_transport_is_no_transport() -> None:
     """It has a row, which says what it is, but no figures of a transport, and is not counted."""
     nobody = a_way(None, Tally(0, 0, 1), Tally(0, 0, 3))._replace(name=NOBODY, settled=True)
-    curl = a_way(*[Tally(2, 2, 0)] * 3)
-
     row = words([view.row(nobody, 0.5, NOW, 120)])
-
     assert row.strip() == "none           mail that found no transport: 1 in 10m, 3 in 1h"
+    curl = a_way(*[Tally(2, 2, 0)] * 3)
     said = words([view.said(Sending(transports=(curl, nobody)), 0.5)])
     assert said.strip() == "1 transport, none failing"
 
@@ -316,9 +339,7 @@ def test_suspended_wins_over_failing_and_the_figures_stay() -> None:
     """In the table, on the overview and in the detail; so it is seen whether it still sends."""
     stopped = {"curl": Stopped("curl", NOW, "ana", "the relay moves")}
     routes = Routes(("curl",), "", {}, stopped, "", "")
-    found = Sending((a_way(*[Tally(20, 1, 19)] * 3)._replace(name="curl"),))
-
-    (curl,) = settled(found, routes).transports
+    (curl,) = settled(Sending((a_way(*[Tally(20, 1, 19)] * 3),)), routes).transports
 
     table = words([view.row(curl, 0.5, NOW, 80, routes)]).split()
     assert table[:6] == ["curl", "-", "suspended", "20", "1", "19"]
@@ -329,13 +350,162 @@ def test_suspended_wins_over_failing_and_the_figures_stay() -> None:
     assert "none failing" in words([view.said(Sending((curl,)), 0.5)])
 
 
-def test_no_number_is_cut() -> None:
-    """At no width does a part of a number stand for the number."""
-    tally = Tally(31_753, 31_753, 31_753)
-    for width in range(20, 161, 7):
-        row = words([view.row(a_way(tally, tally, tally), 0.5, NOW, width)])
+# ---- suspend and resume
 
-        assert row.count("31,753") == row.count("31,")
+
+async def test_it_is_suspended_with_a_reason_and_resumed(mail: Mail) -> None:
+    """The plan says who takes over; then the row says since when, by whom and why; S resumes. A
+    transport that only metrics know cannot be suspended.
+    """
+    async with mail.screen("S", on="postfix") as desk:
+        await desk.sees("Mail goes by curl meanwhile", "3 tasks that send mail are pending")
+        await desk.sees("spooldeck mail suspend postfix", "y to suspend postfix")
+        await desk.press("tab", *"relay", "space", *"moves", "enter")
+        await desk.sees("mail suspend postfix 'relay moves'")
+        await desk.opens(TransportsScreen, "y")
+        assert mail.room.noted == ["suspended postfix: relay moves"]
+        await desk.sees("postfix is suspended: mail goes by curl", "S resume")
+        assert "postfix        -      suspended" in desk.rows
+        await desk.sees("suspended by ana since 09:40:00Z (just now): relay moves")
+
+        await desk.opens(SuspendScreen, "S")
+        await desk.sees("Mail goes by it again", "by ana since", "y to resume postfix")
+        await desk.press("y")
+        await desk.sees("postfix is resumed: mail goes by postfix", "S suspend")
+        assert await asyncio.to_thread(mail.room.suspensions.read) == {}
+
+        mail.count({"carrier-pigeon": (1, 0, 0)})
+        await desk.until(lambda: "carrier-pigeon" in desk.rows)
+        desk.picker.put_on("carrier-pigeon")
+        await desk.until(lambda: "not one of ours" in desk.page)
+        await desk.press("S")
+        await desk.sees("carrier-pigeon: not one of ours")
+
+
+async def test_without_another_mail_waits(mail: Mail) -> None:
+    """Where none takes over, the plan says what becomes of mail, and the overview that it waits."""
+    mail.room.here = ("postfix",)
+    async with mail.screen("S", on="postfix") as desk:
+        await desk.sees("There is no other that can be used, so mail waits", "y to suspend")
+        await desk.press("y")
+        await desk.sees("postfix is suspended: mail waits")
+        clock_of(desk).now += 7200
+        desk.console.goto(Target(keys.OVERVIEW))
+        await desk.opens(OverviewScreen)
+        said = "postfix suspended by ana for 2h00m, mail waits"
+        await desk.until(lambda: said in [alert.words for alert in desk.console.here.alerts])
+
+
+async def test_of_two_that_suspend_it_the_first_wins(mail: Mail) -> None:
+    """Suspended by another process since the last look: its reason stays, and that is said."""
+    async with mail.screen("S", on="postfix") as desk:
+        screen = await desk.opens(SuspendScreen)
+        await desk.sees("y to suspend postfix")
+        await asyncio.to_thread(mail.room.suspensions.suspend, "postfix", NOW, "ben", "mine")
+        screen.action_yes()  # before the next look at the files
+        await desk.sees("not done: postfix was suspended meanwhile")
+        left = await asyncio.to_thread(mail.room.suspensions.read)
+        assert left["postfix"].why == "mine"
+
+
+PROGRAM = "mail_send tasks run the configured program, which picks its transport itself"
+
+
+@pytest.mark.parametrize(
+    ("delivers", "said", "unsaid", "waits"),
+    [
+        (True, "mail waits: its tasks stay", "spooldeck sends", "mail waits"),
+        (False, PROGRAM, "mail waits", "mail that spooldeck sends waits"),
+    ],
+)
+def test_the_plan_promises_only_what_spooldeck_decides(
+    delivers: bool, said: str, unsaid: str, waits: str
+) -> None:
+    """Of tasks that a configured program sends, it says that they are that program's; one task is
+    counted in the singular.
+    """
+    before = Routes(("postfix",), "postfix")
+    after = Routes(("postfix",), stopped={"postfix": Stopped("postfix", NOW, "ana")})
+    lines = suspend_view.plan("postfix", before, after, delivers, 1, NOW, 100)
+    plan = " ".join(words(lines).split())
+    assert said in plan
+    assert unsaid not in plan
+    assert "1 task that sends mail is pending now" in plan
+    assert suspend_view.result("postfix", after, delivers) == f"postfix is suspended: {waits}"
+
+
+# ---- test mails
+
+FAILS = "import sys; print('\x1b[31mconnect_refused'); sys.exit(1)"
+HANGS = "import time; print('connecting', flush=True); time.sleep(60)"
+
+
+async def test_a_test_mail_shows_what_its_command_says(mail: Mail) -> None:
+    """It goes to the configured recipient, by the transport under the cursor and no other; with
+    that transport suspended as well, and only once.
+    """
+    await asyncio.to_thread(mail.room.suspensions.suspend, "postfix", NOW, "ben", "")
+    async with mail.screen("M", on="postfix") as desk:
+        await desk.sees(
+            "One mail to admin@example.com: by postfix, and by no other.",
+            "postfix is suspended: this mail goes by it all the same",
+            "mail test --transport postfix admin@example.com",
+        )
+        await desk.press("y")
+        await desk.sees("asking --transport postfix admin@example.com")
+        await desk.sees("postfix has taken it; whether it arrives is for its reader")
+        await desk.press("y")
+        await desk.sees("this one was sent: Esc, then M makes another")
+
+
+async def test_another_address_is_named(mail: Mail) -> None:
+    """Without a configured recipient it is asked for; what is no address is not taken. An exit
+    code decides how it ended, and what the command said is inert.
+    """
+    mail.room.recipient = ""
+    async with mail.screen("M", on="postfix", says=FAILS) as desk:
+        await desk.opens(AskScreen, *"eva", "enter")
+        await desk.opens(TrialScreen, "@", *"x.example", "enter")
+        await desk.sees("One mail to eva@x.example")
+        await desk.press("y")
+        said = "not sent by postfix: its command ended with 1"
+        await desk.sees(said, "\ufffd[31mconnect_refused")
+        await desk.press("escape")
+        await desk.sees("test mail: not sent by postfix")
+
+
+async def test_the_console_does_not_wait_for_a_test_mail(mail: Mail) -> None:
+    """While it runs the screen can be left, and M shows how it goes; no second one is begun."""
+    async with mail.screen("M", on="postfix", says=HANGS) as desk:
+        await desk.opens(TrialScreen)
+        await desk.press("y")
+        await desk.sees("connecting", "it is being sent")
+        await desk.opens(TransportsScreen, "escape")
+        await desk.opens(TrialScreen, "j", "M")
+        await desk.sees("connecting", "test mail by postfix")
+        await desk.press("y")
+        await desk.sees("a test mail is being sent: wait")
+
+
+@pytest.mark.parametrize("here", [("postfix", "curl"), ("curl",)])
+async def test_a_transport_that_is_not_used_can_be_tried(mail: Mail, here: tuple[str, ...]) -> None:
+    """The configuration forces curl: postfix is only not chosen, or it is not installed either."""
+    mail.room.forced, mail.room.here = "curl", here
+    async with mail.screen("M", on="postfix") as desk:
+        await desk.opens(TrialScreen)
+        await desk.sees("postfix is not used, curl is forced", "goes by it all the same")
+        absent = "It will hardly go: no postfix is installed" in desk.page
+        assert absent is ("postfix" not in here)
+
+
+def test_only_one_address_is_taken() -> None:
+    """Neither an option nor two addresses become words of a command."""
+    wrong = ["", "  ", "-oX/tmp/x@example.com", "a b@example.com", "admin", "a@example.com\x1b"]
+    assert all(map(wrong_address, wrong))
+    assert not any(map(wrong_address, ["admin@example.com", "root@mx1"]))
+
+
+# ---- the plain twin
 
 
 def test_the_plain_twin_prints_the_same(tmp_path: Path, spooldeck: Run) -> None:
@@ -344,17 +514,15 @@ def test_the_plain_twin_prints_the_same(tmp_path: Path, spooldeck: Run) -> None:
     shift = NOW - time.time()
     mail.say(attempt(shift + 50, RED), given_up(shift + 49, "550 5.1.1 user unknown", RED))
     mail.count({RED: (7, 5, 2)})
-
-    plain = spooldeck("transports", str(tmp_path / "spool"))
-    told = spooldeck("transports", str(tmp_path / "spool"), "--json")
+    plain, told = (spooldeck("transports", str(mail.root), *words) for words in ([], ["--json"]))
 
     assert (plain.returncode, told.returncode) == (1, 1), plain.stderr
     assert "\ufffd[31mred: failing, 100% failed in 10m" in plain.stdout
     assert "\x1b" not in plain.stdout + told.stdout
     ways = json.loads(told.stdout)["transports"]
-    way = next(way for way in ways if way["transport"] == RED)
+    (way,) = [way for way in ways if way["transport"] == RED]
     assert {other["used"] for other in ways if other != way} == {"barred"}
-    assert (way["transport"], way["state"], way["used"]) == (RED, "failing", "-")
+    assert (way["state"], way["used"]) == ("failing", "-")
     assert way["totals"] == {"attempts": 7, "success": 5, "failures": 2}
     assert way["windows"]["1h"]["failed_share"] == 1.0
     assert way["errors"][0]["pattern"] == "550 5.1.1 user unknown"
@@ -362,16 +530,15 @@ def test_the_plain_twin_prints_the_same(tmp_path: Path, spooldeck: Run) -> None:
 
 def test_the_plain_twin_says_by_which_transport_mail_goes(tmp_path: Path, spooldeck: Run) -> None:
     """In words and in JSON: nothing here is forced but `none`, and postfix is suspended. Nothing
-    fails: 0; and what is not known is null, with its reason.
+    fails: 0; and what is not known is null, with its reason. Where the suspensions cannot be read
+    that is the first line, and the exit code is 1.
     """
     mail = Mail(tmp_path / "spool")
     mail.count({"postfix": (7, 7, 0)})
-    desk = tmp_path / "spool" / "queue" / ".spooldeck"
-    desk.mkdir()
-    Suspensions(str(desk / "suspended")).suspend("postfix", NOW - 60, "ben", RED)
-
-    plain = spooldeck("transports", str(tmp_path / "spool"))
-    ended = spooldeck("transports", str(tmp_path / "spool"), "--json")
+    suspended = mail.root / "queue" / ".spooldeck" / "suspended"
+    suspended.parent.mkdir()
+    Suspensions(str(suspended)).suspend("postfix", NOW - 60, "ben", RED)
+    plain, ended = (spooldeck("transports", str(mail.root), *words) for words in ([], ["--json"]))
 
     assert (plain.returncode, ended.returncode) == (0, 0), plain.stderr
     assert "suspended by ben since" in plain.stdout
@@ -386,17 +553,8 @@ def test_the_plain_twin_says_by_which_transport_mail_goes(tmp_path: Path, spoold
     unknown = ways["postfix"]["windows"]["10m"]["unknown"]
     assert "mail.log: No such file or directory" in unknown
 
-
-def test_the_plain_twin_begins_with_unreadable_suspensions(tmp_path: Path, spooldeck: Run) -> None:
-    """The first line says that nothing is known of what is suspended; the exit code is 1."""
-    Mail(tmp_path / "spool")
-    desk = tmp_path / "spool" / "queue" / ".spooldeck"
-    desk.mkdir()
     for since in ("9" * 400, "NaN", "1e300"):
-        entry = f'{{"postfix": {{"since": {since}, "who": "ben", "why": ""}}}}'
-        (desk / "suspended").write_text(entry)
-
-        plain = spooldeck("transports", str(tmp_path / "spool"))
-
+        suspended.write_text(f'{{"postfix": {{"since": {since}, "who": "ben", "why": ""}}}}')
+        plain = spooldeck("transports", str(mail.root))
         assert plain.returncode == 1
         assert plain.stdout.startswith(" by what mail goes is not known:")
