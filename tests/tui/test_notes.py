@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,7 @@ from tui.screens.plan import PlanScreen
 from tui.screens.task import TaskScreen
 
 DEAD = [a_task(number, State.DEAD) for number in range(3)]
-
-Opener = Callable[..., AbstractAsyncContextManager[Desk]]
+off = asyncio.to_thread
 
 
 @pytest.fixture
@@ -34,20 +33,15 @@ def notes(tmp_path: Path) -> Notes:
     return Notes(f"{tmp_path}/queue/.spooldeck/journal", str(tmp_path), lambda: NOW)
 
 
-@pytest.fixture
-def opened(tmp_path: Path, notes: Notes) -> Opener:
-    """Opens a console on the dead-letter queue."""
-
-    @asynccontextmanager
-    async def open_it(**fields: Any) -> AsyncIterator[Desk]:
-        place = disk_place(tmp_path, "here")._replace(notes=notes, who=Who("ana"))
-        async with a_desk(place, **fields) as desk:
-            desk.console.goto(Target(keys.LIST, state=State.DEAD))
-            await loaded(desk.pilot)
-            await desk.until(lambda: task_list(desk.console).cursor.id == DEAD[0].id)
-            yield desk
-
-    return open_it
+@asynccontextmanager
+async def opened(notes: Notes, **fields: Any) -> AsyncIterator[Desk]:
+    """A console on the dead-letter queue."""
+    place = disk_place(Path(notes.folder).parents[2], "here")._replace(notes=notes, who=Who("ana"))
+    async with a_desk(place, **fields) as desk:
+        desk.console.goto(Target(keys.LIST, state=State.DEAD))
+        await loaded(desk.pilot)
+        await desk.until(lambda: task_list(desk.console).cursor.id == DEAD[0].id)
+        yield desk
 
 
 async def note(desk: Desk, text: str) -> None:
@@ -57,24 +51,23 @@ async def note(desk: Desk, text: str) -> None:
     await desk.press("enter")
 
 
-async def test_a_note_is_written_shown_and_taken_away(opened: Opener, notes: Notes) -> None:
-    """`#` on the list; it is in the row and on the task's screen, until `-` takes it away."""
-    async with opened() as desk:
+async def test_a_note_is_written_shown_and_removed(notes: Notes) -> None:
+    """`#` on the list; it is in the row and on the task's screen, until `-` removes it."""
+    async with opened(notes) as desk:
         await note(desk, "ask bob@x.net")
         await desk.sees("noted: ask ...@x.net")
         first = DEAD[0].id[-8:]
         await desk.until(
             lambda: any(row[2] == "#" for row in desk.text.splitlines() if first in row)
         )
-        (written,) = await asyncio.to_thread(notes.of, DEAD[0].id)
-
+        (written,) = await off(notes.of, DEAD[0].id)
         await desk.opens(TaskScreen, "enter")
         await desk.sees("note ask ...@x.net (ana, 09:42:08Z (just now))")
         await note(desk, "-")
         await desk.sees("its notes are taken away")
         await desk.until(lambda: "note ask" not in desk.page)
     assert (written.who, written.text) == ("ana", "ask ...@x.net")
-    assert await asyncio.to_thread(notes.noted) == frozenset()
+    assert await off(notes.noted) == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -82,44 +75,35 @@ async def test_a_note_is_written_shown_and_taken_away(opened: Opener, notes: Not
     [({"start_armed": False}, "press ! first"), ({"read_only": True}, "read only")],
     ids=["observe", "read only"],
 )
-async def test_who_only_looks_writes_none(
-    opened: Opener, notes: Notes, how: dict[str, object], words: str
-) -> None:
+async def test_a_note_needs_armed(notes: Notes, how: dict[str, object], words: str) -> None:
     """In OBSERVE and read only it is refused with the reason, and nothing is made on the disk."""
-    async with opened(**how) as desk:
+    async with opened(notes, **how) as desk:
         await desk.press("#")
-
         await desk.sees(words)
         assert not isinstance(desk.console.screen, AskScreen)
-    assert await asyncio.to_thread(notes.noted) == frozenset()
+    assert await off(notes.noted) == frozenset()
 
 
-async def test_a_purge_excludes_what_another_operator_noted(opened: Opener, notes: Notes) -> None:
-    """A note that another process writes keeps its task out of a plan made here afterwards."""
-    async with opened() as desk:
-        await asyncio.to_thread(notes.add, DEAD[1].id, "evidence, keep", "bob")
-        await desk.until(lambda: desk.console.here.noted == {DEAD[1].id})
-        await desk.opens(PlanScreen, "*", "X")
-
-        await desk.sees("1 left out: noted", "type 2 to purge 2")
-
-
-async def test_hostile_notes_are_shown_inert(opened: Opener, notes: Notes) -> None:
-    """What others put into the file reaches the screen without a control character."""
-    async with opened() as desk:
+async def test_notes_of_others_are_inert_and_exclude_from_a_purge(notes: Notes) -> None:
+    """A note that another process writes keeps its task out of a plan made here afterwards, and
+    reaches the screen without a control character.
+    """
+    async with opened(notes) as desk:
         text, who = "\x1b]52;c;evil\x07[bold]\u202e", "b\x1b[2Job"
-        await asyncio.to_thread(notes.add, DEAD[0].id, text, who)
+        await off(notes.add, DEAD[0].id, text, who)
+        await desk.until(lambda: desk.console.here.noted == {DEAD[0].id})
+        await desk.opens(PlanScreen, "*", "X")
+        await desk.sees("1 left out: noted", "type 2 to purge 2")
+        await desk.press("escape")
         await desk.opens(TaskScreen, "enter")
-
         await desk.sees("]52;c;evil", "[bold]")
         assert desk.page.isprintable()
 
 
-async def test_notes_that_cannot_be_read_are_said(opened: Opener, notes: Notes) -> None:
+async def test_notes_that_cannot_be_read_are_said(notes: Notes) -> None:
     """A file of notes that may not be read is named on the task's screen."""
-    await asyncio.to_thread(os.makedirs, notes.folder)
-    await asyncio.to_thread(os.symlink, "/etc/passwd", f"{notes.folder}/notes.jsonl")
-    async with opened() as desk:
+    await off(os.makedirs, notes.folder)
+    await off(os.symlink, "/etc/passwd", f"{notes.folder}/notes.jsonl")
+    async with opened(notes) as desk:
         await desk.opens(TaskScreen, "enter")
-
         await desk.sees("note ? the notes are not read")
