@@ -1,84 +1,108 @@
-"""Places in other formats: one console, one set of commands, and settings of their own."""
+"""Places in other formats: one console, one set of commands, settings, and leases for locks."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import re
 import signal
 import sqlite3
+import sys
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engine import config, stores
 from engine.checks import ConfigError
-from engine.model import State, Task
+from engine.inspector import Inspector
+from engine.model import Lease, State, Task
 from engine.store import Unavailable
 from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.nftban import NftbanStore
 from engine.stores.zgb import ZgbStore, create
 from engine.verbs import VERBS
-from tests.tui.desks import a_desk
+from tests.tui.desks import a_desk, words
+from tests.tui.spools import PATIENCE, disk_place, some_tasks
 from tests.tui.spools import make_spool as make_queue
-from tests.tui.spools import some_tasks
 from tui import keys, live
 from tui.cli import main
 from tui.cli.console import places_of
 from tui.cli.glance import glance
 from tui.cli.sites import FORMATS, setup_for
 from tui.live import Live
-from tui.place import Facts, Place
+from tui.place import LEASES, Facts, Place
+from tui.views.task import Scene, show_command, summary
+from tui.why import reasons
 
-PEOPLE = 3
+HOUR = 3600
+NOW = int(time.time())
+"""The tests ask about moments that they name themselves; the stores have no other clock."""
+PEOPLE = 4
+FIRST, HELD = ("queue", "pending"), ("hold", "held")
+"""The words of each format for tasks that wait, and for held ones."""
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> list[str]:
-    """A Kannader spool, a ZGB database and a queue of the contract, each with something in it."""
-    spool, database, queue = tmp_path / "spool", tmp_path / "a.db", tmp_path / "mail.out"
-    make_spool(str(spool))
-    with closing(KannaderStore(str(spool))) as store:
+def spool(tmp_path: Path) -> str:
+    """A Kannader spool with one mail to two recipients."""
+    path = str(tmp_path / "spool")
+    make_spool(path)
+    with closing(KannaderStore(path)) as store:
         store.enqueue("me@here.example", ["a@one.example", "b@two.example"], [b"Hi\r\n"])
-    create(str(database))
-    now = int(time.time())
-    with closing(sqlite3.connect(database)) as db:
-        for number in range(1, PEOPLE + 1):
+    return path
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> str:
+    """A mail queue whose keys, ids and due times are each in an order of their own; it sends."""
+    path = str(tmp_path / "a.db")
+    create(path)
+    insert = "INSERT INTO mail_queue(registration_number, mail_type, next_attempt_at)"
+    with closing(sqlite3.connect(path)) as db, db:
+        for number, due in ((10, 30), (9, 60), (11, 40), (16, 20)):
             db.execute("INSERT INTO registrations(number) VALUES (?)", (number,))
-            db.execute(
-                "INSERT INTO mail_queue(registration_number, mail_type, next_attempt_at)"
-                " VALUES (?, 'user', ?)",
-                (number, now - 60),
-            )
+            db.execute(f"{insert} VALUES (?, 'user', ?)", (number, NOW - due))
         db.execute("INSERT INTO config VALUES ('mailQueueEnabled', '1')")
-        db.commit()
-    make_queue(queue, some_tasks())
-    return [str(spool), str(database), str(queue)]
+    return path
 
 
-def counted(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+@pytest.fixture
+def places(spool: str, database: str, tmp_path: Path) -> list[str]:
+    """A Kannader spool, a ZGB database and a queue of the contract, each with something in it."""
+    make_queue(tmp_path / "mail.out", some_tasks())
+    return [spool, database, str(tmp_path / "mail.out")]
+
+
+def places_at(*paths: str) -> list[Place]:
+    """Places as the console gets them."""
+    return places_of(setup_for(config.Config(), "", {}), paths)
+
+
+async def handled(path: str) -> Place:
+    """A place with a worker that has a handler for each kind, and can send."""
+    (place,) = await asyncio.to_thread(places_at, path)
+    return place._replace(handled=None, shut=None)
+
+
+def counted(argv: Sequence[str], capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
     """The lines of JSON that a command prints."""
     capsys.readouterr()
-    main(words)
+    main(argv)
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-@pytest.fixture
-def opened(places: list[str]) -> list[Place]:
-    """The same, as the console is told of them."""
-    return places_of(setup_for(config.Config(), "", {}), places)
-
-
-async def test_one_console_shows_all_three(
-    places: list[str], opened: list[Place], tmp_path: Path
-) -> None:
+async def test_one_console_shows_all_three(places: list[str], tmp_path: Path) -> None:
     """Each is a line of the overview, and opens as a queue in its store's own words. A database
     that is moved away is a line with the reason, leaves the others alone, and comes back by itself.
     """
+    opened = await asyncio.to_thread(places_at, *places)
     async with a_desk(*opened, size=(120, 40), first=keys.OVERVIEW, clock=time.time) as desk:
         await desk.sees(*(Path(place).name for place in places))
         lives, away = desk.console.lives, tmp_path / "away.db"
@@ -125,10 +149,6 @@ def test_the_same_commands_work_on_each(
     assert standing() == {waiting: amount}
 
 
-FIRST, HELD = ("queue", "pending"), ("hold", "held")
-"""What each calls what waits, and what is held."""
-
-
 def test_a_task_is_listed_noted_and_counted(
     places: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -152,8 +172,8 @@ def test_what_only_a_queue_of_the_contract_has_is_refused_elsewhere(
 ) -> None:
     """In one line that says what the place is, and nothing is touched."""
     for place, title in zip(places[:2], ("a Kannader spool", "a ZGB mail queue"), strict=True):
-        for words in (["work"], ["process-next"], ["dlq", "list"], ["add", "job"]):
-            assert main(["queue", *words, "--root", place]) != 0
+        for verb in (["work"], ["process-next"], ["dlq", "list"], ["add", "job"]):
+            assert main(["queue", *verb, "--root", place]) != 0
             said = capsys.readouterr().err
             assert title in said
             assert said.count("\n") == 1
@@ -186,19 +206,17 @@ def test_settings_that_cannot_be_meant_are_said(places: list[str], tmp_path: Pat
 
 
 def test_old_things_leave_the_trash_of_every_format(places: list[str]) -> None:
-    """What was purged longer ago than the setting says is deleted for good, and nothing else."""
-    for place in places[:2]:
+    """A task purged longer ago than the setting says is deleted for good, and nothing else."""
+    for place, waiting, amount in zip(places[:2], FIRST, (2, PEOPLE), strict=True):
+        main(["purge", place, "--state", waiting, "--all-odd", "--apply", str(amount)])
         setup = setup_for(config.Config(), place, {})
         with closing(setup.store()) as store:
-            waiting = [t for t in store.look({"queue", "pending"}) if isinstance(t, Task)]
-            words = ["purge", place, "--state", FIRST[places.index(place)], "--all-odd"]
-            main([*words, "--apply", str(len(waiting))])
             early = setup.sweep(store, time.time(), always=True)
             late = setup.sweep(store, time.time() + 25 * 3600, always=True)
-        assert (early.tasks, late.tasks) == (0, len(waiting))
+        assert (early.tasks, late.tasks) == (0, amount)
 
 
-def test_a_bug_while_a_place_is_followed_is_told(opened: list[Place]) -> None:
+def test_a_bug_while_a_place_is_followed_is_raised(spool: str) -> None:
     """A command that looks once ends with it; it does not wait for what cannot come any more."""
 
     def broken() -> object:
@@ -208,12 +226,10 @@ def test_a_bug_while_a_place_is_followed_is_told(opened: list[Place]) -> None:
         raise AssertionError("there is nothing to be told")
 
     with pytest.raises(ZeroDivisionError):
-        glance([opened[0]._replace(facts=broken)], ask)  # type: ignore[arg-type]
+        glance([places_at(spool)[0]._replace(facts=broken)], ask)  # type: ignore[arg-type]
 
 
-def test_ctrl_c_leaves_a_look_that_hangs(
-    opened: list[Place], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_ends_a_scan_that_hangs(spool: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGINT ends a command that looks at places, although what it asked has not answered yet."""
     monkeypatch.setattr(live, "PATIENCE", 0.01)
     left, answered = threading.Event(), threading.Event()
@@ -228,17 +244,16 @@ def test_ctrl_c_leaves_a_look_that_hangs(
         await asyncio.Event().wait()
 
     with pytest.raises(KeyboardInterrupt):
-        glance([opened[0]._replace(facts=hanging)], ask)
+        glance([places_at(spool)[0]._replace(facts=hanging)], ask)
 
     assert not answered.is_set()
     left.set()
 
 
-def test_a_place_that_went_away_is_unavailable(places: list[str]) -> None:
-    """What was a spool when it was named need not be one when it is opened."""
-    setup = setup_for(config.Config(), places[0], {})
-    Path(places[0], "queue").rename(Path(places[0], "away"))
-
+def test_a_place_that_went_away_is_unavailable(spool: str) -> None:
+    """A spool that is moved away after it was named raises Unavailable when it is opened."""
+    setup = setup_for(config.Config(), spool, {})
+    Path(spool, "queue").rename(Path(spool, "away"))
     with pytest.raises(Unavailable):
         setup.store()
 
@@ -265,8 +280,8 @@ def test_every_verb_is_shown_or_refused_in_a_line(
     """What a store has no state for is said: never a traceback, and nothing is changed."""
     before = counted(["queue", "list", "--root", places[at], "--json"], capsys)
     for verb in sorted({*VERBS, "replay"} - {"retry", "edit", "undo"}):
-        for words in ([], ["--id", str(before[0]["id"])], ["--id", "nobody"]):
-            code = main([verb, places[at], *words, "--dry-run"])
+        for some in ([], ["--id", str(before[0]["id"])], ["--id", "nobody"]):
+            code = main([verb, places[at], *some, "--dry-run"])
             said = capsys.readouterr()
             assert code in (0, 64), (verb, said)
             assert code == 0 or said.err.count("\n") == 1, (verb, said)
@@ -303,3 +318,255 @@ def test_what_is_refused_counts_as_nothing(
     assert "to do it" not in said
     (row,) = counted(["hold", places[0], "--state", "queue", "--dry-run", "--json"], capsys)
     assert (row["planned"], row["acted_on"]) == (2, 0)
+
+
+# ---- places without a lock: each claim is a lease
+
+
+@pytest.fixture
+def left(spool: str) -> Path:
+    """A mail that a sender took and left."""
+    mail, _ = Path(spool, "queue").iterdir()
+    return mail.rename(Path(spool, "inflight", mail.name))
+
+
+NO_TOKEN = (("mailTokens", "0"), ("mailLastRefill", str(NOW + HOUR)), ("mailMaxPerHour", "40"))
+"""An empty bucket that no clock refills while a test runs."""
+
+
+def settle(database: str, *values: tuple[str, str]) -> None:
+    """What another program sets."""
+    with closing(sqlite3.connect(database)) as db, db:
+        db.executemany("INSERT OR REPLACE INTO config VALUES (?, ?)", values)
+
+
+@asynccontextmanager
+async def following(place: Place) -> AsyncIterator[Inspector]:
+    """An inspector that has seen all of a place."""
+    inspector = Inspector(place.open)
+    async with asyncio.timeout(PATIENCE):
+        await inspector.start()
+        try:
+            await inspector.refresh()
+            yield inspector
+        finally:
+            await inspector.close()
+
+
+async def why(place: Place, id: str, now: float = NOW) -> tuple[str, ...]:
+    """What is said of one of its tasks, as the console says it."""
+    async with following(place) as inspector:
+        task = await inspector.task(id)
+        assert task is not None
+        return await reasons(inspector, place, None, task, now)
+
+
+async def test_an_empty_bucket_keeps_due_tasks(database: str, tmp_path: Path) -> None:
+    """An empty bucket keeps what is due, and says when it holds a token; with one, it does not. A
+    pause of the whole queue comes first, by its name; what an unreadable bucket holds is not
+    guessed.
+    """
+    place = await handled(database)
+    settle(database, *NO_TOKEN)
+    (empty,) = await why(place, "9-user")
+    settle(database, ("mailQueueEnabled", "0"))
+    paused = await why(place, "9-user")
+    settle(database, ("mailTokens", "3"), ("mailQueueEnabled", "1"))
+    filled = await why(place, "9-user")
+    async with following(place) as inspector:
+        task = await inspector.task("9-user")
+        assert task is not None
+        os.rename(database, tmp_path / "elsewhere")  # noqa: PTH104 - as its owner does
+        unknown = await reasons(inspector, place, None, task, NOW)
+
+    assert re.fullmatch(r"no token until (\S+ )?[0-9:]{8}Z \(in .+\)", empty)
+    assert paused[0] == "the queue is paused: mailQueueEnabled is 0"
+    assert paused[1].startswith("no token until ")
+    assert filled == ("due for 1 min, but not seen by any worker",)
+    assert unknown[0].startswith("whether there is a token is not known: ")
+
+
+async def test_tasks_that_came_due_earlier_are_first(database: str) -> None:
+    """Where a store takes by due times, ids decide nothing; how many come before is omitted where
+    the order is not known.
+    """
+    place = await handled(database)
+
+    assert (await why(place, "16-user"))[0] == "3 other tasks first"
+    assert (await why(place, "11-user"))[0] == "1 other task first"
+    unordered = await why(place._replace(takes_by=""), "16-user")
+    assert unordered == ("due for 20 s, but not seen by any worker",)
+
+
+async def test_a_claim_without_a_worker_lapses(spool: str, left: Path) -> None:
+    """The reason has when it was taken and when it lapses; after that, what becomes of it."""
+    place = await handled(spool)
+    taken = (await asyncio.to_thread(left.lstat)).st_ctime
+    fresh = await why(place, left.name, taken + 90)
+    late = await why(place, left.name, taken + HOUR + 120)
+
+    assert fresh[0] == "claimed 1 min ago, by whom is not known"
+    assert fresh[1].startswith("its lease lapses at ")
+    assert fresh[1].endswith(" (in 58 min)")
+    assert late == (
+        "its lease has lapsed 2 min ago: the next worker gives it back, "
+        "and it counts as an attempt",
+        "claimed 1 h 2 min ago",
+    )
+
+
+LEASED = Task(
+    "m1", "mail", State.ACTIVE, NOW - 900.0, lease=Lease("worker \x1b7", NOW - 90.0, NOW + 30.0)
+)
+
+
+def test_the_summary_describes_the_lease() -> None:
+    """Whose claim it is, and until when; only one that ends with its owner is being worked on."""
+    table: tuple[tuple[Lease | None, tuple[str, ...]], ...] = (
+        (LEASED.lease, ("Claimed by worker \ufffd7 since ", " lapses at ", " (in ")),
+        (Lease("", NOW - 90.0, NOW - 30.0), ("Claimed since ", "lapsed meanwhile", " lapsed at ")),
+        (Lease("", 0.0, 0.0), ("Claimed, lapsed meanwhile.", "lease")),
+        (Lease("7", NOW - 90.0), ("Being worked on since ",)),
+    )
+    for lease, said in table:
+        assert lease is not None
+        scene = Scene(replace(LEASED, lease=lease), {State.ACTIVE: "inflight"})
+        text = words(summary(scene, NOW, 100))
+
+        assert [part for part in said if part not in text] == []
+        assert ("Being worked on" in text) is (lease.until is None)
+        has_row = any(line.split()[:1] == ["lease"] for line in text.splitlines())
+        assert has_row is (lease.until is not None)
+
+
+def test_the_command_of_a_dead_task_is_one_that_works(
+    database: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Dead tasks have a command of their own only in queues of the contract."""
+    with closing(sqlite3.connect(database)) as db, db:
+        db.execute(
+            "UPDATE mail_queue SET status = 'failed', attempts = 9, next_attempt_at = 253402300799"
+        )
+    (place,) = places_at(database)
+    dead = Task("9-user", "user", State.DEAD, 0.0)
+
+    command = show_command(place.command, dead, place.has_dlq)
+
+    assert command[3:] == ("queue", "list", "--json", "--filter", "id=9-user")
+    assert main(command[1:]) == 0
+    assert json.loads(capsys.readouterr().out)["state"] == "parked"
+    assert show_command(place.command, dead)[3:] == ("queue", "dlq", "show", "9-user")
+
+
+TABS = {
+    "spool": (
+        ("inflight", ("H hold", "L release"), ("K kill", "X purge")),
+        ("hold", ("X purge", "L release"), ("K kill", "H hold")),
+    ),
+    "database": (
+        ("sending", ("H hold", "L release", "K kill"), ("X purge",)),
+        ("held", ("X purge", "L release"), ("K kill", "H hold")),
+        ("pending", ("X purge", "H hold", "O promote"), ("L release", "K kill")),
+    ),
+}
+"""Tabs, the verbs that are offered there, and those that lead nowhere in this store."""
+
+
+@pytest.mark.parametrize("which", TABS)
+async def test_a_tab_hints_at_what_it_allows(
+    spool: str, left: Path, database: str, which: str
+) -> None:
+    """However narrow the screen, the verbs of a tab come before what is the same in every tab; one
+    that leads nowhere in this store is not among them.
+    """
+    place = await handled({"spool": spool, "database": database}[which])
+    async with a_desk(place, clock=time.time, start_armed=False) as desk:
+        names = list(desk.console.here.inspector.states.values())
+        for width in (80, 120):
+            await desk.pilot.resize_terminal(width, 24)
+            for tab, offered, never in TABS[which]:
+                await desk.press(str(names.index(tab) + 1))
+                await desk.until(lambda: all(hint in desk.line("hints") for hint in offered))  # noqa: B023
+                assert not [hint for hint in never if hint in desk.line("hints")]
+                assert "? help  q back" in desk.line("hints")
+
+
+SLEEPER = (sys.executable, "-c", "import signal; signal.pause()")
+"""In the place of a worker: what the console knows of it is that it runs."""
+
+
+@pytest.mark.parametrize("pane", [keys.LIST, keys.OVERVIEW, keys.LOCKS])
+async def test_no_lock_is_offered_to_be_freed(database: str, pane: str) -> None:
+    """No hint mentions it, and the key that is pressed all the same says why."""
+    place = await handled(database)
+    async with a_desk(place, size=(160, 40), clock=time.time, first=pane) as desk:
+        await desk.sees("help")
+        assert "unlock" not in desk.text
+
+        await desk.press("U")
+        await desk.sees(LEASES)
+
+
+async def test_the_board_of_locks_says_that_none_is_needed(database: str, tmp_path: Path) -> None:
+    """A place without a lock is a line as those with one, and is described in full below. A worker
+    that the console started there is shown by its number, until it has ended, and what ends it.
+    """
+    place = (await handled(database))._replace(work=SLEEPER)
+    make_queue(tmp_path / "mail.out", [])
+    contract = disk_place(tmp_path / "mail.out", clock=time.time)
+    settings: dict[str, Any] = {"clock": time.time, "first": keys.LOCKS}
+    async with a_desk(place, contract, size=(120, 40), **settings) as desk:
+        await desk.sees("FREE", "unlock")
+        rows = [line for line in desk.text.splitlines() if LEASES in line]
+        assert len(rows) == 2
+        assert rows[0].split()[:3] == [">", "a.db", "-"]
+        assert rows[1].strip() == f"lock: {LEASES}"
+
+        worker = desk.console.lives[0].worker
+        await asyncio.to_thread(worker.start)
+        pid = worker.pid
+        await desk.sees(f"worker: PID {pid}, started by this console; W on its list stops it")
+        (row,) = [line for line in desk.text.splitlines() if line.split()[1:2] == ["a.db"]]
+        assert row.split()[2:5] == ["-", "PID", str(pid)]
+        assert row.endswith("its worker was started here")
+        await asyncio.to_thread(worker.finish)
+        await desk.until(lambda: "PID" not in desk.text and LEASES in desk.text)
+
+
+async def test_our_own_worker_is_shown_wherever_a_lock_would_be(database: str) -> None:
+    """In the line of the list, beside the overview's queues, and in what it says of the place."""
+    place = (await handled(database))._replace(work=SLEEPER)
+    settings: dict[str, Any] = {"clock": time.time, "first": keys.OVERVIEW}
+    async with a_desk(place, size=(120, 40), **settings) as desk:
+        worker = desk.console.lives[0].worker
+        await desk.sees("has none")
+        await desk.press("2")
+        await desk.sees("help", LEASES)
+        await desk.press("W")
+        await desk.sees("y to start a worker")
+        await desk.press("y")
+        await desk.until(lambda: f"{LEASES}; worker PID {worker.pid}, W stops it" in desk.text)
+        pid = worker.pid
+        await desk.press("q")
+        await desk.sees(f"has none; PID {pid} is at work", f"; worker PID {pid}, started here")
+
+        await desk.press("2")
+        await desk.sees(LEASES)
+        await desk.press("W")
+        await desk.sees("y to stop worker PID")
+        await desk.press("y")
+        await desk.until(lambda: worker.pid is None)
+        await desk.until(lambda: f"{LEASES};" not in desk.text)
+
+
+def test_the_command_that_tells_of_locks_says_so(
+    database: str, spool: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For people a line that says why, for programs a row without a verdict; all is well."""
+    assert main(["locks", database, spool]) == 0
+    assert capsys.readouterr().out.count(f"lock: {LEASES}") == 2
+
+    assert main(["locks", spool, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["locks"]
+    assert (row["verdict"], row["pid"], row["reason"]) == (None, None, LEASES)
+    assert (row["finding"], row["certainty"], row["in_work"]) == (LEASES, None, [])
