@@ -1,4 +1,4 @@
-"""Keys that come in one burst: each acts on what the ones before it have led to."""
+"""Keys: which screen gets each key of a burst, and which keys are pasted or come too early."""
 
 from __future__ import annotations
 
@@ -6,14 +6,25 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 import pytest
 from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.events import Key
 from textual.pilot import Pilot
+from textual.screen import ModalScreen, Screen
+from textual.widgets import Input
 
 from engine.index import Window
+from engine.model import State
 from tests.examples import deep_but
+from tests.tui.conftest import READING
+from tests.tui.desks import a_desk
 from tests.tui.ptys import console as terminal_with
 from tests.tui.spools import (
     PATIENCE,
@@ -31,28 +42,34 @@ from tests.tui.spools import (
     some_tasks,
     until,
 )
-from tui import keys, typed
+from tui import haste, keys, screens, typed
 from tui.app import Console
+from tui.guarded import Guarded
+from tui.haste import MANY, WITHIN, ConfirmGuard, Confirming, Haste, is_burst
 from tui.plain import text_of
-from tui.screens.face import Face
+from tui.screens.face import HASTY, Face
 from tui.screens.problems import ProblemsScreen
+from tui.screens.quit import QuitScreen
+from tui.widgets import task_list
 from tui.widgets.filter_line import FilterLine
+from tui.widgets.lines import LongText
 from tui.widgets.task_list import TaskList
 
 NAMED = {"\r": "enter", "\x1b": "escape", "\t": "tab", " ": "space", "\x03": "ctrl+c"}
-
 SIGNS = {"/": "slash", ":": "colon", "?": "question_mark", ">": "greater_than_sign"}
 SIGNS |= {"=": "equals_sign", "&": "ampersand", "@": "at", "*": "asterisk"}
 
 
-def key_of(character: str) -> events.Key:
-    """The key as the terminal's parser would make it."""
-    name = NAMED.get(character) or SIGNS.get(character) or character
-    return events.Key(name, None if character in NAMED and character != " " else character)
+def send(pilot: Pilot[None], burst: str) -> None:
+    """Let the keys arrive in one read, each as the terminal's parser would make it."""
+    for character in burst:
+        name = NAMED.get(character) or SIGNS.get(character) or character
+        text = None if character in NAMED and character != " " else character
+        pilot.app.post_message(Key(name, text))
 
 
 @pytest.fixture(autouse=True)
-def no_key_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def keys_wait_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is, a key waits for what was begun before it."""
     monkeypatch.setattr(typed, "PATIENCE", PATIENCE)
     monkeypatch.setattr(typed, "LOADING", PATIENCE)
@@ -113,11 +130,10 @@ async def test_a_burst_is_what_its_keys_are(burst: str) -> None:
     """Keys that come in one read lead to the same screen, row and words as keys one by one."""
     async with opened() as pilot:
         for character in burst:
-            pilot.app.post_message(key_of(character))
+            send(pilot, character)
             slowly = await at_rest(pilot)
     async with opened() as pilot:
-        for character in burst:
-            pilot.app.post_message(key_of(character))
+        send(pilot, burst)
         assert await at_rest(pilot) == slowly
 
 
@@ -135,8 +151,7 @@ async def test_keys_wait_for_the_row_that_the_cursor_went_to(
             return await window(*asked)  # type: ignore[arg-type]
 
         monkeypatch.setattr(rows._rows, "window", late)
-        for character in "G/feeds\rk":
-            pilot.app.post_message(key_of(character))
+        send(pilot, "G/feeds\rk")
         await until(pilot, lambda: rows.cursor.at == rows.total - 1)
         held = rows.loaded
         come.set()
@@ -149,8 +164,7 @@ async def test_keys_wait_for_the_row_that_the_cursor_went_to(
 async def test_keys_behind_a_plan_are_the_plans() -> None:
     """Keys typed right behind a verb act on its plan: the list does not get them."""
     async with opened(armed=True) as pilot:
-        for character in "4R?\x1b":
-            pilot.app.post_message(key_of(character))
+        send(pilot, "4R?\x1b")
         assert (await at_rest(pilot))[:3] == ("Screen", "QueueScreen", "PlanScreen")
 
 
@@ -165,8 +179,7 @@ async def test_enter_right_behind_the_tab_opens_its_problems(tmp_path: Path) -> 
         slow = threading.Event()
         asking = asyncio.ensure_future(queue_of(console).inspector._windows._lane.run(slow.wait))
         asyncio.get_running_loop().call_later(0.2, slow.set)
-        for character in "6\r":
-            console.post_message(key_of(character))
+        send(pilot, "6\r")
         assert await asking
         await at_rest(pilot)
 
@@ -179,9 +192,9 @@ async def test_a_paste_comes_in_its_turn_and_is_no_key() -> None:
         before = await at_rest(pilot)
         pilot.app.post_message(events.Paste("Xq4"))
         assert await at_rest(pilot) == before
-        pilot.app.post_message(key_of("/"))
+        send(pilot, "/")
         pilot.app.post_message(events.Paste("Xq4"))
-        pilot.app.post_message(key_of("5"))
+        send(pilot, "5")
         await at_rest(pilot)
         assert pilot.app.screen.query_one(FilterLine).words == "Xq45"
 
@@ -203,7 +216,7 @@ async def from_overview(root: Path, burst: str, slow: bool) -> tuple[str, ...]:
     async with console.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: all(map(is_known, console.lives)))
         for character in burst:
-            console.post_message(key_of(character))
+            send(pilot, character)
             if slow:
                 await at_rest(pilot)
         return await at_rest(pilot)
@@ -242,3 +255,202 @@ def test_a_burst_on_a_terminal(spool: str, burst: str) -> None:
 
         assert terminal.end() == 143
         assert terminal.restored
+
+
+# ---- keys that were pasted, typed too early, or meant for another task
+
+
+def bursts(pressed: str, seconds: float) -> list[bool]:
+    """Which of some keys are a burst that come one after the other, in so many seconds each."""
+    guard, burst = Haste(), [Key(key, key) for key in pressed]
+    for number, key in enumerate(burst):
+        if seconds:
+            guard.heard([key], 10.0 + number * seconds)
+    if not seconds:
+        guard.heard(burst, 10.0)
+    return [is_burst(key) for key in burst]
+
+
+def test_what_arrives_faster_than_a_hand_types_is_a_burst() -> None:
+    """As many keys as no hand types in a moment are marked, also when they come in several reads;
+    four digits are a burst by themselves, as they would be a plan's count.
+    """
+    assert bursts("y" * MANY, 0.0) == [True] * MANY
+    assert bursts("y" * (MANY - 1), 0.0) == [False] * (MANY - 1)
+    assert bursts("y" * MANY, WITHIN / MANY)[-1]
+    assert not any(bursts("y" * MANY, WITHIN * 2))
+    assert bursts("3000", 0.0) == [True] * 4
+    assert bursts("300", 0.0) == [False] * 3
+
+
+def test_a_key_confirms_what_was_on_screen_for_long_enough() -> None:
+    """A key counts from 300 ms after the first paint, the last change, or the next paint."""
+    guard = ConfirmGuard()
+    early = [guard.is_early(10.0)]
+    guard.painted(10.0)
+    guard.painted(20.0)  # its clock was painted again
+    early += [guard.is_early(9.0), guard.is_early(10.25), guard.is_early(10.5)]
+    guard.changed(30.0)
+    early += [guard.is_early(30.25), guard.is_early(30.5)]
+    guard.hidden()
+    guard.changed(40.0)
+    early += [guard.is_early(50.0)]
+    guard.painted(60.0)
+    early += [guard.is_early(60.25), guard.is_early(60.5)]
+
+    assert early == [True, True, True, False, True, False, True, True, False]
+
+
+def test_each_screen_that_confirms_is_guarded() -> None:
+    """Each screen with a confirming key refuses one that comes too early."""
+    confirming = ("yes", "digit", "keep")
+    modules = [import_module(f"tui.screens.{m.name}") for m in iter_modules(screens.__path__)]
+    bound = {
+        screen
+        for module in modules
+        for screen in vars(module).values()
+        if isinstance(screen, type) and issubclass(screen, Screen)
+        if any(b.action.partition("(")[0] in confirming for b in vars(screen).get("BINDINGS", ()))
+    }
+
+    assert len(bound) >= 7
+    assert all(issubclass(screen, Confirming) for screen in bound)
+
+
+async def test_a_question_before_leaving_is_seen_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that was typed before the question to leave was painted stops no worker."""
+    async with a_desk(a_place(a_memory([]))) as desk:
+        answers: list[str | None] = []
+        desk.console.push_screen(QuitScreen((4711,)), answers.append)
+        await desk.opens(QuitScreen)
+        with monkeypatch.context() as before:
+            before.setattr(haste, "CONFIRM_SECONDS", 2 * READING)
+            await desk.press("k")
+        assert answers == []
+        await desk.sees(HASTY)
+
+        await desk.press("k")
+        assert answers == ["keep"]
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("pasted", ["Xy", "aXyb"])
+def test_a_paste_on_a_terminal_applies_no_plan(tmp_path: Path, pasted: str) -> None:
+    """Keys that a terminal pastes as if they were typed confirm no plan, nor one that they open;
+    they do not disarm either.
+    """
+    make_spool(tmp_path, some_tasks())
+    trash = tmp_path / "queue/.spooldeck/trash"
+    with terminal_with("--open", "queue", str(tmp_path)) as terminal:
+        terminal.shows("scope if you act now: row")
+        terminal.send("!")
+        terminal.shows("ARMED")
+        terminal.reads()
+        terminal.send(pasted)
+        terminal.shows("plan, nothing is written yet", HASTY)
+        terminal.shows("y to purge this task")
+        terminal.reads()
+        terminal.send("!yyyyy")
+        terminal.shows(HASTY)
+        assert not trash.exists() or not list(trash.iterdir())
+        terminal.shows("y to purge this task")
+        terminal.send("y")
+        terminal.shows("1 purged")
+        assert len(list(trash.iterdir())) == 1
+        terminal.process.terminate()
+        terminal.end()
+
+
+async def test_a_key_for_a_task_that_just_changed_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A key is not for a task that changed under the cursor a moment before it was pressed."""
+    monkeypatch.setattr(task_list, "LAG", 60.0)
+    memory = a_memory(some_tasks())
+    async with a_desk(a_place(memory)) as desk:
+        screen = queue_of(desk.console)
+        task = screen.list.task_here
+        assert task is not None and task.state is State.PENDING
+        with memory.changed:
+            memory.put(("", task.id), replace(task, description="another"))
+        await desk.until(lambda: screen.list.altered)
+        await desk.press("X")
+
+        assert desk.console.screen is screen
+        await desk.sees("changed just now")
+
+
+# ---- whose key it is where painted lines have the focus: the rules of the library hold
+
+
+class Bound(LongText):
+    """Lines with keys of their own."""
+
+    BINDINGS = [Binding("a", "app.note('lines a')"), Binding("ctrl+c", "app.note('lines ctrl+c')")]
+
+
+class Pane(Screen[None]):
+    """A screen with lines, and with an input."""
+
+    AUTO_FOCUS = "Bound"
+    BINDINGS = [Binding("a", "app.note('screen a')"), Binding("b", "app.note('screen b')")]
+
+    def compose(self) -> ComposeResult:
+        """The lines have the focus."""
+        yield Bound()
+        yield Input()
+
+
+class Question(ModalScreen[None]):
+    """A question, made of lines, above the screen."""
+
+    AUTO_FOCUS = "LongText"
+    BINDINGS = [Binding("a", "app.note('question a')")]
+
+    def compose(self) -> ComposeResult:
+        """Nothing but lines."""
+        yield LongText()
+
+
+class Noting(Guarded):
+    """An app that writes down what was done."""
+
+    BINDINGS = [
+        Binding("b", "note('app b')"),
+        Binding("c", "note('app c')"),
+        Binding("ctrl+c", "note('app ctrl+c')", priority=True),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: list[str] = []
+
+    def on_mount(self) -> None:
+        """Begin with the screen."""
+        super().on_mount()
+        self.push_screen(Pane())
+
+    def action_note(self, what: str) -> None:
+        """Write it down."""
+        self.done.append(what)
+
+
+async def test_the_nearest_binding_has_the_key() -> None:
+    """A key is for the nearest that binds it, save for a priority binding; letters go into an
+    input; above a question no key acts but its own.
+    """
+    app = Noting()
+    async with app.run_test() as pilot:
+        await pilot.pause()
+        await pilot.press("a", "b", "c", "ctrl+c", "d")
+        assert app.done == ["lines a", "screen b", "app c", "app ctrl+c"]
+
+        app.done.clear()
+        line = app.screen.query_one(Input)
+        line.focus()
+        await pilot.press("a", "b")
+        assert (line.value, app.done) == ("ab", [])
+
+        await app.push_screen(Question())
+        await pilot.press("a", "b", "c", "ctrl+c")
+        assert app.done == ["question a", "app ctrl+c"]
