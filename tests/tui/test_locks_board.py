@@ -51,76 +51,56 @@ def cells(desk: Desk, name: str) -> list[str]:
 async def opened(
     roots: list[Path], size: tuple[int, int] = (80, 24), **fields: Any
 ) -> AsyncIterator[Desk]:
-    """The console, opened on its locks, once each was examined."""
-    places = [
-        disk_place(root, clock=time.time)._replace(recover=("true",)) for root in roots
-    ]  # nothing here runs that
+    """The console, opened on its locks, once each was examined; nothing here runs `recover`."""
+    places = [disk_place(root, clock=time.time)._replace(recover=("true",)) for root in roots]
     async with a_desk(*places, size=size, clock=time.time, first=keys.LOCKS, **fields) as desk:
         await desk.opens(LocksScreen)
         await desk.until(lambda: all(live.looked for live in desk.console.lives))
         yield desk
 
 
-async def taken(root: Path, silent: float = 0) -> PidLock:
-    """The lock of a queue, taken by this process so many seconds ago."""
-    ago = later(-silent)
-    path = str(root / "run" / "queue.lock")
-    return await asyncio.to_thread(locks.acquire, path, 1200, ago["clock"], ago["uptime"])
-
-
-async def test_a_line_for_each_lock(roots: list[Path]) -> None:
-    """Who has which, how long he was silent, the verdict, how many wait; released, it is free."""
-    first, second = roots
-    lock = await taken(first, 2820)
-    for number, age in enumerate((90, 7300, 60)):
-        write_task(first, "pending", number, age=age)
-    write_task(first, "pending", 9, due_in=3600)
-    async with opened(roots) as desk:
-        pid = str(os.getpid())
-        wanted = ["47m00s", "PID", pid, "STUCK", "3", "2h01m"]
-        await desk.until(lambda: [*cells(desk, "first")[1:6]] == wanted[1:])
-        assert cells(desk, "first")[0].startswith("47m")
-        assert cells(desk, "LOCK")[:5] == ["BEAT", "HOLDER", "VERDICT", "BLOCKS", "OLDEST"]
-        await desk.until(lambda: cells(desk, "second")[:4] == ["-", "-", "FREE", "-"])
-
-        a_stale_lock(second)
-        await asyncio.to_thread(lock.release)
-
-        await desk.until(lambda: cells(desk, "first")[2] == "FREE")
-        await desk.until(lambda: "STALE" in cells(desk, "second"))
-
-
-async def test_the_evidence_and_what_waits(roots: list[Path]) -> None:
-    """Below is all that is known of the lock under the cursor, and what waits behind it by kind."""
-    first, _ = roots
-    lock = await taken(first, 2820)
-    for number in range(3):
-        write_task(first, "pending", number, age=90)
+@asynccontextmanager
+async def stuck(root: Path) -> AsyncIterator[PidLock]:
+    """The lock of a queue, taken by this process 47 minutes ago."""
+    ago, path = later(-2820), str(root / "run" / "queue.lock")
+    lock = await asyncio.to_thread(locks.acquire, path, 1200, ago["clock"], ago["uptime"])
     try:
-        async with opened(roots, size=(100, 40)) as desk:
-            await desk.until(
-                lambda: "waiting behind it: 3 due tasks, the oldest is 1m" in desk.text
-            )
-            await desk.until(lambda: "by kind: report 3" in desk.text)
-            # This process would have to end itself: that is in doubt, and nothing is offered.
-            await desk.sees(
-                *("flock held by PID", "limit 20 min", "nobody is signalled", "ps -o pid,user,")
-            )
-
-            write_task(first, "pending", 4, age=30)
-            await desk.until(lambda: "by kind: report 4" in desk.text)
-            await desk.press("j")
-
-            await desk.until(lambda: "none: there is no lock file" in desk.text)
-            assert "nothing to free" in desk.text
+        yield lock
     finally:
         await asyncio.to_thread(lock.release)
 
 
-async def test_the_way_to_the_lock_under_the_cursor(roots: list[Path]) -> None:
-    """U and Enter open the lock of the place under the cursor, whichever was shown before."""
-    lock = await taken(roots[1], 2820)
-    try:
+async def test_a_line_for_each_lock(roots: list[Path]) -> None:
+    """Each lock has its holder, its last heartbeat, the verdict and how many wait; below is all
+    that is known of the one under the cursor, and the tasks behind it by kind.
+    """
+    first, second = roots
+    for number, age in enumerate((90, 7300, 60)):
+        write_task(first, "pending", number, age=age)
+    write_task(first, "pending", 9, due_in=3600)
+    async with stuck(first) as lock, opened(roots, size=(100, 40)) as desk:
+        wanted = ["PID", str(os.getpid()), "STUCK", "3", "2h01m"]
+        await desk.until(lambda: cells(desk, "first")[1:6] == wanted)
+        assert cells(desk, "first")[0].startswith("47m")
+        assert cells(desk, "LOCK")[:5] == ["BEAT", "HOLDER", "VERDICT", "BLOCKS", "OLDEST"]
+        await desk.until(lambda: cells(desk, "second")[:4] == ["-", "-", "FREE", "-"])
+        await desk.sees("waiting behind it: 3 due tasks, the oldest is 2h01m", "by kind: report 3")
+        # This process would have to end itself: that is in doubt, and nothing is offered.
+        await desk.sees("flock held by PID", "limit 20 min", "nobody is signalled", "ps -o pid,")
+        write_task(first, "pending", 4, age=30)
+        await desk.sees("by kind: report 4")
+
+        await desk.press("j")
+        await desk.sees("none: there is no lock file", "nothing to free")
+        a_stale_lock(second)
+        await asyncio.to_thread(lock.release)
+        await desk.until(lambda: cells(desk, "first")[2] == "FREE")
+        await desk.until(lambda: "STALE" in cells(desk, "second"))
+
+
+async def test_enter_opens_the_lock_under_the_cursor(roots: list[Path]) -> None:
+    """U and Enter open the lock of the place under the cursor; with --read-only U says why not."""
+    async with stuck(roots[1]):
         async with opened(roots) as desk:
             await desk.until(lambda: "STUCK" in cells(desk, "second"))
             await desk.press("j")
@@ -130,21 +110,14 @@ async def test_the_way_to_the_lock_under_the_cursor(roots: list[Path]) -> None:
                 await desk.opens(LocksScreen, "escape")
             await desk.opens(QueueScreen, "2")
             await desk.sees("/second")
-    finally:
-        await asyncio.to_thread(lock.release)
+        async with opened(roots, read_only=True) as desk:
+            await desk.press("U")
+            await desk.sees("read only: no lock is freed from here")
+            assert isinstance(desk.console.screen, LocksScreen)
 
 
-async def test_read_only_says_why_nothing_is_freed(roots: list[Path]) -> None:
-    """Where nothing may be written, the evidence is there, and no plan is."""
-    async with opened(roots, read_only=True) as desk:
-        await desk.press("U")
-
-        await desk.sees("read only: no lock is freed from here")
-        assert isinstance(desk.console.screen, LocksScreen)
-
-
-async def test_a_board_that_is_taken_down_has_no_row_under_the_cursor(roots: list[Path]) -> None:
-    """Whoever wakes while its parts go, one after the other, finds nothing to ask about."""
+async def test_a_board_that_is_removed_has_no_row_under_the_cursor(roots: list[Path]) -> None:
+    """A task that wakes while the parts of the board are removed finds no row to ask about."""
     async with opened(roots) as desk:
         screen = desk.console.screen
         assert isinstance(screen, LocksScreen)
@@ -159,41 +132,31 @@ async def test_a_board_that_is_taken_down_has_no_row_under_the_cursor(roots: lis
         await asyncio.sleep(0)
         await screen.remove()
         await asking
-
         assert (asked[0], asked[-1], screen.picked) == ("1", "", "")
 
 
-# Values
-
-
 def test_foreign_words_are_inert() -> None:
-    """What a lock file, a command line or a kind says acts on no terminal."""
+    """Text of a lock file, a command line or a kind acts on no terminal."""
     evidence = LockEvidence(Verdict.STUCK, 7, NOW - 9, 9, RED, RED, (("holder", RED),), "x", (7,))
     lock = Lock(1, RED, evidence, Standing(NOW - 60, 2, NOW - 60))
-
     head, rows = view.table([lock], NOW, 100)
-    lines = [head, *rows, *view.about(lock, None, ((" U", "key"),), NOW, 60)]
-
-    text = words(lines).replace("\n", "")
-    assert "[31mred" in text
-    assert text.isprintable()
+    text = words([head, *rows, *view.about(lock, None, ((" U", "key"),), NOW, 60)])
+    assert "[31mred" in text.replace("\n", "")
+    assert text.replace("\n", "").isprintable()
 
 
-def test_what_can_be_done() -> None:
-    """A lock whose holder is proven to be stuck shows the steps, and where the plan is."""
+def test_the_steps_are_shown_unless_the_holder_is_in_doubt() -> None:
+    """A lock whose holder is proven to be stuck shows the steps, and where the plan is; one that is
+    not proven to be who took the lock is not ended by a plan: it says why.
+    """
     lock = Lock(1, "a", a_stuck_lock(), Standing(NOW - 60, 0, None))
     text = words(view.about(lock, None, ((" U", "key"), (" shows the plan", "")), NOW, 80))
-
     assert "send SIGTERM to PID 4711" in text
     assert text.endswith("U shows the plan")
     assert "U shows" not in words(view.about(lock, None, (), NOW, 80))
 
-
-def test_in_doubt_a_person_decides() -> None:
-    """A holder that is not proven to be who took the lock is not ended by a plan: it says why."""
     evidence = a_stuck_lock()._replace(doubt="it was taken on the host mx2")
     text = words(view.about(Lock(1, "a", evidence), None, ((" U", "key"),), NOW, 80))
-
     assert "nobody is signalled: it was taken on the host mx2" in " ".join(text.split())
     assert "SIGTERM" not in text
     assert "ps -o pid,user,lstart,args -p 4711" in text

@@ -1,11 +1,11 @@
-"""Same now? From a spool and its logs to the screen and the command line, while the log grows."""
+"""Whether dead tasks would fail again: clusters on screen and on the command line, from the log."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -22,49 +22,48 @@ from tui.screens.plan import PlanScreen
 
 LATER, UNKNOWN = "421 4.7.0 try again later", "550 5.1.1 user unknown"
 MARK = mark(fold(LATER))
+off = asyncio.to_thread
 
 
 class Spool:
-    """A queue with two sorts of errors, both two hours old, and a log that others write."""
+    """A queue with two sorts of errors, both two hours old, and the log of other processes."""
 
     def __init__(self, root: Path) -> None:
-        self.root, now = root, time.time()
-        self.number = 1000
-        aged = {"created": now - 9000, "kind": "mail_send"}
-        dead = [
-            a_task(n, State.DEAD, **aged, error=error, extra={"dead_since": str(int(now - 7200))})
-            for n, error in enumerate([LATER] * 5 + [UNKNOWN] * 3)
-        ]
-        make_spool(root, dead)
+        self.root, self.number, now = root, 1000, time.time()
+        extra = {"dead_since": str(int(now - 7200))}
+        make_spool(
+            root,
+            [
+                a_task(n, State.DEAD, created=now - 9000, kind="mail_send", error=e, extra=extra)
+                for n, e in enumerate([LATER] * 5 + [UNKNOWN] * 3)
+            ],
+        )
         self.log = root / "log" / "queue.log"
         self.log.write_text("")
 
-    def write(self, ago: float, *lines: str) -> None:
-        """Append to the log what happened so many seconds ago."""
-        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() - ago))
-        with self.log.open("a") as log:
-            log.writelines(f"[{stamp}] [INFO] {line}\n" for line in lines)
-
-    def run(self, error: str = "") -> Iterable[str]:
-        """What a worker logs of one fresh task."""
+    def run(self, ago: float, error: str = "") -> None:
+        """Log the run of a fresh task, so many seconds ago."""
         self.number += 1
         id = f"20261120T094115Z-mail_send-{self.number:08x}"
         ended = f"failed: {id} (mail_send): {error}" if error else f"completed: {id} (mail_send)"
-        return f"Processing task: {id} (mail_send: to somebody)", f"Task {ended}"
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() - ago))
+        with self.log.open("a") as log:
+            for line in (f"Processing task: {id} (mail_send: to somebody)", f"Task {ended}"):
+                log.write(f"[{stamp}] [INFO] {line}\n")
 
     def fails(self) -> None:
-        """A fresh task fails as others did."""
-        self.write(90, *self.run(LATER))
+        """Log that a fresh task failed as others did."""
+        self.run(90, LATER)
 
     def succeeds(self, times: int) -> None:
-        """Fresh tasks are done since."""
+        """Log that fresh tasks were done since."""
         for _ in range(times):
-            self.write(20, *self.run())
+            self.run(20)
 
 
 @pytest.fixture
 def spool(tmp_path: Path) -> Spool:
-    """The log says nothing yet."""
+    """The log is empty so far."""
     return Spool(tmp_path / "spool")
 
 
@@ -79,75 +78,60 @@ async def clusters(spool: Spool, **fields: Any) -> AsyncIterator[Desk]:
 
 
 def row(desk: Desk) -> str:
-    """The line of the errors that it is about, as it is painted."""
+    """The line of the cluster, as it is painted."""
     lines = desk.text.splitlines()
     return next((line.strip("> ") for line in lines if line[3:].startswith(MARK)), "")
 
 
 async def test_the_screen_follows_the_log(spool: Spool) -> None:
-    """Unknown, then yes, then no: the answer and its evidence change with the log alone."""
+    """Unknown, then yes, then no: the answer and its evidence change with the log alone. A replay
+    says which of its errors fresh tasks still get, and only those.
+    """
     async with clusters(spool) as desk:
         await desk.until(lambda: row(desk).endswith("?"))
         assert row(desk).split()[1:3] == ["5", "421"]
         await desk.sees("no log says what became of such work")
-
-        await asyncio.to_thread(spool.fails)
+        await off(spool.fails)
         await desk.until(lambda: row(desk).endswith("yes"))
         await desk.sees("1 task failed so in the last 10 min, 1 of them new")
-
-        await asyncio.to_thread(spool.succeeds, 3)
+        await desk.press("escape")
+        await desk.opens(PlanScreen, "*", "R")
+        await desk.sees(f"5 of these have an error that still happens: {MARK}, last")
+        await desk.press("escape")
+        await desk.opens(ClustersScreen, "c")
+        await off(spool.succeeds, 3)
         await desk.sees("3 fresh mail_send succeeded since", "too few for a no")
         assert row(desk).endswith("yes")
-
-        await asyncio.to_thread(spool.succeeds, 9)
+        await off(spool.succeeds, 9)
         await desk.until(lambda: row(desk).endswith("no (1m)"))
         await desk.sees("12 fresh mail_send succeeded since", "no more: " + MARK)
 
 
-async def test_a_plan_to_replay_says_it_again(spool: Spool) -> None:
-    """Beside the count of a replay is said which of its errors fresh work still gets, and only
-    those.
+async def test_the_command_line_follows_the_log(spool: Spool, spooldeck: Run) -> None:
+    """`clusters --json` gives each sort of error its answer, from the same spool and log; for
+    people it prints title, rows and summary word for word as the screen has them.
     """
-    await asyncio.to_thread(spool.fails)
-    place = disk_place(spool.root, clock=time.time)
-    async with a_desk(place, size=(100, 30), clock=time.time) as desk:
-        await desk.opens(PlanScreen, "4", "*", "R")
-        await desk.sees(f"5 of these have an error that still happens: {MARK}, last")
-
-
-def test_the_command_line_follows_the_log(spool: Spool, spooldeck: Run) -> None:
-    """`clusters --json` gives each sort of error its answer, from the same spool and log."""
 
     def told() -> dict[str, dict[str, object]]:
         ended = spooldeck("clusters", str(spool.root), "--json")
         assert (ended.returncode, ended.stderr) == (0, "")
         return {row["mark"]: row for row in map(json.loads, ended.stdout.splitlines())}
 
-    first = told()
-    assert {row["error"]: row["count"] for row in first.values()} == {
-        fold(LATER): 5,
-        fold(UNKNOWN): 3,
-    }
+    first = await off(told)
+    amounts = {row["error"]: row["count"] for row in first.values()}
+    assert amounts == {fold(LATER): 5, fold(UNKNOWN): 3}
     assert {row["same_now"] for row in first.values()} == {"?"}
-
-    spool.fails()
-    assert told()[MARK]["same_now"] == "yes"
-
-    spool.succeeds(12)
-    last = told()
+    await off(spool.fails)
+    assert (await off(told))[MARK]["same_now"] == "yes"
+    await off(spool.succeeds, 12)
+    last = await off(told)
     assert last[MARK]["same_now"] == "no"
     assert "12 fresh mail_send succeeded since" in str(last[MARK]["evidence"])
     assert last[mark(fold(UNKNOWN))]["same_now"] == "no"
 
-
-async def test_the_screen_and_the_command_line_say_the_same(spool: Spool, spooldeck: Run) -> None:
-    """Title, rows and summary are printed word for word as the screen has them."""
-    await asyncio.to_thread(spool.succeeds, 12)
-    words = ("clusters", str(spool.root), "--state", "dlq")
-    ended = await asyncio.to_thread(spooldeck, *words, COLUMNS="100")
-    printed = ended.stdout.splitlines()
+    argv = ("clusters", str(spool.root), "--state", "dlq")
+    printed = (await off(lambda: spooldeck(*argv, COLUMNS="100"))).stdout.splitlines()
     async with clusters(spool, glyphs={}) as desk:
         shown = [line.lstrip("▶ ") for line in desk.text.splitlines()]
-
     for line in (*printed[:3], printed[-1]):
         assert line.strip() in shown
