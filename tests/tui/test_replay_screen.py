@@ -101,27 +101,25 @@ async def test_a_replay_shows_how_far_it_is(place: Place) -> None:
 
 
 async def test_it_goes_on_when_its_screen_is_left(place: Place) -> None:
-    """Esc leaves it, the badge is on every screen, and its outcome is said on the list."""
-    async with replaying(place, AT_ONCE, armed=False, sent=12) as (desk, work):
+    """Esc leaves it, the badge is on every screen, and its outcome is on the list. Each planned
+    task is in one of the counts, the one that had left as gone.
+    """
+    dead = await off(seen, place, State.DEAD)
+    async with replaying(place, ONE, armed=False, sent=1) as (desk, work):
+        (Path(place.root) / "queue/dlq" / f"{dead[5].id}.task").unlink()
         await desk.opens(QueueScreen, "escape")
         queue_of(desk.console)._tick()
         await desk.sees("op 0%")
-        await off(deliver, place, 12)
-        await desk.until(lambda: work.ended is not None)
-        await desk.sees("replay is over: 12 delivered, 0 failed again; u shows it")
-    assert work.result is not None
-    assert work.result.progress.accounted == 12
-
-
-async def test_the_result_accounts_for_each_task(place: Place) -> None:
-    """When it is over each planned task is in one of the counts, the one that had left as gone."""
-    dead = await off(seen, place, State.DEAD)
-    async with replaying(place, ONE, sent=1) as (desk, work):
-        (Path(place.root) / "queue/dlq" / f"{dead[5].id}.task").unlink()
         await off(deliver, place, 1)
         await desk.until(lambda: now(work).sent == 11)
         await off(deliver, place, 11)
+        await desk.until(lambda: work.ended is not None)
+        await desk.sees("replay is over: 11 delivered, 0 failed again; u shows it")
+        desk.console.goto(Target(keys.OPERATION))
+        await desk.opens(ReplayScreen)
         await desk.sees("OVER", "delivered 11", "gone 1", "total 12 12 planned: all accounted")
+    assert work.result is not None
+    assert work.result.progress.accounted == 12
 
 
 async def test_slower_is_allowed_and_faster_is_not(place: Place) -> None:
@@ -165,22 +163,13 @@ async def test_stopping_keeps_the_rest(place: Place, rest: Rest, ends: State, co
 
 
 async def test_waiting_tasks_are_pulled_back(place: Place) -> None:
-    """T pauses it and plans; the count stops it, and tasks that no worker ran are as before."""
-    before = sorted(p.name for p in (Path(place.root) / "queue/dlq").iterdir())
-    async with replaying(place, ONE, sent=1) as (desk, _):
-        await desk.opens(PlanScreen, "T")
-        await desk.sees("it is paused meanwhile; what is applied stops it", "y to take back")
-        await desk.press("y")
-        await desk.sees("1 taken back", "all accounted for")
-        await desk.opens(ReplayScreen, "escape")
-        await desk.sees("OVER", "taken back 1", "never sent 11", "all accounted for")
-    assert sorted(p.name for p in (Path(place.root) / "queue/dlq").iterdir()) == before
-
-
-async def test_an_excluded_task_is_not_pulled_back(place: Place) -> None:
-    """Left out of the plan a task stays where it was sent; who took back, and why, is written."""
+    """T pauses it and plans; what is applied stops it, and tasks that no worker ran are as before.
+    Left out of the plan a task stays where it was sent; who took back, and why, is written.
+    """
+    before = {path.name for path in (Path(place.root) / "queue/dlq").iterdir()}
     async with replaying(place, AT_ONCE, size=(120, 40), sent=12) as (desk, work):
         await desk.opens(PlanScreen, "T")
+        await desk.sees("it is paused meanwhile; what is applied stops it")
         await desk.sees("type 12 to take back 12")
         await desk.press(*["space"] * 11)
         await desk.sees("y to take back")
@@ -189,9 +178,13 @@ async def test_an_excluded_task_is_not_pulled_back(place: Place) -> None:
         await desk.press("y")
         await desk.sees("1 taken back", "12 planned, 12 in the result: all accounted for")
         one = desk.console.here.works[-1].report
+        await desk.opens(ReplayScreen, "escape")
+        await desk.press("w")
+        await desk.sees("OVER", "taken back 1", "all accounted for")
     assert one is not None
     assert (len(one.done), len(one.excluded)) == (1, 11)
     assert [task.id for task in await off(seen, place, State.DEAD)] == list(one.done)
+    assert {path.name for path in (Path(place.root) / "queue/dlq").iterdir()} < before
     written = await off(kept(place).operation, one.op)
     assert written is not None
     assert (written.intent.reason, written.intent.who) == ("mx7", place.who)
