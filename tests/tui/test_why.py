@@ -136,11 +136,17 @@ RAN = "last run 20 s ago"
 
 
 async def test_a_due_task_waits_for_a_worker(root: Path) -> None:
-    """A due task without a worker: for how long, and when a worker was there last."""
-    task = put(root, 1, due=NOW - 2820)
+    """A due task without a worker: for how long, and when a worker was there last. Older tasks go
+    first, but when no worker ran for a quarter of an hour, that is said, too.
+    """
+    task, younger = put(root, 1, due=NOW - 2820), put(root, 2)
     async with asking(disk_place(root)) as why:
         free, said = await lock_of(root), "due for 47 min, but not seen by any worker"
         assert await why(task, lock=free) == f"{said}: the lock is free, {RAN}"
+        assert await why(younger, lock=free) == "1 older task first"
+        assert await why(younger, NOW + 2820, lock=free) == (
+            f"1 older task first; {UNSEEN}: the lock is free, last run 47 min ago"
+        )
         (root / "metrics" / "queue.prom").unlink()
         assert await why(task, lock=free) == f"{said}: the lock is free"
 
@@ -264,44 +270,30 @@ def place_of(spool: Path, settings: str) -> Place:
     return place
 
 
-SENDS = "stores: {kannader: {host: relay.example.org}}\n"
-
-
-async def test_where_nothing_runs_no_task_waits_for_another(mails: Path) -> None:
-    """While there is an alarm because nothing runs, each task that is due says so, not the first
-    alone; the alarm is that of the overview, in any format.
+async def test_mail_without_a_worker_says_what_is_missing(mails: Path) -> None:
+    """Where another program's mail is not ours to send, the reason names the setting that a worker
+    of ours lacks, and that the other program may send it. With it, while there is an alarm because
+    nothing runs, each due task says so, not the first alone; the alarm is that of the overview.
     """
-    place = await off(place_of, mails, SENDS)
+    place = await off(place_of, mails, "")
+    async with asking(place) as why, following(place) as inspector:
+        await inspector.refresh()
+        window = await inspector.window(Query(State.PENDING), 0, 10)
+        assert await why(window.tasks[0]) == (
+            "our worker does nothing: no server to send to is configured: stores.kannader.host is "
+            "not set; its own program may, where that is at work"
+        )
+    place = await off(place_of, mails, "stores: {kannader: {host: relay.example.org}}\n")
     async with following(place) as inspector:
         await inspector.refresh()
         waiting = await inspector.standing(NOW)
         sight = Sight(place.name, due=waiting.due, oldest_due=waiting.oldest_due)
         found = alerts(sight, NOW, place.alerts)
         assert [alert.what for alert in found] == [What.IDLE]
-        window = await inspector.window(Query(State.PENDING), 0, 10)
         assert len(window.tasks) == 2
         for task in window.tasks:
             said = await reasons(inspector, place, None, task, NOW, found)
             assert list(said) == ["due for 2 d, but not seen by any worker"]
-
-
-async def test_a_mail_that_no_worker_of_ours_can_send_says_what_is_missing(mails: Path) -> None:
-    """No handler is missing where another program's mail is not ours to send: it is told which
-    setting a worker of ours lacks, and that the other program may send it; with it, none lacks.
-    """
-    said = []
-    for settings in ("", SENDS):
-        place = await off(place_of, mails, settings)
-        async with following(place) as inspector:
-            await inspector.refresh()
-            window = await inspector.window(Query(State.PENDING), 0, 1)
-        async with asking(place) as why:
-            said.append(await why(window.tasks[0]))
-    assert said == [
-        "our worker does nothing: no server to send to is configured: stores.kannader.host is not "
-        "set; its own program may, where that is at work",
-        "due for 2 d, but not seen by any worker",
-    ]
 
 
 async def test_a_task_in_work_has_a_worker_or_is_an_orphan(
@@ -333,44 +325,26 @@ async def test_a_task_in_work_has_a_worker_or_is_an_orphan(
         assert "nobody has the lock" in await why(task, now, await lock_of(root))
 
 
-async def test_a_dead_task_says_how_it_runs_again(root: Path) -> None:
-    """Given up on: after how many attempts, how long ago, and that only a retry runs it again."""
-    task = put(root, 1, State.DEAD, attempts=3, extra={"dead_since": str(int(NOW - 7980))})
+async def test_dead_held_and_purged_tasks_have_their_reason(root: Path) -> None:
+    """Given up on: after how many attempts, how long ago, and that only a retry runs it again; held
+    until released, with what would keep it then; purged, and can be restored.
+    """
+    dead = put(root, 1, State.DEAD, attempts=3, extra={"dead_since": str(int(NOW - 7980))})
+    task = put(root, 2, due=NOW + 60)
     async with asking(disk_place(root)) as why:
-        assert await why(task) == (
+        assert await why(dead) == (
             "given up on after 3 attempts, 2 h 13 min ago (max_retries_exceeded); "
             "it runs again only if retried, then as if new"
         )
-        assert (await why(task, NOW + 86400)).startswith("given up on after 3 attempts, 1 d 2 h")
-
-        await off(swapped, root, task, verbs.retry)
-        assert await why(task) == f"{UNSEEN}, {RAN}"
-
-
-async def test_a_held_or_purged_task_says_so(root: Path) -> None:
-    """Held until released, with what would keep it then; purged, to be had back."""
-    task = put(root, 1, due=NOW + 60)
-    async with asking(disk_place(root)) as why:
+        await off(swapped, root, dead, verbs.retry)
+        assert await why(dead) == f"{UNSEEN}, {RAN}"
         await off(swapped, root, task, verbs.hold)
         assert await why(task) == (
             "held by an operator until released; backoff until 09:43:08Z (in 1 min)"
         )
-
         await off(swapped, root, task, verbs.purge)
         assert await why(task) == (
             "purged by an operator: no worker sees it, and it can still be had back"
-        )
-
-
-async def test_a_worker_that_stays_away_is_missed(root: Path) -> None:
-    """Older tasks go first, but when nothing has run for a quarter of an hour, that is told too."""
-    put(root, 1)
-    task = put(root, 2)
-    async with asking(disk_place(root)) as why:
-        assert await why(task, lock=await lock_of(root)) == "1 older task first"
-        assert await why(task, NOW + 2820, lock=await lock_of(root)) == (
-            "1 older task first; "
-            "due, but not seen by any worker: the lock is free, last run 47 min ago"
         )
 
 
