@@ -125,17 +125,17 @@ class Desk:
         return screen
 
 
-PERIODS = (
-    *("tui.app.LOOKS", "tui.app.TURN", "tui.live.LOOKS", "tui.live.OFTEN"),
-    *("tui.wire.ANSWERED", "tui.wire.TURN", "tui.wire.LAPSE"),
-    *(
-        "tui.screens.lock.PERIOD",
-        "tui.screens.lock.GLANCE",
-        "tui.screens.locks.OFTEN",
-        "tui.screens.overview.OFTEN",
-    ),
-    *("tui.screens.operations.PERIOD", "tui.screens.plan.PERIOD", "tui.screens.replay.PERIOD"),
-)
+PERIODS = {
+    "tui.app": ("LOOKS", "TURN"),
+    "tui.live": ("LOOKS", "OFTEN"),
+    "tui.wire": ("ANSWERED", "TURN", "LAPSE"),
+    "tui.screens.lock": ("PERIOD", "GLANCE"),
+    "tui.screens.locks": ("OFTEN",),
+    "tui.screens.overview": ("OFTEN",),
+    "tui.screens.operations": ("PERIOD",),
+    "tui.screens.plan": ("PERIOD",),
+    "tui.screens.replay": ("PERIOD",),
+}
 """Seconds between two looks at what changes by itself."""
 FASTER = 5
 
@@ -149,9 +149,9 @@ def hurried() -> Iterator[None]:
         return set_interval(pump, interval / FASTER, *rest, **names)
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in PERIODS:
-            module, _, constant = name.rpartition(".")
-            patch.setattr(name, getattr(import_module(module), constant) / FASTER)
+        for module, constants in PERIODS.items():
+            for name in constants:
+                patch.setattr(f"{module}.{name}", getattr(import_module(module), name) / FASTER)
         patch.setattr("tui.wire.PACES", tuple(pace / FASTER for pace in wire.PACES))
         patch.setattr(MessagePump, "set_interval", set_shorter)
         yield
@@ -169,11 +169,9 @@ async def a_desk(
     with hurried():
         console = a_console(*places, **fields)
         async with console.run_test(size=size) as pilot:
-            if early:
-                pass
-            elif fields.get("first", keys.LIST) == keys.LIST:
+            if not early and fields.get("first", keys.LIST) == keys.LIST:
                 await loaded(pilot)
-            else:
+            elif not early:
                 await until(pilot, lambda: all(map(is_known, console.lives)))
             yield Desk(console, pilot)
 

@@ -7,8 +7,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-
-from textual.pilot import Pilot
+from typing import Any
 
 from engine import plans
 from engine.journal import Intent, Journal, Who
@@ -16,9 +15,8 @@ from engine.model import State, Task
 from engine.operations import Applying
 from engine.pace import Pace, packed
 from engine.plans import Plan
-from tests.tui.spools import NOW, disk_place, until
+from tests.tui.spools import NOW, disk_place
 from tui.place import Place
-from tui.plain import text_of
 
 ANA = Who("root", "ana", "192.0.2.7 50122 192.0.2.1 22", "mx1", 4243)
 BEN = Who("ben", "", "", "mx1", 3181)
@@ -103,40 +101,18 @@ def make_past(root: Path) -> Journal:
 
 
 def _write(
-    folder: Path,
-    op: str,
-    who: Who,
-    intent: dict[str, object],
-    planned: int,
-    done: int,
-    *notes: object,
+    folder: Path, op: str, who: Who, intent: dict[str, object], planned: int, done: int, *notes: Any
 ) -> None:
     when = float(calendar.timegm(time.strptime(op[:16], "%Y%m%dT%H%M%SZ")))
     ids = [f"t{number}" for number in range(planned)]
     ends = {"done": dict.fromkeys(ids[:done], "1"), "gone": dict.fromkeys(ids[done:], "changed")}
+    first = {"line": "intent", "when": when, "op": op, **intent, "who": who._asdict()}
     lines = [
-        {
-            "line": "intent",
-            "when": when,
-            "op": op,
-            **intent,
-            "who": who._asdict(),
-            "planned": planned,
-        },
-        {"line": "rows", "rows": [[ident, "dead", "1"] for ident in ids]},
+        {**first, "planned": planned},
+        {"line": "rows", "rows": [[id, "dead", "1"] for id in ids]},
         {"line": "ends", "when": when + 1, **ends},
         *notes,
         {"line": "end", "when": when + 2, "planned": planned},
     ]
     (folder / f"{op}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / f"{op}.before").write_bytes(b"")
-
-
-async def shows(pilot: Pilot[None], *texts: str) -> None:
-    """Wait until the screen on top shows these, however far apart their words are."""
-    app = pilot.app
-    await until(
-        pilot,
-        lambda: all(text in " ".join(text_of(app.screen).split()) for text in texts),
-        lambda: f"{texts} are not all in\n{text_of(app.screen)}",
-    )

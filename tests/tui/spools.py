@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -34,8 +34,7 @@ NOW = 1_795_167_728.0
 
 KINDS = ("feeds_sync", "geoban_apply", "mail_send")
 ERRORS = (
-    "421 4.7.0 try again later",
-    "550 5.1.1 user unknown",
+    *("421 4.7.0 try again later", "550 5.1.1 user unknown"),
     "connect_timeout mx7.example.net 25",
 )
 
@@ -140,16 +139,12 @@ def make_spool(root: Path, tasks: list[Task]) -> None:
         (root / name).mkdir(parents=True, exist_ok=True)
     for task in tasks:
         put_file(root, task)
-    amounts = [sum(task.state is state for task in tasks) for state in FOLDERS]
+    pending, active, dead = (sum(task.state is state for task in tasks) for state in FOLDERS)
     totals = {"processed_total": 318, "failed_total": 61, "retries_total": 49, "dlq_total": 12}
-    metrics = root / "metrics" / "queue.prom"
-    metrics.write_bytes(
-        render_queue(QueueGauges(amounts[0], amounts[1], amounts[2], 86000), totals, NOW - 20)
-    )
-    os.utime(metrics, (NOW - 20, NOW - 20))
-    mail = root / "metrics" / "mail.prom"
-    mail.write_text(MAIL)
-    os.utime(mail, (NOW - 20, NOW - 20))
+    queue = render_queue(QueueGauges(pending, active, dead, 86000), totals, NOW - 20)
+    for name, text in (("queue.prom", queue), ("mail.prom", MAIL.encode())):
+        (root / "metrics" / name).write_bytes(text)
+        os.utime(root / "metrics" / name, (NOW - 20, NOW - 20))
     (root / "log" / "queue.log").write_text(LOG)
 
 
@@ -308,6 +303,3 @@ def in_utc() -> Iterator[None]:
     finally:
         os.environ.pop("TZ") if before is None else os.environ.update(TZ=before)
         time.tzset()
-
-
-Step = Callable[[Pilot[None]], Awaitable[None]]
