@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from engine import config, locks
 from engine.model import Task
 from engine.stores import open_store
 from tests.engine.lockers import cli_later, later
-from tests.tui.desks import Desk, a_desk
+from tests.tui.desks import Desk
 from tui.cli.console import _place
 from tui.cli.wiring import Setup
 from tui.place import Place
@@ -71,14 +69,6 @@ def wired(root: Path, settings: str = "queue: {syslog: ''}\n", seconds: float = 
         lock=lambda: locks.examine(lock, 1200.0, **later(seconds)),
         recover=(*cli_later(seconds), *command[command.index("--root") :]),
     )
-
-
-@asynccontextmanager
-async def on_disk(root: Path, seconds: float = 0.0) -> AsyncIterator[Desk]:
-    """An armed console on a queue on disk, wired as the command wires it."""
-    place = await asyncio.to_thread(wired, root, seconds=seconds)
-    async with a_desk(place, clock=time.time) as desk:
-        yield desk
 
 
 async def open_lock(desk: Desk) -> LockScreen:

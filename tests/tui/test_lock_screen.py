@@ -20,7 +20,7 @@ from engine import lockfile
 from engine.model import LockEvidence, State, Verdict
 from tests.engine.lockers import INNOCENT, is_unharmed, true_claim
 from tests.tui.desks import a_desk
-from tests.tui.holders import HOLDER, Starter, children, on_disk, open_lock, tasks_in, wired
+from tests.tui.holders import HOLDER, Starter, children, open_lock, tasks_in, wired
 from tests.tui.spools import (
     a_memory,
     a_place,
@@ -58,13 +58,6 @@ def start() -> Iterator[Starter]:
         yield starter
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """A queue with one task."""
-    make_spool(tmp_path / "data", [a_task(2)])
-    return tmp_path / "data"
-
-
 def locked(
     look: Callable[[], LockEvidence], recover: tuple[str, ...] = ("/nowhere/spooldeck",)
 ) -> Place:
@@ -82,15 +75,98 @@ async def left_in(root: Path) -> dict[str, tuple[State, int | None]]:
     return {task.id: (task.state, task.attempts) for task in await off(tasks_in, root)}
 
 
+TAKER = """
+import signal, sys
+from engine import locks
+lock = locks.acquire(sys.argv[1], 1200.0)
+print("held", flush=True)
+while True:
+    signal.pause()
+"""
+"""A worker that has taken the lock, and no task yet."""
+
+
+@pytest.fixture
+def reports(tmp_path: Path) -> Path:
+    """A queue on disk of three reports."""
+    root = tmp_path / "mail.out"
+    make_spool(root, [])
+    (root / "log" / "queue.log").write_text("")
+    for number in range(3):
+        created = time.time() - 7200 + number
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(created))
+        task = replace(a_task(number), id=f"{stamp}-report-{number:08x}", created=created)
+        put_file(root, replace(task, kind="report", due=0.0, error="", attempts=0))
+    return root
+
+
+def in_work(root: Path) -> list[str]:
+    """Ids of the tasks in work."""
+    return sorted(path.stem for path in (root / "queue" / "work").glob("*.task"))
+
+
+def accept(root: Path, id: str) -> None:
+    """Let the log say that a task's mail was accepted."""
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime())
+    with (root / "log" / "queue.log").open("a") as log:
+        log.write(f"[{stamp}] [INFO] {id}: 250 2.0.0 Ok: queued as 4F2A\n")
+
+
+async def abandoned(root: Path, start: Starter, amount: int) -> list[str]:
+    """Tasks in work whose worker was killed."""
+    holder = await off(start, HOLDER.replace('"holder", 1', f'"holder", {amount}'), str(root))
+    holder.kill()
+    await off(holder.wait)
+    assert len(in_work(root)) == amount
+    return in_work(root)
+
+
 # ---- freeing it
 
 
-async def test_y_frees_a_lock_whose_holder_is_gone(root: Path, start: Starter) -> None:
+async def test_a_stuck_lock_is_freed_in_two_keys_and_the_pid(reports: Path, start: Starter) -> None:
+    """From the overview to freed by `U`, `!` and the PID: the holder ends, its task waits again,
+    and the one that the log says was accepted is held, so that it does not happen twice.
+    """
+    holder = await off(start, HOLDER.replace('"holder", 1', '"holder", 2'), str(reports))
+    accepted, lost = in_work(reports)
+    accept(reports, accepted)
+    place = await off(wired, reports, seconds=SILENT_SECONDS)
+    how: dict[str, Any] = {
+        "size": (120, 40),
+        "start_armed": False,
+        "clock": time.time,
+        "first": keys.OVERVIEW,
+    }
+    async with a_desk(place, **how) as desk:
+        await desk.opens(OverviewScreen)
+        await desk.opens(LockScreen, "U")
+        await desk.sees(
+            *(f"PID {holder.pid}", "ago; limit 20 min without one", "as the lock says: it took it"),
+            *("250 2.0.0 Ok: queued as 4F2A", "it was accepted, a repeat would be a duplicate"),
+            *(f"queue recover --hold {accepted}", "1 due, the oldest 2 h old"),
+            *("1 task in work to held: accepted by the log", "scope if you act now: PID"),
+        )
+        assert f"STUCK 21m  PID {holder.pid}" in desk.line("title")
+        assert f"spooldeck--root{reports}" in desk.page.replace(" ", "")
+        await desk.press("!", *str(holder.pid))
+        await desk.sees("the lock is free again", "1 attempt counted")
+        assert holder.wait() == -signal.SIGTERM
+        shown = re.findall(r"(?m)^  \d  (\w+)", desk.text)
+        assert shown == ["done", "skipped", "skipped", "done", "done", "done"]
+        await desk.until(lambda: "FREE" in desk.line("title"))
+        await desk.opens(OverviewScreen, "escape")
+    assert not (reports / "run" / "queue.lock").exists()
+    left = await left_in(reports)
+    assert left.pop(accepted) == (State.HELD, 1)
+    assert left.pop(lost) == (State.PENDING, 1)
+    assert set(left.values()) == {(State.PENDING, 0)}
+
+
+async def test_y_frees_a_lock_whose_holder_is_gone(reports: Path, start: Starter) -> None:
     """Where the holder is gone, `y` frees the lock and its task waits again; no PID is asked."""
-    holder = start(HOLDER, str(root))
-    holder.kill()
-    holder.wait()
-    async with on_disk(root) as desk:
+    (id,) = await abandoned(reports, start, 1)
+    async with a_desk(await off(wired, reports), clock=time.time) as desk:
         await open_lock(desk)
         assert desk.line("title").startswith(" lock  STALE")
         assert "scope if you act now: the lock; 1 in work" in desk.page
@@ -98,7 +174,7 @@ async def test_y_frees_a_lock_whose_holder_is_gone(root: Path, start: Starter) -
         assert "asks for no PID: y applies" in desk.page
         await desk.press("y")
         await desk.sees("the lock is free again")
-    assert await left_in(root) == {a_task(2).id: (State.PENDING, 1)}
+    assert (await left_in(reports))[id] == (State.PENDING, 1)
 
 
 @pytest.mark.parametrize("holders", [(4711,), (4711, 4712)], ids=["holder", "children"])
@@ -125,13 +201,16 @@ async def test_only_the_pid_that_would_be_signalled_frees(
     assert trace.read_text() == STUCK.seen
 
 
-async def test_an_innocent_process_is_named_and_not_signalled(root: Path, start: Starter) -> None:
+async def test_an_innocent_process_is_named_and_not_signalled(
+    reports: Path, start: Starter
+) -> None:
     """A lock that names a process which never took it: the screen says why nothing is offered."""
-    lock = root / "run" / "queue.lock"
+    lock = reports / "run" / "queue.lock"
     await off(lock.touch)
     innocent, forger = start(INNOCENT), start(INNOCENT, str(lock))  # which has the flock
     await off(lock.write_bytes, lockfile.compose(await off(true_claim, innocent.pid)))
-    async with on_disk(root, SILENT_SECONDS) as desk:
+    place = await off(wired, reports, seconds=SILENT_SECONDS)
+    async with a_desk(place, clock=time.time) as desk:
         await desk.until(lambda: "! CRIT stuck" in desk.line("lock"))
         await open_lock(desk)
         await desk.sees("nothing will be signalled", "scope if you act now: nothing")
@@ -423,91 +502,6 @@ async def test_what_matters_is_seen_first() -> None:
 
 
 # ---- the tasks of a worker, on disk
-
-
-TAKER = """
-import signal, sys
-from engine import locks
-lock = locks.acquire(sys.argv[1], 1200.0)
-print("held", flush=True)
-while True:
-    signal.pause()
-"""
-"""A worker that has taken the lock, and no task yet."""
-
-
-@pytest.fixture
-def reports(tmp_path: Path) -> Path:
-    """A queue on disk of three reports."""
-    root = tmp_path / "mail.out"
-    make_spool(root, [])
-    (root / "log" / "queue.log").write_text("")
-    for number in range(3):
-        created = time.time() - 7200 + number
-        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(created))
-        task = replace(a_task(number), id=f"{stamp}-report-{number:08x}", created=created)
-        put_file(root, replace(task, kind="report", due=0.0, error="", attempts=0))
-    return root
-
-
-def in_work(root: Path) -> list[str]:
-    """Ids of the tasks in work."""
-    return sorted(path.stem for path in (root / "queue" / "work").glob("*.task"))
-
-
-def accept(root: Path, id: str) -> None:
-    """Let the log say that a task's mail was accepted."""
-    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime())
-    with (root / "log" / "queue.log").open("a") as log:
-        log.write(f"[{stamp}] [INFO] {id}: 250 2.0.0 Ok: queued as 4F2A\n")
-
-
-async def test_a_stuck_lock_is_freed_in_two_keys_and_the_pid(reports: Path, start: Starter) -> None:
-    """From the overview to freed by `U`, `!` and the PID: the holder ends, its task waits again,
-    and the one that the log says was accepted is held, so that it does not happen twice.
-    """
-    holder = await off(start, HOLDER.replace('"holder", 1', '"holder", 2'), str(reports))
-    accepted, lost = in_work(reports)
-    accept(reports, accepted)
-    place = await off(wired, reports, seconds=SILENT_SECONDS)
-    how: dict[str, Any] = {
-        "size": (120, 40),
-        "start_armed": False,
-        "clock": time.time,
-        "first": keys.OVERVIEW,
-    }
-    async with a_desk(place, **how) as desk:
-        await desk.opens(OverviewScreen)
-        await desk.opens(LockScreen, "U")
-        await desk.sees(
-            *(f"PID {holder.pid}", "ago; limit 20 min without one", "as the lock says: it took it"),
-            *("250 2.0.0 Ok: queued as 4F2A", "it was accepted, a repeat would be a duplicate"),
-            *(f"queue recover --hold {accepted}", "1 due, the oldest 2 h old"),
-            *("1 task in work to held: accepted by the log", "scope if you act now: PID"),
-        )
-        assert f"STUCK 21m  PID {holder.pid}" in desk.line("title")
-        assert f"spooldeck--root{reports}" in desk.page.replace(" ", "")
-        await desk.press("!", *str(holder.pid))
-        await desk.sees("the lock is free again", "1 attempt counted")
-        assert holder.wait() == -signal.SIGTERM
-        shown = re.findall(r"(?m)^  \d  (\w+)", desk.text)
-        assert shown == ["done", "skipped", "skipped", "done", "done", "done"]
-        await desk.until(lambda: "FREE" in desk.line("title"))
-        await desk.opens(OverviewScreen, "escape")
-    assert not (reports / "run" / "queue.lock").exists()
-    left = await left_in(reports)
-    assert left.pop(accepted) == (State.HELD, 1)
-    assert left.pop(lost) == (State.PENDING, 1)
-    assert set(left.values()) == {(State.PENDING, 0)}
-
-
-async def abandoned(root: Path, start: Starter, amount: int) -> list[str]:
-    """Tasks in work whose worker was killed."""
-    holder = await off(start, HOLDER.replace('"holder", 1', f'"holder", {amount}'), str(root))
-    holder.kill()
-    await off(holder.wait)
-    assert len(in_work(root)) == amount
-    return in_work(root)
 
 
 ENDS = (
