@@ -63,7 +63,7 @@ class Desk:
         return words([row.line for row in self.picker.rows])
 
     def line(self, id: str) -> str:
-        """What a pane of the screen on top shows."""
+        """The text of a pane of the screen on top."""
         return words(self.console.screen.query_one(f"#{id}", Lines).lines)
 
     def cells(self, name: str) -> list[str]:
@@ -97,7 +97,7 @@ class Desk:
         await self.pilot.pause()
 
     async def until(self, true: Callable[[], object], every: float = 0.01) -> None:
-        """Wait until something is so, and paint meanwhile what has become known."""
+        """Wait until `true()` is, and paint the boards meanwhile."""
 
         def painted() -> object:
             if isinstance(self.console.screen, Board):

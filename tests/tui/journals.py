@@ -25,7 +25,7 @@ BEN = Who("ben", "", "", "mx1", 3181)
 def a_journaled_place(
     root: Path, clock: Callable[[], float] = lambda: NOW, name: str = ""
 ) -> Place:
-    """A place on disk where what is done is written down."""
+    """A place on disk with a journal."""
     journal = Journal(f"{root}/queue/.spooldeck/journal", str(root), clock)
     return disk_place(root, name, clock)._replace(journal=journal, who=ANA, root=str(root))
 

@@ -77,7 +77,7 @@ def a_memory(tasks: list[Task]) -> Memory:
 
 
 def free() -> LockEvidence:
-    """A lock that nobody holds."""
+    """A free lock."""
     return LockEvidence(Verdict.FREE, reason="no lock file")
 
 
@@ -101,13 +101,13 @@ def a_stuck_lock() -> LockEvidence:
 
 
 def recover_command(root: str = "/var/lib/nftban") -> tuple[str, ...]:
-    """What frees the lock of a place, as the command line would have it."""
+    """The command that frees the lock of a place, as the command line makes it."""
     argv = (sys.executable, "-m", "tui.cli", "--root", root, "queue", "recover")
     return (*argv, "--yes", "--seen")
 
 
 def a_place(memory: Memory, **fields: object) -> Place:
-    """A place in memory; only what is named matters."""
+    """A place in memory with these fields."""
     place = Place("/var/lib/nftban", lambda: MemoryStore(memory), lock=free)
     return place._replace(**fields)  # type: ignore[arg-type]
 
@@ -189,7 +189,7 @@ def disk_place(root: Path, name: str = "", clock: Callable[[], float] = lambda: 
 
 
 class Clock:
-    """A clock that goes when it is told to."""
+    """A clock that a test sets."""
 
     def __init__(self, now: float = NOW) -> None:
         self.now = now
@@ -217,9 +217,9 @@ async def until(
     told: Callable[[], str] = lambda: "",
     every: float = 0.01,
 ) -> None:
-    """Let the console work until something is so; fails, saying what is told, if it never is.
+    """Let the console work until `true()` is; fails with the text of `told()` after a minute.
 
-    It is looked at `every` so many seconds.
+    It is checked each `every` seconds.
     """
     deadline = time.monotonic() + PATIENCE
     while not true():
@@ -259,7 +259,7 @@ def is_known(live: Live) -> bool:
 
 
 def show_all(console: Console) -> None:
-    """Show on each screen what it would show within a second: what has come since the last one."""
+    """Paint each screen now, as it would be painted within a second."""
     for live in console.lives:
         live.judge()
     for screen in console.screen_stack:
@@ -270,7 +270,7 @@ def show_all(console: Console) -> None:
 
 
 def queue_of(console: Console) -> QueueScreen:
-    """The place that is on screen, or below what is."""
+    """The queue screen on top, or the first one below."""
     (screen, *_) = [s for s in reversed(console.screen_stack) if isinstance(s, QueueScreen)]
     return screen
 
@@ -281,7 +281,7 @@ def task_list(console: Console) -> TaskList:
 
 
 async def loaded(pilot: Pilot[None]) -> None:
-    """Let the console work until the list shows what it was asked for, and the signs are seen."""
+    """Let the console work until the list is loaded, and the lock and the metrics are read."""
     console = pilot.app
     assert isinstance(console, Console)
     await until(pilot, lambda: isinstance(console.screen, QueueScreen))

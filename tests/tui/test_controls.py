@@ -1,4 +1,4 @@
-"""C on the overview and the queue: what concerns a queue as a whole; and P, which pauses it."""
+"""C on the overview and the queue: the controls of a whole queue; and P, which pauses it."""
 
 from __future__ import annotations
 

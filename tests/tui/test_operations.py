@@ -196,7 +196,7 @@ async def test_an_operation_is_undone_by_its_count(place: Place, dead: list[Task
 
 
 async def test_a_task_that_cannot_come_back_has_its_reason(place: Place, dead: list[Task]) -> None:
-    """A row whose task ran meanwhile is left out of the plan, and cannot be taken in."""
+    """A row whose task ran meanwhile is excluded from the plan, and cannot be taken in."""
     await off(carried_out, place, "retry", dead[:3])
     leave(place, "pending", dead[0])
     async with operations(place, "3 done") as desk:
@@ -227,7 +227,7 @@ async def test_why_one_cannot_be_undone(
 async def test_an_unknown_verb_is_only_shown(
     place: Place, dead: list[Task], most: int | None
 ) -> None:
-    """An operation with a verb that is not known here is shown; its tasks are left alone."""
+    """An operation with a verb that is not known here is shown; its tasks are not changed."""
     newer = Intent("tele\x1b[31mport", BEN)
     await off(carried_out, place, "retry", dead[:3], intent=newer, most=most)
     after = await off(files, place)
@@ -251,7 +251,7 @@ async def test_an_unknown_verb_is_only_shown(
 
 
 async def test_an_interrupted_operation_is_settled_and_shown(place: Place) -> None:
-    """At the start each row gets its outcome, and the operator is told once."""
+    """At the start each row gets its outcome, and the operator sees one message."""
     op = await off(interrupt, place, 8, 3)
     journal = Path(kept(place).folder, f"{op}.jsonl")
     lines = (await off(journal.read_text)).splitlines(True)

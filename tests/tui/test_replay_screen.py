@@ -1,4 +1,4 @@
-"""A replay on screen: it goes on whatever is shown, takes orders, and accounts for every task."""
+"""A replay on screen: it goes on under other screens, takes orders, accounts for each task."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def replaying(
 
 
 def now(work: Work) -> Progress:
-    """How it stands."""
+    """Its progress."""
     assert work.progress is not None
     return work.progress
 

@@ -184,8 +184,8 @@ def test_commands_for_a_queue_of_the_contract_are_refused_elsewhere(
     assert "a file, and no SQLite database" in capsys.readouterr().err
 
 
-def test_each_format_is_found_out_by_what_lies_there(places: list[str], tmp_path: Path) -> None:
-    """By its folders or its first bytes; whatever else is there is the contract's, or nothing."""
+def test_each_format_is_detected(places: list[str], tmp_path: Path) -> None:
+    """By its folders or its first bytes; anything else is a queue of the contract, or nothing."""
     assert [stores.format_of(place) for place in places] == ["kannader", "zgb", ""]
     found = [setup_for(config.Config(), place, {}).store() for place in places]
     assert [type(store) for store in found] == [KannaderStore, ZgbStore, NftbanStore]
@@ -194,8 +194,8 @@ def test_each_format_is_found_out_by_what_lies_there(places: list[str], tmp_path
     assert stores.format_of(str(tmp_path / "nothing")) == ""
 
 
-def test_settings_that_cannot_be_meant_are_said(places: list[str], tmp_path: Path) -> None:
-    """Whichever place is opened: a setting that no store reads is a mistake to be reported."""
+def test_an_unknown_setting_is_refused(places: list[str], tmp_path: Path) -> None:
+    """A setting that no store reads is an error, in each place that is opened."""
     path = tmp_path / "spooldeck.yaml"
     for said, where in (
         ({"other": {}}, "stores.other: no such format, expected one of kannader, zgb"),
@@ -320,7 +320,7 @@ NO_TOKEN = (("mailTokens", "0"), ("mailLastRefill", str(NOW + HOUR)), ("mailMaxP
 
 
 def settle(database: str, *values: tuple[str, str]) -> None:
-    """What another program sets."""
+    """Change settings, as another program does."""
     with closing(sqlite3.connect(database)) as db, db:
         db.executemany("INSERT OR REPLACE INTO config VALUES (?, ?)", values)
 
@@ -339,7 +339,7 @@ async def following(place: Place) -> AsyncIterator[Inspector]:
 
 
 async def why(place: Place, id: str, now: float = NOW) -> tuple[str, ...]:
-    """What is said of one of its tasks, as the console says it."""
+    """The reasons why one of its tasks waits, as the console shows them."""
     async with following(place) as inspector:
         task = await inspector.task(id)
         assert task is not None
@@ -477,7 +477,7 @@ async def test_a_tab_hints_at_what_it_allows(
 
 
 SLEEPER = (sys.executable, "-c", "import signal; signal.pause()")
-"""In the place of a worker: what the console knows of it is that it runs."""
+"""A program that only runs, in the place of a worker."""
 
 
 @pytest.mark.parametrize("pane", [keys.LIST, keys.OVERVIEW, keys.LOCKS])

@@ -120,7 +120,7 @@ def failing(made: Mail) -> Mail:
 
 
 def below(desk: Desk) -> str:
-    """What is said of the one under the cursor."""
+    """The detail of the one under the cursor."""
     return words(desk.console.screen.query_one(LongText).lines)
 
 

@@ -88,7 +88,7 @@ async def opened(*, armed: bool = False) -> AsyncIterator[Pilot[None]]:
 
 
 def seen(pilot: Pilot[None]) -> tuple[str, ...]:
-    """What is on screen, what is typed into, and on which row the cursor is."""
+    """The screens, the row of the cursor, the typed words and the focus."""
     app = pilot.app
     assert isinstance(app, Console)
     show_all(app)
@@ -104,7 +104,7 @@ def seen(pilot: Pilot[None]) -> tuple[str, ...]:
 
 
 async def at_rest(pilot: Pilot[None]) -> tuple[str, ...]:
-    """What is on screen once nothing changes there any more."""
+    """The same once nothing changes there any more."""
     app = pilot.app
     assert isinstance(app, Console)
     before: tuple[str, ...] = ()
@@ -211,7 +211,7 @@ async def test_a_burst_that_begins_on_the_overview(burst: str, tmp_path: Path) -
 
 
 async def from_overview(root: Path, burst: str, slow: bool) -> tuple[str, ...]:
-    """What these keys lead to."""
+    """The screen after these keys."""
     console = a_console(disk_place(root), clock=Clock(), first=keys.OVERVIEW)
     async with console.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: all(map(is_known, console.lives)))
@@ -227,7 +227,7 @@ PTY = {
     "4oajj": ("[4 dlq 12]", "scope if you act now: row 20261119T094408Z"),
     "/\x1b[200~Xq4\x1b[201~5\r": ("filter: Xq45",),
 }
-"""What is typed, and what is on screen then."""
+"""The keys, and the text on screen then."""
 
 
 @pytest.mark.parametrize("burst", deep_but([*PTY][:1], PTY))
