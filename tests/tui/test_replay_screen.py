@@ -163,13 +163,22 @@ async def test_stopping_keeps_the_rest(place: Place, rest: Rest, ends: State, co
 
 
 async def test_waiting_tasks_are_pulled_back(place: Place) -> None:
-    """T pauses it and plans; what is applied stops it, and tasks that no worker ran are as before.
-    Left out of the plan a task stays where it was sent; who took back, and why, is written.
-    """
-    before = {path.name for path in (Path(place.root) / "queue/dlq").iterdir()}
+    """T pauses it and plans; the count stops it, and tasks that no worker ran are as before."""
+    before = sorted(path.name for path in (Path(place.root) / "queue/dlq").iterdir())
+    async with replaying(place, ONE, sent=1) as (desk, _):
+        await desk.opens(PlanScreen, "T")
+        await desk.sees("it is paused meanwhile; what is applied stops it", "y to take back")
+        await desk.press("y")
+        await desk.sees("1 taken back", "all accounted for")
+        await desk.opens(ReplayScreen, "escape")
+        await desk.sees("OVER", "taken back 1", "never sent 11", "all accounted for")
+    assert sorted(path.name for path in (Path(place.root) / "queue/dlq").iterdir()) == before
+
+
+async def test_an_excluded_task_is_not_pulled_back(place: Place) -> None:
+    """Excluded from the plan a task stays where it was sent; who undid it, and why, is written."""
     async with replaying(place, AT_ONCE, size=(120, 40), sent=12) as (desk, work):
         await desk.opens(PlanScreen, "T")
-        await desk.sees("it is paused meanwhile; what is applied stops it")
         await desk.sees("type 12 to take back 12")
         await desk.press(*["space"] * 11)
         await desk.sees("y to take back")
@@ -178,13 +187,9 @@ async def test_waiting_tasks_are_pulled_back(place: Place) -> None:
         await desk.press("y")
         await desk.sees("1 taken back", "12 planned, 12 in the result: all accounted for")
         one = desk.console.here.works[-1].report
-        await desk.opens(ReplayScreen, "escape")
-        await desk.press("w")
-        await desk.sees("OVER", "taken back 1", "all accounted for")
     assert one is not None
     assert (len(one.done), len(one.excluded)) == (1, 11)
     assert [task.id for task in await off(seen, place, State.DEAD)] == list(one.done)
-    assert {path.name for path in (Path(place.root) / "queue/dlq").iterdir()} < before
     written = await off(kept(place).operation, one.op)
     assert written is not None
     assert (written.intent.reason, written.intent.who) == ("mx7", place.who)
