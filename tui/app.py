@@ -192,7 +192,7 @@ class Console(Guarded, inherit_bindings=False):
         """Say what came of what is carried out, whatever screen is shown.
 
         It waits while a key's answer is being read, as it would take its place, and while a plan is
-        open, as it would look like the result of that plan.
+        open, as it would look like the result of that plan. A closing console has no screen.
         """
         if not self.screen_stack:  # the console is being left
             return

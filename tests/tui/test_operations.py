@@ -172,6 +172,18 @@ async def test_news_waits_while_an_answer_is_read(place: Place) -> None:
     assert await off(written) == before
 
 
+async def test_news_comes_to_no_console_that_is_closing(place: Place) -> None:
+    """A console whose last screen is closed already keeps its news, and ends without an error."""
+    async with operations(place) as desk:
+        news = desk.console.here.news
+    news.append("the replay is over")
+    desk.console.wire = Wire(lambda: 0, hands := Clock(0.0))
+    hands.now += ANSWERED
+    assert not desk.console.screen_stack
+    desk.console._tell_news()
+    assert [*news] == ["the replay is over"]
+
+
 # ---- undo
 
 
