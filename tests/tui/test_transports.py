@@ -396,13 +396,20 @@ async def test_without_another_mail_waits(mail: Mail) -> None:
         await desk.until(lambda: said in [alert.words for alert in desk.console.here.alerts])
 
 
-async def test_of_two_that_suspend_it_the_first_wins(mail: Mail) -> None:
-    """Suspended by another process since the last look: its reason stays, and that is said."""
+async def test_of_two_that_suspend_it_the_first_wins(
+    mail: Mail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Suspended by another process since the last scan: its reason stays, and that is said."""
+    suspend = mail.room.suspend
+
+    def suspend_second(name: str, why: str) -> str:
+        mail.room.suspensions.suspend(name, NOW, "ben", "mine")
+        return suspend(name, why)
+
+    monkeypatch.setattr(mail.room, "suspend", suspend_second)
     async with mail.screen("S", on="postfix") as desk:
-        screen = await desk.opens(SuspendScreen)
         await desk.sees("y to suspend postfix")
-        await asyncio.to_thread(mail.room.suspensions.suspend, "postfix", NOW, "ben", "mine")
-        screen.action_yes()  # before the next look at the files
+        await desk.press("y")
         await desk.sees("not done: postfix was suspended meanwhile")
         left = await asyncio.to_thread(mail.room.suspensions.read)
         assert left["postfix"].why == "mine"
