@@ -31,9 +31,7 @@ def cells(line: Line) -> list[tuple[str, str]]:
 def test_what_differs_is_painted(old: Line, new: Line) -> None:
     """Painting the spans over the old line gives the new one, and they never overlap."""
     screen, wanted = cells(old), cells(new)
-
     spans = changes(cut(old, WIDTH), cut(new, WIDTH), WIDTH)
-
     for at, length in spans:
         assert at >= 0 and length > 0 and at + length <= WIDTH
         screen[at : at + length] = wanted[at : at + length]
@@ -51,5 +49,4 @@ def test_only_the_cells_that_changed() -> None:
     """Two numbers far apart are painted by themselves, two near ones together."""
     old: Line = ((" 12    7" + " " * 30 + "9", ""),)
     new: Line = ((" 13    8" + " " * 30 + "8", ""),)
-
     assert changes(old, new, 60) == [(2, 6), (38, 1)]

@@ -54,9 +54,7 @@ def test_a_stopped_export_leaves_nothing(tmp_path: Path) -> None:
     """Esc in the middle: the next rows are refused, and there is no file."""
     file = Export(str(tmp_path / "out.csv"), rows.FIELDS)
     assert file.take(ROWS[:1], 1, 3)
-
     file.stopped = True
-
     assert not file.take(ROWS[1:2], 2, 3)
     assert not list(tmp_path.iterdir())
 
@@ -82,7 +80,6 @@ def test_no_file_is_written_over(tmp_path: Path) -> None:
 def test_paths() -> None:
     """A path that cannot be meant is refused while it is typed; the usual one never is."""
     sheet = Sheet("dlq /x", rows.FIELDS, lambda take: NotImplemented)
-
     assert usual_path(sheet, NOW) == "spooldeck-dlq--x-20261120T094208Z.csv"
     assert bad_path(usual_path(sheet, NOW)) == ""
     assert "expected" in bad_path(" ")
@@ -99,13 +96,11 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         with pytest.raises(Refused, match=why):
             Export(path, rows.FIELDS).take(ROWS, 3, 3)
     exported(tmp_path / ".csv")
-
     assert (tmp_path / ".csv").read_text().startswith("id,")
 
 
 def test_what_has_no_age_is_null() -> None:
     """Of a task of which nobody knows since when it is there, a program is told nothing."""
     told = rows.row(replace(a_task(1), created=0.0), "pending")
-
     assert told["created"] is None
     assert rows.csv_lines([told], ["id", "created"]).strip().endswith(",")

@@ -33,10 +33,8 @@ def test_no_number_is_cut(width: int) -> None:
 def test_what_a_queue_says_of_itself_takes_few_lines(width: int) -> None:
     """Beside a list every fact has its line; below one those that fit stand in three."""
     facts = [(f"fact {n}", "x" * 12) for n in range(9)]
-
     brief = figures.whole_briefly(facts, width)
     full = figures.whole(facts, width)
-
     assert len(brief) <= 4
     assert all(sum(len(text) for text, _ in line) <= width for line in brief)
     said = "".join(text for line in full for text, _ in line)

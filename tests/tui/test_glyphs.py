@@ -36,7 +36,6 @@ def test_each_sign_takes_one_cell() -> None:
     """In either form a sign is one cell, and the forms differ from one another."""
     signs = glyphs.CURSOR + glyphs.MARK + glyphs.GONE + glyphs.MORE + glyphs.SPARKS
     plain = signs.translate(glyphs.ASCII)
-
     assert [cell_len(sign) for sign in signs] == [1] * len(signs)
     assert len(plain) == len(signs)
     assert plain.isascii()
@@ -48,7 +47,6 @@ def test_each_sign_takes_one_cell() -> None:
 def test_ascii_keeps_every_column(text: str) -> None:
     """Foreign text becomes ASCII of the same width, and what was ASCII stays as it is."""
     plain = text.translate(glyphs.ASCII)
-
     assert plain.isascii()
     assert len(plain) == sum(cell_len(character) for character in text)
     assert all(c.translate(glyphs.ASCII) == c for c in text if c.isascii())
@@ -64,5 +62,4 @@ async def test_rows_are_painted_with_the_signs_chosen(choice: glyphs.Glyphs, sta
         await loaded(pilot)
         await pilot.press("space", "k")
         await pilot.pause()
-
         assert task_list(console).render_line(1).text.startswith(start)

@@ -14,16 +14,15 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 
 from engine import metrics, verbs
 from engine.checks import At, ConfigError
-from engine.config import load
 from engine.events import What
 from engine.gauges import LAST_RUN, OLDEST
 from engine.mail.host import Host
@@ -36,23 +35,17 @@ from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.kannader.form import wire
 from engine.stores.kannader.settings import Settings, retry_policy, said
 from engine.worker import Services, Worker
-from tests import command
 from tests.mail.smtpd import DROP, HOST, STALL, Server, refusing, silent
 from tests.stores.nobody import by_nobody, nobodys_folder
+from tests.tui.mailqueues import ALSO, FROM, PATIENCE, TEXT, TO, Spool, names, soon
 from tui import looking
 from tui.cli import unlocked
 from tui.cli.kannader import destination, letters_of, returning, spool_facts
-from tui.cli.sites import setup_for
 from tui.cli.unlocked import Published
-from tui.cli.wiring import Setup
 from tui.views import parts
 
-FROM, TO, ALSO = "foo@example.org", "bar@example.net", "baz@example.org"
-TEXT = b"Subject: hi\n\n.dot, caf\xe9 and \xff\n"
 SEEN = TEXT.replace(b"\n", b"\r\n")
 OLD = 1_700_000_000
-PATIENCE = 60.0
-"""Seconds within which a process starts or ends on a busy machine."""
 
 DAEMON = """
 import os, sys
@@ -63,129 +56,20 @@ sys.stdin.readline()
 """
 """Holds the folders of a spool as a running Kannader does."""
 
-Answer: TypeAlias = "subprocess.CompletedProcess[bytes]"
-
-
-def names(folder: Path) -> list[str]:
-    """The names in a folder, none if it is missing."""
-    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
-
-
-class Place:
-    """A spool, and the command run on it with settings of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "spool"
-        self.config = folder / "some.yaml"
-        self.home = folder / "home"
-        self.home.mkdir()
-        self.settle()
-        make_spool(str(self.path))
-
-    def settle(self, server: Server | None = None, **settings: Any) -> None:
-        """Write the settings of the spool: JSON is YAML."""
-        if server is not None:
-            settings = {"host": HOST, "port": server.port, **settings}
-        self.config.write_text(json.dumps({"stores": {"kannader": settings}}))
-
-    def start(self, *words: str) -> subprocess.Popen[bytes]:
-        """Start the command."""
-        env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "LC_ALL": "C.UTF-8"}
-        argv = ["--config", str(self.config), *words]
-        pipe = subprocess.PIPE
-        return command.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, env=env)
-
-    def run(self, *words: str, stdin: bytes = b"") -> Answer:
-        """Run the command to its end."""
-        with self.start(*words) as process:
-            out, err = process.communicate(stdin, timeout=PATIENCE)
-        return subprocess.CompletedProcess(words, process.returncode, out, err)
-
-    def enqueue(self, *to: str, text: bytes = TEXT) -> list[str]:
-        """Enqueue a mail by the command; returns an id for each recipient."""
-        named = [word for address in to or (TO,) for word in ("--to", address)]
-        words = ["kannader", "enqueue", "--from", FROM, *named, "-", str(self.path)]
-        done = self.run(*words, stdin=text)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.decode().split()
-
-    def work(self, server: Server | None = None, **settings: Any) -> Answer:
-        """Work until nothing is due; with a server, by it and these settings."""
-        if server is not None:
-            self.settle(server, **settings)
-        done = self.run("kannader", "work", str(self.path), "--until-idle")
-        assert done.returncode == 0 or server is None, done.stderr
-        return done
-
-    def recover(self, *words: str) -> Answer:
-        """Run `kannader recover`."""
-        return self.run("kannader", "recover", str(self.path), *words)
-
-    def store(self) -> KannaderStore:
-        """The spool as a store."""
-        return KannaderStore(str(self.path))
-
-    def setup(self) -> Setup:
-        """The spool as the commands connect it."""
-        return setup_for(load(str(self.config), {}), str(self.path), {})
-
-    def warnings(self) -> tuple[str, ...]:
-        """The warnings about the spool, as status and the console show them."""
-        return tuple(spool_facts(self.setup()).warnings)
-
-    def doctor(self) -> tuple[int, list[str]]:
-        """The exit code and the lines of the doctor."""
-        done = self.run("doctor", str(self.path))
-        assert done.stderr == b""
-        return done.returncode, done.stdout.decode().splitlines()
-
-    def tasks(self) -> list[Task]:
-        """Every mail of the spool."""
-        with closing(self.store()) as store:
-            return [item for item in store.look(store.states.values()) if isinstance(item, Task)]
-
-    def age(self, ident: str, when: int = OLD) -> Path:
-        """Let a mail have come at that time; returns its link."""
-        link = self.path / "queue" / ident
-        os.utime(link, (when, when), follow_symlinks=False)
-        return link
-
-    def put_in_flight(self, ident: str) -> Path:
-        """Move a mail to inflight/ as another sender does; returns its link there."""
-        return (self.path / "queue" / ident).rename(self.path / "inflight" / ident)
-
-    @property
-    def log(self) -> str:
-        """The log of our worker."""
-        return (self.path / ".spooldeck" / "log" / "queue.log").read_text()
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether the spool has no part of any mail."""
-        words = ("data", "queue", "inflight", "cleanup")
-        return not any(names(self.path / word) for word in words)
-
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> Spool:
     """An empty spool."""
-    return Place(tmp_path)
+    return Spool(tmp_path)
 
 
-@contextmanager
-def working(place: Place, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker that runs until SIGTERM, or is killed."""
-    process = place.start("kannader", "work", str(place.path), *words)
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=PATIENCE)
+def warnings_of(place: Spool) -> tuple[str, ...]:
+    """The warnings about a spool, as status and the console show them."""
+    return tuple(spool_facts(place.setup()).warnings)
 
 
 @pytest.fixture
-def kannader(place: Place) -> Iterator[int]:
+def kannader(place: Spool) -> Iterator[int]:
     """The PID of a process that holds the spool's folders as Kannader does."""
     pipe, argv = subprocess.PIPE, [sys.executable, "-c", DAEMON, str(place.path)]
     with subprocess.Popen(argv, stdin=pipe, stdout=pipe) as process:
@@ -204,12 +88,12 @@ def has_whole_lines(log: str) -> bool:
 # ---- init and enqueue
 
 
-def test_init_makes_the_four_folders_once(place: Place, tmp_path: Path) -> None:
+def test_init_makes_the_four_folders_once(place: Spool, tmp_path: Path) -> None:
     """A second `init` changes nothing."""
     made, again = (place.run("kannader", "init", str(tmp_path / "new")) for _ in range(2))
     assert made.returncode == again.returncode == 0
     assert names(tmp_path / "new") == ["cleanup", "data", "inflight", "queue"]
-    assert b"nothing was changed" in again.stdout
+    assert "nothing was changed" in again.stdout
 
 
 @pytest.mark.parametrize(
@@ -222,50 +106,40 @@ def test_init_makes_the_four_folders_once(place: Place, tmp_path: Path) -> None:
         ("{file} {place} --from {0} --to {1} --to {2}", TEXT),
     ],
 )
-def test_enqueue_prints_an_id_for_each_recipient(
-    place: Place, tmp_path: Path, words: str, text: bytes
-) -> None:
+def test_enqueue_prints_an_id_for_each_recipient(place: Spool, words: str, text: bytes) -> None:
     """Recipients and file come in any order; LF and CRLF are the same mail; stderr is empty."""
-    file = tmp_path / "mail.eml"
+    file = place.folder / "mail.eml"
     file.write_bytes(text)
     argv = words.format(FROM, TO, ALSO, file=file, place=place.path).split()
-
     done = place.run("kannader", "enqueue", *argv)
-
-    assert (done.returncode, done.stderr) == (0, b"")
-    ids = done.stdout.decode().split()
+    assert (done.returncode, done.stderr) == (0, "")
     (contents,) = place.path.glob("data/*/contents")
     assert contents.read_bytes() == wire(TEXT)
+    ids = done.stdout.split()
     found = {task.id: task.destination for task in place.tasks()}
     assert found == dict(zip(ids, (TO, ALSO), strict=True))
     assert has_whole_lines(place.log) and all(ident in place.log for ident in ids)
 
 
-def test_enqueue_wire_keeps_every_byte(place: Place, tmp_path: Path) -> None:
+def test_enqueue_wire_keeps_every_byte(place: Spool) -> None:
     """A mail in wire form is stored as it is; one that ends before its last line is refused."""
-    file = tmp_path / "mail"
-    words = ("kannader", "enqueue", "--wire", "--from", "<>", "--to", TO, str(file))
+    words = ("kannader", "enqueue", "--wire", "--from", "<>", "--to", TO, "-", str(place.path))
     odd = b"A: 1\r\n\r\nbare\nline and \rreturn\r\n.\r\n"
-    file.write_bytes(odd)
-
-    taken = place.run(*words, "--root", str(place.path))
-    file.write_bytes(b"A: 1\r\n\r\nfirst\r\n.\r\nMAIL FROM:<x@example.org>\r\n.\r\n")
-    refused = place.run(*words, str(place.path))
-
+    taken = place.run(*words, stdin=odd)
+    longer = b"A: 1\r\n\r\nfirst\r\n.\r\nMAIL FROM:<x@example.org>\r\n.\r\n"
+    refused = place.run(*words, stdin=longer)
     (contents,) = place.path.glob("data/*/contents")
-    assert (taken.returncode, refused.returncode) == (0, 64)
-    assert contents.read_bytes() == odd
-    assert b"before its end" in refused.stderr
+    assert (taken.returncode, refused.returncode, contents.read_bytes()) == (0, 64, odd)
+    assert "before its end" in refused.stderr
 
 
-def test_a_mail_is_shown_decoded_and_raw(place: Place) -> None:
+def test_a_mail_is_shown_decoded_and_raw(place: Spool) -> None:
     """The payload is decoded and without dots of the wire; the raw view has the stored bytes."""
     place.enqueue(text=b"Subject: =?utf-8?q?caf=C3=A9?=\n\n.x\n.\nbye \x1b[2J\n")
     (task,) = place.tasks()
     with closing(place.store()) as store:
         opened = [parts.Opened(part, store.read(task, part.name)) for part in store.parts(task)]
         stored = next(part.size for part in store.parts(task) if part.wire)
-
     read, raw = (
         ["".join(text for text, _ in line).strip() for line in lines]
         for lines in (parts.payload(opened, 0.0, 80), parts.raw(opened, 80))
@@ -279,7 +153,7 @@ def test_a_mail_is_shown_decoded_and_raw(place: Place) -> None:
 # ---- sending
 
 
-def test_each_recipient_gets_the_mail_once(place: Place) -> None:
+def test_each_recipient_gets_the_mail_once(place: Spool) -> None:
     """Each has a transaction of its own; then no part of it is left, and the metrics count it."""
     place.enqueue(TO, ALSO)
     with Server() as server, Server(rcpt=["450 later"]) as busy:
@@ -303,8 +177,8 @@ def test_each_recipient_gets_the_mail_once(place: Place) -> None:
     }
     assert counted.get(LAST_RUN) is not None
     none = place.run("transports", str(place.path))
-    assert (none.returncode, none.stderr) == (0, b"")
-    assert b"no mail figures are kept here" in none.stdout
+    assert (none.returncode, none.stderr) == (0, "")
+    assert "no mail figures are kept here" in none.stdout
 
 
 @pytest.mark.parametrize(
@@ -316,19 +190,17 @@ def test_each_recipient_gets_the_mail_once(place: Place) -> None:
     ids=["refused for now", "lost after the last dot"],
 )
 def test_a_failed_mail_waits_for_its_next_attempt(
-    place: Place, answers: dict[str, Any], error: str
+    place: Spool, answers: dict[str, Any], error: str
 ) -> None:
     """A second run does not try it again; the log has the attempt, and when the error came."""
     (ident,) = place.enqueue(TO)
     with Server(**answers) as server:
         place.work(server)
         place.work(server)
-
     (task,) = place.tasks()
     assert (task.id, task.state, task.attempts) == (ident, State.PENDING, 1)
     assert task.due is not None and "last_attempt" in task.extra
-    assert server.connections == 1
-    assert task.error.startswith(error)
+    assert server.connections == 1 and task.error.startswith(error)
     told = looking.told([f"{place.path}/.spooldeck/log/queue.log"], task)
     (attempt,) = told.attempts
     assert (attempt.number, attempt.outcome) == (1, What.WAITS)
@@ -339,19 +211,17 @@ def test_a_failed_mail_waits_for_its_next_attempt(
     assert (seen["first"], seen["last"]) == (None, failed)
 
 
-def test_a_running_worker_retries_when_the_wait_is_over(place: Place) -> None:
+def test_a_running_worker_retries_when_the_wait_is_over(place: Spool) -> None:
     """Woken by a new mail, it sends it at the second attempt; SIGTERM ends it with a report."""
     with Server(rcpt=["451 4.7.1 later"]) as server:
         place.settle(server, first_wait=1)
-        with working(place) as process:
+        with place.working() as process:
             place.enqueue(TO)
             assert server.wait_for(1)
             process.send_signal(signal.SIGTERM)
             _, err = process.communicate(timeout=PATIENCE)
-
     assert process.returncode == 0 and b"1 done, 1 failed" in err
-    assert place.is_clean
-    assert len(server.mails) == 1 and server.connections == 2
+    assert place.is_clean and len(server.mails) == 1 and server.connections == 2
     assert "unavailable_451: 451 4.7.1 later" in place.log and "retry in 1s" in place.log
 
 
@@ -372,24 +242,17 @@ GIVEN_UP: dict[str, tuple[Any, ...]] = {
     ("rcpt", "settings", "came", "connections", "bounce", "logged"), GIVEN_UP.values(), ids=GIVEN_UP
 )
 def test_a_mail_that_is_given_up_leaves_the_spool(
-    rcpt: str | list[str],
-    settings: dict[str, Any],
-    came: int,
-    connections: int,
-    bounce: bytes,
-    logged: str,
+    rcpt: Any, settings: dict[str, Any], came: int, connections: int, bounce: bytes, logged: str
 ) -> None:
     """Its sender gets one bounce by the same server; a bounce itself is not returned."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, Server(rcpt=rcpt) as server:
-        place = Place(Path(folder))
+        place = Spool(Path(folder))
         (ident,) = place.enqueue(TO)
         if came and place.age(ident, came).lstat().st_mtime != came:
             pytest.skip("no such time on this file system")
         place.work(server, **settings)
         assert place.is_clean and logged in place.log
-
-    assert server.connections == connections
-    assert len(server.mails) == bool(bounce)
+    assert (server.connections, len(server.mails)) == (connections, bool(bounce))
     for mail in server.mails:
         message = email.message_from_bytes(mail.data)
         assert (mail.sender, mail.recipients) == ("<>", (FROM,))
@@ -402,7 +265,7 @@ STRANGE = '"to":{"localpart":{"Secret":{"raw":"bar"}},'
 """A recipient in an unknown form."""
 
 
-def give_unknown_address(place: Place) -> None:
+def give_unknown_address(place: Spool) -> None:
     """Write a recipient of unknown form into every envelope."""
     for metadata in place.path.glob("data/*/*/metadata"):
         text = metadata.read_text().replace('"to":{"localpart":{"Ascii":{"raw":"bar"}},', STRANGE)
@@ -410,7 +273,7 @@ def give_unknown_address(place: Place) -> None:
         metadata.write_text(text)
 
 
-def give_second_name(place: Place) -> None:
+def give_second_name(place: Spool) -> None:
     """Give every text a second hard link, as copies that share files have."""
     for number, contents in enumerate(place.path.glob("data/*/contents")):
         os.link(contents, place.home / str(number))
@@ -422,7 +285,7 @@ unreadable = pytest.mark.parametrize("spoil", [give_unknown_address, give_second
 @unreadable
 @pytest.mark.parametrize("profile", ["default", "upstream"])
 def test_an_unreadable_mail_is_neither_returned_nor_erased(
-    place: Place, spoil: Callable[[Place], None], profile: str
+    place: Spool, spoil: Callable[[Spool], None], profile: str
 ) -> None:
     """However old, it waits with the reason, and no attempt is counted."""
 
@@ -436,12 +299,10 @@ def test_an_unreadable_mail_is_neither_returned_nor_erased(
     before = stored()
     with Server() as server:
         place.work(server, profile=profile)
-
     (task,) = place.tasks()
     assert (task.id, task.state, task.attempts) == (ident, State.PENDING, 0)
-    assert server.connections == 0
+    assert (server.connections, stored()) == (0, before)
     assert "second hard link" in task.error or "a form that is not known" in task.error
-    assert stored() == before
     assert f"Task {ident} waits: " in place.log
     assert "Secret" not in place.log and '{"' not in place.log
 
@@ -468,26 +329,26 @@ def test_contents_of_another_user_are_no_failure_of_the_mail() -> None:
         by_nobody(open_letter)
 
 
-def test_a_killed_worker_leaves_its_mail_in_flight(place: Place) -> None:
+def test_a_killed_worker_leaves_its_mail_in_flight(place: Spool) -> None:
     """The mail may have been accepted: it is not sent again before the delay of the format."""
     (ident,) = place.enqueue(TO)
     with Server(body=[STALL]) as server:
         place.settle(server)
-        with working(place) as process:
+        with place.working() as process:
             assert server.stalled.wait(PATIENCE)
             process.kill()
         place.work(server)
 
         assert server.connections == 1
     assert names(place.path / "inflight") == [ident]
-    assert place.recover("--dry-run").stdout == b"nothing to recover\n"
+    assert place.recover("--dry-run").stdout == "nothing to recover\n"
 
 
 # ---- which workers there are
 
 
 def test_metrics_are_counted_seldom_if_that_is_slow(
-    place: Place, capsys: pytest.CaptureFixture[str]
+    place: Spool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A count of one second is repeated after twenty and at the end; a failure is reported once."""
     counted: list[float] = []
@@ -502,39 +363,33 @@ def test_metrics_are_counted_seldom_if_that_is_slow(
         published.sparingly()
         assert len(counted) == expected
     published.write()
-
-    assert counted == [5.0] * 3
-    assert capsys.readouterr().err.count("no folder") == 1
+    assert counted == [5.0] * 3 and capsys.readouterr().err.count("no folder") == 1
 
 
-def test_every_running_worker_is_known(place: Place) -> None:
+def test_every_running_worker_is_known(place: Spool) -> None:
     """Two workers run side by side, and both are known; a killed one is not, nor one that ended."""
     place.settle(host=HOST, port=1)
     setup = place.setup()
 
-    def wait_for(*workers: subprocess.Popen[bytes]) -> None:
+    def are_known(*workers: subprocess.Popen[bytes]) -> bool:
         expected = tuple(sorted(worker.pid for worker in workers))
-        deadline = time.monotonic() + PATIENCE
-        while unlocked.at_work(setup) != expected:
-            assert time.monotonic() < deadline, unlocked.at_work(setup)
-            time.sleep(0.02)
+        return soon(lambda: unlocked.at_work(setup) == expected)
 
-    wait_for()
-    with working(place) as first:
-        wait_for(first)
-        with working(place) as second:
-            wait_for(first, second)
-            rows = dict(spool_facts(setup).rows)
-            assert rows["our worker"].startswith("at work (PID ")
+    assert are_known()
+    with place.working() as first:
+        assert are_known(first)
+        with place.working() as second:
+            assert are_known(first, second)
+            assert dict(spool_facts(setup).rows)["our worker"].startswith("at work (PID ")
             second.kill()
             second.wait()
-            wait_for(first)
-    wait_for()
+            assert are_known(first)
+    assert are_known()
     assert dict(spool_facts(setup).rows)["our worker"].startswith("not at work now; sends to ")
 
 
 def test_the_file_of_a_killed_worker_is_removed(
-    place: Place, capsys: pytest.CaptureFixture[str]
+    place: Spool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A later worker removes it; a worker that cannot make its own file warns and works."""
     setup = place.setup()
@@ -546,103 +401,102 @@ def test_the_file_of_a_killed_worker_is_removed(
     for name, age in (("worker.1.aa", 120), ("worker.2.bb", 0)):
         (run / name).touch()
         os.utime(run / name, (time.time() - age,) * 2)
-
     with unlocked.signed_on(setup):
         assert unlocked.at_work(setup) == (os.getpid(),)
         assert len(names(run)) == 2
-
     assert names(run) == ["worker.2.bb"]
 
 
-def test_mails_of_a_killed_worker_are_a_warning(place: Place) -> None:
+def test_mails_of_a_killed_worker_are_a_warning(place: Spool) -> None:
     """Status and doctor count them apart from those of other senders until they are back."""
     first, *_ = sorted(place.enqueue("a@x.example", "b@x.example", "c@x.example"))
     place.put_in_flight(first)
     with silent() as port:
         place.settle(host=HOST, port=port)
-        with working(place, "--concurrency", "2") as worker:
-            deadline = time.monotonic() + PATIENCE
+        with place.working("--concurrency", "2") as worker:
             run = Path(place.setup().queue.run_dir)
-            while sum(path.stat().st_size for path in run.glob("worker.*")) < 66:
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
-            assert place.warnings() == ()
+            assert soon(lambda: sum(path.stat().st_size for path in run.glob("worker.*")) >= 66)
+            assert warnings_of(place) == ()
             worker.kill()
             worker.wait()
 
-    killed, other = place.warnings()
+    killed, other = warnings_of(place)
     assert other.startswith("no sender is running, but 1 mail is in inflight, and may have arrived")
     hand = rf"2 mails were claimed when our worker \(PID {worker.pid}\) was killed"
     back = "and may have arrived; back in the queue from .* on, now with"
     assert re.match(f"{hand}, {back}", killed)
-    status, (_, doctor) = place.run("status", str(place.path)), place.doctor()
-    assert (status.returncode, f"attention {killed}" in status.stdout.decode()) == (1, True)
-    assert re.search(rf"warn +inflight +{hand}", "\n".join(doctor))
-    (mend,) = set(re.findall(r"mend: (.* release .*)", "\n".join(doctor)))
+    mend = mend_shown(place, hand, killed)
     assert place.run(*shlex.split(mend)[1:]).returncode == 0
 
     setup = place.setup()
     with unlocked.signed_on(setup):
-        assert place.warnings() == (killed,)
+        assert warnings_of(place) == (killed,)
     claims = [task for task in place.tasks() if task.state is State.ACTIVE]
     (left,) = unlocked.left_in_hand(setup, claims).values()
     assert (len(claims), len(left)) == (3, 2)
     with closing(place.store()) as store:
         store.swap(left[0], verbs.release(left[0], time.time()))
-    assert place.warnings()[0].startswith("1 mail was claimed")
-    assert len(place.warnings()) == 2
+    assert warnings_of(place)[0].startswith("1 mail was claimed")
+    assert len(warnings_of(place)) == 2
 
 
-def test_mail_in_flight_without_a_sender_is_a_warning(place: Place) -> None:
+def mend_shown(place: Spool, pattern: str, text: str) -> str:
+    """The command of a warning that both status and doctor show."""
+    status, (_, lines) = place.run("status", str(place.path)), place.doctor()
+    assert (status.returncode, f"attention {text}" in status.stdout) == (1, True)
+    assert re.search(rf"warn +inflight +{pattern}", "\n".join(lines))
+    (mend,) = set(re.findall(r"mend: (.* release .*)", "\n".join(lines)))
+    return mend
+
+
+def test_mail_in_flight_without_a_sender_is_a_warning(place: Spool) -> None:
     """The warning ends while a worker runs; doctor has the command that puts the mail back."""
     (ident,) = place.enqueue(TO)
     place.put_in_flight(ident)
-    text = (
-        "no sender is running, but 1 mail is in inflight, and may have arrived; "
-        "back in the queue from "
-    )
-
-    status, (_, doctor) = place.run("status", str(place.path)), place.doctor()
-    assert (status.returncode, f"attention {text}" in status.stdout.decode()) == (1, True)
-    assert re.search(rf"warn +inflight +{text}", "\n".join(doctor))
+    text = "no sender is running, but 1 mail is in inflight, and may have arrived; "
+    text += "back in the queue from "
+    mend, dry, _ = mend_shown(place, text, text).rpartition(" --dry-run")
+    assert dry
     setup = place.setup()
     setup.make_folders()
     with unlocked.signed_on(setup):
-        assert place.warnings() == ()
-    (mend,) = re.findall(r"mend: (.* release .*) --dry-run", "\n".join(doctor))
+        assert warnings_of(place) == ()
     assert place.run(*shlex.split(mend)[1:], "--apply", "1").returncode == 0
-    assert (place.path / "queue" / ident).is_symlink() and place.warnings() == ()
+    assert (place.path / "queue" / ident).is_symlink() and warnings_of(place) == ()
 
 
 # ---- beside a running Kannader
 
 
-def test_beside_a_kannader_no_worker_of_ours_works(place: Place, kannader: int) -> None:
+def test_beside_a_kannader_no_worker_of_ours_works(place: Spool, kannader: int) -> None:
     """Work and recovery name its PID and are code 77; enqueue warns; recovery has --anyway."""
     words = ("kannader", "enqueue", "--from", FROM, "--to", TO, "-", str(place.path))
     added = place.run(*words, stdin=TEXT)
-    assert added.returncode == 0
-    assert added.stdout.decode().split() == [task.id for task in place.tasks()]
-    assert b"at its next start only" in added.stderr
+    assert (added.returncode, added.stdout.split()) == (0, [task.id for task in place.tasks()])
+    assert "at its next start only" in added.stderr
     with refusing() as port:
         place.settle(host=HOST, port=port)
         done = place.work()
     refused, anyway = place.recover(), place.recover("--anyway")
-
-    assert done.returncode == refused.returncode == 77
-    for each in (added, done, refused):
-        assert f"PID {kannader}".encode() in each.stderr
-    assert anyway.returncode == 0
+    assert (done.returncode, refused.returncode, anyway.returncode) == (77, 77, 0)
+    assert all(f"PID {kannader}" in each.stderr for each in (added, done, refused))
     assert len(names(place.path / "queue")) == 1
 
 
 @pytest.mark.parametrize("own", [0, 1])
 def test_mails_that_a_kannader_may_be_sending_are_not_returned(
-    place: Place, own: int, request: pytest.FixtureRequest
+    place: Spool, own: int, request: pytest.FixtureRequest
 ) -> None:
     """A worker leaves Kannader's mails in flight, however old; they are no warning."""
     lines: list[str] = []
-    with closing(KannaderStore(str(place.path), lambda: time.time() + 7200)) as store:
+
+    def clock() -> float:
+        return time.time() + 7200
+
+    def log(level: str, text: str) -> None:
+        lines.append(text)
+
+    with closing(KannaderStore(str(place.path), clock)) as store:
         for _ in range(own):
             store.enqueue(FROM, [ALSO], [TEXT])
             claimed(store)
@@ -650,31 +504,22 @@ def test_mails_that_a_kannader_may_be_sending_are_not_returned(
         place.age(ident, 10**9)
         place.put_in_flight(ident)
         request.getfixturevalue("kannader")
-        assert place.warnings() == ()
-
-        def log(level: str, text: str) -> None:
-            lines.append(text)
-
-        worker = Worker(
-            store,
-            {},
-            retry_policy(Settings()),
-            services=Services(log=log, giving_up=returning(store, Host("host.example.org"), log)),
-            clock=lambda: time.time() + 7200,
-        )
+        assert warnings_of(place) == ()
+        giving_up = returning(store, Host("host.example.org"), log)
+        services = Services(log=log, giving_up=giving_up)
+        worker = Worker(store, {}, retry_policy(Settings()), services=services, clock=clock)
         worker._ours.update(found.id for found in place.tasks() if found.id != ident)
         worker.rescue()
-
+    in_flight = names(place.path / "inflight")
+    assert ident in in_flight and len(in_flight) == 1 + own
     assert names(place.path / "queue") == []
-    assert ident in names(place.path / "inflight")
-    assert len(names(place.path / "inflight")) == 1 + own
     assert len(lines) == 1 and "may be sending it" in lines[0] and "returned" not in lines[0]
 
 
 # ---- status, doctor and recover
 
 
-def test_doctor_needs_no_server_beside_a_kannader(place: Place, kannader: int) -> None:
+def test_doctor_needs_no_server_beside_a_kannader(place: Spool, kannader: int) -> None:
     """A worker of ours that cannot send is ok while Kannader sends."""
     code, lines = place.doctor()
     assert code == 0, lines
@@ -682,24 +527,20 @@ def test_doctor_needs_no_server_beside_a_kannader(place: Place, kannader: int) -
     assert server.startswith("ok    server    Kannader sends from here; our own worker could not: ")
 
 
-def test_doctor_counts_overdue_mails(place: Place) -> None:
+def test_doctor_counts_overdue_mails(place: Spool) -> None:
     """Without a sender one mail is counted as one, two as two."""
-
-    def overdue_after(address: str) -> list[str]:
+    since = "overdue, the first since 1970-01-01 00:16:40Z: nobody sends"
+    for address, words in ((TO, f"1 mail is {since} it"), (ALSO, f"2 mails are {since} them")):
         (ident,) = place.enqueue(address)
         with closing(place.store()) as store:
             (task,) = [each for each in store.look({ident}) if isinstance(each, Task)]
             store.swap(task, replace(task, due=1000.0))
         code, lines = place.doctor()
         assert (code, any("our worker cannot send" in line for line in lines)) == (1, True)
-        return [line.split(maxsplit=2)[2] for line in lines if "overdue, the" in line]
-
-    since = "overdue, the first since 1970-01-01 00:16:40Z: nobody sends"
-    assert overdue_after(TO) == [f"1 mail is {since} it"]
-    assert overdue_after(ALSO) == [f"2 mails are {since} them"]
+        assert [line.split(maxsplit=2)[2] for line in lines if "overdue, the" in line] == [words]
 
 
-def test_the_commands_of_doctor_repair_a_spool(place: Place) -> None:
+def test_the_commands_of_doctor_repair_a_spool(place: Spool) -> None:
     """The commands run as they are printed: an orphan is adopted, a torn schedule is repaired."""
     lost, torn = place.enqueue(TO)[0], place.enqueue(ALSO)[0]
     (place.path / "queue" / lost).unlink()
@@ -720,7 +561,7 @@ def test_the_commands_of_doctor_repair_a_spool(place: Place) -> None:
     assert not any("mend: " in line and "control" in line for line in place.doctor()[1])
 
 
-def test_a_quarantined_link_can_be_discarded(place: Place) -> None:
+def test_a_quarantined_link_can_be_discarded(place: Spool) -> None:
     """The command that doctor prints deletes the mail; its dry run agrees; no problem is left."""
     (ident,) = place.enqueue(TO)
     (place.path / "queue" / ident / "metadata").write_bytes(b"torn")
@@ -734,25 +575,23 @@ def test_a_quarantined_link_can_be_discarded(place: Place) -> None:
 
     assert (words[-2:], dry.returncode, done.returncode) == (["--apply", "1"], 0, 0)
     assert "would be deleted with data/" in json.loads(dry.stdout)["would"]
-    assert b": deleted with data/" in done.stdout
+    assert ": deleted with data/" in done.stdout
     assert names(place.path / "data") == names(place.path / ".spooldeck" / "aside") == []
     assert json.loads(place.run("status", str(place.path), "--json").stdout)["problems"] == []
     again = place.run(*words[:-2], "--dry-run")
-    assert again.returncode == 1 and b"there is no such quarantined link" in again.stderr
+    assert again.returncode == 1 and "there is no such quarantined link" in again.stderr
 
 
-def test_recover_is_shown_then_done(place: Place) -> None:
+def test_recover_is_shown_then_done(place: Spool) -> None:
     """A dry run and a second pass change nothing; a worker recovers before it sends."""
     (ident,) = place.enqueue(TO)
-    (place.path / "queue" / "dangling").symlink_to(f"../data/{ident}/{ident}")
-
+    dangling = place.path / "queue" / "dangling"
+    dangling.symlink_to(f"../data/{ident}/{ident}")
     dry = place.recover("--dry-run")
-    assert b"queue/dangling" in dry.stdout and b"would be quarantined" in dry.stdout
-    assert (place.path / "queue" / "dangling").is_symlink()
-    done, again = place.recover(), place.recover()
-
-    assert b"quarantined as" in done.stdout
-    assert again.stdout == b"nothing to recover\n"
+    assert "queue/dangling" in dry.stdout and "would be quarantined" in dry.stdout
+    assert dangling.is_symlink()
+    assert "quarantined as" in place.recover().stdout
+    assert place.recover().stdout == "nothing to recover\n"
     assert names(place.path / "queue") == [ident]
     assert "Recovered queue/dangling" in place.log
     (place.path / "queue" / ident).rename(place.path / "cleanup" / ident)
@@ -774,24 +613,20 @@ def claimed(store: KannaderStore) -> Task:
 def give_up_by(
     store: KannaderStore, lines: list[tuple[str, str]], *, bounces: bool = True
 ) -> Callable[[Task], None]:
-    """What a worker does with a mail that it gives up; it logs into `lines`."""
-    return returning(
-        store, Host("host.example.org"), lambda *line: lines.append(line), bounces=bounces
-    )
+    """The act of a worker on a mail that it gives up; it logs into `lines`."""
+    host = Host("host.example.org")
+    return returning(store, host, lambda *line: lines.append(line), bounces=bounces)
 
 
-def test_a_mail_is_returned_once(place: Place) -> None:
+def test_a_mail_is_returned_once(place: Spool) -> None:
     """Given up several times by one process or another, it has one bounce with an id of its own."""
     lines: list[tuple[str, str]] = []
     with closing(place.store()) as store:
         store.enqueue(FROM, [TO], [TEXT])
-        task = claimed(store)
-        first = give_up_by(store, lines)
-        first(task)
-        first(task)
-        give_up_by(store, lines)(task)
-        (bounce,) = [found for found in place.tasks() if found.id != task.id]
-
+        task, first = claimed(store), give_up_by(store, lines)
+        for give_up in (first, first, give_up_by(store, lines)):
+            give_up(task)
+    (bounce,) = [found for found in place.tasks() if found.id != task.id]
     assert (bounce.destination, bounce.extra["from"], bounce.state) == (FROM, "<>", State.PENDING)
     assert [text.split()[2:4] for _, text in lines] == [["is", "returned"]] * 2
 
@@ -799,7 +634,7 @@ def test_a_mail_is_returned_once(place: Place) -> None:
 @pytest.mark.parametrize("bounces", [True, False])
 @unreadable
 def test_an_unreadable_mail_is_not_given_up(
-    place: Place, spoil: Callable[[Place], None], bounces: bool
+    place: Spool, spoil: Callable[[Spool], None], bounces: bool
 ) -> None:
     """A mail that was in flight when its sender ended stays there, without a bounce."""
     with closing(place.store()) as store:
@@ -811,7 +646,7 @@ def test_an_unreadable_mail_is_not_given_up(
     assert [found.id for found in place.tasks()] == [task.id]
 
 
-def test_a_mail_may_be_given_up_without_a_bounce(place: Place) -> None:
+def test_a_mail_may_be_given_up_without_a_bounce(place: Spool) -> None:
     """With bounces off nothing is logged; a sender that cannot be answered is an error."""
     lines: list[tuple[str, str]] = []
     with closing(place.store()) as store:
@@ -873,13 +708,11 @@ def waits(policy: RetryPolicy, failures: int) -> list[float | None]:
 
 def test_waits_double_from_a_quarter_of_an_hour_to_four_hours() -> None:
     """After five days a failure is the last (section 4); profile `upstream` has no retry."""
-    policy = retry_policy(Settings())
-    old = Task("x", "mail", State.ACTIVE, 1_795_170_000.0, attempts=3)
-    upstream = settled(profile="upstream", bounce=True)
-
+    policy, upstream = retry_policy(Settings()), settled(profile="upstream", bounce=True)
     assert waits(policy, 7) == [900, 1800, 3600, 7200, 14400, 14400, 14400]
+    assert waits(policy, 5000)[-1] == 14400
+    old = Task("x", "mail", State.ACTIVE, 1_795_170_000.0, attempts=3)
     assert policy.wait(old, old.created + 5 * DAY - 1) == 7200
     assert policy.wait(old, old.created + 5 * DAY) is None
-    assert waits(policy, 5000)[-1] == 14400
     assert waits(retry_policy(upstream), 2) == [None, None]
     assert not upstream.bounces and Settings().bounces and not settled(bounce=False).bounces

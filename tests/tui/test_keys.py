@@ -66,7 +66,6 @@ HELPED = (
 def test_no_key_means_two_things(screen: str) -> None:
     """On each screen a key does one thing."""
     pressed = [name for key in keys.on(screen) for name in key.keys]
-
     assert len(pressed) == len(set(pressed))
 
 
@@ -74,7 +73,6 @@ def test_no_key_means_two_things(screen: str) -> None:
 def test_each_key_of_the_table_is_bound(screen: str) -> None:
     """What the table lists for a screen, the screen does."""
     bound = {b.key: b.action for b in SCREENS[screen].BINDINGS if isinstance(b, Binding)}
-
     assert set(bound) == {name for key in keys.on(screen) for name in key.keys}
     for action in bound.values():
         where, _, name = action.partition("(")[0].rpartition(".")
@@ -86,7 +84,6 @@ def test_each_key_of_the_table_is_bound(screen: str) -> None:
 def test_the_help_lists_every_key(screen: str) -> None:
     """The help of a screen has a line for each of its keys, under its heading."""
     said = ["".join(text for text, _ in line) for line in lines(screen, (), 80)]
-
     for key in keys.on(screen):
         assert f"  {key.shown:<9}{key.about}" in said
 
@@ -110,7 +107,6 @@ def test_a_search_says_where_else_there_is_such_a_key() -> None:
     assert elsewhere[0].startswith(" not here, but on the task list -")
     (key,) = (key for key in keys.on(keys.LIST) if key.action == FILTER)
     assert elsewhere.count(f"  {key.shown:<9}{key.about}") == 1
-
     assert not any("not here" in line for line in helped(keys.LIST, "filter"))
     assert helped(keys.LIST, "no such words") == []
 
@@ -133,7 +129,6 @@ def test_what_a_key_plans_is_a_verb() -> None:
 def test_no_lower_case_key_writes() -> None:
     """Lower-case letters never open a plan, start anything or arm."""
     writing = {"arm", "worker", "unlock", *(key.action for key in keys.verbs())}
-
     assert not [k for k in keys.on(keys.LIST) if k.action in writing and k.shown.islower()]
 
 
@@ -142,7 +137,6 @@ async def test_the_help_leaves_out_what_is_not_offered() -> None:
     console = a_console(a_place(a_memory([])), read_only=True)
     async with console.run_test():
         without = console.queue(1).without()
-
     hints = {hint.words for hint in keys.hints(keys.LIST, without=without)}
     assert not hints & {"retry", "purge", "arm", "worker", "unlock", "mark", "all"}
 
@@ -151,5 +145,4 @@ def test_flow_control_is_left_to_the_terminal() -> None:
     """Ctrl-q and Ctrl-s do nothing here, whatever the terminal library would do with them."""
     console = a_console(a_place(a_memory([])))
     bound = {*console._bindings.key_to_bindings, *(name for k in keys.KEYS for name in k.keys)}
-
     assert not bound & {"ctrl+q", "ctrl+s"}

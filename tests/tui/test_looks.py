@@ -79,12 +79,10 @@ async def test_themes(days: dict[bool, Path], anew: bool) -> None:
     """Each theme shows cursor, mark, tab, error, and an armed console apart from the rest."""
     shot = Shot((*DEAD, "space", "j"), armed=True)
     differs = []
-
     async with taken(days[False], shot, (80, 24)) as (console, pilot):
         for theme in THEMES:
             text, styles = await _drawn(console, pilot, days[False], theme)
             differs.append(looks.compare(f"theme-{theme}", f"{text}\n{styles}\n", anew=anew))
-
     assert not any(differs), "\n".join(differs)
 
 
@@ -94,5 +92,4 @@ def test_nothing_is_agreed_on_that_is_not_drawn() -> None:
     drawn = {f"{name}-{size}" for name in STEADY for size in sizes}
     drawn |= {f"{name}-200x60" for name, shot in SHOTS.items() if shot.steps[-1] in FIRST}
     drawn |= {f"theme-{theme}" for theme in THEMES}
-
     assert {path.stem for path in looks.GOLDEN.glob("*.txt")} == drawn

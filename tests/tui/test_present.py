@@ -76,7 +76,6 @@ def test_any_number_can_be_shown_as_a_time(number: float) -> None:
     shown_as = [show(number) for show in shows]
     shown_as += [present.moment(number, NOW), present.moment(NOW, number)]
     present.log_line(number, "INFO", "text", 40)
-
     assert all(shown_as)
     if not abs(number) < 1e12:
         assert shown_as == [present.UNKNOWN] * 7
@@ -125,9 +124,7 @@ def test_a_row_never_breaks_the_screen(
     """Whatever a task holds, its row is printable and no wider than the screen."""
     task = a_task(id=id, error=error, description=error, kind=id, state=state)
     shape = present.columns(state, width)
-
     row = present.row(task, shape, NOW, present.Place(cursor, marked, gone), width)
-
     assert text_of(row).isprintable()
     assert present.width_of(row) == width
 
@@ -161,21 +158,18 @@ def test_cursor_mark_and_gone_need_no_colour() -> None:
 def test_each_state_has_its_own_time(task: Task, words: str) -> None:
     """A waiting task says when it is due, a working one for how long, a dead one since when."""
     row = present.row(task, present.columns(task.state, 80), NOW, present.Place(), 80)
-
     assert text_of(row)[40:49].strip() == words
 
 
 def test_an_id_keeps_its_end() -> None:
     """Ids of one second differ at their end, so a long one is cut at its beginning."""
     row = present.row(a_task(), present.columns(State.PENDING, 80), NOW, present.Place(), 80)
-
     assert text_of(row)[3:13] == "…-c2c41696"
 
 
 def test_unknown_counts_are_questions() -> None:
     """A place that cannot be reached shows no zeros."""
     line = text_of(present.tabs(["pending", "dlq"], [None, None], 1, True, 80))
-
     assert "1 pending ?" in line
     assert "[2 dlq ?]" in line
 
@@ -185,7 +179,6 @@ def test_tabs_are_never_cut(current: int) -> None:
     """Where tabs do not fit, whole ones are left out, and never the one that is shown."""
     names = ["pending", "work", "held", "dlq", "problems"]
     line = text_of(present.tabs(names, [12345] * 5, current, True, 40))
-
     assert f"[{current + 1} {names[current]} 12,345]" in line
     assert line.count("12,345") == line.count("12")
 
@@ -193,14 +186,12 @@ def test_tabs_are_never_cut(current: int) -> None:
 def test_a_tab_names_the_part_with_a_finer_word() -> None:
     """Behind its count a tab says how many of its tasks have a word of their own."""
     line = text_of(present.tabs(["pending", "held"], [5, 0], 0, True, 80, {0: "2 failed"}))
-
     assert "[1 pending 5 (2 failed)]" in line
 
 
 def test_a_narrow_scope_keeps_the_end_of_an_id() -> None:
     """Ids of one second differ at their end, so that is what a narrow scope line shows."""
     line = text_of(present.scope(present.Scope(a_task().id), 40))
-
     assert line.startswith(" scope: row …")
     assert line.rstrip().endswith(a_task().id[-12:])
 
@@ -255,9 +246,7 @@ def test_the_scope_says_what_would_be_acted_on(about: present.Scope, words: str)
 def test_hints_that_do_not_fit_are_left_to_the_help() -> None:
     """Hints fill their lines and are never cut within a word."""
     hints = [Hint(f"k{n}", "something") for n in range(20)]
-
     first, second = present.hint_lines(hints, 40)
-
     assert text_of(first).rstrip().endswith("something")
     assert text_of(second).rstrip().endswith("something")
 
@@ -265,7 +254,6 @@ def test_hints_that_do_not_fit_are_left_to_the_help() -> None:
 def test_what_a_task_does_not_have_is_left_out() -> None:
     """A field that its store does not know is no line; one that is unknown is a question."""
     rows = dict(present.fields(a_task(attempts=None), {State.PENDING: "queue"}, NOW))
-
     assert rows["state"] == "queue"
     assert rows["attempts"] == "?"
     assert "priority" not in rows
@@ -275,9 +263,7 @@ def test_what_a_task_does_not_have_is_left_out() -> None:
 def test_the_time_of_death_is_a_time() -> None:
     """Epoch seconds among what else a store shows are said as a time."""
     task = a_task(state=State.DEAD, extra={"dead_since": str(int(NOW - 60)), "dead_reason": "max"})
-
     rows = dict(present.fields(task, {}, NOW))
-
     assert rows["dead since"] == "09:41:08Z (1m ago)"
     assert rows["dead reason"] == "max"
 
@@ -285,14 +271,12 @@ def test_the_time_of_death_is_a_time() -> None:
 def test_a_problem_says_where_and_why() -> None:
     """A file that cannot be read is named, and what is wrong with it; its name does no harm."""
     lines = present.problem(Problem("dlq/a\x1b.task", "empty"), {}, 80)
-
     assert [text_of(line) for line in lines] == [" ! dlq/a\ufffd.task", "     empty"]
 
 
 def test_a_log_line_says_its_level_in_words() -> None:
     """The level of a log line stands there in words; colour comes besides."""
     line = present.log_line(None, "ERROR", "Task failed\x1b]0;x\x07", 80)
-
     assert text_of(line).rstrip() == " ERROR   Task failed\ufffd]0;x\ufffd"
     assert line[1][1] == "bad"
 
@@ -300,9 +284,7 @@ def test_a_log_line_says_its_level_in_words() -> None:
 def test_empty_tabs_make_room_for_those_with_something_in_them() -> None:
     """Problems stay in sight beside a hundred thousand tasks; what is empty goes first."""
     names = ["pending", "work", "held", "dlq", "trash", "problems"]
-
     line = text_of(present.tabs(names, [123456, 12, 0, 98765, 0, 7], 0, True, 72))
-
     assert "[1 pending 123,456]" in line
     assert "4 dlq 98,765" in line
     assert "6 problems 7" in line
@@ -331,8 +313,7 @@ def test_what_has_no_age_is_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "words"),
-    [(None, "  in ?/s  out ?/s"), (Rates(0.0, 412.0), "  in 0.0/s  out 412/s")],
+    ("known", "words"), [(None, "  in ?/s  out ?/s"), (Rates(0.0, 412.0), "  in 0.0/s  out 412/s")]
 )
 def test_an_unknown_rate_is_a_question_mark(known: Rates | None, words: str) -> None:
     """A rate that is not known yet is `?`, not 0."""

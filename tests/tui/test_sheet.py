@@ -22,10 +22,8 @@ def test_the_same_variables_leave_what_was_parsed() -> None:
     """As long as no variable has another value the rules are those that were made first."""
     sheet = a_sheet()
     (first,) = sheet.rules
-
     sheet.set_variables(dict(RED))
     sheet.reparse()
-
     (rule,) = sheet.rules
     assert rule is first
 
@@ -35,10 +33,8 @@ def test_a_new_value_makes_new_rules() -> None:
     sheet = a_sheet()
     (first,) = sheet.rules
     assert first.styles.color == Color.parse("#ff0000")
-
     sheet.set_variables(BLUE)
     sheet.reparse()
-
     (rule,) = sheet.rules
     assert rule.styles.color == Color.parse("#0000ff")
 
@@ -47,9 +43,7 @@ def test_a_new_source_is_added_to_what_is_there() -> None:
     """What comes later is parsed; what was there is not parsed once more for it."""
     sheet = a_sheet()
     (first,) = sheet.rules
-
     sheet.add_source("Input { color: $look; }", ("there", ""))
-
     before, added = sheet.rules
     assert before is first
     assert added.styles.color == Color.parse("#ff0000")
@@ -60,9 +54,7 @@ def test_an_error_leaves_the_rules_as_they_were() -> None:
     sheet = a_sheet()
     (first,) = sheet.rules
     sheet.add_source("Input { colour: red; }", ("there", ""))
-
     with pytest.raises(StylesheetParseError):
         sheet.reparse()
-
     (rule,) = sheet.rules
     assert rule is first

@@ -46,7 +46,6 @@ def test_what_comes_with_the_console() -> None:
 def test_a_theme_says_what_each_look_is(name: str) -> None:
     """Each look has a colour, a background and a weight in each theme."""
     variables = themes.load(name, {}).theme.variables
-
     assert {f"{look}-{part}" for look in LOOKS for part in ("color", "background", "text")} <= set(
         variables
     )
@@ -58,7 +57,6 @@ def test_what_has_to_be_told_apart_can_be(name: str) -> None:
     looks = themes.looks(themes.load(name, {}).theme)
     apart = ("cursor", "tab", "armed", "stake", "bad", "warning", "strong", "dim", "gone")
     same = {("tab", "stake"), ("warning", "strong")} if name == "mono" else set()
-
     for at, one in enumerate(apart):
         assert looks[one].render("x") != "x", one
         for other in apart[at + 1 :]:
@@ -97,7 +95,6 @@ def luminance(colour: str) -> float:
 def test_the_default_is_the_terminals_own() -> None:
     """Without a word about it, the terminal's own palette and background are used."""
     dress = themes.load("", {})
-
     assert dress.theme.ansi
     assert dress.theme.background == "ansi_default"
 
@@ -118,9 +115,7 @@ def test_no_color_is_heeded(name: str) -> None:
 def test_a_theme_without_colours_stays_under_no_color(own: Path) -> None:
     """A theme of one's own that names no colour is what is used under NO_COLOR."""
     (own / "mine.yaml").write_text("{based_on: mono, looks: {good: {style: italic}}}")
-
     dress = themes.load("mine", {**os.environ, "NO_COLOR": "1"})
-
     assert dress.theme.variables["good-text"] == "italic"
 
 
@@ -133,7 +128,6 @@ def test_a_theme_of_ones_own(own: Path) -> None:
     """A theme is any YAML file, by its path, or by its name in the configuration folder."""
     path = own / "mine.yaml"
     path.write_text("foreground: '#ffffff'\nlooks: {bad: {color: '#ff0000'}}\n")
-
     assert themes.load(str(path)).theme.variables["bad-color"] == "#ff0000"
     assert themes.load("mine").theme.variables["bad-color"] == "#ff0000"
     assert "mine" in themes.names()
@@ -143,7 +137,6 @@ def test_a_theme_may_change_only_some_looks(own: Path) -> None:
     """What a theme does not say is as in the one it is based on."""
     (own / "mine.yaml").write_text("{based_on: night, looks: {bad: {color: '#ff0000'}}}")
     mine, night = (themes.load(name).theme.variables for name in ("mine", "night"))
-
     assert {key for key in mine if mine[key] != night[key]} == {"bad-color"}
 
 
@@ -151,7 +144,6 @@ def test_a_theme_may_be_based_on_the_one_it_replaces(own: Path) -> None:
     """One's own `night` is based on the `night` that comes with the console."""
     (own / "night.yaml").write_text("{based_on: night, looks: {bad: {color: '#ff0000'}}}")
     mine, night = themes.load("night").theme, themes.load("night", {}).theme
-
     assert mine.variables["bad-color"] == "#ff0000"
     assert mine.background == night.background
 
@@ -181,10 +173,8 @@ def test_a_theme_may_be_based_on_the_one_it_replaces(own: Path) -> None:
 def test_what_is_wrong_with_a_theme_is_said(own: Path, text: str, words: str) -> None:
     """What cannot be meant is refused in one line, with the theme's name and what was expected."""
     (own / "mine.yaml").write_text(text)
-
     with pytest.raises(themes.BadTheme, match=re.escape(words)) as said:
         themes.load("mine")
-
     assert str(said.value).startswith("theme mine")
     assert str(said.value).isprintable()
 
@@ -192,7 +182,6 @@ def test_what_is_wrong_with_a_theme_is_said(own: Path, text: str, words: str) ->
 def test_bytes_that_are_no_text_are_refused(own: Path) -> None:
     """A theme that is not UTF-8 is refused like any other that cannot be read."""
     (own / "mine.yaml").write_bytes(b"about: \xff")
-
     with pytest.raises(themes.BadTheme, match="theme mine: expected YAML"):
         themes.load("mine")
 
@@ -200,7 +189,6 @@ def test_bytes_that_are_no_text_are_refused(own: Path) -> None:
 def test_a_pipe_in_the_place_of_a_theme(own: Path) -> None:
     """A pipe that nobody writes to keeps nobody waiting."""
     os.mkfifo(own / "mine.yaml")
-
     assert themes.load("mine").theme.variables["bad-color"] == "ansi_default"
 
 
@@ -304,7 +292,6 @@ async def test_no_color_stays_without_colour(own: Path, monkeypatch: pytest.Monk
     console = a_dressed("night")
     async with console.run_test() as pilot:
         await loaded(pilot)
-
         assert "NO_COLOR is set" in await console.use_theme("paper")
         assert console.dressing.name == "mono"
 

@@ -83,7 +83,6 @@ def urgent() -> list[Line]:
 def test_no_two_look_alike_without_colour(lines: Sequence[Line]) -> None:
     """Whatever differs in its meaning differs in its characters, in plain ASCII."""
     said = [bare(line) for line in lines]
-
     assert len(said) > 1
     assert len(set(said)) == len(said), said
     assert all(text.isascii() and text.strip() for text in said)

@@ -66,11 +66,9 @@ def test_a_pace_is_kept(size: int) -> None:
     line = Line()
     line.paintings(60, size)
     periods = set()
-
     for _ in range(60):
         line.paintings(1, size)
         periods.add(line.wire.period)
-
     (period,) = periods
     assert size / period <= BUDGET or period == PACES[-1]
 
@@ -116,7 +114,6 @@ def test_keys_are_answered_whatever_it_takes() -> None:
     for _ in range(60):
         line.wire.hand()
         line.seconds(1, 11_000)
-
     assert line.wire.period == PACES[0]
     assert line.wire.words() == "11kB/s"
 
@@ -141,9 +138,7 @@ def test_under_budget_again_it_speeds_up() -> None:
     line = Line()
     line.seconds(3 * RESTED, 9000)
     assert line.wire.period == PACES[-1]
-
     line.seconds(3 * RESTED, 90)
-
     assert line.wire.words() == "0.1kB/s"
 
 
@@ -151,9 +146,7 @@ def test_time_away_is_no_rest() -> None:
     """Whoever stopped the console and came back is shown a whole screen, and that is no excess."""
     line = Line()
     line.seconds(RESTED, 0)
-
     line.seconds(RESTED, 33_000, seconds=60.0)
-
     assert line.wire.period == PACES[0]
 
 
@@ -170,7 +163,6 @@ def test_a_key_is_answered_in_few_bytes(
     with console("--open", "queue", str(tmp_path), size=size) as terminal:
         terminal.shows("scope if you act now: row 2026", " 1/200")
         least = min(answer(terminal, key) for _ in range(6))  # once a second more is painted
-
     assert least <= most
 
 
@@ -195,7 +187,6 @@ def test_what_lies_below_costs_nothing(tmp_path: Path) -> None:
         terminal.send("2")
         terminal.shows("scope if you act now: row 2026")
         least = min(tick(terminal) for _ in range(4))
-
     assert least <= 200
 
 

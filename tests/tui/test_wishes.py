@@ -113,7 +113,6 @@ async def test_ctrl_p_is_the_same() -> None:
         await loaded(pilot)
         await pilot.press("4")
         await say(pilot, "filter unknown", key="ctrl+p")
-
         await shows(pilot, "filter: unknown", "4 of 12 match")
 
 
@@ -142,7 +141,6 @@ async def test_the_log_of_some_words(tmp_path: Path) -> None:
         await loaded(pilot)
         await say(pilot, "log moving to DLQ")
         await until(pilot, lambda: isinstance(console.screen, LogScreen))
-
         await shows(pilot, "moving to DLQ")
         await until(pilot, lambda: "Task completed" not in text_of(console.screen))
 
@@ -154,7 +152,6 @@ async def test_a_place_by_its_name() -> None:
     async with console.run_test(size=(80, 24)) as pilot:
         await loaded(pilot)
         await say(pilot, "place other")
-
         await until(pilot, lambda: console.here.place.name == "/srv/other")
 
 
@@ -190,7 +187,6 @@ TO: dict[str, tuple[str, ...]] = {
 def test_each_screen_has_a_title_in_the_help() -> None:
     """The help knows every screen that has a key for it, by a name of its own."""
     with_help = {screen for key in keys.KEYS if key.action == "help" for screen in key.screens}
-
     assert set(TITLES) == with_help == {*TO, keys.WORKER}  # the last needs a place with a worker
     assert len(set(TITLES.values())) == len(TITLES)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -11,6 +10,7 @@ from engine.journal import Journal
 from engine.stores.zgb import Place as Settings
 from engine.stores.zgb import ZgbStore, create
 from tests.tui.journals import ANA
+from tests.tui.mailqueues import Database
 from tests.tui.spools import NOW
 from tui.place import Facts, Place
 
@@ -19,7 +19,7 @@ PAUSE, RATE, REDIRECT = "mailQueueEnabled", "mailMaxPerHour", "mailRedirectToSch
 RETRY, ORPHANS = "retryFailed", "deleteOrphans"
 
 
-class Whole:
+class Whole(Database):
     """A database with two jobs of one registration, and what is known of it; made if missing."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = lambda: NOW) -> None:
@@ -38,16 +38,6 @@ class Whole:
     def open(self) -> ZgbStore:
         """Its store once more."""
         return ZgbStore(Settings(self.path, durable=False), self.clock)
-
-    def sql(self, statement: str, *values: object) -> list[tuple[object, ...]]:
-        """What another program asks or does."""
-        with closing(sqlite3.connect(self.path)) as db, db:
-            return db.execute(statement, values).fetchall()
-
-    def settle(self, **values: str) -> None:
-        """What another program sets."""
-        for key, value in values.items():
-            self.sql("INSERT OR REPLACE INTO config VALUES (?, ?)", key, value)
 
     def setting(self, key: str) -> object:
         """What is set now."""
