@@ -446,7 +446,7 @@ def mend_shown(place: Spool, pattern: str, text: str) -> str:
     assert (status.returncode, f"attention {text}" in status.stdout) == (1, True)
     assert re.search(rf"warn +inflight +{pattern}", "\n".join(lines))
     (mend,) = set(re.findall(r"mend: (.* release .*)", "\n".join(lines)))
-    return mend
+    return str(mend)
 
 
 def test_mail_in_flight_without_a_sender_is_a_warning(place: Spool) -> None:
