@@ -20,9 +20,8 @@ from engine.worker import Worker
 from tests import command
 from tests.mail.programs import a_script
 from tests.mail.smtpd import HOST, STALL, Server
-from tests.tui.test_kannader_cli import TO, Place
+from tests.tui.mailqueues import PATIENCE, TO, Site, Spool
 from tests.tui.test_mail_cli import Office, office
-from tests.tui.test_zgb_cli import PATIENCE, Site
 from tui.cli.kannader import sender
 
 __all__ = ["office"]
@@ -129,8 +128,8 @@ def test_a_mail_of_zgb_is_sent_again_with_its_doubt_logged(tmp_path: Path) -> No
             f"method: curl, relay: {{host: {HOST}, port: {server.port}}}, plain_hosts: ['{HOST}']"
         )
         site.make(7)
-        site.run("enqueue", "7", site.path, "--type", "user")
-        worker = site.start(*site.argv("work", site.path))
+        site.enqueue(7)
+        worker = site.start("zgb", "work", site.path)
         assert server.stalled.wait(PATIENCE)
 
         assert killed(worker)
@@ -138,10 +137,10 @@ def test_a_mail_of_zgb_is_sent_again_with_its_doubt_logged(tmp_path: Path) -> No
         assert site.jobs() == [("7-user", "sending")]
         for column in ("locked_until", "next_attempt_at"):  # the lease lapses, then the wait
             site.sql(f"UPDATE mail_queue SET {column} = 1")
-            site.settle("mailTokens", "1")
-            site.run("work", site.path)
+            site.settle(mailTokens="1")
+            site.work()
         assert (site.jobs(), len(server.mails)) == ([], 1)
-    assert [line["attempt"] for line in site.told("in_doubt")] == [2]
+    assert [line["attempt"] for line in site.logged("in_doubt")] == [2]
     log = next((tmp_path / "data").rglob("mail.log")).read_text()
     assert log.count("MAIL_SEND_IN_DOUBT task_id=7-user ") == 1
 
@@ -152,7 +151,7 @@ def test_a_mail_of_kannader_is_sent_again_with_its_doubt_logged(
 ) -> None:
     """Killed in a transfer, a worker leaves its mail in flight; the worker after the lease logs the
     doubt and sends the mail once."""
-    place = Place(tmp_path)
+    place = Spool(tmp_path)
     place.enqueue(TO)
     told: list[str] = []
     with Server(body=[STALL]) as server:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -38,29 +39,24 @@ def test_a_text_takes_the_cells_that_the_terminal_library_counts(text: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"),
+    ("show", "words"),
     [
-        (-5, "<1m"),
-        (0, "<1m"),
-        (59.9, "<1m"),
-        (60, "1m"),
-        (3599, "59m"),
-        (7980, "2h13m"),
-        (86399, "23h59m"),
-        (86400 * 6 + 7200, "6d02h"),
-        (86400 * 412, "412d"),
+        *(((present.span, -5), "<1m"), ((present.span, 0), "<1m"), ((present.span, 59.9), "<1m")),
+        *(((present.span, 60), "1m"), ((present.span, 3599), "59m")),
+        *(((present.span, 7980), "2h13m"), ((present.span, 86399), "23h59m")),
+        *(((present.span, 86400 * 6 + 7200), "6d02h"), ((present.span, 86400 * 412), "412d")),
+        ((present.moment, NOW - 600, NOW), "09:32:08Z (10m ago)"),
+        ((present.moment, NOW + 90, NOW), "09:43:38Z (in 1m)"),
+        ((present.moment, NOW - 86400, NOW), "2026-11-19 09:42:08Z (1d00h ago)"),
+        *(((present.countdown, 872), "14:32"), ((present.countdown, 0.2), "0:01")),
+        ((present.rates, None), "  in ?/s  out ?/s"),
+        ((present.rates, Rates(0.0, 412.0)), "  in 0.0/s  out 412/s"),
     ],
 )
-def test_spans(seconds: float, words: str) -> None:
-    """A duration is said in at most six cells, in the two units that matter."""
-    assert present.span(seconds) == words
-
-
-def test_a_moment_of_today_has_no_date() -> None:
-    """A time is said with its date unless that is today's, and with how far away it is."""
-    assert present.moment(NOW - 600, NOW) == "09:32:08Z (10m ago)"
-    assert present.moment(NOW + 90, NOW) == "09:43:38Z (in 1m)"
-    assert present.moment(NOW - 86400, NOW) == "2026-11-19 09:42:08Z (1d00h ago)"
+def test_times_and_rates(show: tuple[Any, ...], words: str) -> None:
+    """A span has two units in six cells, a time its date unless today, an unknown rate is `?`."""
+    function, *values = show
+    assert function(*values) == words
 
 
 @pytest.mark.parametrize("width", [-3, 0, 1])
@@ -79,12 +75,6 @@ def test_any_number_can_be_shown_as_a_time(number: float) -> None:
     assert all(shown_as)
     if not abs(number) < 1e12:
         assert shown_as == [present.UNKNOWN] * 7
-
-
-def test_the_armed_time_counts_down_by_the_second() -> None:
-    """What is left is rounded up, so that it never says 0:00 while writes are allowed."""
-    assert present.countdown(872) == "14:32"
-    assert present.countdown(0.2) == "0:01"
 
 
 FOREIGN = st.text(
@@ -132,16 +122,13 @@ def test_a_row_never_breaks_the_screen(
 def test_cursor_mark_and_gone_need_no_colour() -> None:
     """Cursor, mark and a task that has left are told apart without any colour."""
     shape = present.columns(State.PENDING, 80)
-
-    def row(**place: bool) -> str:
-        return text_of(present.row(a_task(), shape, NOW, present.Place(**place), 80))
-
-    assert row().startswith("   ")
-    assert row(cursor=True).startswith("▶  ")
-    assert row(marked=True).startswith(" ● ")
-    assert row(cursor=True, marked=True).startswith("▶● ")
-    assert row(gone=True).startswith(" ✗ ")
-    assert "gone" in row(gone=True)
+    for place, signs in (
+        *(((), "   "), (("cursor",), "▶  "), (("marked",), " ● ")),
+        *((("cursor", "marked"), "▶● "), (("gone",), " ✗ ")),
+    ):
+        where = present.Place(**dict.fromkeys(place, True))
+        row = text_of(present.row(a_task(), shape, NOW, where, 80))
+        assert row.startswith(signs) and ("gone" in row) is ("gone" in place)
 
 
 @pytest.mark.parametrize(
@@ -167,11 +154,32 @@ def test_an_id_keeps_its_end() -> None:
     assert text_of(row)[3:13] == "…-c2c41696"
 
 
-def test_unknown_counts_are_questions() -> None:
-    """A place that cannot be reached shows no zeros."""
-    line = text_of(present.tabs(["pending", "dlq"], [None, None], 1, True, 80))
-    assert "1 pending ?" in line
-    assert "[2 dlq ?]" in line
+@pytest.mark.parametrize(
+    ("tabs", "shown"),
+    [
+        ((["pending", "dlq"], [None, None], 1, True, 80), ["1 pending ?", "[2 dlq ?]"]),
+        ((["pending"], [1204], 0, False, 80), ["pending 1,204+"]),
+        (
+            (["pending", "held"], [5, 0], 0, True, 80, {0: "2 failed"}),
+            ["[1 pending 5 (2 failed)]"],
+        ),
+        (
+            (
+                ["pending", "work", "held", "dlq", "trash", "problems"],
+                [123456, 12, 0, 98765, 0, 7],
+                0,
+                True,
+                72,
+            ),
+            ["[1 pending 123,456]", "4 dlq 98,765", "6 problems 7"],
+        ),
+    ],
+    ids=["unknown", "unfinished", "finer word", "empty first"],
+)
+def test_tabs_show_counts(tabs: Any, shown: list[str]) -> None:
+    """An unknown count is `?`, an unfinished one `+`; empty tabs make room for those with tasks."""
+    line = text_of(present.tabs(*tabs))
+    assert all(words in line for words in shown) and "trash" not in line
 
 
 @pytest.mark.parametrize("current", range(5))
@@ -183,12 +191,6 @@ def test_tabs_are_never_cut(current: int) -> None:
     assert line.count("12,345") == line.count("12")
 
 
-def test_a_tab_names_the_part_with_a_finer_word() -> None:
-    """Behind its count a tab says how many of its tasks have a word of their own."""
-    line = text_of(present.tabs(["pending", "held"], [5, 0], 0, True, 80, {0: "2 failed"}))
-    assert "[1 pending 5 (2 failed)]" in line
-
-
 def test_a_narrow_scope_keeps_the_end_of_an_id() -> None:
     """Ids of one second differ at their end, so that is what a narrow scope line shows."""
     line = text_of(present.scope(present.Scope(a_task().id), 40))
@@ -196,34 +198,27 @@ def test_a_narrow_scope_keeps_the_end_of_an_id() -> None:
     assert line.rstrip().endswith(a_task().id[-12:])
 
 
-def test_counts_of_an_unfinished_look_are_lower_bounds() -> None:
-    """While the first look runs, a count says that there may be more."""
-    assert "pending 1,204+" in text_of(present.tabs(["pending"], [1204], 0, False, 80))
-
-
 @pytest.mark.parametrize(
     ("evidence", "words"),
     [
-        (LockEvidence(Verdict.FREE), " lock  free"),
+        ((Verdict.FREE,), "free"),
+        ((Verdict.HELD, 42, NOW - 60), "held by PID 42 since 09:41:08Z (1m ago)"),
         (
-            LockEvidence(Verdict.HELD, 42, NOW - 60),
-            " lock  held by PID 42 since 09:41:08Z (1m ago)",
+            (Verdict.STUCK, 42, NOW - 7200, 7200, "older than 1200 s"),
+            "! CRIT stuck by PID 42 since 07:42:08Z (2h00m ago)  older than 1200 s",
         ),
         (
-            LockEvidence(Verdict.STUCK, 42, NOW - 7200, 7200, "older than 1200 s"),
-            " lock  ! CRIT stuck by PID 42 since 07:42:08Z (2h00m ago)  older than 1200 s",
+            (Verdict.STALE, 42, None, 0, "its owner is gone"),
+            "! WARN stale by PID 42  its owner is gone",
         ),
-        (
-            LockEvidence(Verdict.STALE, 42, None, 0, "its owner is gone"),
-            " lock  ! WARN stale by PID 42  its owner is gone",
-        ),
-        (LockEvidence(Verdict.UNKNOWN, reason="EACCES\x1b[2J"), " lock  unknown  EACCES\ufffd[2J"),
-        (None, " lock  not looked at yet"),
+        ((Verdict.UNKNOWN, None, None, None, "EACCES\x1b[2J"), "unknown  EACCES\ufffd[2J"),
+        ((), "not looked at yet"),
     ],
 )
-def test_the_lock_is_said_in_words(evidence: LockEvidence | None, words: str) -> None:
-    """The lock line says the verdict, who holds it since when, and why that is thought."""
-    assert text_of(present.lock(evidence, NOW, 100)).rstrip() == words
+def test_the_lock_is_said_in_words(evidence: Any, words: str) -> None:
+    """The lock line has the verdict, its holder and since when, and the reason of the verdict."""
+    lock = LockEvidence(*evidence) if evidence else None
+    assert text_of(present.lock(lock, NOW, 100)).rstrip() == f" lock  {words}"
 
 
 @pytest.mark.parametrize(
@@ -245,50 +240,28 @@ def test_the_scope_says_what_would_be_acted_on(about: present.Scope, words: str)
 
 def test_hints_that_do_not_fit_are_left_to_the_help() -> None:
     """Hints fill their lines and are never cut within a word."""
-    hints = [Hint(f"k{n}", "something") for n in range(20)]
-    first, second = present.hint_lines(hints, 40)
+    first, second = present.hint_lines([Hint(f"k{n}", "something") for n in range(20)], 40)
     assert text_of(first).rstrip().endswith("something")
     assert text_of(second).rstrip().endswith("something")
 
 
-def test_what_a_task_does_not_have_is_left_out() -> None:
-    """A field that its store does not know is no line; one that is unknown is a question."""
+def test_the_fields_of_a_task() -> None:
+    """A field unknown to the store is no line, an unknown value `?`, epoch seconds are a time."""
     rows = dict(present.fields(a_task(attempts=None), {State.PENDING: "queue"}, NOW))
-    assert rows["state"] == "queue"
-    assert rows["attempts"] == "?"
-    assert "priority" not in rows
-    assert "worker" not in rows
-
-
-def test_the_time_of_death_is_a_time() -> None:
-    """Epoch seconds among what else a store shows are said as a time."""
+    assert (rows["state"], rows["attempts"]) == ("queue", "?")
+    assert not {"priority", "worker"} & set(rows)
     task = a_task(state=State.DEAD, extra={"dead_since": str(int(NOW - 60)), "dead_reason": "max"})
     rows = dict(present.fields(task, {}, NOW))
-    assert rows["dead since"] == "09:41:08Z (1m ago)"
-    assert rows["dead reason"] == "max"
+    assert (rows["dead since"], rows["dead reason"]) == ("09:41:08Z (1m ago)", "max")
 
 
-def test_a_problem_says_where_and_why() -> None:
-    """A file that cannot be read is named, and what is wrong with it; its name does no harm."""
+def test_foreign_text_does_no_harm() -> None:
+    """A problem names its file and reason, a log line its level, without control characters."""
     lines = present.problem(Problem("dlq/a\x1b.task", "empty"), {}, 80)
     assert [text_of(line) for line in lines] == [" ! dlq/a\ufffd.task", "     empty"]
-
-
-def test_a_log_line_says_its_level_in_words() -> None:
-    """The level of a log line stands there in words; colour comes besides."""
     line = present.log_line(None, "ERROR", "Task failed\x1b]0;x\x07", 80)
     assert text_of(line).rstrip() == " ERROR   Task failed\ufffd]0;x\ufffd"
     assert line[1][1] == "bad"
-
-
-def test_empty_tabs_make_room_for_those_with_something_in_them() -> None:
-    """Problems stay in sight beside a hundred thousand tasks; what is empty goes first."""
-    names = ["pending", "work", "held", "dlq", "trash", "problems"]
-    line = text_of(present.tabs(names, [123456, 12, 0, 98765, 0, 7], 0, True, 72))
-    assert "[1 pending 123,456]" in line
-    assert "4 dlq 98,765" in line
-    assert "6 problems 7" in line
-    assert "trash" not in line
 
 
 @pytest.mark.parametrize(("longest", "cells"), [(0, 10), (9, 10), (12, 14), (14, 14), (36, 10)])
@@ -298,23 +271,8 @@ def test_a_short_id_is_shown_in_full(longest: int, cells: int) -> None:
 
 
 def test_what_has_no_age_is_unknown() -> None:
-    """Of a task of which its store does not know since when it is there, the age is a question
-    mark wherever one is shown; nothing is fifty years old."""
-    task = a_task(created=0.0)
-
-    row = text_of(
-        present.row(task, present.columns(State.PENDING, 80), NOW, present.Place(), 80)
-    ).split()
-    narrow = present.columns(State.TRASH, 40)
-
-    assert row[2] == "?"
-    assert narrow[1].cell(task, NOW)[0] == "?"
+    """The age of a task of unknown creation is `?` wherever it is shown."""
+    task, shape = a_task(created=0.0), present.columns(State.PENDING, 80)
+    row = text_of(present.row(task, shape, NOW, present.Place(), 80)).split()
+    assert row[2] == present.columns(State.TRASH, 40)[1].cell(task, NOW)[0] == "?"
     assert dict(present.fields(task, {}, NOW))["created"] == "?"
-
-
-@pytest.mark.parametrize(
-    ("known", "words"), [(None, "  in ?/s  out ?/s"), (Rates(0.0, 412.0), "  in 0.0/s  out 412/s")]
-)
-def test_an_unknown_rate_is_a_question_mark(known: Rates | None, words: str) -> None:
-    """A rate that is not known yet is `?`, not 0."""
-    assert present.rates(known) == words
