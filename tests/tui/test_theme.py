@@ -1,13 +1,15 @@
-"""Themes: what a file may say, what is said about one that cannot be read, and what can be seen."""
+"""Themes: their files, errors, contrast and NO_COLOR, on screen and in the style sheet."""
 
 from __future__ import annotations
 
 import os
 import re
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 from textual.color import Color
+from textual.css.stylesheet import StylesheetParseError
 
 from tests.tui.spools import (
     a_console,
@@ -23,6 +25,7 @@ from tui import keys
 from tui import theme as themes
 from tui.app import Console
 from tui.present import LOOKS
+from tui.sheet import Sheet
 
 SHIPPED = ("high-contrast", "mono", "night", "paper", "terminal")
 
@@ -37,115 +40,78 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_what_comes_with_the_console() -> None:
-    """These are the themes there are, where the operator has none."""
-    assert themes.names({}) == SHIPPED
-
-
 @pytest.mark.parametrize("name", SHIPPED)
-def test_a_theme_says_what_each_look_is(name: str) -> None:
-    """Each look has a colour, a background and a weight in each theme."""
-    variables = themes.load(name, {}).theme.variables
-    assert {f"{look}-{part}" for look in LOOKS for part in ("color", "background", "text")} <= set(
-        variables
-    )
+def test_a_shipped_theme_has_every_look(name: str) -> None:
+    """Each look has a colour, a background and a weight; those that mean something else differ."""
+    theme = themes.load(name, {}).theme
+    wanted = {f"{look}-{part}" for look in LOOKS for part in ("color", "background", "text")}
+    assert wanted <= set(theme.variables)
 
-
-@pytest.mark.parametrize("name", SHIPPED)
-def test_what_has_to_be_told_apart_can_be(name: str) -> None:
-    """Cursor, tab, armed, stake, and plain text look different from one another, in each theme."""
-    looks = themes.looks(themes.load(name, {}).theme)
+    looks = themes.looks(theme)
     apart = ("cursor", "tab", "armed", "stake", "bad", "warning", "strong", "dim", "gone")
     same = {("tab", "stake"), ("warning", "strong")} if name == "mono" else set()
-    for at, one in enumerate(apart):
-        assert looks[one].render("x") != "x", one
-        for other in apart[at + 1 :]:
-            assert looks[one] != looks[other] or (one, other) in same, (one, other)
+    assert all(looks[one].render("x") != "x" for one in apart)
+    assert {pair for pair in combinations(apart, 2) if looks[pair[0]] == looks[pair[1]]} <= same
 
 
 @pytest.mark.parametrize(("name", "least"), [("night", 4.5), ("paper", 4.5), ("high-contrast", 7)])
 def test_every_text_can_be_read(name: str, least: float) -> None:
-    """Each look has at least this contrast (WCAG 2) with what it stands on."""
+    """Each look has at least this contrast (WCAG 2) with its background."""
+
+    def luminance(colour: str) -> float:
+        parts = (value / 255 for value in Color.parse(colour).rgb)
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
     theme = themes.load(name, {}).theme
-    said = theme.variables
-    lacking = {}
     for look in LOOKS:
-        background = said[f"{look}-background"]
-        on = theme.background if background == "transparent" else background
-        contrast = contrast_of(said[f"{look}-color"], str(on))
-        if contrast < least:
-            lacking[look] = round(contrast, 2)
-
-    assert not lacking
-
-
-def contrast_of(one: str, other: str) -> float:
-    """The contrast of two colours, from 1 to 21, as WCAG 2 reckons it."""
-    lighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
-    return (lighter + 0.05) / (darker + 0.05)
+        background = theme.variables[f"{look}-background"]
+        on = str(theme.background) if background == "transparent" else background
+        lighter, darker = sorted(
+            map(luminance, (theme.variables[f"{look}-color"], on)), reverse=True
+        )
+        assert (lighter + 0.05) / (darker + 0.05) >= least, look
 
 
-def luminance(colour: str) -> float:
-    """How bright a colour is, from 0 to 1."""
-    parts = (value / 255 for value in Color.parse(colour).rgb)
-    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def test_the_default_is_the_terminals_own() -> None:
-    """Without a word about it, the terminal's own palette and background are used."""
-    dress = themes.load("", {})
-    assert dress.theme.ansi
-    assert dress.theme.background == "ansi_default"
-
-
-@pytest.mark.parametrize(("old", "new"), themes.ALIASES.items())
-def test_names_of_before_still_work(old: str, new: str) -> None:
-    """A configuration with a name that a theme had before means that theme."""
-    assert themes.load(old, {}).theme.variables == themes.load(new, {}).theme.variables
+def test_the_default_is_the_palette_of_the_terminal() -> None:
+    """Five themes come with the console; the default has the terminal's colours and background."""
+    assert themes.names({}) == SHIPPED
+    theme = themes.load("", {}).theme
+    assert theme.ansi and theme.background == "ansi_default"
+    for old, new in themes.ALIASES.items():
+        assert themes.load(old, {}).theme.variables == themes.load(new, {}).theme.variables
 
 
 @pytest.mark.parametrize("name", ["", *SHIPPED])
 def test_no_color_is_heeded(name: str) -> None:
-    """Under NO_COLOR a theme without colours is used, whatever was asked for."""
+    """Under NO_COLOR a theme without colours is used, as only `mono` is, for any name."""
     assert themes.is_colourless(themes.load(name, {"NO_COLOR": "1"}).theme)
-    assert themes.load(name, {"NO_COLOR": ""}).theme.name == (name or themes.DEFAULT)
-
-
-def test_a_theme_without_colours_stays_under_no_color(own: Path) -> None:
-    """A theme of one's own that names no colour is what is used under NO_COLOR."""
-    (own / "mine.yaml").write_text("{based_on: mono, looks: {good: {style: italic}}}")
-    dress = themes.load("mine", {**os.environ, "NO_COLOR": "1"})
-    assert dress.theme.variables["good-text"] == "italic"
-
-
-def test_only_mono_has_no_colour() -> None:
-    """The theme without colours names none, and the others do."""
-    assert [n for n in SHIPPED if themes.is_colourless(themes.load(n, {}).theme)] == ["mono"]
+    theme = themes.load(name, {"NO_COLOR": ""}).theme
+    assert theme.name == (name or themes.DEFAULT)
+    assert themes.is_colourless(theme) is (name == "mono")
 
 
 def test_a_theme_of_ones_own(own: Path) -> None:
-    """A theme is any YAML file, by its path, or by its name in the configuration folder."""
-    path = own / "mine.yaml"
-    path.write_text("foreground: '#ffffff'\nlooks: {bad: {color: '#ff0000'}}\n")
-    assert themes.load(str(path)).theme.variables["bad-color"] == "#ff0000"
-    assert themes.load("mine").theme.variables["bad-color"] == "#ff0000"
+    """It is a YAML file by path or name; its other looks are those of the theme it is based on."""
+    red = "looks: {bad: {color: '#ff0000'}}"
+    (own / "mine.yaml").write_text(f"foreground: '#ffffff'\n{red}\n")
+    for name in (str(own / "mine.yaml"), "mine"):
+        assert themes.load(name).theme.variables["bad-color"] == "#ff0000"
     assert "mine" in themes.names()
 
+    shipped = themes.load("night", {}).theme
+    for name in ("mine", "night"):  # one's own may replace the theme that it is based on
+        (own / f"{name}.yaml").write_text(f"{{based_on: night, {red}}}")
+        theme = themes.load(name).theme
+        before = shipped.variables
+        changed = {key for key, value in theme.variables.items() if before[key] != value}
+        assert (changed, theme.background) == ({"bad-color"}, shipped.background)
+        assert theme.variables["bad-color"] == "#ff0000"
+        (own / f"{name}.yaml").unlink()
 
-def test_a_theme_may_change_only_some_looks(own: Path) -> None:
-    """What a theme does not say is as in the one it is based on."""
-    (own / "mine.yaml").write_text("{based_on: night, looks: {bad: {color: '#ff0000'}}}")
-    mine, night = (themes.load(name).theme.variables for name in ("mine", "night"))
-    assert {key for key in mine if mine[key] != night[key]} == {"bad-color"}
-
-
-def test_a_theme_may_be_based_on_the_one_it_replaces(own: Path) -> None:
-    """One's own `night` is based on the `night` that comes with the console."""
-    (own / "night.yaml").write_text("{based_on: night, looks: {bad: {color: '#ff0000'}}}")
-    mine, night = themes.load("night").theme, themes.load("night", {}).theme
-    assert mine.variables["bad-color"] == "#ff0000"
-    assert mine.background == night.background
+    (own / "mine.yaml").write_text("{based_on: mono, looks: {good: {style: italic}}}")
+    dress = themes.load("mine", {**os.environ, "NO_COLOR": "1"})
+    assert dress.theme.variables["good-text"] == "italic"
 
 
 @pytest.mark.parametrize(
@@ -158,6 +124,7 @@ def test_a_theme_may_be_based_on_the_one_it_replaces(own: Path) -> None:
         ("looks: 3", "expected a mapping"),
         ("looks: {bad: red}", "looks, bad: expected a mapping"),
         ("a: [", "expected YAML"),
+        ("about: \udcff", "theme mine: expected YAML"),
         ("looks: {bad: {color: reddish}}", "looks, bad, color: expected a colour"),
         ("looks: {bad: {color: 3}}", "looks, bad, color: expected a colour"),
         ("background: greenish", "background: expected"),
@@ -170,47 +137,34 @@ def test_a_theme_may_be_based_on_the_one_it_replaces(own: Path) -> None:
         ("#" * (themes.LIMIT + 1), "expected at most 65,536 bytes"),
     ],
 )
-def test_what_is_wrong_with_a_theme_is_said(own: Path, text: str, words: str) -> None:
-    """What cannot be meant is refused in one line, with the theme's name and what was expected."""
-    (own / "mine.yaml").write_text(text)
+def test_a_wrong_theme_is_refused_in_one_line(own: Path, text: str, words: str) -> None:
+    """The error has the theme's name and the expected value; escape codes of it are not shown."""
+    (own / "mine.yaml").write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(themes.BadTheme, match=re.escape(words)) as said:
         themes.load("mine")
-    assert str(said.value).startswith("theme mine")
-    assert str(said.value).isprintable()
+    assert str(said.value).startswith("theme mine") and str(said.value).isprintable()
 
 
-def test_bytes_that_are_no_text_are_refused(own: Path) -> None:
-    """A theme that is not UTF-8 is refused like any other that cannot be read."""
-    (own / "mine.yaml").write_bytes(b"about: \xff")
-    with pytest.raises(themes.BadTheme, match="theme mine: expected YAML"):
-        themes.load("mine")
-
-
-def test_a_pipe_in_the_place_of_a_theme(own: Path) -> None:
-    """A pipe that nobody writes to keeps nobody waiting."""
+def test_a_missing_theme_or_a_pipe(own: Path) -> None:
+    """The error of an unknown name lists the known ones; a pipe without a writer does not block."""
+    with pytest.raises(themes.BadTheme, match=", ".join(SHIPPED)):
+        themes.load("nowhere", {})
     os.mkfifo(own / "mine.yaml")
     assert themes.load("mine").theme.variables["bad-color"] == "ansi_default"
 
 
-def test_a_theme_that_is_not_there() -> None:
-    """A name that is none is answered with those there are."""
-    with pytest.raises(themes.BadTheme, match=", ".join(SHIPPED)):
-        themes.load("nowhere", {})
-
-
 @pytest.mark.parametrize("change", ["looks: {bad: {style: bold}}", "", None])
 def test_a_file_that_changed_has_another_stamp(own: Path, change: str | None) -> None:
-    """Whether the file or one that it is based on is written or removed: the stamp tells."""
-    (own / "mine.yaml").write_text("based_on: base")
-    (own / "base.yaml").write_text("ansi: true")
+    """The stamp changes when the file or the one that it is based on is written or removed."""
+    mine, base = own / "mine.yaml", own / "base.yaml"
+    mine.write_text("based_on: base")
+    base.write_text("ansi: true")
     before = themes.load("mine").files
-
     if change is None:
-        (own / "base.yaml").unlink()
+        base.unlink()
     else:
-        (own / "base.yaml").write_text(change)
-
-    assert [path for path, _ in before] == [str(own / "mine.yaml"), str(own / "base.yaml")]
+        base.write_text(change)
+    assert [path for path, _ in before] == [str(mine), str(base)]
     assert themes.stamp([Path(path) for path, _ in before]) != before
 
 
@@ -229,65 +183,54 @@ def colour_of_cursor(console: Console) -> tuple[str, str]:
     return style.bgcolor.name, console.screen.styles.background.hex.lower()
 
 
-async def test_a_theme_is_put_on_anew_when_its_file_changes(own: Path) -> None:
-    """What is written into the file is on screen a moment later, and is said to be."""
+async def test_a_changed_theme_is_shown_and_a_wrong_one_explained(own: Path) -> None:
+    """A changed file is on screen a moment later; a wrong or missing one is reported once."""
+
+    def look(based_on: str, colour: str) -> str:
+        return f"{{based_on: {based_on}, looks: {{cursor: {{background: '{colour}'}}}}}}"
+
     file = own / "mine.yaml"
-    file.write_text("{based_on: night, looks: {cursor: {background: '#010203'}}}")
+    file.write_text(look("night", "#010203"))
     console = a_dressed("mine")
     async with console.run_test() as pilot:
         await loaded(pilot)
         assert colour_of_cursor(console) == ("#010203", "#14171c")
-
-        file.write_text("{based_on: paper, looks: {cursor: {background: '#040506'}}}")
+        file.write_text(look("paper", "#040506"))
         await until(pilot, lambda: "was changed" in said(console))
         await pilot.pause()
-
         assert colour_of_cursor(console) == ("#040506", "#faf8f2")
 
-
-@pytest.mark.parametrize("change", ["looks: {cursor: {background: nocolour}}", None])
-async def test_a_wrong_theme_is_explained_and_the_old_one_stays(
-    own: Path, change: str | None
-) -> None:
-    """A file that cannot be meant, or is gone, is told of once; what is worn stays as it is."""
-    file = own / "mine.yaml"
-    file.write_text("{based_on: night, looks: {cursor: {background: '#010203'}}}")
-    console = a_dressed("mine")
-    async with console.run_test() as pilot:
-        await loaded(pilot)
-
-        if change is None:
-            file.unlink()
-        else:
-            file.write_text(change)
-        await until(pilot, lambda: "theme mine" in said(console))
-        words = said(console)
-        again = await console.dressing.look_after()
-        file.write_text("{based_on: night, looks: {cursor: {background: '#070809'}}}")
-        await until(pilot, lambda: colour_of_cursor(console)[0] == "#070809")
-
-        assert again == ""
-        assert "expected a colour" in words if change else "no such theme" in words
+        for wrong, words in (
+            (look("night", "nocolour"), "expected a colour"),
+            (None, "no such theme"),
+        ):
+            if wrong is None:
+                file.unlink()
+            else:
+                file.write_text(wrong)
+            await until(pilot, lambda words=words: words in said(console))  # type: ignore[misc]
+            assert "theme mine" in said(console)
+            assert await console.dressing.look_after() == ""
+            assert colour_of_cursor(console)[1] == "#faf8f2"
+            file.write_text(look("paper", "#070809"))
+            await until(pilot, lambda: colour_of_cursor(console)[0] == "#070809")
+            file.write_text(look("paper", "#040506"))
+            await until(pilot, lambda: colour_of_cursor(console)[0] == "#040506")
 
 
-async def test_another_theme_is_put_on(own: Path) -> None:
-    """A theme is used when asked for; one that is none is explained, and the old one stays."""
+async def test_another_theme_is_put_on(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A theme is used when asked for; with an unknown name or NO_COLOR the old one stays."""
     console = a_dressed("night")
     async with console.run_test() as pilot:
         await loaded(pilot)
-
         assert await console.use_theme("paper") == "theme paper"
         await pilot.pause()
         assert colour_of_cursor(console) == ("#1f4e79", "#faf8f2")
-
         words = await console.use_theme("nowhere")
         assert words.startswith("theme nowhere: no such theme; there are high-contrast")
         assert words.endswith("; paper stays")
         assert colour_of_cursor(console) == ("#1f4e79", "#faf8f2")
 
-
-async def test_no_color_stays_without_colour(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under NO_COLOR a theme with colours is not put on, and it is said why."""
     monkeypatch.setenv("NO_COLOR", "1")
     console = a_dressed("night")
     async with console.run_test() as pilot:
@@ -297,5 +240,39 @@ async def test_no_color_stays_without_colour(own: Path, monkeypatch: pytest.Monk
 
 
 def said(console: Console) -> str:
-    """What the screen tells the operator."""
+    """The message to the operator on the screen."""
     return queue_of(console)._said[0]
+
+
+# The style sheet
+
+
+def test_the_style_sheet_is_parsed_only_for_new_values() -> None:
+    """The same variables and a new source keep the parsed rules, a new value makes others."""
+    sheet = Sheet(variables={"look": "#ff0000"})
+    sheet.add_source("Label { color: $look; }", ("here", ""))
+    (first,) = sheet.rules
+    assert first.styles.color == Color.parse("#ff0000")
+    sheet.set_variables({"look": "#ff0000"})
+    sheet.reparse()
+    (same,) = sheet.rules
+    assert same is first
+
+    sheet.add_source("Input { color: $look; }", ("there", ""))
+    before, added = sheet.rules
+    assert before is first and added.styles.color == Color.parse("#ff0000")
+    sheet.set_variables({"look": "#0000ff"})
+    sheet.reparse()
+    assert [rule.styles.color for rule in sheet.rules] == [Color.parse("#0000ff")] * 2
+
+
+def test_an_error_leaves_the_rules_as_they_were() -> None:
+    """A source that is no style sheet is refused, and no rule is lost by it."""
+    sheet = Sheet()
+    sheet.add_source("Label { color: red; }", ("here", ""))
+    (first,) = sheet.rules
+    sheet.add_source("Input { colour: red; }", ("there", ""))
+    with pytest.raises(StylesheetParseError):
+        sheet.reparse()
+    (rule,) = sheet.rules
+    assert rule is first
