@@ -1,17 +1,22 @@
-"""Exports: what lands in the file, and what is left when it does not."""
+"""Exports to files, whole or not at all, and copies to the clipboard of the terminal."""
 
 from __future__ import annotations
 
+import base64
 import csv
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.model import State
 from tests.tui.spools import NOW, a_task
 from tui import rows
+from tui.clipboard import CAP, CAP_NAME, TooLong, sequence
 from tui.export import Export, Refused, Sheet, bad_path, usual_path
 
 ROWS = [rows.row(a_task(number, State.DEAD), "dlq") for number in range(3)]
@@ -20,24 +25,20 @@ ROWS = [rows.row(a_task(number, State.DEAD), "dlq") for number in range(3)]
 def exported(path: Path) -> None:
     """Export all rows into a file."""
     file = Export(str(path), rows.FIELDS)
-    assert file.take(ROWS[:2], 2, 3)
-    assert file.take(ROWS[2:], 3, 3)
+    assert file.take(ROWS[:2], 2, 3) and file.take(ROWS[2:], 3, 3)
     file.finish()
 
 
 def test_a_file_holds_every_row_in_full(tmp_path: Path) -> None:
     """CSV has a head and a line a row, JSON lines an object a row; only its owner may read it."""
-    exported(tmp_path / "out.csv")
-    exported(tmp_path / "out.jsonl")
-
-    with (tmp_path / "out.csv").open(newline="") as text:
-        read = list(csv.DictReader(text))
-    assert [(row["id"], row["error"]) for row in read] == [
-        (row["id"], row["error"]) for row in ROWS
-    ]
-    lines = (tmp_path / "out.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in lines] == ROWS
-    assert {path.name for path in tmp_path.iterdir()} == {"out.csv", "out.jsonl"}
+    csv_file, jsonl = tmp_path / "out.csv", tmp_path / "out.jsonl"
+    exported(csv_file)
+    exported(jsonl)
+    with csv_file.open(newline="") as text:
+        read = [(row["id"], row["error"]) for row in csv.DictReader(text)]
+    assert read == [(row["id"], row["error"]) for row in ROWS]
+    assert [json.loads(line) for line in jsonl.read_text().splitlines()] == ROWS
+    assert {*tmp_path.iterdir()} == {csv_file, jsonl}
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
 
 
@@ -66,33 +67,22 @@ def test_no_file_is_written_over(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="is there already"):
         Export(str(path), rows.FIELDS).take(ROWS, 3, 3)
     path.unlink()
-
     file = Export(str(path), rows.FIELDS)
     file.take(ROWS, 3, 3)
     path.write_text("mine, later")
     with pytest.raises(Refused):
         file.finish()
-
-    assert path.read_text() == "mine, later"
-    assert [left.name for left in tmp_path.iterdir()] == ["out.csv"]
+    assert (path.read_text(), list(tmp_path.iterdir())) == ("mine, later", [path])
 
 
-def test_paths() -> None:
-    """A path that cannot be meant is refused while it is typed; the usual one never is."""
+def test_paths(tmp_path: Path) -> None:
+    """A wrong path is refused while it is typed, a missing folder or home when it is opened."""
     sheet = Sheet("dlq /x", rows.FIELDS, lambda take: NotImplemented)
     assert usual_path(sheet, NOW) == "spooldeck-dlq--x-20261120T094208Z.csv"
     assert bad_path(usual_path(sheet, NOW)) == ""
-    assert "expected" in bad_path(" ")
-    assert "expected" in bad_path("tasks.xlsx")
-    assert "expected" in bad_path("a\0.csv")
-
-
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """A folder or a home that does not exist is refused; `.csv` is a name like any other."""
-    for path, why in (
-        (f"{tmp_path}/nowhere/out.csv", "No such file or directory"),
-        ("~nosuchuser/out.csv", "~nosuchuser"),
-    ):
+    assert all("expected" in bad_path(path) for path in (" ", "tasks.xlsx", "a\0.csv"))
+    missing = (f"{tmp_path}/nowhere/out.csv", "No such file or directory")
+    for path, why in (missing, ("~nosuchuser/out.csv", "~nosuchuser")):
         with pytest.raises(Refused, match=why):
             Export(path, rows.FIELDS).take(ROWS, 3, 3)
     exported(tmp_path / ".csv")
@@ -100,7 +90,32 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_what_has_no_age_is_null() -> None:
-    """Of a task of which nobody knows since when it is there, a program is told nothing."""
+    """A task of unknown creation has none for a program either."""
     told = rows.row(replace(a_task(1), created=0.0), "pending")
     assert told["created"] is None
     assert rows.csv_lines([told], ["id", "created"]).strip().endswith(",")
+
+
+@given(st.text(max_size=500))
+def test_a_copy_is_sent_to_the_terminal_encoded(text: str) -> None:
+    """The sequence holds the text in base64, and no control character besides its own frame."""
+    told = sequence(text, {})
+    match = re.fullmatch(r"\x1b\]52;c;([A-Za-z0-9+/=]*)\x07", told)
+    assert match is not None
+    assert base64.b64decode(match[1]) == text.encode("utf-8", "replace")
+
+
+def test_a_copy_inside_tmux_is_sent_twice() -> None:
+    """tmux gets it for its own clipboard, and to be handed on with each escape doubled."""
+    plain, told = sequence("abc", {}), sequence("abc", {"TMUX": "/tmp/tmux-0/default,1,0"})
+    assert told == plain + "\x1bPtmux;" + plain.replace("\x1b", "\x1b\x1b") + "\x1b\\"
+
+
+@pytest.mark.parametrize(
+    ("said", "longest"), [("", CAP // 4 * 3), ("400", 300), ("a lot", CAP // 4 * 3)]
+)
+def test_a_copy_beyond_the_cap_is_refused(said: str, longest: int) -> None:
+    """A copy that a terminal would cut is not sent; the cap can be configured."""
+    assert sequence("a" * (longest // 3 * 3), {CAP_NAME: said})
+    with pytest.raises(TooLong, match=CAP_NAME):
+        sequence("a" * (longest + 3), {CAP_NAME: said})

@@ -32,10 +32,9 @@ async def followed(place: Place) -> AsyncIterator[Live]:
         await live.close(keep_worker=False)
 
 
-async def test_tasks_are_known_before_the_lock_is_looked_at(tmp_path: Path) -> None:
-    """The first look at lock, figures and logs is made when there are tasks to show."""
+async def test_tasks_are_known_before_the_lock_is_examined(tmp_path: Path) -> None:
+    """The first scan of lock, figures and logs is made when there are tasks to show."""
     make_spool(tmp_path, some_tasks())
-    place = disk_place(tmp_path)
     known: list[bool] = []
     lives: list[Live] = []
 
@@ -43,40 +42,29 @@ async def test_tasks_are_known_before_the_lock_is_looked_at(tmp_path: Path) -> N
         known.append(any(lives[0].inspector.latest.counts.values()))
         return LockEvidence(Verdict.FREE)
 
-    async with followed(place._replace(lock=look)) as live:
+    async with followed(disk_place(tmp_path)._replace(lock=look)) as live:
         lives.append(live)
         await asyncio.wait_for(live.next_look(), PATIENCE)
-
     assert known[0]
 
 
-async def test_where_no_task_can_be_had_the_rest_is_looked_at(tmp_path: Path) -> None:
-    """A place that cannot be reached has its lock and its logs looked at all the same."""
-
-    def refuse() -> Store:
-        raise Unavailable("no such place")
-
-    async with followed(disk_place(tmp_path)._replace(open=refuse)) as live:
-        await asyncio.wait_for(live.next_look(), PATIENCE)
-
-        assert live.looked
-
-
-async def test_a_disk_that_hangs_holds_up_nothing_but_tasks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_without_tasks_the_rest_is_examined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: bool
 ) -> None:
-    """Where the first tasks do not come, the rest is looked at without them after a while."""
+    """A place that cannot be reached, or whose disk hangs, has its lock and logs examined."""
     monkeypatch.setattr(live_module, "FIRST", 0.01)
     make_spool(tmp_path, some_tasks())
     place, moved = disk_place(tmp_path), threading.Event()
 
-    def wait() -> Store:
+    def fail() -> Store:
+        if not hangs:
+            raise Unavailable("no such place")
         moved.wait(PATIENCE)
         return place.open()
 
-    async with followed(place._replace(open=wait)) as live:
+    async with followed(place._replace(open=fail)) as live:
         await asyncio.wait_for(live.next_look(), PATIENCE)
-        without = not live.inspector.latest.complete
+        without = live.looked and not live.inspector.latest.complete
         moved.set()
-
     assert without
