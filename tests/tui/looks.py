@@ -41,13 +41,10 @@ def _runs(segments: list[Segment]) -> list[str]:
     runs: list[tuple[int, int, str]] = []
     at = 0
     for segment in segments:
-        style = _style(segment)
-        end = at + segment.cell_length
-        if style and segment.cell_length:
-            if runs and runs[-1][1:] == (at, style):
-                runs[-1] = (runs[-1][0], end, style)
-            else:
-                runs.append((at, end, style))
+        style, end = _style(segment), at + segment.cell_length
+        if style and end > at:
+            start = runs.pop()[0] if runs and runs[-1][1:] == (at, style) else at
+            runs.append((start, end, style))
         at = end
     return [f"{start}-{end} {style}" for start, end, style in runs]
 

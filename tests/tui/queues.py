@@ -36,14 +36,8 @@ def spooldeck(tmp_path: Path) -> Run:
     home.mkdir()
 
     def run(*words: str | Path, cwd: Path = home, **more: str) -> subprocess.CompletedProcess[str]:
-        return command.run(
-            words,
-            capture_output=True,
-            text=True,
-            cwd=cwd,
-            env=clean_environment(home) | more,
-            stdin=subprocess.DEVNULL,
-        )
+        env, null = clean_environment(home) | more, subprocess.DEVNULL
+        return command.run(words, capture_output=True, text=True, cwd=cwd, env=env, stdin=null)
 
     return run
 
@@ -93,11 +87,9 @@ def bury_one(root: str | Path, description: str = "", days_ago: float = 0) -> Ta
         (taken,) = store.take(1_795_239_224, "test", 1)
         store.swap(taken, verbs.bury(taken, "no use"))
         (dead,) = (task for task in store.look({added.id}) if isinstance(task, Task))
+    file, died = Path(root, "queue", "dlq", f"{dead.id}.task"), dead.extra["dead_since"]
     if days_ago:
-        file = Path(root, "queue", "dlq", f"{dead.id}.task")
-        died = dead.extra["dead_since"]
-        text = file.read_text().replace(died, str(int(int(died) - days_ago * 86400)))
-        file.write_text(text)
+        file.write_text(file.read_text().replace(died, str(int(int(died) - days_ago * 86400))))
     return dead
 
 

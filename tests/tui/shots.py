@@ -35,7 +35,7 @@ from tui.plain import text_of
 
 _STUCK = a_stuck_lock()
 DOUBT = _STUCK._replace(doubt="PID 4711 runs under several uids", facts=_STUCK.facts[:-1])
-AT_WORK = a_stuck_lock()._replace(
+AT_WORK = _STUCK._replace(
     verdict=Verdict.HELD,
     age=3.0,
     since=NOW - 3,
@@ -48,6 +48,7 @@ AT_WORK = a_stuck_lock()._replace(
     ),
 )
 
+
 SEE, WAIT = "see ", "wait"
 
 STILL = 8
@@ -58,25 +59,24 @@ HALFWAY, ALL = 12_000, 40_000
 
 
 class Shot(NamedTuple):
-    """A picture."""
+    """A picture: the day, the lock, and the state of the places."""
 
     steps: tuple[str, ...]
     """Keys that are pressed; `see WORDS` waits until these are on the screen, `wait` until
     nothing changes there any more."""
     good: bool = False
-    """Whether the day is a good one."""
     lock: LockEvidence = AT_WORK
     armed: bool = False
     lost: bool = False
     """Whether there is a second place, one that cannot be read."""
     past: bool = False
-    """Whether something was done there before."""
+    """Whether the place has operations in its journal."""
     mail: bool = False
-    """Whether it is known by which ways mail goes, one of which is suspended."""
+    """Whether the transports are known, one of which is suspended."""
     whole: bool = False
     """Whether it is a mail queue in a database, which has controls."""
     slow: bool = False
-    """Whether everything is still being looked at for the first time."""
+    """Whether the first scan is still running."""
 
 
 _NAMES = {" ": "space", ">": "greater_than_sign", "=": "equals_sign", ":": "colon"}

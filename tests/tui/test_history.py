@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
@@ -56,11 +56,8 @@ def left_moving(place: Place) -> tuple[str, str]:
 
 def recover(place: Place) -> None:
     """As a worker does at its start."""
-    store = place.open()
-    try:
+    with closing(place.open()) as store:
         store.recover()  # type: ignore[attr-defined]
-    finally:
-        store.close()
 
 
 async def test_what_was_moving_is_settled_once_it_lies_still(place: Place) -> None:
@@ -120,21 +117,16 @@ async def test_what_is_gone_on_with_elsewhere_is_ended(place: Place) -> None:
         before = history.interrupted
         await off(go_on, place, op)
         await history.look()
-
         assert [one.op for one in before] == [op]
         assert [one.op for one in history.interrupted] != [op]
-        ended = {one.op: one.ended for one in history.operations}
-        assert ended[op] is not None
+        assert {one.op: one.ended for one in history.operations}[op] is not None
 
 
 def go_on(place: Place, op: str) -> None:
-    """As another console does, that is killed before it says that the first one is over."""
+    """As another console does, that is killed before it writes that the first one is over."""
     journal = kept(place)
     operation = journal.operation(op)
     assert operation is not None
-    store = place.open()
-    try:
+    with closing(place.open()) as store:
         plan = undo.rest(store, journal, operation, NOW)
         journal.begin(Intent("retry", place.who, follows=op), plan).close()
-    finally:
-        store.close()

@@ -1,8 +1,9 @@
-"""How things look, without a screen."""
+"""Lines of the views without a screen: times, rows, tabs, figures, and what of them is painted."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -11,11 +12,14 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from engine.flow import Rates
+from engine.gauges import GAUGES, Ours
+from engine.metrics import Samples
 from engine.model import Lease, LockEvidence, Problem, State, Task, Verdict
 from engine.text import shown
-from tui import present
+from tui import figures, present
+from tui.changes import NEAR, changes
 from tui.keys import Hint
-from tui.present import Line
+from tui.present import Line, cut
 
 NOW = 1_795_167_728.0
 """2026-11-20 09:42:08Z."""
@@ -276,3 +280,65 @@ def test_what_has_no_age_is_unknown() -> None:
     row = text_of(present.row(task, shape, NOW, present.Place(), 80)).split()
     assert row[2] == present.columns(State.TRASH, 40)[1].cell(task, NOW)[0] == "?"
     assert dict(present.fields(task, {}, NOW))["created"] == "?"
+
+
+NAMES = ("tasks_processed_total", "tasks_failed_total", "task_retries_total", "dlq_total")
+
+
+@pytest.mark.parametrize("width", range(20, 121, 5))
+def test_no_number_is_cut(width: int) -> None:
+    """At no width is a part of a number shown for the number."""
+    names = [f"nftban_queue_{name}" for name in NAMES]
+    values: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+    values |= {(name, ()): 31_753.0 for name in (*names, *GAUGES.values())}
+    states = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"}
+    ours = Ours(states, dict.fromkeys(states, 31_753), True)
+    shown = figures.compact(Samples(values, NOW), None, ours, NOW, width)
+    text = text_of(shown[1])
+    assert len(text) == width and text.count("31,753") == text.count("31")
+
+
+@pytest.mark.parametrize("width", [30, 40, 80, 120])
+def test_the_facts_of_a_queue_take_few_lines(width: int) -> None:
+    """Beside a list every fact has its line; below one those that fit take three."""
+    facts = [(f"fact {n}", "x" * 12) for n in range(9)]
+    brief, full = figures.whole_briefly(facts, width), figures.whole(facts, width)
+    assert len(brief) <= 4 and all(len(text_of(line)) <= width for line in brief)
+    said = "".join(map(text_of, full))
+    assert all(name in said for name, _ in facts)
+
+
+WIDTH = 60
+LINES = st.lists(
+    st.tuples(st.text(alphabet="ab ▶▁…字", max_size=12), st.sampled_from(["", "bad", "dim"])),
+    max_size=8,
+).map(tuple)
+
+
+def cells(line: Line) -> list[tuple[str, str]]:
+    """What each cell of a line shows; the second half of a wide character shows nothing."""
+    shown = []
+    for text, look in cut(line, WIDTH):
+        for char in text:
+            shown += [(char, look)] + [("", look)] * (cell_len(char) - 1)
+    return shown
+
+
+@given(old=LINES, new=LINES)
+def test_what_differs_is_painted(old: Line, new: Line) -> None:
+    """Painting the spans over the old line gives the new one, and they never overlap."""
+    screen, wanted = cells(old), cells(new)
+    spans = changes(cut(old, WIDTH), cut(new, WIDTH), WIDTH)
+    for at, length in spans:
+        assert at >= 0 and length > 0 and at + length <= WIDTH
+        screen[at : at + length] = wanted[at : at + length]
+    assert screen == wanted
+    for (at, length), (following, _) in pairwise(spans):
+        assert following - (at + length) >= NEAR - 1
+
+
+def test_only_the_cells_that_changed() -> None:
+    """Two numbers far apart are painted by themselves, near ones together, equal lines never."""
+    assert changes((("ab", ""), ("c", "")), (("abc", ""),), 10) == []
+    old, new = f" 12    7{'':30}9", f" 13    8{'':30}8"
+    assert changes(((old, ""),), ((new, ""),), 60) == [(2, 6), (38, 1)]
