@@ -24,7 +24,7 @@ from engine.pace import Pace
 from engine.plans import Plan
 from engine.store import Control, Store
 from engine.stores.memory import MemoryStore
-from tests.tui.journals import a_journaled_place, interrupt, shows
+from tests.tui.journals import a_journaled_place, interrupt
 from tests.tui.mailrooms import Mailroom
 from tests.tui.ptys import Terminal
 from tests.tui.ptys import console as on_a_terminal
@@ -60,6 +60,16 @@ from tui.screens.palette import PaletteScreen
 from tui.screens.transports import TransportsScreen
 from tui.widgets.picker import Picker
 from tui.widgets.task_list import TaskList
+
+
+async def shows(pilot: Pilot[None], *texts: str) -> None:
+    """Wait until the whole screen shows these."""
+    app = pilot.app
+    await until(
+        pilot,
+        lambda: all(text in text_of(app.screen) for text in texts),
+        lambda: f"{texts} are not all in\n{text_of(app.screen)}",
+    )
 
 
 async def say(pilot: Pilot[None], words: str, key: str = ":") -> None:
@@ -410,9 +420,9 @@ async def test_a_long_export_is_told_of_and_stopped(
         await shows(pilot, "export to")
         await pilot.press("enter")
         slow.gate.release()
-        await shows(pilot, "10,000 of 40,000 rows 25%", "[###", "Esc stop")
+        await shows(pilot, "10,000 of 40,000 rows  25%", "[###", "Esc stop")
         slow.gate.release()
-        await shows(pilot, "20,000 of 40,000 rows 50%")
+        await shows(pilot, "20,000 of 40,000 rows  50%")
         assert await asyncio.to_thread(lambda: list(tmp_path.iterdir()))
 
         await pilot.press("escape")
