@@ -14,12 +14,11 @@ from typing import NamedTuple, TypeAlias
 
 from engine.config import Thresholds
 from engine.events import NOBODY
-from engine.flow import roughly
+from engine.flow import Runs, roughly
 from engine.gauges import LAST_RUN, Ours, Reading, contradictions
 from engine.metrics import Samples
 from engine.model import LockEvidence, State, Verdict
 from engine.policy import at
-from engine.runs import Seen
 from engine.text import shown
 from engine.transports import Health, Routes, Transport
 
@@ -165,7 +164,7 @@ class Sight(NamedTuple):
     transports: Sequence[Transport] = ()
     ran: float | None = None
     """When a log last spoke of a run, epoch seconds UTC."""
-    runs: Seen | None = None
+    runs: Runs | None = None
     """The runs that log and metrics show; None where these are not read to their end."""
     free_since: float | None = None
     """Since when the lock has been free, epoch seconds UTC; None where that is not watched."""

@@ -7,8 +7,9 @@ with a clock handed in. Nothing is known of the time before it was first fed.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -218,3 +219,29 @@ def _slope(points: list[tuple[float, int]]) -> float:
     mean_y = sum(y for _, y in points) / amount
     spread = sum((x - mean_x) ** 2 for x, _ in points)
     return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread if spread else 0.0
+
+
+RUNS = 3
+"""Runs that must be known before the time between them is."""
+
+
+RUN_WINDOW_SECONDS = 600.0
+"""Seconds before the last run over which the time between runs is measured."""
+
+
+class Runs(NamedTuple):
+    """The runs of a queue, as far as its log and its metrics show them."""
+
+    last: float | None = None
+    """Epoch seconds UTC of the last run; None: none is known."""
+    apart: float | None = None
+    """Seconds between two runs at most; None: fewer than `RUNS` are known."""
+
+
+def runs_seen(times: Iterable[float]) -> Runs:
+    """The last run and the longest time between two, from when tasks or runs were started."""
+    known = sorted(times)
+    last = known[-1] if known else None
+    lately = [when for when in known if last is not None and when >= last - RUN_WINDOW_SECONDS]
+    gaps = [after - before for before, after in pairwise(lately)]
+    return Runs(last, max(gaps) if len(lately) >= RUNS else None)

@@ -8,14 +8,9 @@ and `\\b` are ASCII in RE2; `\\pL` is any letter. The library is imported with t
 from __future__ import annotations
 
 import re
-import sqlite3
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
-
-from engine.store import Unavailable
 
 LONGEST = 200
 """Characters of a pattern."""
@@ -23,8 +18,6 @@ REACH = 16_384
 """Characters of a text that are searched."""
 MAX_MEMORY_BYTES = 1 << 20
 """Memory of one compiled pattern; it bounds the size of its program."""
-QUERY_SECONDS = 10.0
-"""Time that one query may spend in matching."""
 
 _NOT_IN_RE2 = ("invalid perl operator", "invalid escape sequence")
 
@@ -72,48 +65,3 @@ def compiled(text: str) -> Pattern:
 def word(text: str) -> Pattern:
     """This literal text, with no letter and no digit directly before or after it."""
     return Pattern(re.compile(rf"(?<![^\W_]){re.escape(text)}(?![^\W_])", re.IGNORECASE).search)
-
-
-class Matcher:
-    """SQLite's `text REGEXP pattern` for one connection, with a time limit for each query."""
-
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        """`clock` returns seconds; only the time spent in matching counts."""
-        self._clock = clock
-        self._left = QUERY_SECONDS
-        self._stopped: BaseException | None = None
-
-    def install(self, db: sqlite3.Connection) -> None:
-        """Define REGEXP on a connection."""
-        db.create_function("regexp", 2, self._matches, deterministic=True)
-
-    @contextmanager
-    def query(self) -> Iterator[None]:
-        """Run one query with a full time limit.
-
-        SQLite replaces an exception of a function by its own; this raises the original again, such
-        as a KeyboardInterrupt.
-
-        Raises:
-            Unavailable: the time limit was exceeded.
-        """
-        self._left, self._stopped = QUERY_SECONDS, None
-        try:
-            yield
-        except sqlite3.OperationalError:
-            if self._stopped is None:
-                raise
-            raise self._stopped from None
-
-    def _matches(self, pattern: str, text: str | None) -> bool:
-        began = self._clock()
-        try:
-            if self._left <= 0:
-                seconds = f"{QUERY_SECONDS:g} s"
-                raise Unavailable(f"the pattern of the filter needs more than {seconds}: {pattern}")
-            return text is not None and compiled(pattern).found_in(text)
-        except BaseException as error:
-            self._stopped = error
-            raise
-        finally:
-            self._left -= self._clock() - began

@@ -28,8 +28,8 @@ from engine.index import (
     text_of,
     where,
 )
+from engine.matching import Matcher
 from engine.model import Problem, State, Task
-from engine.patterns import Matcher
 from engine.plans import Row
 
 _in_order = itemgetter(0, 4, 2)
@@ -43,7 +43,7 @@ class Reader:
     """Answers questions about an index; as many of them as there are threads that ask.
 
     Raises, everywhere: sqlite3.Error, when the file has gone, or `interrupt` was called;
-    Unavailable, when matching a pattern took longer than `patterns.QUERY_SECONDS`.
+    Unavailable, when matching a pattern took longer than `matching.QUERY_SECONDS`.
     """
 
     def __init__(self, path: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import NamedTuple
 
+from engine.flow import RUNS
 from engine.pace import FASTEST, Pace
 from engine.policy import lasting
 
@@ -33,10 +34,6 @@ that stays takes the next one when it is done with the last."""
 LEFT = 60.0
 """Seconds without a run, at least, before a worker is taken to have left."""
 
-RUNS = 3
-"""Runs that must be known before the time between them is."""
-
-
 NOBODY = "nobody works this queue now: what is sent waits for the next worker"
 NOT_KNOWN = "whether anybody works this queue is not known here: what is sent may wait for a worker"
 
@@ -47,28 +44,6 @@ def runs_apart(began: Iterable[float]) -> float | None:
     gaps = sorted(after - before for before, after in pairwise(times))
     # Among the shorter ones, as a run that finds nothing due is in no log.
     return gaps[len(gaps) // 4] if len(times) >= RUNS else None
-
-
-WINDOW = 600.0
-"""Seconds before the last run over which the time between runs is measured."""
-
-
-class Seen(NamedTuple):
-    """The runs of a queue, as far as its log and its metrics show them."""
-
-    last: float | None = None
-    """Epoch seconds UTC of the last run; None: none is known."""
-    apart: float | None = None
-    """Seconds between two runs at most; None: fewer than `RUNS` are known."""
-
-
-def seen(times: Iterable[float]) -> Seen:
-    """The last run and the longest time between two, from when tasks or runs were started."""
-    known = sorted(times)
-    last = known[-1] if known else None
-    lately = [when for when in known if last is not None and when >= last - WINDOW]
-    gaps = [after - before for before, after in pairwise(lately)]
-    return Seen(last, max(gaps) if len(lately) >= RUNS else None)
 
 
 class Forecast(NamedTuple):

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from engine.filters import Filter
 from engine.index import CHUNK, INSERT, TABLE, matching, row_of, storable
+from engine.matching import Matcher
 from engine.model import Task
-from engine.patterns import Matcher
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ def sieve(items: Iterable[T], filter: Filter, now: float) -> Iterator[T]:
     """Those of the tasks that match at a moment (epoch seconds UTC), and all that is no task.
 
     Raises:
-        Unavailable: matching a pattern took longer than `patterns.QUERY_SECONDS`.
+        Unavailable: matching a pattern took longer than `matching.QUERY_SECONDS`.
     """
     met, values = matching(filter, now)
     waiting = iter(items)

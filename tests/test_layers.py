@@ -33,6 +33,7 @@ MIRROR = {
     *("engine.lane", "engine.mirror", "engine.ranks", "engine.scratch"),
     *("engine.ages", "engine.clusters", "engine.reader", "engine.writer", "engine.asking"),
     *("engine.moments", "engine.notes", "engine.patterns", "engine.sifting", "engine.waiting"),
+    "engine.matching",
 }
 SIGNS = {
     *("engine.events", "engine.samenow", "engine.flow", "engine.alerts", "engine.transports"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine import triage, vitals
@@ -19,7 +19,7 @@ from engine.waiting import Standing
 from tui import looking
 from tui.live import Live
 from tui.place import Place
-from tui.watch import lock_of
+from tui.watch import lock_of, not_abandoned
 
 SPAN = 5.0
 """Seconds over which it is told what a process did lately."""
@@ -67,25 +67,6 @@ class Case(NamedTuple):
     def abandoned(self) -> bool:
         """Whether nobody works here: what is in work is nobody's."""
         return not not_abandoned(self.evidence)
-
-
-def not_abandoned(
-    evidence: LockEvidence | None, lingering: Callable[[], int | None] = lambda: None
-) -> str:
-    """Why what is in work may be somebody's still; "" where nobody works on it.
-
-    `lingering` answers with a process that works on without its lock file; it is asked where there
-    is no lock.
-    """
-    if evidence is None:
-        return "this place has no lock, so nobody knows whether what is in work is abandoned"
-    if evidence.verdict in (Verdict.FREE, Verdict.STALE):
-        pid = lingering() if evidence.verdict is Verdict.FREE else None
-        return "" if pid is None else f"PID {pid} works on though its lock file was removed"
-    if evidence.verdict is Verdict.UNKNOWN:
-        return "who has the lock is not known, so what is in work may be somebody's"
-    who = f"PID {evidence.pid}" if evidence.pid is not None else "somebody"
-    return f"{who} has the lock, nothing in work is abandoned; free it first"
 
 
 class Exam:

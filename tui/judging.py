@@ -4,11 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from engine.clusters import Cluster
 from engine.index import Query
-from engine.samenow import Answer, answers
+from engine.samenow import Answer, Now, answers
 from tui.live import Live
-from tui.views.clusters import Judged
+
+UNTOLD = Now(Answer.UNKNOWN, "?", ("not judged yet",))
+
+
+class Judged(NamedTuple):
+    """A cluster, and whether it still happens."""
+
+    cluster: Cluster
+    now: Now = UNTOLD
+
+    @property
+    def last(self) -> float | None:
+        """When it was seen last, epoch seconds UTC; None where neither log nor spool says.
+
+        Of what waits to be tried again, and of what its store keeps no time for, the logs tell.
+        """
+        return self.cluster.last if self.now.last is None else self.now.last
 
 
 async def judged(live: Live, query: Query) -> tuple[Judged, ...]:

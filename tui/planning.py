@@ -13,11 +13,10 @@ from engine.operations import Allowed
 from engine.pace import Pace
 from engine.plans import LOCKED, NO_VALUES, Plan
 from engine.verbs import VERBS
-from tui.exam import not_abandoned
 from tui.live import Live
 from tui.present import Run
 from tui.views.plan import Tally, everything
-from tui.watch import lock_of
+from tui.watch import lock_of, not_abandoned
 from tui.works import working
 
 INSTEAD: Mapping[tuple[str, State | None], str] = {

@@ -15,13 +15,13 @@ from typing import NamedTuple
 from engine import metrics
 from engine.deliveries import Deliveries
 from engine.events import What, event
+from engine.flow import Runs, runs_seen
 from engine.gauges import LAST_RUN, Reading
 from engine.limits import Left
 from engine.logtail import LogLine, Tail
 from engine.mailwatch import NO_RECORDS, Transports
 from engine.model import LockEvidence, Verdict
 from engine.notes import NOTHING, Noted
-from engine.runs import Seen, seen
 from engine.store import StoreError, Unavailable
 from engine.transports import Failure, Heap, Routes, Sending, log_among, settled
 from tui.doings import Doings
@@ -55,7 +55,7 @@ class Signs(NamedTuple):
     """By which way mail goes; None where nothing is known of that."""
     facts: Facts = Facts()
     """What is to be known of the queue as a whole."""
-    runs: Seen | None = None
+    runs: Runs | None = None
     """The runs that log and metrics show; None where these are not read to their end."""
 
 
@@ -141,12 +141,12 @@ class Watch:
         told = (sending, self._ran, tokens, self._notes, unread, routes, self._read_facts())
         return Signs(lock, queue, mail, log, *told, self._see_runs(queue))
 
-    def _see_runs(self, queue: Reading) -> Seen | None:
+    def _see_runs(self, queue: Reading) -> Runs | None:
         """The runs, from started tasks in the logs and each last run that the metrics had."""
         last = queue.get(LAST_RUN) if isinstance(queue, metrics.Samples) else None
         if last and last not in self._last_runs:
             self._last_runs.append(last)
-        return seen((*self.doings.starts, *self._last_runs)) if self.doings.is_read else None
+        return runs_seen((*self.doings.starts, *self._last_runs)) if self.doings.is_read else None
 
     def _read_records(self) -> Mapping[str, Sequence[Failure]]:
         """What the delivery records tell of failures; they only add to what the log says."""
@@ -247,3 +247,22 @@ class File:
         except metrics.BadMetrics as error:
             self._seen, self._reading = seen, f"not understood: {error}"
         return self._reading
+
+
+def not_abandoned(
+    evidence: LockEvidence | None, lingering: Callable[[], int | None] = lambda: None
+) -> str:
+    """Why what is in work may be somebody's still; "" where nobody works on it.
+
+    `lingering` answers with a process that works on without its lock file; it is asked where there
+    is no lock.
+    """
+    if evidence is None:
+        return "this place has no lock, so nobody knows whether what is in work is abandoned"
+    if evidence.verdict in (Verdict.FREE, Verdict.STALE):
+        pid = lingering() if evidence.verdict is Verdict.FREE else None
+        return "" if pid is None else f"PID {pid} works on though its lock file was removed"
+    if evidence.verdict is Verdict.UNKNOWN:
+        return "who has the lock is not known, so what is in work may be somebody's"
+    who = f"PID {evidence.pid}" if evidence.pid is not None else "somebody"
+    return f"{who} has the lock, nothing in work is abandoned; free it first"

@@ -13,11 +13,11 @@ from engine import files
 from engine.alerts import ROOM, Alert, Blocked, Goal, Level, Sight, Unfinished, What, Where, alerts
 from engine.config import Thresholds
 from engine.events import NOBODY
+from engine.flow import Runs
 from engine.gauges import GAUGES, LAST_RUN
 from engine.logtail import contract_line
 from engine.metrics import QueueGauges, Samples, render_queue
 from engine.model import LockEvidence, State, Verdict
-from engine.runs import Seen
 from engine.transports import Heap, Routes, Stopped, Tally, Transport, Window
 from tests import command
 from tests.engine.test_transports import attempt, given_up
@@ -68,12 +68,12 @@ def due(minutes: float, **fields: object) -> Sight:
 
 def unserved(**fields: object) -> Sight:
     """Twelve tasks are due, the lock has been free for a minute, and no run is known."""
-    return due(1, **{"free_since": NOW - 60, "runs": Seen(), **fields})
+    return due(1, **{"free_since": NOW - 60, "runs": Runs(), **fields})
 
 
 def after(ago: float, distance: float | None) -> Sight:
     """The last run began so long ago, and runs are so many seconds apart."""
-    return unserved(runs=Seen(NOW - ago, distance))
+    return unserved(runs=Runs(NOW - ago, distance))
 
 
 def mail(*methods: str, **fields: object) -> Sight:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine import fingerprint, patterns
+from engine import fingerprint, matching, patterns
 from engine.filters import FIELDS, LONGEST, NOTHING, SEARCHED, BadFilter, parse, written
 from engine.index import Query
 from engine.model import Lease, State, Task
@@ -200,8 +200,8 @@ def test_a_pattern_is_matched_by_characters_in_linear_time() -> None:
 
 def test_the_time_of_a_query_in_matching_is_limited() -> None:
     """A query whose matches have taken `QUERY_SECONDS` ends with Unavailable; the next one runs."""
-    clock = count(0.0, patterns.QUERY_SECONDS / 3)
-    matcher = patterns.Matcher(lambda: next(clock))
+    clock = count(0.0, matching.QUERY_SECONDS / 3)
+    matcher = matching.Matcher(lambda: next(clock))
     rows = "WITH row(n) AS (VALUES ('a1'), ('b2'), ('c3'), ('d4')) SELECT n FROM row"
     with closing(sqlite3.connect(":memory:")) as db:
         matcher.install(db)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from engine import policy
 from engine.fates import Change, Fate, Known, Sent
+from engine.flow import Runs, runs_seen
 from engine.pace import (
     FASTEST,
     SLOWEST,
@@ -23,7 +24,7 @@ from engine.pace import (
 )
 from engine.pacing import MOST, ORDERS, Course, Finished, Send, Step, Stop, Wait, rules
 from engine.policy import HOUR, Bucket
-from engine.runs import Seen, Working, forecast, runs_apart, seen
+from engine.runs import Working, forecast, runs_apart
 from tests.engine.builders import NOW
 
 NEVER = Stops(None, None)
@@ -399,10 +400,10 @@ def test_the_time_between_runs_is_the_longest_one_lately() -> None:
     each_minute_five = [60.0 * minute + task for minute in range(3) for task in range(5)]
     an_outage_before = [0.0, 5000.0, 5010.0, 5025.0]
     for times, runs in (
-        ([], Seen()),
-        ([100.0, 40.0], Seen(100.0, None)),
-        ([160.0, 40.0, 100.0], Seen(160.0, 60.0)),
-        (each_minute_five, Seen(124.0, 56.0)),
-        (an_outage_before, Seen(5025.0, 15.0)),
+        ([], Runs()),
+        ([100.0, 40.0], Runs(100.0, None)),
+        ([160.0, 40.0, 100.0], Runs(160.0, 60.0)),
+        (each_minute_five, Runs(124.0, 56.0)),
+        (an_outage_before, Runs(5025.0, 15.0)),
     ):
-        assert seen(times) == runs
+        assert runs_seen(times) == runs

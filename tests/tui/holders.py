@@ -13,7 +13,7 @@ from engine.model import Task
 from engine.stores import open_store
 from tests.engine.lockers import cli_later, later
 from tests.tui.desks import Desk
-from tui.cli.console import _place
+from tui.cli.places import place_of
 from tui.cli.wiring import Setup
 from tui.place import Place
 from tui.screens.lock import LockScreen
@@ -63,7 +63,7 @@ def wired(root: Path, settings: str = "queue: {syslog: ''}\n", seconds: float = 
     path = root.with_suffix(".yaml")
     path.write_text(settings)
     found = config.load(str(path), {})
-    place = _place(Setup(found, config.queue_for(found, str(root), {})), str(root))
+    place = place_of(Setup(found, config.queue_for(found, str(root), {})), str(root))
     lock, command = str(root / "run" / "queue.lock"), place.recover
     return place._replace(
         lock=lambda: locks.examine(lock, 1200.0, **later(seconds)),

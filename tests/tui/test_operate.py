@@ -30,7 +30,7 @@ from tests.tui.queues import ids_at, journal_at, store_at, tasks_at, write_confi
 from tests.tui.spools import a_console, loaded, until
 from tui import planning
 from tui.cli import _parser, main, replaying
-from tui.cli.console import _place
+from tui.cli.places import place_of
 from tui.cli.wiring import Setup
 from tui.place import Place
 
@@ -287,7 +287,7 @@ def test_a_run_sweeps_once_an_hour(root: Path, act: Command) -> None:
 def full(root: Path, act: Command) -> Place:
     """That queue with tasks in its trash, as the console gets it."""
     act("purge --apply 6")
-    return _place(setup_of(root), str(root))
+    return place_of(setup_of(root), str(root))
 
 
 @pytest.mark.parametrize("read_only", [False, True])
@@ -320,7 +320,7 @@ def test_the_consoles_command_is_for_any_folder(root: Path) -> None:
     loaded = config.load(os.path.relpath(path), {})
     setup = Setup(loaded, config.queue_for(loaded, str(root), {}))
 
-    command = _place(setup, os.path.relpath(root)).command
+    command = place_of(setup, os.path.relpath(root)).command
 
     assert command == ("spooldeck", "--root", str(root), "--config", path)
 

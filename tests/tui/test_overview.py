@@ -49,7 +49,7 @@ from tests.tui.spools import (
     put_file,
     some_tasks,
 )
-from tui import keys
+from tui import keys, table
 from tui.place import Place
 from tui.screens import overview as overview_module
 from tui.screens.lock import LockScreen
@@ -509,7 +509,7 @@ def test_the_greatest_is_named_before_the_others_are_counted() -> None:
 @given(st.integers(0, 10**9), st.integers(3, 8))
 def test_a_number_is_never_cut(number: int, width: int) -> None:
     """A number is whole, or says in what it counts, or that there are more."""
-    text = view.amount(number, width)
+    text = table.amount(number, width)
 
     assert len(text) <= width
     plain = text.replace(",", "")
@@ -520,10 +520,10 @@ def test_a_number_is_never_cut(number: int, width: int) -> None:
 
 def test_a_sparkline() -> None:
     """Nothing is the lowest sign, anything above it, the most the highest; unseen is blank."""
-    assert view.spark((None, None)) == "  "
-    assert view.spark((0, 0, 0)) == "▁▁▁"
-    assert view.spark((None, 0, 1, 1000)) == " ▁▂█"
-    assert view.spark((5, 5)) == "██"
+    assert table.spark((None, None)) == "  "
+    assert table.spark((0, 0, 0)) == "▁▁▁"
+    assert table.spark((None, 0, 1, 1000)) == " ▁▂█"
+    assert table.spark((5, 5)) == "██"
 
 
 def test_a_store_s_own_words_and_columns() -> None:
@@ -541,7 +541,7 @@ def test_a_store_s_own_words_and_columns() -> None:
     assert "HELD" not in titles
     assert words([first]).split()[:4] == ["a", "3+", "?", "0+"]
     assert words([second]).split()[:4] == ["a", "3+", "0+", "?"]
-    assert view.names(["/a/queue", "/b/queue", "/c/mail/"]) == ["/a/queue", "/b/queue", "mail"]
+    assert table.names(["/a/queue", "/b/queue", "/c/mail/"]) == ["/a/queue", "/b/queue", "mail"]
 
 
 def test_the_most_urgent_alert_first_and_how_many_more() -> None:

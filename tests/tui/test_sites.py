@@ -33,8 +33,8 @@ from tests.tui.spools import PATIENCE, disk_place, some_tasks
 from tests.tui.spools import make_spool as make_queue
 from tui import keys, live
 from tui.cli import main
-from tui.cli.console import places_of
 from tui.cli.glance import glance
+from tui.cli.places import places_of
 from tui.cli.sites import FORMATS, setup_for
 from tui.live import Live
 from tui.place import LEASES, Facts, Place

@@ -30,7 +30,7 @@ from tests.tui.spools import (
     some_tasks,
 )
 from tui import keys
-from tui.cli.console import places_of
+from tui.cli.places import places_of
 from tui.cli.wiring import Setup
 from tui.screens.face import Target
 from tui.screens.problems import ProblemsScreen

@@ -13,10 +13,10 @@ from engine.samenow import Answer, Now
 from tests.tui.spools import NOW, a_task
 from tui import present
 from tui.glyphs import ASCII
+from tui.judging import Judged
 from tui.present import Line
 from tui.views import alerts as alert_view
 from tui.views import clusters as cluster_view
-from tui.views.clusters import Judged
 
 WIDTH = 100
 

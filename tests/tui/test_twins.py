@@ -20,7 +20,7 @@ from tests.tui.queues import Run
 from tests.tui.spools import MAIL, a_console, make_spool, until
 from tui import keys
 from tui.app import Console
-from tui.cli.console import _place
+from tui.cli.places import place_of
 from tui.cli.wiring import Setup
 from tui.plain import text_of
 from tui.screens.overview import OverviewScreen
@@ -151,7 +151,7 @@ def test_foreign_text_and_another_locale_are_harmless(root: Path, spooldeck: Run
 def console_on(root: Path) -> Console:
     """The console on the place that the command line would open, with its clock and signs."""
     settings = config.load(None, {}, ())
-    place = _place(Setup(settings, config.queue_for(settings, str(root), {})), str(root))
+    place = place_of(Setup(settings, config.queue_for(settings, str(root), {})), str(root))
     return a_console(place, clock=time.time, first=keys.OVERVIEW, glyphs={})
 
 

@@ -34,7 +34,7 @@ from tests.tui.spools import (
     put_file,
     until,
 )
-from tui.cli.console import places_of
+from tui.cli.places import places_of
 from tui.cli.sites import setup_for
 from tui.cli.wiring import Setup
 from tui.exam import Exam

@@ -25,7 +25,7 @@ from tests.stores.nobody import by_nobody, nobodys_folder
 from tests.tui.mailqueues import PATIENCE, Site, soon
 from tui import looking
 from tui.cli import main
-from tui.cli.console import places_of
+from tui.cli.places import places_of
 from tui.cli.sites import setup_for
 from tui.cli.wiring import Hidden
 from tui.cli.zgb import desk_of, queue_facts, queue_logs, queue_shut, queue_tokens

@@ -23,8 +23,7 @@ from engine.text import shown
 from engine.verbs import VERBS
 from tui.cli import deed, replaying
 from tui.cli.deed import LOCKED, NAMES, OTHERWISE, Seen
-from tui.cli.queue import chosen
-from tui.cli.wiring import EX_NOPERM, EX_USAGE, Setup, complain, fail
+from tui.cli.wiring import EX_NOPERM, EX_USAGE, Setup, complain, fail, states_named
 from tui.views.plan import everything
 
 CHOSEN = {"expunge": None}
@@ -153,11 +152,11 @@ def _words(
     if not starts:
         fail(EX_USAGE, f"{NAMES.get(verb, verb)}: no task goes that way at {shown(setup.place)}")
     if arguments.state or arguments.id or filter.names("state"):
-        return chosen(store, arguments.state, starts)
+        return states_named(store, arguments.state, starts)
     if verb in CHOSEN or usual not in starts:
-        words = ", ".join(chosen(store, "", starts))
+        words = ", ".join(states_named(store, "", starts))
         fail(EX_USAGE, f"expected --state with one of {words}")
-    return chosen(store, "", (usual,))
+    return states_named(store, "", (usual,))
 
 
 def _tasks(

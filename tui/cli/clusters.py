@@ -14,7 +14,7 @@ from engine.text import shown
 from tui import rows
 from tui.cli.glance import glance, named, print_lines, wanted
 from tui.cli.wiring import EX_USAGE, Setup, fail
-from tui.judging import judged
+from tui.judging import Judged, judged
 from tui.live import Live
 from tui.views import clusters as view
 
@@ -23,7 +23,7 @@ def clusters(setup: Setup, arguments: Namespace) -> int:
     """Errors, alike with alike, and whether they still happen."""
     places = named(setup, [arguments.place] if arguments.place else [])[:1]
 
-    async def ask(lives: Sequence[Live]) -> tuple[view.Judged, ...]:
+    async def ask(lives: Sequence[Live]) -> tuple[Judged, ...]:
         (live,) = lives
         if live.inspector.latest.unavailable:
             raise Unavailable(live.inspector.latest.unavailable)

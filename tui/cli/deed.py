@@ -25,8 +25,8 @@ from tui import rows
 from tui.cli.glance import print_lines
 from tui.cli.sites import setup_for
 from tui.cli.wiring import EX_USAGE, Setup, complain, fail
-from tui.exam import not_abandoned
 from tui.views import plan as view
+from tui.watch import not_abandoned
 
 DONE, OTHERWISE, LOCKED = 0, 1, 2
 """Exit codes: all of it was done, not all of it or nothing, somebody has what it is for in hand."""

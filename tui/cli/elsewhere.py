@@ -11,8 +11,8 @@ from engine.alerts import Alert, What
 from engine.model import Problem, State, counted_by_words
 from engine.store import Unavailable
 from engine.text import shown
-from tui.cli.console import places_of
 from tui.cli.glance import glance
+from tui.cli.places import places_of
 from tui.cli.wiring import Setup, complain
 from tui.live import Live
 from tui.present import span

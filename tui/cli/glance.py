@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from engine.filters import BadFilter, Filter, parse
 from engine.store import Unavailable
-from tui.cli.console import places_of
+from tui.cli.places import places_of
 from tui.cli.wiring import EX_USAGE, Setup, fail
 from tui.glyphs import chosen
 from tui.live import Live

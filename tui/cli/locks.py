@@ -22,8 +22,8 @@ from tui.cli.wiring import Setup
 from tui.exam import Case, Exam, Life, Work
 from tui.live import Live
 from tui.present import BLANK, Line
+from tui.table import names
 from tui.views import locks as view
-from tui.views import overview
 from tui.views.lock import accepted
 from tui.views.locks import Lock
 
@@ -97,8 +97,8 @@ async def _examined(live: Live) -> Case:
 
 def _page(looks: Sequence[Look], now: float, width: int) -> list[Line]:
     head, rows = view.table([look.lock for look in looks], now, width)
-    lines, names = [head, *rows], overview.names([look.lock.name for look in looks])
-    for look, name in zip(looks, names, strict=True):
+    lines, called = [head, *rows], names([look.lock.name for look in looks])
+    for look, name in zip(looks, called, strict=True):
         lines += [BLANK, present.heading(name, width)]
         lines += view.about(look.lock, look.kinds, _free(look), now, width, look.case)
     return lines

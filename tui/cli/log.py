@@ -12,7 +12,7 @@ from engine.logbook import END, NOT_THERE, Logbook, Mark, Scan, finish
 from engine.logfile import NEVER, Entry
 from engine.logwords import LEVELS, BadWords, Sieve, moment, sieve
 from engine.text import shown
-from tui.cli.console import places_of
+from tui.cli.places import places_of
 from tui.cli.wiring import EX_USAGE, Setup, complain, fail
 from tui.views.log import source
 

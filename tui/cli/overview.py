@@ -15,7 +15,7 @@ from engine.ages import BOUNDS, Ages, reading
 from engine.model import State
 from engine.store import Unavailable
 from engine.text import shown
-from tui import present, telling
+from tui import present, table, telling
 from tui.cli.glance import glance, named, print_lines, wanted
 from tui.cli.status import ATTENTION, UNREADABLE, WELL
 from tui.cli.wiring import Setup
@@ -77,7 +77,7 @@ async def _look(live: Live, filter: str) -> Look:
 
 def _page(looks: Sequence[Look], now: float, width: int) -> list[Line]:
     lives = [look.live for look in looks]
-    names = view.names([live.place.name for live in lives])
+    names = table.names([live.place.name for live in lives])
     called = dict(zip([live.place.name for live in lives], names, strict=True))
     alerts = alert_view.ordered([alert for live in lives for alert in live.alerts])
     cells = view.shape((), width).spark or view.CELLS

@@ -15,7 +15,7 @@ from engine.recorder import DAY, Unreadable, recorded
 from engine.recorder import Moment as Recorded
 from engine.rewind import Gap, Tape
 from engine.text import shown
-from tui import present
+from tui import present, table
 from tui.cli.glance import print_lines
 from tui.cli.status import ATTENTION, UNREADABLE, WELL
 from tui.cli.transports import as_json
@@ -71,7 +71,7 @@ def _tape(place: Place, at: float) -> Tape:
 def _page(
     there: Sequence[Moment], limits: Sequence[float], at: float, now: float, width: int
 ) -> list[Line]:
-    names = view.names([each.queue.name for each in there])
+    names = table.names([each.queue.name for each in there])
     called = dict(zip([each.queue.name for each in there], names, strict=True))
     alerts = alert_view.ordered([alert for each in there for alert in each.alerts])
     head, rows = view.table([each.queue for each in there], at, width)

@@ -6,15 +6,15 @@ import os
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 
 from engine import verbs
-from engine.model import Problem, State, Task, attempts_counted, own_word, words_of
+from engine.model import Problem, State, Task, attempts_counted, own_word
 from engine.policy import at
 from engine.store import Full, Store, Unsupported
 from engine.text import shown
-from tui.cli.wiring import EX_NOPERM, EX_USAGE, Setup, complain, fail, say
+from tui.cli.wiring import EX_NOPERM, EX_USAGE, Setup, complain, fail, say, states_named
 
 FULL = 1
 
@@ -57,7 +57,7 @@ def add(setup: Setup, arguments: Namespace) -> int:
 def list_tasks(setup: Setup, arguments: Namespace) -> int:
     """Tasks by state, in the queue's order."""
     store = setup.store()
-    words = chosen(store, arguments.state)
+    words = states_named(store, arguments.state)
     try:
         for found in _sifted(store, words, arguments.filter):
             if isinstance(found, Problem):
@@ -68,24 +68,6 @@ def list_tasks(setup: Setup, arguments: Namespace) -> int:
     finally:
         store.close()
     return 0
-
-
-def chosen(store: Store, state: str, among: Iterable[State] = State) -> dict[str, State]:
-    """The store's own words that `--state` names, several with commas; without it all of them.
-
-    Raises:
-        Fail: one is no word for a task in these states.
-    """
-    known = {
-        word: of
-        for of in among
-        if of in store.states
-        for word in words_of(of, store.states, store.words)
-    }
-    named = state.split(",") if state else [*known]
-    if unknown := [word for word in named if word not in known]:
-        fail(EX_USAGE, f"--state {shown(unknown[0])}: expected one of {', '.join(known)}")
-    return {word: known[word] for word in known if word in named}
 
 
 def _sifted(store: Store, words: Mapping[str, State], text: str) -> Iterator[Task | Problem]:

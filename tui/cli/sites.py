@@ -8,9 +8,11 @@ own desk there, where the other program never looks.
 from __future__ import annotations
 
 import os
+import secrets
+import time
 from collections.abc import Mapping
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine import files, stores
 from engine.config import Config, Queue, queue_for
@@ -18,6 +20,10 @@ from engine.policy import RetryPolicy
 from engine.store import Store
 from tui.cli.formats import Format, Site
 from tui.cli.wiring import Setup
+
+if TYPE_CHECKING:
+    from engine.stores.zgb import ZgbStore
+    from engine.stores.zgb.settings import Settings
 
 
 def _kannader_settings(said: Any, at: Any) -> Any:
@@ -45,9 +51,22 @@ def _zgb_settings(said: Any, at: Any) -> Any:
 
 
 def _zgb(path: str, settings: Any) -> Store:
-    from tui.cli import zgb
+    return open_zgb(path, settings)
 
-    return zgb.opened(path, settings)
+
+def open_zgb(path: str, settings: Settings) -> ZgbStore:
+    """Open a ZGB store whose changes are written to the queue's log, like those of its worker.
+
+    Raises:
+        Unavailable: it cannot be reached.
+    """
+    from engine.stores.zgb import ZgbStore
+    from engine.stores.zgb.log import Log, spot
+
+    where = spot(settings.log, path, os.environ, os.getcwd())
+    # A line that cannot be written is in the journal too, and a screen has no other place for it.
+    log = Log(where.path, secrets.token_hex(4), path, time.time, lambda text: None)
+    return ZgbStore(settings.place(path), tell=log.tell)
 
 
 FORMATS: Mapping[str, Format] = {

@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TextIO
 
@@ -13,7 +13,7 @@ from engine.config import Config, Queue
 from engine.config import Handler as Program
 from engine.handlers import Handler
 from engine.logtail import contract_line
-from engine.model import LockEvidence, State, Task, Verdict
+from engine.model import LockEvidence, State, Task, Verdict, words_of
 from engine.store import Store, StoreError, Unavailable
 from engine.stores.nftban import NftbanStore, Spool
 from engine.text import plain, shown
@@ -882,3 +882,21 @@ def _veil(path: str) -> str:
     except OSError:
         return ""  # whoever opens it says what was expected
     return "" if os.access(path, os.R_OK | os.X_OK) else path
+
+
+def states_named(store: Store, state: str, among: Iterable[State] = State) -> dict[str, State]:
+    """The store's own words that `--state` names, several with commas; without it all of them.
+
+    Raises:
+        Fail: one is no word for a task in these states.
+    """
+    known = {
+        word: of
+        for of in among
+        if of in store.states
+        for word in words_of(of, store.states, store.words)
+    }
+    named = state.split(",") if state else [*known]
+    if unknown := [word for word in named if word not in known]:
+        fail(EX_USAGE, f"--state {shown(unknown[0])}: expected one of {', '.join(known)}")
+    return {word: known[word] for word in known if word in named}

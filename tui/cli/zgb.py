@@ -82,18 +82,6 @@ class Desk(NamedTuple):
         return Log(self.spot().path, secrets.token_hex(4), self.path, time.time, _say)
 
 
-def opened(path: str, settings: Settings) -> ZgbStore:
-    """A store whose changes are written to the queue's log, as those of its worker are.
-
-    Raises:
-        Unavailable: it cannot be reached.
-    """
-    where = spot(settings.log, path, os.environ, os.getcwd())
-    # What cannot be written stands in the journal all the same, and a screen has no other place.
-    log = Log(where.path, secrets.token_hex(4), path, time.time, lambda text: None)
-    return ZgbStore(settings.place(path), tell=log.tell)
-
-
 def _say(text: str) -> None:
     complain(shown(text))
 

@@ -9,7 +9,7 @@ from engine.index import Query
 from engine.store import Unavailable
 from tui import keys, rows
 from tui.export import Sheet, Take
-from tui.judging import judged
+from tui.judging import Judged, judged
 from tui.live import Live
 from tui.planning import Asked
 from tui.present import BLANK, Line
@@ -18,7 +18,6 @@ from tui.screens.face import HASTY, Copy, Target
 from tui.screens.pages import Board
 from tui.surroundings import Surroundings
 from tui.views import clusters as view
-from tui.views.clusters import Judged
 from tui.widgets.lines import LongText
 from tui.widgets.picker import Picker
 

@@ -16,7 +16,7 @@ from engine.store import Unavailable
 from engine.text import shown
 from engine.verbs import VERBS
 from tui import keys, planning, present
-from tui.exam import UNREAD, Case, Exam, not_abandoned
+from tui.exam import UNREAD, Case, Exam
 from tui.live import Live
 from tui.place import NO_WORKER
 from tui.present import BLANK, Line
@@ -26,6 +26,7 @@ from tui.surroundings import Surroundings
 from tui.views import ladder
 from tui.views import lock as view
 from tui.views.ladder import Said, Step
+from tui.watch import not_abandoned
 from tui.widgets.lines import Lines, LongText
 from tui.widgets.picker import Choice, Picker
 

@@ -17,8 +17,8 @@ from engine.logtail import LogLine
 from engine.model import State, Task
 from engine.store import Unavailable
 from engine.text import shown
-from tui import keys, present, telling
-from tui.judging import judged
+from tui import keys, present, table, telling
+from tui.judging import Judged, judged
 from tui.live import Live
 from tui.present import Line
 from tui.screens.face import PANES, Copy, Target
@@ -28,7 +28,6 @@ from tui.views import ages as age_view
 from tui.views import alerts as alert_view
 from tui.views import beside, moments
 from tui.views import overview as view
-from tui.views.clusters import Judged
 from tui.views.moments import Moment
 from tui.views.progress import first_look
 from tui.widgets.age_table import AgeTable
@@ -272,7 +271,7 @@ class OverviewScreen(Freezing):
 
     @property
     def _names(self) -> list[str]:
-        return view.names([live.place.name for live in self._lives])
+        return table.names([live.place.name for live in self._lives])
 
     def _show_alerts(self, width: int) -> None:
         self._alerts = alert_view.ordered([alert for m in self._seen for alert in m.alerts])

@@ -11,7 +11,7 @@ from engine.text import shown
 from tui import present
 from tui.glyphs import CURSOR
 from tui.present import Line
-from tui.views.overview import amount, spark
+from tui.table import amount, spark
 
 FIELDS = {"destination": "dest", "kind": "kind", "error": "cluster"}
 """By what the filter language names them."""

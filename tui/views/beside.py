@@ -9,10 +9,10 @@ from engine.samenow import Answer
 from engine.text import shown
 from engine.transports import Sending
 from tui import present
+from tui.judging import Judged
 from tui.present import BLANK, Line, Run
-from tui.views import overview
+from tui.table import amount, names
 from tui.views import transports as ways
-from tui.views.clusters import Judged
 from tui.views.moments import Moment
 from tui.views.overview import Queue
 
@@ -22,7 +22,7 @@ _SAME = {Answer.YES: "bad", Answer.NO: "good", Answer.UNKNOWN: "unknown"}
 def locks(moments: Sequence[Moment], width: int, height: int) -> list[Line]:
     """Who has which lock."""
     lines: list[Line] = [_title("LOCKS", width)]
-    for moment, name in zip(moments, overview.names([m.queue.name for m in moments]), strict=True):
+    for moment, name in zip(moments, names([m.queue.name for m in moments]), strict=True):
         verdict: Run = ("?", "unknown")
         if moment.lock is not None:
             verdict = present.lock_verdict(moment.lock)
@@ -43,7 +43,7 @@ def clusters(judged: Sequence[Judged], width: int, height: int) -> list[Line]:
             present.cut(
                 (
                     (f" {cluster.mark:<7}", "strong"),
-                    (f"{overview.amount(cluster.count, 6):>6} ", ""),
+                    (f"{amount(cluster.count, 6):>6} ", ""),
                     (error + " ", ""),
                     (now.words, _SAME[now.answer]),
                 ),

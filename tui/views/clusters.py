@@ -4,35 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
-from engine.clusters import Cluster
 from engine.fingerprint import code
-from engine.samenow import Answer, Now
+from engine.samenow import Answer
 from engine.text import shown
 from tui import present
+from tui.judging import Judged
 from tui.present import BLANK, Line
 from tui.widgets.picker import Choice
 
-UNTOLD = Now(Answer.UNKNOWN, "?", ("not judged yet",))
 """Before the logs were asked."""
 
 _LOOKS = {Answer.YES: "bad", Answer.NO: "good", Answer.UNKNOWN: "unknown"}
-
-
-class Judged(NamedTuple):
-    """A cluster, and whether it still happens."""
-
-    cluster: Cluster
-    now: Now = UNTOLD
-
-    @property
-    def last(self) -> float | None:
-        """When it was seen last, epoch seconds UTC; None where neither log nor spool says.
-
-        Of what waits to be tried again, and of what its store keeps no time for, the logs tell.
-        """
-        return self.cluster.last if self.now.last is None else self.now.last
 
 
 def head(width: int) -> Line:

@@ -18,8 +18,8 @@ from tui.exam import Case
 from tui.live import Live
 from tui.place import LEASES, NO_WORKER
 from tui.present import BLANK, Line, Run
+from tui.table import MARGIN, UNKNOWN, amount, names
 from tui.views import lock as view
-from tui.views import overview
 
 BESIDE = "others may work beside it: what one of them has claimed, no other takes"
 """What is to be known of a worker where there is no lock."""
@@ -87,11 +87,11 @@ def _cells(lock: Lock, now: float) -> list[Run]:
             cells[HOLDER] = (f"PID {lock.worker}", "")
         return cells
     if evidence is None:
-        return [overview.UNKNOWN, ("", ""), ("?", "unknown"), overview.UNKNOWN, ("", "")]
+        return [UNKNOWN, ("", ""), ("?", "unknown"), UNKNOWN, ("", "")]
     free = evidence.verdict is Verdict.FREE
     beat = "-" if free else "?" if evidence.since is None else spell(now - evidence.since)
     who = "-" if free else "?" if evidence.pid is None else f"PID {evidence.pid}"
-    blocks = "?" if waiting is None else overview.amount(waiting.due, 7)
+    blocks = "?" if waiting is None else amount(waiting.due, 7)
     oldest = waiting.oldest_due if waiting is not None else None
     return [
         (beat, "unknown" if beat == "?" else ""),
@@ -105,15 +105,15 @@ def _cells(lock: Lock, now: float) -> list[Run]:
 def table(locks: Sequence[Lock], now: float, width: int) -> tuple[Line, list[Line]]:
     """The titles, and a line for each lock in the order given."""
     shape = [(at, column) for at, column in enumerate(COLUMNS) if width >= column.least]
-    called = overview.names([lock.name for lock in locks])
-    fixed = overview.MARGIN + sum(column.width + 1 for _, column in shape)
+    called = names([lock.name for lock in locks])
+    fixed = MARGIN + sum(column.width + 1 for _, column in shape)
     longest = max((cell_len(name) for name in called), default=0)
     name_width = max(4, min(longest, 24, width - fixed - 1))
     titles = [present.fit("LOCK", name_width)]
     titles += [present.fit(c.title, c.width, c.right) for _, c in shape]
     rest = width - fixed - name_width - 1
     titles += ["WHY"] if rest >= 12 else []
-    head: Line = ((present.fit(" " * overview.MARGIN + " ".join(titles), width), "title"),)
+    head: Line = ((present.fit(" " * MARGIN + " ".join(titles), width), "title"),)
     rows = []
     for lock, name in zip(locks, called, strict=True):
         cells = _cells(lock, now)

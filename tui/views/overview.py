@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -18,14 +17,12 @@ from engine.model import State, counted_by_words
 from engine.policy import at
 from engine.text import shown
 from tui import present
-from tui.glyphs import SPARKS
 from tui.live import Live
 from tui.present import Line, Run
+from tui.table import MARGIN, UNKNOWN, amount, names, spark
 
 CELLS = 9
 """Cells of a sparkline on the reference screen."""
-
-UNKNOWN: Run = ("?", "unknown")
 
 
 class Queue(NamedTuple):
@@ -97,28 +94,6 @@ class Column(NamedTuple):
     """Cells that a screen must have for it."""
     finer: bool = False
     """Whether it is only for stores with words that are finer than a state."""
-
-
-def amount(number: int, width: int) -> str:
-    """A number in at most so many cells; where it does not fit, in thousands or millions."""
-    for text in (f"{number:,}", f"{number}", f"{number // 1000}k", f"{number // 1_000_000}M"):
-        if len(text) <= width:
-            return text
-    return ">" + "9" * (width - 1)
-
-
-def spark(values: Sequence[float | None]) -> str:
-    """How something went, from nothing to its most; a blank where it was not seen."""
-    most = max((value for value in values if value is not None), default=0.0)
-    top = len(SPARKS) - 1
-
-    def sign(value: float | None) -> str:
-        if value is None:
-            return " "
-        # Anything above nothing is seen to be.
-        return SPARKS[max(1, round(top * value / most)) if value > 0 else 0]
-
-    return "".join(map(sign, values))
 
 
 def _counted(state: State, width: int) -> Cell:
@@ -193,8 +168,6 @@ COLUMNS = (
 """Between the name and the sparkline, in their order."""
 
 SPARK_LEAST = 80
-MARGIN = 3
-"""Cells before the first column: the cursor, the sign of an alert, a space."""
 
 
 REASON = 20
@@ -277,16 +250,6 @@ def row(queue: Queue, name: str, form: Shape, now: float, width: int) -> Line:
         runs += [(present.fit(text, column.width, right=True), look), (" ", "")]
     tail = [_spark(queue, now)] if form.spark else []
     return present.cut(present.merged([*lead, *(runs if tail else runs[:-1]), *tail]), width)
-
-
-def names(queues: Sequence[str]) -> list[str]:
-    """What places are called: the last part of each path, or the whole where those are alike."""
-    last = [name.rstrip("/").rpartition("/")[2] or name for name in queues]
-    times = Counter(last)
-    return [
-        shown(short if times[short] == 1 else whole)
-        for short, whole in zip(last, queues, strict=True)
-    ]
 
 
 def table(queues: Sequence[Queue], now: float, width: int) -> tuple[Line, list[Line]]:

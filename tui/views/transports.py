@@ -25,7 +25,7 @@ from engine.transports import (
 )
 from tui import present
 from tui.present import BLANK, Line, Run
-from tui.views.overview import amount, spark
+from tui.table import amount, spark
 from tui.views.suspending import stopped_words
 
 LOOKS = {
